@@ -1,0 +1,84 @@
+"""Text to terms: what BM25 and TF-IDF count.
+
+Lower-cased runs of two or more word characters, without stop words, reduced to Snowball stems: the analysis of
+bm25s and of scikit-learn's vectorisers, shared here so that both see the same terms. Term numbers follow the
+first occurrence, so equal texts give equal numbers in every process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bm25s.stopwords import STOPWORDS_EN, STOPWORDS_GERMAN
+
+from haybale.errors import UnknownNameError
+from haybale.progress import track
+
+LANGUAGES = {"english": STOPWORDS_EN, "german": STOPWORDS_GERMAN}
+_WORD = re.compile(r"\b\w\w+\b")
+
+
+class Terms(NamedTuple):
+    """Analysed texts: ``ids[i]`` are the term numbers of text i in reading order, ``vocabulary[term]`` its number."""
+
+    ids: list[list[int]]
+    vocabulary: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Analyzer:
+    """Splits, drops stop words, stems.
+
+    >>> Analyzer("english")(["Dogs and dog leads", "the lead"])
+    Terms(ids=[[0, 0, 1], [1]], vocabulary={'dog': 0, 'lead': 1})
+    >>> Analyzer("german").terms("Die Gerichte haben entschieden")
+    ['gericht', 'entschied']
+    """
+
+    language: str = "english"
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise UnknownNameError("language", self.language, LANGUAGES)
+
+    def terms(self, text: str) -> list[str]:
+        """The terms of one text, in reading order, repeated as often as they occur."""
+        terms = self([text])
+        names = list(terms.vocabulary)
+        return [names[i] for i in terms.ids[0]]
+
+    def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
+        """Analyse texts; with a ``vocabulary``, terms outside it are dropped and none is added."""
+        import Stemmer
+
+        stem = Stemmer.Stemmer(self.language).stemWord
+        grow = vocabulary is None
+        numbers: dict[str, int] = {} if vocabulary is None else vocabulary
+        known: dict[str, int] = {word: -1 for word in LANGUAGES[self.language]}  # word -> term number, -1: dropped
+        ids = []
+        total = len(texts) if isinstance(texts, Sequence) else None
+        for text in track(texts, "analysing", total):
+            row = []
+            for word in _WORD.findall(text.lower()):
+                number = known.get(word)
+                if number is None:
+                    term = stem(word)
+                    number = numbers.setdefault(term, len(numbers)) if grow else numbers.get(term, -1)
+                    known[word] = number
+                if number >= 0:
+                    row.append(number)
+            ids.append(row)
+        return Terms(ids, numbers)
+
+
+def guess_language(texts: Iterable[str]) -> str:
+    """The language whose stop words the texts have most of.
+
+    >>> guess_language(["Die Berufung gegen ein Urteil ist nicht ausgeschlossen."])
+    'german'
+    """
+    words = [word for text in texts for word in _WORD.findall(text.lower())]
+    return max(LANGUAGES, key=lambda language: sum(map(set(LANGUAGES[language]).__contains__, words)))

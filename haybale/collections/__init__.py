@@ -1,0 +1,29 @@
+"""Documents, passages, queries and judgements in memory; one reader a file."""
+
+from haybale.collections.beir import read_beir
+from haybale.collections.builder import CollectionBuilder
+from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
+from haybale.collections.gerdalir import read_gerdalir
+from haybale.collections.open import LAYOUTS, open_collection
+from haybale.collections.pydocs import read_pydocs
+from haybale.collections.qrels import read_qrels
+from haybale.collections.structured import read_structured
+from haybale.collections.trec import read_trec_run
+
+__all__ = [
+    "LAYOUTS",
+    "Collection",
+    "CollectionBuilder",
+    "Links",
+    "Passages",
+    "Queries",
+    "Sections",
+    "Split",
+    "open_collection",
+    "read_beir",
+    "read_gerdalir",
+    "read_pydocs",
+    "read_qrels",
+    "read_structured",
+    "read_trec_run",
+]

@@ -1,0 +1,89 @@
+"""Lines of a plain or gzipped text file, with their numbers, and with errors that name them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from haybale.errors import FileFormatError, InputError
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """``folder/name`` or ``folder/name.gz``, whichever exists (the plain one first), else None."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    return None
+
+
+def need_file(folder: Path, name: str) -> Path:
+    """Like :func:`find_file`, but a missing file is an error."""
+    path = find_file(folder, name)
+    if path is None:
+        raise InputError(f"{folder}: expected a file {name} or {name}.gz")
+    return path
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield ``(line number from 1, line without its end)`` of a UTF-8 file; ``.gz`` is decompressed.
+
+    Blank lines are skipped. A gzip file that ends early, bytes that are not UTF-8 and a missing file each
+    raise an error that names the file and the last line read.
+    """
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(
+            path, encoding="utf-8"
+        ) as file:
+            for line in file:
+                number += 1
+                stripped = line.rstrip("\n")
+                if stripped.strip():
+                    yield number, stripped
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except (EOFError, zlib.error) as error:
+        raise FileFormatError(
+            path, number, "the gzip data ends early or is damaged after this line: the file was cut off"
+        ) from error
+    except gzip.BadGzipFile as error:
+        raise FileFormatError(path, number or None, f"expected gzip data: {error}") from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError(path, number + 1, f"expected UTF-8 text: {error.reason}") from error
+
+
+def read_tsv(path: Path, *widths: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:
+    """Yield ``(line number, columns)``; a line whose number of columns is not one of ``widths`` is an error."""
+    for number, line in read_lines(path):
+        columns = line.split("\t", maxsplit)
+        if len(columns) not in widths:
+            expected = " or ".join(map(str, widths))
+            raise FileFormatError(
+                path, number, f"expected {expected} tab-separated columns, found {len(columns)}"
+            )
+        yield number, columns
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield ``(line number, object)`` of a file with one JSON object a line."""
+    for number, line in read_lines(path):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise FileFormatError(path, number, f"expected JSON, column {error.colno}: {error.msg}") from error
+        if not isinstance(record, dict):
+            raise FileFormatError(path, number, f"expected a JSON object, found {type(record).__name__}")
+        yield number, record
+
+
+def text_field(path: Path, number: int, record: dict[str, Any], name: str, default: str | None = None) -> str:
+    """The string under ``name``; absent (without a default) or of another type is an error."""
+    value = record.get(name, default)
+    if not isinstance(value, str):
+        found = "nothing" if value is None else type(value).__name__
+        raise FileFormatError(path, number, f"expected a string in field {name!r}, found {found}")
+    return value

@@ -1,0 +1,75 @@
+"""What can go wrong, as one tree.
+
+    HaybaleError
+    ├── InputError            (ValueError)       bad input; the message names what and what was expected
+    │   ├── FileFormatError                      a file: carries path and line
+    │   ├── UnknownNameError                     a ranker, layout, measure … that does not exist; lists the known
+    │   └── VectorError                          NaN, infinity, or the wrong width
+    ├── MissingExtraError     (ImportError)      a package is not installed; the message is the pip line
+    └── OutputExistsError     (FileExistsError)  an output folder that is not empty
+
+Every error also is the fitting builtin, so code that knows nothing of haybale can catch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+
+
+class HaybaleError(Exception):
+    """Base of every error haybale raises on purpose."""
+
+
+class InputError(HaybaleError, ValueError):
+    """Input that cannot be used; nothing was written."""
+
+
+class FileFormatError(InputError):
+    """A file whose content is not what its layout asks for.
+
+    >>> str(FileFormatError("qrels.tsv", 3, "expected 2 tab-separated columns, found 1"))
+    'qrels.tsv, line 3: expected 2 tab-separated columns, found 1'
+    """
+
+    def __init__(self, path: str | PathLike[str], line: int | None, message: str) -> None:
+        where = str(path) if line is None else f"{path}, line {line}"
+        super().__init__(f"{where}: {message}")
+        self.path = str(path)
+        self.line = line
+
+
+class UnknownNameError(InputError):
+    """A name that is not one of the known ones.
+
+    >>> str(UnknownNameError("ranker", "bm26", ["bm25", "knn"]))
+    "unknown ranker 'bm26'; known: bm25, knn"
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+
+
+class VectorError(InputError):
+    """Vectors with NaN or infinity, or of another width than asked for."""
+
+
+class MissingExtraError(HaybaleError, ImportError):
+    """A package that the base install leaves out.
+
+    >>> str(MissingExtraError("torch", "neural"))
+    'torch is not installed; pip install "haybale[neural]"'
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f'{package} is not installed; pip install "haybale[{extra}]"')
+        self.package = package
+        self.extra = extra
+
+
+class OutputExistsError(HaybaleError, FileExistsError):
+    """An output folder that exists and is not empty."""
+
+    def __str__(self) -> str:
+        # FileExistsError would print "[Errno None] …" for a single argument on some versions.
+        return str(self.args[0])

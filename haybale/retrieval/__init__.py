@@ -1,0 +1,22 @@
+"""Vectors and texts to hits, hits to ranked documents: exact kNN, BM25, aggregation, fusion, runs."""
+
+from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate
+from haybale.retrieval.bm25 import BM25Index
+from haybale.retrieval.exact import BACKENDS
+from haybale.retrieval.fusion import reciprocal_rank_fusion
+from haybale.retrieval.hits import Hits, pool
+from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.run import Run
+
+__all__ = [
+    "AGGREGATIONS",
+    "BACKENDS",
+    "BM25Index",
+    "Hits",
+    "PassageIndex",
+    "Run",
+    "Vectors",
+    "aggregate",
+    "pool",
+    "reciprocal_rank_fusion",
+]

@@ -1,0 +1,115 @@
+"""Hits: for each query row, passages by number with their scores, best first; and the selection that makes them.
+
+Order everywhere: higher score first, and among equal scores the lower number. It is total, so equal scores
+(there are many: statutes repeat themselves) never make a result depend on tiling, threads or backend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.errors import InputError
+from haybale.vectors import Floats
+
+Ints = NDArray[np.int64]
+NO_PASSAGE = -1
+
+
+@dataclass(frozen=True)
+class Hits:
+    """(m, k) passage numbers and their scores, best first; short rows end in -1 with score -inf."""
+
+    passages: Ints  # (m, k)
+    scores: Floats  # (m, k)
+
+    def __post_init__(self) -> None:
+        if self.passages.shape != self.scores.shape or self.passages.ndim != 2:
+            raise InputError(f"hits: shapes {self.passages.shape} and {self.scores.shape} differ")
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def top(self, k: int) -> Hits:
+        """The first k of each row."""
+        return Hits(self.passages[:, :k], self.scores[:, :k])
+
+    def rows(self, chosen: Ints) -> Hits:
+        """The hits of some query rows."""
+        return Hits(self.passages[chosen], self.scores[chosen])
+
+    def flat(self) -> tuple[Ints, Ints, Ints, Floats]:
+        """``(query row, rank from 1, passage, score)`` of every hit, padding left out; each (n_hits,)."""
+        rows, columns = np.nonzero(self.passages != NO_PASSAGE)
+        return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
+
+
+def select(scores: Floats, k: int, numbers: Ints | None = None) -> tuple[Ints, Floats]:
+    """The k best of each row in the total order: ``(numbers, scores)``, each (m, min(k, n)).
+
+    ``scores`` is (m, n); ``numbers`` (m, n) names its columns (default: their index). -inf is never selected:
+    such places, at a row's end, hold number -1.
+
+    >>> select(np.array([[0.5, 0.9, 0.5, 0.5]], dtype=np.float32), 3)
+    (array([[1, 0, 2]]), array([[0.9, 0.5, 0.5]], dtype=float32))
+    """
+    m, n = scores.shape
+    k = min(k, n)
+    if numbers is None:
+        numbers = np.broadcast_to(np.arange(n), (m, n))
+    if k < n:
+        # Everything above the k-th score, and of those equal to it the lowest numbers.
+        threshold = np.partition(scores, n - k, axis=1)[:, n - k]
+        columns = np.empty((m, k), dtype=np.int64)
+        for row in range(m):
+            above = np.flatnonzero(scores[row] > threshold[row])
+            tied = np.flatnonzero(scores[row] == threshold[row])
+            missing = k - len(above)
+            if len(tied) > missing:
+                tied = tied[np.argsort(numbers[row, tied], kind="stable")[:missing]]
+            columns[row] = np.concatenate((above, tied))
+        scores = np.take_along_axis(scores, columns, axis=1)
+        numbers = np.take_along_axis(numbers, columns, axis=1)
+    order = np.lexsort((numbers, -scores), axis=1)
+    scores = np.take_along_axis(scores, order, axis=1)
+    numbers = np.take_along_axis(numbers, order, axis=1)
+    return np.where(np.isneginf(scores), NO_PASSAGE, numbers), scores
+
+
+def pool(*parts: Hits) -> Hits:
+    """The candidate pool of several searches for the same queries: their union, without scores' meaning.
+
+    A passage found by several keeps its best reciprocal rank, which orders the pool.
+
+    >>> a = Hits(np.array([[4, 2]]), np.array([[9.0, 8.0]], dtype=np.float32))
+    >>> b = Hits(np.array([[2, 7]]), np.array([[0.3, 0.2]], dtype=np.float32))
+    >>> pool(a, b).passages
+    array([[2, 4, 7]])
+    """
+    if len({len(part) for part in parts}) != 1:
+        raise InputError(f"pool: hits of different numbers of queries: {[len(part) for part in parts]}")
+    m = len(parts[0])
+    flats = [part.flat() for part in parts]
+    rows = np.concatenate([flat[0] for flat in flats])
+    worth = 1 / np.concatenate([flat[1] for flat in flats]).astype(np.float32)
+    passages = np.concatenate([flat[2] for flat in flats])
+    order = np.lexsort((passages, -worth, rows))
+    rows, passages, worth = rows[order], passages[order], worth[order]
+    # The first mention of a (row, passage) pair is its best.
+    _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)
+    first.sort()
+    return from_flat(m, rows[first], passages[first], worth[first])
+
+
+def from_flat(m: int, rows: Ints, passages: Ints, scores: Floats) -> Hits:
+    """Hits of m query rows from flat ones, which must be sorted by row and, within a row, best first."""
+    counts = np.bincount(rows, minlength=m)
+    width = int(counts.max(initial=0))
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.full((m, width), NO_PASSAGE, dtype=np.int64)
+    values = np.full((m, width), -np.inf, dtype=np.float32)
+    table[rows, place] = passages
+    values[rows, place] = scores
+    return Hits(table, values)

@@ -1,0 +1,161 @@
+"""The passage index: exact nearest neighbours by inner product, string ids outside, numbers inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from haybale.collections import Collection
+from haybale.collections.collection import Strings, numbers_of
+from haybale.errors import InputError, VectorError
+from haybale.progress import track
+from haybale.retrieval.exact import backend as find_backend
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
+from haybale.vectors import Floats, check_vectors
+
+_BATCH = 1024  # queries searched at once
+_SLACK = 24  # candidates proposed beyond those asked for, to settle the last places
+_RESCORED = 2**18  # float64 values gathered at once when scores are settled: 2 MiB, which a cache holds
+
+
+class PassageIndex:
+    """Exact inner-product search over passage vectors.
+
+    Scores are exact to float32: the backend's float32 product only proposes candidates, whose inner products
+    are then summed in float64 and rounded; a row is searched deeper until no passage left out can matter.
+    So every backend returns the same hits, and equal vectors get equal scores.
+
+    Parameters: ``vectors`` (n, d); ``doc_offsets`` (n_documents + 1,), where documents begin (default: every
+    passage its own document); ``passage_ids`` and ``doc_ids`` (default: the numbers as strings); ``backend``
+    ``"auto"``, ``"faiss"`` or ``"numpy"``.
+
+    >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
+    >>> hits = index.search(np.array([[0.9, 0.1, 0.5]]), k=2)
+    >>> index.ids(hits)
+    [['a', 'c']]
+    """
+
+    def __init__(
+        self,
+        vectors: Floats,
+        doc_offsets: Ints | None = None,
+        *,
+        passage_ids: Sequence[str] | Strings | None = None,
+        doc_ids: Sequence[str] | Strings | None = None,
+        backend: str = "auto",
+    ) -> None:
+        self.vectors: Floats = check_vectors(vectors, "passages")
+        n = len(self.vectors)
+        if n == 0:
+            raise InputError("an index needs at least one passage")
+        self.doc_offsets: Ints = np.arange(n + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
+        if self.doc_offsets[0] != 0 or self.doc_offsets[-1] != n or (np.diff(self.doc_offsets) < 0).any():
+            raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
+        self.passage_ids = _strings(passage_ids, n, "passage_ids")
+        self.doc_ids = _strings(doc_ids, len(self.doc_offsets) - 1, "doc_ids")
+        self.backend = backend
+        self._propose = find_backend(backend)
+
+    @classmethod
+    def from_collection(cls, collection: Collection, vectors: Floats, backend: str = "auto") -> PassageIndex:
+        """Index the passages of a collection; ``vectors`` (n_passages, d) in their order."""
+        if len(vectors) != collection.n_passages:
+            raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {len(vectors)}")
+        passages = collection.passages
+        ids = {"passage_ids": passages.ids, "doc_ids": collection.doc_ids}
+        return cls(vectors, passages.doc_offsets, backend=backend, **ids)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def width(self) -> int:
+        return int(self.vectors.shape[1])
+
+    @cached_property
+    def doc_of(self) -> Ints:
+        """(n,) the document of each passage."""
+        return np.repeat(np.arange(len(self.doc_ids)), np.diff(self.doc_offsets))
+
+    def numbers(self, passage_ids: Sequence[str]) -> Ints:
+        """Passage numbers of passage ids; an unknown id raises and is named."""
+        return numbers_of(self.passage_ids, passage_ids, "passage")
+
+    def ids(self, hits: Hits) -> list[list[str]]:
+        """The passage ids of hits, row by row, without padding."""
+        lengths = (hits.passages != NO_PASSAGE).sum(axis=1)
+        flat = self.passage_ids.take(pa.array(hits.passages[hits.passages != NO_PASSAGE])).to_pylist()
+        ends = np.cumsum(lengths)
+        return [flat[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def search(self, queries: Floats, k: int, *, exclude: Sequence[int] | Ints | None = None) -> Hits:
+        """The k nearest passages of each query vector.
+
+        ``queries`` (m, d); ``exclude`` (m,) the number of a document to leave out of each row, -1 for none.
+        Returns :class:`Hits` (m, k); a row has fewer hits where the excluded document leaves fewer, and none
+        for a zero vector, which is near nothing. Errors: vectors of another width or with NaN, k outside
+        1..n.
+        """
+        queries = check_vectors(queries, "queries", self.width)
+        n = len(self)
+        if not 1 <= k <= n:
+            raise InputError(f"k must lie between 1 and the number of passages in the index, {n}; found {k}")
+        own = np.full(len(queries), -1) if exclude is None else np.asarray(exclude, dtype=np.int64)
+        if own.shape != (len(queries),) or (own >= len(self.doc_ids)).any() or (own < -1).any():
+            raise InputError(f"exclude must hold {len(queries)} document numbers below {len(self.doc_ids)}, or -1")
+        passages = np.empty((len(queries), k), dtype=np.int64)
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        for start in track(range(0, len(queries), _BATCH), "searching"):
+            rows = slice(start, start + _BATCH)
+            passages[rows], scores[rows] = self._search_batch(queries[rows], k, own[rows])
+        return Hits(passages, scores)
+
+    def _search_batch(self, queries: Floats, k: int, own: Ints) -> tuple[Ints, Floats]:
+        n = len(self)
+        passages = np.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
+        scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
+        # How far a float32 product may be off: |error| <= d · 2^-24 · |q| · |p| (Higham 2002, eq. 3.5).
+        bound = self.width * 2.0**-24 * np.linalg.norm(queries, axis=1) * self._longest
+        rows = np.flatnonzero(queries.any(axis=1))
+        sizes = np.where(own[rows] >= 0, np.diff(self.doc_offsets)[own[rows]], 0)
+        depth = min(n, k + int(sizes.max(initial=0)) + _SLACK)
+        while len(rows):
+            found, rough = self._propose(queries[rows], self.vectors, depth)
+            exact = np.where(self.doc_of[found] == own[rows, None], -np.inf, self._exact(queries[rows], found))
+            numbers, best = select(exact.astype(np.float32), k, found)
+            passages[rows], scores[rows] = numbers, best
+            if depth == n:
+                break
+            # What was not proposed scores at most the worst proposal plus twice the error bound.
+            undecided = best[:, -1] <= rough.min(axis=1) + 2 * bound[rows]
+            rows = rows[undecided]
+            depth = min(n, 2 * depth)
+        return passages, scores
+
+    @cached_property
+    def _longest(self) -> float:
+        return float(np.sqrt(np.einsum("nd,nd->n", self.vectors, self.vectors).max()))
+
+    def _exact(self, queries: Floats, found: Ints) -> Floats:
+        """(m, k) inner products with the passages found, summed in float64, rounded to float32."""
+        scores = np.empty(found.shape, dtype=np.float32)
+        step = max(1, _RESCORED // self.width)
+        for row, query in enumerate(queries.astype(np.float64)):
+            for left in range(0, found.shape[1], step):
+                near = self.vectors[found[row, left : left + step]].astype(np.float64)  # (step, d)
+                scores[row, left : left + step] = np.vecdot(near, query)
+        return scores
+
+
+def _strings(ids: Sequence[str] | Strings | None, n: int, name: str) -> Strings:
+    if ids is None:
+        ids = [str(i) for i in range(n)]
+    strings = ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([pa.array(ids, type=pa.large_string())])
+    if len(strings) != n:
+        raise InputError(f"expected {n} {name}, found {len(strings)}")
+    if len(strings.unique()) != n:
+        raise InputError(f"{name} hold an id twice")
+    return strings
