@@ -1,0 +1,51 @@
+"""haybale finds the few relevant passages and documents in a haystack of long ones.
+
+The rooms follow the way of the data, and none imports from one behind it:
+:mod:`~haybale.collections` → :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` →
+:mod:`~haybale.ensemble` → :mod:`~haybale.evaluation`; :mod:`~haybale.experiments` puts them together.
+"""
+
+from haybale.collections import Collection, CollectionBuilder, open_collection
+from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
+from haybale.ensemble import SVREnsemble
+from haybale.errors import (
+    FileFormatError,
+    HaybaleError,
+    InputError,
+    MissingExtraError,
+    OutputExistsError,
+    UnknownNameError,
+    VectorError,
+)
+from haybale.evaluation import evaluate
+from haybale.experiments import Settings, compare
+from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, aggregate, pool, reciprocal_rank_fusion
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BM25Index",
+    "Collection",
+    "CollectionBuilder",
+    "Encoder",
+    "FileFormatError",
+    "HaybaleError",
+    "Hits",
+    "InputError",
+    "LSAEncoder",
+    "MissingExtraError",
+    "OutputExistsError",
+    "PassageIndex",
+    "Run",
+    "SVREnsemble",
+    "SentenceTransformerEncoder",
+    "Settings",
+    "UnknownNameError",
+    "VectorError",
+    "aggregate",
+    "compare",
+    "evaluate",
+    "open_collection",
+    "pool",
+    "reciprocal_rank_fusion",
+]

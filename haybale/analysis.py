@@ -57,7 +57,7 @@ class Analyzer:
         stem = Stemmer.Stemmer(self.language).stemWord
         grow = vocabulary is None
         numbers: dict[str, int] = {} if vocabulary is None else vocabulary
-        known: dict[str, int] = {word: -1 for word in LANGUAGES[self.language]}  # word -> term number, -1: dropped
+        known: dict[str, int] = dict.fromkeys(LANGUAGES[self.language], -1)  # word -> term number, -1: dropped
         ids = []
         total = len(texts) if isinstance(texts, Sequence) else None
         for text in track(texts, "analysing", total):

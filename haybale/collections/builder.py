@@ -86,9 +86,7 @@ class CollectionBuilder:
 
     # documents ----------------------------------------------------------------------------------------
 
-    def add_document(
-        self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None
-    ) -> int:
+    def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
         """Add a document with its passages; returns its number."""
         if doc_id in self._documents:
             fail(f"duplicate document id {doc_id!r}", at)

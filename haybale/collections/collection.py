@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from haybale.errors import InputError, UnknownNameError
 
-Strings = pa.ChunkedArray  # of large_string: 64-bit offsets, so more than 2 GiB of text fits one array
+Strings: TypeAlias = pa.ChunkedArray  # of large_string: 64-bit offsets, so more than 2 GiB of text fits one array
 Ints = NDArray[np.int64]
 
 
@@ -157,7 +159,7 @@ class Collection:
     def document_texts(self) -> list[str]:
         """Whole documents, their passages joined by newlines; (n_documents,) strings."""
         texts, offsets = self.passages.texts.to_pylist(), self.passages.doc_offsets
-        return ["\n".join(texts[start:end]) for start, end in zip(offsets, offsets[1:], strict=False)]
+        return ["\n".join(texts[start:end]) for start, end in pairwise(offsets)]
 
     def qrels_frame(self, split: str) -> pd.DataFrame:
         """The judgements of a split by id: columns ``query_id``, ``doc_id``, ``relevance``."""
@@ -169,6 +171,16 @@ class Collection:
                 "relevance": part.grades,
             }
         )
+
+    def relevant_ids(self, split: str) -> list[list[str]]:
+        """The ids of the relevant documents of each query of a split, in the order of its queries."""
+        part = self.split(split)
+        place = {int(query): i for i, query in enumerate(part.queries)}
+        ids: list[list[str]] = [[] for _ in place]
+        queries, documents = part.relevant()
+        for query, doc_id in zip(queries, pick(self.doc_ids, documents), strict=True):
+            ids[place[int(query)]].append(doc_id)
+        return ids
 
     def query_numbers(self, ids: Sequence[str]) -> Ints:
         """Numbers of query ids; an unknown id raises and is named."""

@@ -36,9 +36,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(
-            path, encoding="utf-8"
-        ) as file:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
             for line in file:
                 number += 1
                 stripped = line.rstrip("\n")
@@ -62,9 +60,7 @@ def read_tsv(path: Path, *widths: int, maxsplit: int = -1) -> Iterator[tuple[int
         columns = line.split("\t", maxsplit)
         if len(columns) not in widths:
             expected = " or ".join(map(str, widths))
-            raise FileFormatError(
-                path, number, f"expected {expected} tab-separated columns, found {len(columns)}"
-            )
+            raise FileFormatError(path, number, f"expected {expected} tab-separated columns, found {len(columns)}")
         yield number, columns
 
 

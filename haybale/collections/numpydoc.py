@@ -33,7 +33,13 @@ def sections(docstring: str) -> list[Section]:
         heading = lines[i].strip()
         underlined = i + 1 < len(lines) and _UNDERLINE.match(lines[i + 1].strip())
         # A table's rule follows a row of cells, a heading is a few words at the margin.
-        if underlined and heading and not lines[i].startswith(" ") and len(heading.split()) <= 4 and "  " not in heading:
+        if (
+            underlined
+            and heading
+            and not lines[i].startswith(" ")
+            and len(heading.split()) <= 4
+            and "  " not in heading
+        ):
             found.append((heading, []))
             i += 2
             continue

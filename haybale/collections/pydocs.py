@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
-from haybale.collections.numpydoc import Section, see_also, sections
+from haybale.collections.numpydoc import Section, sections, see_also
 
 PACKAGES = ("numpy", "scipy", "sklearn", "pandas")
 

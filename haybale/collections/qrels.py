@@ -1,8 +1,8 @@
 """Relevance judgements in the three forms they come in, told apart by their columns.
 
-    2 columns   query id, document id                      (GerDaLIR; the grade is 1)
-    3 columns   query id, document id, grade               (BEIR; a first line that names columns is skipped)
-    4 columns   query id, 0, document id, grade            (TREC; separated by any white space)
+2 columns   query id, document id                      (GerDaLIR; the grade is 1)
+3 columns   query id, document id, grade               (BEIR; a first line that names columns is skipped)
+4 columns   query id, 0, document id, grade            (TREC; separated by any white space)
 """
 
 from __future__ import annotations

@@ -14,9 +14,7 @@ from haybale.ensemble.rows import CandidateRows, Ints
 from haybale.errors import InputError, UnknownNameError
 
 
-def make_bags(
-    rows: CandidateRows, strategy: str, n_bags: int, overlap: float, rng: np.random.Generator
-) -> list[Ints]:
+def make_bags(rows: CandidateRows, strategy: str, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
     """Row numbers of each bag, ascending; with repetitions in the ``rows`` strategy.
 
     ``rows``: rows drawn with replacement, as the authors' code does. ``queries``: the queries are dealt out to

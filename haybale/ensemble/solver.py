@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,10 +63,7 @@ class Dual:
     intercept: float
 
 
-class Solver(Protocol):
-    """Solves one bag."""
-
-    def __call__(self, problem: Problem) -> Dual: ...
+Solver = Callable[[Problem], Dual]
 
 
 def solve_sklearn(problem: Problem) -> Dual:
@@ -92,7 +88,7 @@ def _fitted(model: SVR, x: Floats | NDArray[np.float64], problem: Problem) -> Du
 SOLVERS: dict[str, Solver] = {"sklearn": solve_sklearn, "sklearn-features": solve_sklearn_features}
 
 
-def find_solver(solver: str | Callable[[Problem], Dual]) -> Solver:
+def find_solver(solver: str | Solver) -> Solver:
     """The solver of that name; a callable with a solver's signature is taken as it is."""
     if callable(solver):
         return solver

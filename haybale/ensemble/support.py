@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class Support:
 
     @cached_property
     def _bags(self) -> list[sparse.csr_matrix]:
-        return [self._matrix(slice(a, b)) for a, b in zip(self.offsets, self.offsets[1:], strict=False)]
+        return [self._matrix(slice(a, b)) for a, b in pairwise(self.offsets)]
 
     def _matrix(self, part: slice) -> sparse.csr_matrix:
         """(n_passages, n_queries) the coefficients of some rows, added up where pairs repeat."""

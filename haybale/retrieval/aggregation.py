@@ -101,7 +101,7 @@ def _maxp(evidence: Evidence, vectors: Vectors | None, rrf_k: float) -> NDArray[
 
 
 def _rrf(evidence: Evidence, vectors: Vectors | None, rrf_k: float) -> NDArray[np.float64]:
-    return 1 / (rrf_k + evidence.rank)
+    return np.asarray(1 / (rrf_k + evidence.rank), dtype=np.float64)
 
 
 def _vrrf(evidence: Evidence, vectors: Vectors | None, rrf_k: float) -> NDArray[np.float64]:
@@ -113,7 +113,9 @@ def _vrrf(evidence: Evidence, vectors: Vectors | None, rrf_k: float) -> NDArray[
     start = 0
     while start < len(similarity):  # evidence is ordered by query: take whole queries up to the budget
         last = np.searchsorted(evidence.query, evidence.query[start], side="right")
-        end = max(last, np.searchsorted(evidence.query, evidence.query[min(start + _GATHERED // width, len(similarity) - 1)]))
+        end = max(
+            last, np.searchsorted(evidence.query, evidence.query[min(start + _GATHERED // width, len(similarity) - 1)])
+        )
         part = slice(start, int(end))
         passages, column = np.unique(evidence.passage[part], return_inverse=True)
         queries, line = np.unique(evidence.query[part], return_inverse=True)

@@ -49,7 +49,13 @@ class BM25Index:
 
     @classmethod
     def from_collection(
-        cls, collection: Collection, unit: str = "passage", *, k1: float = 1.2, b: float = 0.75, language: str | None = None
+        cls,
+        collection: Collection,
+        unit: str = "passage",
+        *,
+        k1: float = 1.2,
+        b: float = 0.75,
+        language: str | None = None,
     ) -> BM25Index:
         """Index a collection's passages, or with ``unit="document"`` its documents as wholes."""
         language = language or collection.language
@@ -105,7 +111,9 @@ class BM25Index:
                 raise InputError(f"query {i} of {len(queries)} is empty")
         own = np.full(len(queries), -1) if exclude is None else np.asarray(exclude)
         if own.shape != (len(queries),) or (own >= len(self.doc_offsets) - 1).any():
-            raise InputError(f"exclude must hold {len(queries)} document numbers below {len(self.doc_offsets) - 1}, or -1")
+            raise InputError(
+                f"exclude must hold {len(queries)} document numbers below {len(self.doc_offsets) - 1}, or -1"
+            )
         terms = self.analyzer(queries, self._vocabulary)
         for ids, document in track(zip(terms.ids, own, strict=True), "BM25", len(queries)):
             scores: Floats = self._bm25.get_scores_from_ids(ids)

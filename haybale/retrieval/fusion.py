@@ -40,5 +40,5 @@ def reciprocal_rank_fusion(
         part["score"] = weight / (k + part["rank"])
         parts.append(part)
     together = pd.concat(parts).sort_values("score", kind="stable")
-    fused = together.groupby(["query_id", "doc_id"], sort=False, as_index=False)["score"].sum()
+    fused = together.groupby(["query_id", "doc_id"], sort=False)["score"].sum().reset_index()
     return Run.from_frame(fused, depth).reindexed(runs[0].query_ids)

@@ -7,6 +7,7 @@ Order everywhere: higher score first, and among equal scores the lower number. I
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,8 @@ def pool(*parts: Hits) -> Hits:
     m = len(parts[0])
     flats = [part.flat() for part in parts]
     rows = np.concatenate([flat[0] for flat in flats])
-    worth = 1 / np.concatenate([flat[1] for flat in flats]).astype(np.float32)
+    ranks = np.concatenate([flat[1] for flat in flats])
+    worth = (1 / ranks).astype(np.float32)
     passages = np.concatenate([flat[2] for flat in flats])
     order = np.lexsort((passages, -worth, rows))
     rows, passages, worth = rows[order], passages[order], worth[order]
@@ -103,7 +105,7 @@ def pool(*parts: Hits) -> Hits:
     return from_flat(m, rows[first], passages[first], worth[first])
 
 
-def from_flat(m: int, rows: Ints, passages: Ints, scores: Floats) -> Hits:
+def from_flat(m: int, rows: NDArray[Any], passages: NDArray[Any], scores: Floats) -> Hits:
     """Hits of m query rows from flat ones, which must be sorted by row and, within a row, best first."""
     counts = np.bincount(rows, minlength=m)
     width = int(counts.max(initial=0))

@@ -52,7 +52,9 @@ class Run:
         """From flat columns in any order: query row, document number, score; the best ``depth`` of a query stay."""
         scores = np.asarray(scores, dtype=np.float64)
         if not np.isfinite(scores).all():
-            raise InputError(f"run: query {query_ids[int(rows[~np.isfinite(scores)][0])]!r} has a score that is no number")
+            raise InputError(
+                f"run: query {query_ids[int(rows[~np.isfinite(scores)][0])]!r} has a score that is no number"
+            )
         used, which = np.unique(documents, return_inverse=True)
         names = np.asarray(doc_ids.take(pa.array(used)).to_pylist(), dtype=object)
         by_id = np.empty(len(used), dtype=np.int64)

@@ -1,0 +1,19 @@
+"""The command line: thin over the Python API. ``haybale demo | compare | doctor``."""
+
+from __future__ import annotations
+
+import sys
+
+from haybale.cli.app import app
+from haybale.errors import HaybaleError
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Entry point: bad input ends with one line on stderr and exit status 2, not with a traceback."""
+    try:
+        app()
+    except HaybaleError as error:
+        print(f"haybale: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,63 @@
+"""``haybale compare``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from haybale.cli.app import read, report
+from haybale.evaluation import rich_table
+from haybale.experiments import CAVEAT, Outcome, Settings, check_output, classify_injected, compare, write
+from haybale.experiments.rankers import parts_of
+
+
+def run_compare(name: str, layout: str | None, settings: Settings, out: Path | None) -> None:
+    """Compare, print, and write where a folder is given; what can be refused is refused before the work."""
+    if out is not None:
+        check_output(out)
+    for ranker in settings.rankers:
+        parts_of(ranker)
+    if settings.protocol == "injected":
+        _run_injected(name, layout, settings, out)
+        return
+    outcome = compare(read(name, layout), settings, report)
+    show(outcome, f"{outcome.collection.name}, {settings.split}")
+    if out is not None:
+        write(outcome, out)
+        Console(stderr=True).print(f"runs, table.md, results.json and settings.json are in {out}")
+
+
+def show(outcome: Outcome, title: str) -> None:
+    """The table and the seconds of each stage."""
+    console = console_for_tables()
+    console.print()
+    console.print(rich_table(outcome.results, title))
+    stages = " · ".join(f"{stage} {seconds:.1f}" for stage, seconds in outcome.seconds.items())
+    console.print(f"\nseconds: {stages}", soft_wrap=True, highlight=False)
+
+
+def console_for_tables() -> Console:
+    """stdout; wide enough for the whole table where the output is no terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=160, highlight=False)
+
+
+def _run_injected(name: str, layout: str | None, settings: Settings, out: Path | None) -> None:
+    outcome = classify_injected(read(name, layout), settings, report)
+    figures = outcome.figures
+    console = console_for_tables()
+    console.print(
+        f"\nrelevant class, vote of {outcome.facts['svr-paper']['bags']} bags: precision {figures.precision:.4f}, "
+        f"recall {figures.recall:.4f}, F1 {figures.f1:.4f}; accuracy {figures.accuracy:.4f} "
+        f"over {figures.n_rows:,} rows, {figures.n_positive:,} of them relevant",
+        soft_wrap=True,
+    )
+    console.print(CAVEAT, soft_wrap=True)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        record = {"figures": asdict(figures), "caveat": CAVEAT, "settings": settings.to_dict()}
+        record |= {"seconds": outcome.seconds, "facts": outcome.facts}
+        (out / "injected.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,88 @@
+"""``haybale doctor``: what is usable here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from rich.table import Table
+
+from haybale.cli.compare import console_for_tables
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that may be usable: the module to import, its distribution, the extra that brings it."""
+
+    what: str
+    module: str
+    distribution: str
+    extra: str | None  # None: part of the base install
+    probe: Callable[[object], str] = lambda module: ""
+
+
+def _cuda_of_torch(module: object) -> str:
+    available = module.cuda.is_available()  # type: ignore[attr-defined]
+    return "with CUDA" if available else "CPU only"
+
+
+def _devices_of_cupy(module: object) -> str:
+    try:
+        count = module.cuda.runtime.getDeviceCount()  # type: ignore[attr-defined]
+    except Exception as error:  # CuPy raises its own error for "no driver", which only CuPy can name
+        raise RuntimeError(f"no CUDA device answers ({type(error).__name__})") from error
+    return f"{count} CUDA device{'' if count == 1 else 's'}"
+
+
+def _gpus_of_faiss(module: object) -> str:
+    count = getattr(module, "get_num_gpus", lambda: 0)()
+    return f"{count} GPUs" if count else "CPU"
+
+
+CHECKS = (
+    Check("index backend faiss", "faiss", "faiss-cpu", None, _gpus_of_faiss),
+    Check("index backend numpy", "numpy", "numpy", None),
+    Check("BM25", "bm25s", "bm25s", None),
+    Check("SVR solver sklearn", "sklearn", "scikit-learn", None),
+    Check("measures", "ir_measures", "ir_measures", None),
+    Check("encoder sentence-transformers", "sentence_transformers", "sentence-transformers", "neural"),
+    Check("encoder torch", "torch", "torch", "neural", _cuda_of_torch),
+    Check("arrays in GPU memory", "cupy", "cupy-cuda13x", "gpu", _devices_of_cupy),
+    Check("cuML", "cuml", "cuml-cu13", "gpu"),
+    Check("cuDF", "cudf", "cudf-cu13", "gpu"),
+    Check("Dask cluster", "distributed", "distributed", "dask"),
+    Check("plots", "matplotlib", "matplotlib", "plots"),
+)
+
+
+def examine(check: Check) -> tuple[bool, str, str]:
+    """``(usable, version, remark)``; the remark is the pip line where a package is missing."""
+    try:
+        module = importlib.import_module(check.module)
+    except ModuleNotFoundError:
+        return False, "", f'pip install "haybale[{check.extra}]"' if check.extra else "pip install haybale"
+    except Exception as error:  # a broken install may raise anything
+        return False, _version(check.distribution), f"does not import: {type(error).__name__}: {error}"
+    try:
+        return True, _version(check.distribution), check.probe(module)
+    except RuntimeError as error:
+        return False, _version(check.distribution), str(error)
+
+
+def run_doctor() -> None:
+    """Print the table."""
+    table = Table("", "what", "version", "remark", title="haybale doctor", title_justify="left")
+    for check in CHECKS:
+        usable, number, remark = examine(check)
+        # Escaped: rich would read [neural] as markup.
+        table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.what, number, remark.replace("[", r"\["))
+    console_for_tables().print(table)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "?"

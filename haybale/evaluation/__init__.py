@@ -1,0 +1,20 @@
+"""Runs and judgements to measures, significance and tables."""
+
+from haybale.evaluation.classification import Classification, classify
+from haybale.evaluation.measures import MEASURES, averages, evaluate
+from haybale.evaluation.significance import Comparison, compare
+from haybale.evaluation.table import Results, markdown, results, rich_table
+
+__all__ = [
+    "MEASURES",
+    "Classification",
+    "Comparison",
+    "Results",
+    "averages",
+    "classify",
+    "compare",
+    "evaluate",
+    "markdown",
+    "results",
+    "rich_table",
+]

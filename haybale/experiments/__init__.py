@@ -1,0 +1,20 @@
+"""Experiments: rankers by name, compared on a collection, written to a folder."""
+
+from haybale.experiments.comparison import Outcome, check_output, compare, write
+from haybale.experiments.injected import CAVEAT, InjectedOutcome, classify_injected
+from haybale.experiments.rankers import RANKERS, split_names
+from haybale.experiments.settings import DEFAULT_RANKERS, Settings
+
+__all__ = [
+    "CAVEAT",
+    "DEFAULT_RANKERS",
+    "RANKERS",
+    "InjectedOutcome",
+    "Outcome",
+    "Settings",
+    "check_output",
+    "classify_injected",
+    "compare",
+    "split_names",
+    "write",
+]

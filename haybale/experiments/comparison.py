@@ -1,0 +1,126 @@
+"""Compare rankers on one split of a collection: runs, one table, seconds a stage; and write it all to a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from haybale.collections import Collection
+from haybale.errors import InputError, OutputExistsError
+from haybale.evaluation import Results, evaluate, markdown, results
+from haybale.experiments.rankers import parts_of, run_of
+from haybale.experiments.settings import Settings
+from haybale.experiments.workbench import Workbench
+from haybale.retrieval import Run
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a comparison found."""
+
+    collection: Collection
+    settings: Settings
+    runs: dict[str, Run]
+    results: Results
+    seconds: dict[str, float]
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the runs, for JSON."""
+        return {
+            "collection": {
+                "name": self.collection.name,
+                "documents": self.collection.n_documents,
+                "passages": self.collection.n_passages,
+                "queries": {name: len(part.queries) for name, part in self.collection.splits.items()},
+            },
+            "settings": self.settings.to_dict(),
+            "queries measured": self.results.n_queries,
+            "rankers": self.results.to_dict(),
+            "seconds": self.seconds,
+            "facts": self.facts,
+            "environment": environment(),
+        }
+
+
+def compare(
+    collection: Collection,
+    settings: Settings | None = None,
+    report: Callable[[str, float], None] = lambda stage, seconds: None,
+) -> Outcome:
+    """Rank the split's queries with every ranker of ``settings`` and compare each with the baseline.
+
+    ``report(stage, seconds)`` is called whenever a stage is done. No label of the split is seen before the
+    rankings are made. The baseline is ranked even if ``settings.rankers`` leaves it out.
+    """
+    settings = settings or Settings()
+    if settings.protocol != "end-to-end":
+        raise InputError("rankings are compared end to end; the injected protocol classifies: see classify_injected")
+    names = list(dict.fromkeys([settings.baseline, *settings.rankers]))
+    for name in names:
+        parts_of(name)  # unknown names are refused before any work
+    collection.split(settings.split)
+    bench = Workbench(collection, settings, report)
+    made: dict[str, Run] = {}
+    runs = {name: run_of(bench, name, made) for name in names}
+    qrels = collection.qrels_frame(settings.split)
+    with bench.stage("evaluate"):
+        values = {name: evaluate(run, qrels) for name, run in runs.items()}
+        table = results(values, settings.baseline)
+    return Outcome(collection, settings, runs, table, bench.seconds, bench.facts)
+
+
+def check_output(folder: Path) -> None:
+    """Refuse a folder that exists and is not empty (or is a file); called before the work, not after."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputExistsError(f"{folder} exists and is not empty; give a new folder or empty it")
+
+
+def write(outcome: Outcome, folder: Path | str) -> None:
+    """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing."""
+    folder = Path(folder)
+    check_output(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        (aside / "runs").mkdir(parents=True)
+        for name, run in outcome.runs.items():
+            run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag=name)
+        (aside / "table.md").write_text(markdown(outcome.results) + "\n", encoding="utf-8")
+        (aside / "results.json").write_text(_json(outcome.to_dict()), encoding="utf-8")
+        (aside / "settings.json").write_text(_json(outcome.settings.to_dict()), encoding="utf-8")
+        if folder.exists():
+            folder.rmdir()  # empty, as checked
+        os.replace(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def file_name(ranker: str) -> str:
+    """A ranker's name as a file name.
+
+    >>> file_name("rrf(bm25,svr)")
+    'rrf-bm25-svr'
+    """
+    return ranker.replace("(", "-").replace(",", "-").replace(")", "")
+
+
+def environment() -> dict[str, str]:
+    """The versions and the machine the numbers depend on."""
+    packages = ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "bm25s", "faiss-cpu", "ir_measures")
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        **{package: version(package) for package in packages},
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

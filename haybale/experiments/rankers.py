@@ -1,0 +1,124 @@
+"""Rankers by name: ``bm25``, ``knn``, ``svr`` …, and fusions of them, ``rrf(bm25,svr)``.
+
+A new ranker is one function and one line in :data:`RANKERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from haybale.errors import InputError, UnknownNameError
+from haybale.experiments.workbench import Workbench
+from haybale.retrieval import Run, reciprocal_rank_fusion
+
+Ranker = Callable[[Workbench], Run]
+
+
+def _bm25(bench: Workbench) -> Run:
+    return _bm25_of(bench, "passage")
+
+
+def _bm25_doc(bench: Workbench) -> Run:
+    return _bm25_of(bench, "document")
+
+
+def _bm25_of(bench: Workbench, unit: str) -> Run:
+    split, depth = bench.settings.split, bench.settings.depth
+    index, texts = bench.bm25(unit), bench.texts(split)
+    with bench.stage(f"search BM25 ({unit}s)"):
+        rows, documents, scores = index.documents(texts, depth, exclude=bench.own(split))
+        return Run.from_numbers(bench.query_ids, bench.collection.doc_ids, rows, documents, scores, depth)
+
+
+def _knn(bench: Workbench) -> Run:
+    hits = bench.neighbours
+    with bench.stage("aggregate knn"):
+        return bench.aggregated("maxp", hits)
+
+
+def _svr(bench: Workbench) -> Run:
+    settings, ensemble = bench.settings, bench.ensemble("svr")
+    candidates = bench.candidates(settings.split, settings.candidates)
+    queries = bench.query_vectors(settings.split)
+    with bench.stage("score svr"):
+        return ensemble.rank(queries, bench.query_ids, candidates=candidates)
+
+
+def _svr_paper(bench: Workbench) -> Run:
+    ensemble = bench.ensemble("svr-paper")
+    candidates, queries = bench.neighbours.top(ensemble.k), bench.query_vectors(bench.settings.split)
+    with bench.stage("score svr-paper"):
+        return ensemble.rank(queries, bench.query_ids, candidates=candidates)
+
+
+def _parm_rrf(bench: Workbench) -> Run:
+    return _parm(bench, "rrf")
+
+
+def _parm_vrrf(bench: Workbench) -> Run:
+    return _parm(bench, "vrrf")
+
+
+def _parm(bench: Workbench, aggregation: str) -> Run:
+    hits, vectors, offsets = bench.paragraph_hits
+    with bench.stage(f"aggregate parm-{aggregation}"):
+        return bench.aggregated(aggregation, hits, offsets, vectors)
+
+
+RANKERS: dict[str, tuple[str, Ranker]] = {
+    "bm25": ("BM25, a document's best passage", _bm25),
+    "bm25-doc": ("BM25 over whole documents", _bm25_doc),
+    "knn": ("nearest passages by inner product, a document's best (MaxP)", _knn),
+    "svr": ("the SVR ensemble over BM25's and kNN's candidates", _svr),
+    "svr-paper": ("the SVR ensemble with the paper's settings over kNN's candidates", _svr_paper),
+    "parm-rrf": ("PARM: reciprocal ranks of the query's paragraphs' hits, summed", _parm_rrf),
+    "parm-vrrf": ("PARM: vectors of the hits weighted by reciprocal rank", _parm_vrrf),
+    "vrrf": ("short for parm-vrrf", _parm_vrrf),
+}
+
+
+def split_names(text: str) -> list[str]:
+    """Split at commas outside parentheses.
+
+    >>> split_names("bm25, rrf(bm25,svr)")
+    ['bm25', 'rrf(bm25,svr)']
+    """
+    names, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            names.append("")
+        elif not character.isspace():
+            names[-1] += character
+    if depth != 0:
+        raise InputError(f"rankers {text!r}: parentheses do not match")
+    if not all(names):
+        raise InputError(f"rankers {text!r}: a name is missing between commas")
+    return names
+
+
+def parts_of(name: str) -> list[str] | None:
+    """The rankers that ``rrf(…)`` fuses; None for a plain ranker. Unknown names raise."""
+    if name in RANKERS:
+        return None
+    if name.startswith("rrf(") and name.endswith(")"):
+        parts = split_names(name[4:-1])
+        for part in parts:
+            parts_of(part)
+        return parts
+    raise UnknownNameError("ranker", name, [*RANKERS, "rrf(…,…)"])
+
+
+def run_of(bench: Workbench, name: str, runs: dict[str, Run]) -> Run:
+    """The run of a ranker; ``runs`` holds those made before, and gets this one and the ones it needed."""
+    if name not in runs:
+        parts = parts_of(name)
+        if parts is None:
+            runs[name] = RANKERS[name][1](bench)
+        else:
+            fused = [run_of(bench, part, runs) for part in parts]
+            with bench.stage("fuse"):
+                runs[name] = reciprocal_rank_fusion(fused, depth=bench.settings.depth)
+    return runs[name]

@@ -1,0 +1,52 @@
+"""Everything that decides the outcome of a comparison, in one place that is written beside its results."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from haybale.analysis import LANGUAGES
+from haybale.ensemble import PROTOCOLS, SVREnsemble
+from haybale.errors import InputError, UnknownNameError
+
+DEFAULT_RANKERS = ("bm25", "knn", "svr", "parm-rrf", "vrrf", "rrf(bm25,svr)")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What :func:`haybale.experiments.compare` does. Counts are of passages unless they say documents."""
+
+    split: str = "dev"
+    rankers: tuple[str, ...] = DEFAULT_RANKERS
+    protocol: str = "end-to-end"
+    encoder: str = "lsa"  # or a sentence-transformers hub id or folder
+    width: int = 1024  # of LSA
+    language: str | None = None  # None: the collection's own, else guessed
+    k1: float = 1.2
+    b: float = 0.75
+    depth: int = 1000  # documents a run keeps
+    parm_hits: int = 1000  # hits of each query paragraph (N)
+    train_candidates: int = 20  # of a training query, from BM25 and from kNN each
+    candidates: int = 60  # of a query that is ranked, likewise
+    train_split: str = "train"
+    rows_per_bag: int | None = 8000  # sklearn's solver holds a bag's whole kernel matrix
+    ensemble: dict[str, Any] = field(default_factory=dict)  # parameters of SVREnsemble, over its defaults
+    baseline: str = "bm25"
+    random_state: int = 0
+    n_jobs: int = -1
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise UnknownNameError("protocol", self.protocol, PROTOCOLS)
+        if self.language is not None and self.language not in LANGUAGES:
+            raise UnknownNameError("language", self.language, LANGUAGES)
+        for name in ("width", "depth", "parm_hits", "train_candidates", "candidates"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
+        unknown = sorted(set(self.ensemble) - set(SVREnsemble().get_params()))
+        if unknown:
+            raise UnknownNameError("ensemble parameter", unknown[0], sorted(SVREnsemble().get_params()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)

@@ -1,0 +1,190 @@
+"""What the rankers of a comparison share: indexes, vectors, hits. Each is made when first asked for, timed, kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from haybale.analysis import guess_language
+from haybale.collections import Collection
+from haybale.collections.collection import pick
+from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
+from haybale.ensemble import SVREnsemble
+from haybale.errors import InputError
+from haybale.experiments.settings import Settings
+from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, Vectors, aggregate, pool
+from haybale.retrieval.hits import Ints
+from haybale.vectors import Floats
+
+
+class Workbench:
+    """One collection, one configuration. ``report(stage, seconds)`` is called when a stage is done."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        settings: Settings,
+        report: Callable[[str, float], None] = lambda stage, seconds: None,
+    ) -> None:
+        self.collection = collection
+        self.settings = settings
+        self.seconds: dict[str, float] = {}
+        self.facts: dict[str, Any] = {}  # what was found on the way and belongs into the results
+        self._report = report
+        self._running: list[float] = []
+        # Cached per workbench, not per class: the caches die with it.
+        self.query_vectors = cache(self._query_vectors)
+        self.candidates = cache(self._candidates)
+        self.bm25 = cache(self._bm25)
+        self.ensemble = cache(self._ensemble)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; a stage it needs and that runs inside it counts for itself only."""
+        self._running.append(0.0)
+        start = time.perf_counter()
+        yield
+        whole = time.perf_counter() - start
+        inner = self._running.pop()
+        if self._running:
+            self._running[-1] += whole
+        self.seconds[name] = self.seconds.get(name, 0.0) + whole - inner
+        self._report(name, self.seconds[name])
+
+    # queries ------------------------------------------------------------------------------------------
+
+    def queries(self, split: str) -> Ints:
+        """(m,) numbers of the split's queries."""
+        return self.collection.split(split).queries
+
+    @cached_property
+    def query_ids(self) -> list[str]:
+        return pick(self.collection.queries.ids, self.queries(self.settings.split))
+
+    def texts(self, split: str) -> list[str]:
+        return self.collection.queries.texts(self.queries(split))
+
+    def own(self, split: str) -> Ints:
+        return self.collection.queries.own[self.queries(split)]
+
+    # indexes and vectors ------------------------------------------------------------------------------
+
+    @cached_property
+    def language(self) -> str:
+        sample = self.collection.passages.texts[:: max(1, self.collection.n_passages // 1000)]
+        return self.settings.language or self.collection.language or guess_language(sample.to_pylist())
+
+    def _bm25(self, unit: str) -> BM25Index:
+        with self.stage(f"index BM25 ({unit}s)"):
+            return BM25Index.from_collection(
+                self.collection, unit, k1=self.settings.k1, b=self.settings.b, language=self.language
+            )
+
+    @cached_property
+    def passage_texts(self) -> list[str]:
+        return list(self.collection.passages.texts.to_pylist())
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        if self.settings.encoder != "lsa":
+            with self.stage("load encoder"):
+                return SentenceTransformerEncoder(self.settings.encoder)
+        with self.stage("fit LSA"):
+            encoder = LSAEncoder(self.settings.width, language=self.language, random_state=self.settings.random_state)
+            return encoder.fit(self.passage_texts)
+
+    @cached_property
+    def index(self) -> PassageIndex:
+        encoder = self.encoder
+        with self.stage("encode passages"):
+            vectors = encoder.encode(self.passage_texts)
+        self.facts["vectors"] = list(vectors.shape)
+        return PassageIndex.from_collection(self.collection, vectors)
+
+    def _query_vectors(self, split: str) -> Floats:
+        encoder = self.encoder
+        with self.stage(f"encode {split} queries"):
+            return encoder.encode(self.texts(split))
+
+    # hits ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def neighbours(self) -> Hits:
+        """Hits of the ranked split's queries, each query one vector, as deep as a run may need."""
+        index, vectors = self.index, self.query_vectors(self.settings.split)
+        # MaxP wants `depth` documents; three passages for each find nearly all of them.
+        k = min(len(index), max(3 * self.settings.depth, self.settings.candidates))
+        with self.stage("search kNN"):
+            return index.search(vectors, k, exclude=self.own(self.settings.split))
+
+    @cached_property
+    def paragraph_hits(self) -> tuple[Hits, Vectors, Ints]:
+        """Hits of every paragraph of the ranked split's queries, their vectors, and where queries begin."""
+        queries, numbers = self.collection.queries, self.queries(self.settings.split)
+        paragraphs = [queries.paragraphs_of(int(number)) for number in numbers]
+        lengths = np.array([len(part) for part in paragraphs])
+        index, encoder = self.index, self.encoder
+        with self.stage("encode query paragraphs"):
+            vectors = encoder.encode([text for part in paragraphs for text in part])
+        self.facts["query paragraphs"] = int(lengths.sum())
+        with self.stage("search query paragraphs"):
+            own = np.repeat(self.own(self.settings.split), lengths)
+            hits = index.search(vectors, min(len(index), self.settings.parm_hits), exclude=own)
+        return hits, Vectors(index.vectors, vectors), np.concatenate(([0], np.cumsum(lengths)))
+
+    def _candidates(self, split: str, k: int) -> Hits:
+        """The candidate pool: k passages from BM25 and k neighbours of each query."""
+        index, bm25, own = self.index, self.bm25("passage"), self.own(split)
+        k = min(k, len(index))
+        near = self.neighbours.top(k) if split == self.settings.split else None
+        vectors = self.query_vectors(split)
+        with self.stage(f"search candidates ({split})"):
+            if near is None:
+                near = index.search(vectors, k, exclude=own)
+            return pool(bm25.search(self.texts(split), k, exclude=own), near)
+
+    # the ensemble -------------------------------------------------------------------------------------
+
+    def _ensemble(self, name: str) -> SVREnsemble:
+        """A fitted ensemble: ``"svr"`` with the pool and our settings, ``"svr-paper"`` as published."""
+        settings = self.settings
+        if settings.train_split == settings.split:
+            raise InputError(f"{name} would be trained and evaluated on the same split, {settings.split!r}")
+        if settings.train_split not in self.collection.splits:
+            raise InputError(
+                f"{name} needs a split to learn from: {self.collection.name} has no split "
+                f"{settings.train_split!r}, only {', '.join(self.collection.splits)}"
+            )
+        common = {
+            "rows_per_bag": settings.rows_per_bag,
+            "random_state": settings.random_state,
+            "n_jobs": settings.n_jobs,
+            "protocol": settings.protocol,
+        } | settings.ensemble
+        published = name == "svr-paper"
+        ensemble = SVREnsemble.as_published(**common) if published else SVREnsemble(**common)
+        index, train = self.index, settings.train_split
+        queries, own = self.query_vectors(train), self.own(train)
+        candidates = None if published else self.candidates(train, settings.train_candidates)
+        with self.stage(f"train {name}"):
+            relevant = self.collection.relevant_ids(train)
+            ensemble.fit(index, queries, relevant, candidates=candidates, exclude=own)
+        self.facts[name] = {
+            "training queries": len(queries),
+            "candidate rows": ensemble.n_rows_,
+            "bags": ensemble.n_bags,
+            "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
+            "support rows": len(ensemble.support_.coef),
+            "gamma": list(ensemble.gamma_),
+        }
+        return ensemble
+
+    def aggregated(self, name: str, hits: Hits, offsets: Ints | None = None, vectors: Vectors | None = None) -> Run:
+        """A run from hits by one aggregation."""
+        rows, documents, scores = aggregate(hits, name, self.index.doc_of, offsets, vectors=vectors)
+        return Run.from_numbers(self.query_ids, self.collection.doc_ids, rows, documents, scores, self.settings.depth)
