@@ -163,6 +163,7 @@ class CollectionBuilder:
         self, query_id: str, paragraphs: Sequence[str], own: str | None = None, split: str | None = None, at: At = None
     ) -> int:
         """Add a query. ``own`` is the document it was taken from; one outside the collection is no exclusion."""
+        self._check_not_empty()  # else the first answer of an empty file would be an unknown id
         if query_id in self._queries:
             fail(f"duplicate query id {query_id!r}", at)
         kept = [paragraph for paragraph in paragraphs if paragraph.strip()]
@@ -192,8 +193,7 @@ class CollectionBuilder:
 
     def build(self) -> Collection:
         """Check the whole and return it. Passages of a document end side by side, in the order added."""
-        if not len(self._texts):
-            raise InputError(f"collection {self.name!r} is empty: no document has a passage")
+        self._check_not_empty()
         if self._n_empty:
             message = f"collection {self.name!r}: {self._n_empty} passages of only whitespace were left out"
             warnings.warn(message, stacklevel=2)
@@ -238,6 +238,10 @@ class CollectionBuilder:
             links=links,
             language=self.language,
         )
+
+    def _check_not_empty(self) -> None:
+        if not len(self._texts):
+            raise InputError(f"collection {self.name!r} is empty: no document has a passage")
 
     def _split(self, name: str) -> Split:
         pairs = self._grades.get(name, {})

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ _MODULES = {
 }
 _MERGE_UP_TO = 100  # words; shorter blocks of one section are merged into one passage
 _AT_LEAST = 12  # words; less is "Scalar method identical to …"
+_SET = re.compile(r"\{('\w+'(?:, '\w+')+)\}")  # a set printed in its order of hashes
 _TRAIN, _DEV = 70, 15  # percent of the queries; the rest is test
 
 
@@ -156,7 +158,17 @@ def _belongs(thing: object, module: str) -> bool:
 def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[bool, int, str, str]]:
     docstring = getattr(thing, "__doc__", None)
     if isinstance(docstring, str) and len(docstring.split()) >= _AT_LEAST:
-        yield inherited, name.count("."), name, inspect.cleandoc(docstring)
+        yield inherited, name.count("."), name, settled(inspect.cleandoc(docstring))
+
+
+def settled(docstring: str) -> str:
+    """The docstring without what differs from process to process: SciPy writes some while it is imported.
+
+    >>> settled("x\\narray([0.3])  # may vary\\nargument(s) {'b', 'a'}")
+    "x\\nargument(s) {'a', 'b'}"
+    """
+    lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]  # random samples
+    return _SET.sub(lambda match: "{" + ", ".join(sorted(match.group(1).split(", "))) + "}", "\n".join(lines))
 
 
 def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:

@@ -26,7 +26,6 @@ def classify(decision: NDArray[np.bool_], label: NDArray[np.bool_]) -> Classific
     >>> classify(np.array([True, True, False]), np.array([True, False, True]))
     Classification(precision=0.5, recall=0.5, f1=0.5, accuracy=0.3333333333333333, n_positive=2, n_rows=3)
     """
-
     hit = int((decision & label).sum())
     said, are = int(decision.sum()), int(label.sum())
     precision = hit / said if said else 0.0

@@ -132,7 +132,7 @@ def _maximum(worth: NDArray[np.float64], segment: Ints, n: int) -> NDArray[np.fl
 
 
 def _sum(worth: NDArray[np.float64], segment: Ints, n: int) -> NDArray[np.float64]:
-    return np.bincount(segment, weights=worth, minlength=n)
+    return np.asarray(np.bincount(segment, weights=worth, minlength=n), dtype=np.float64)
 
 
 AGGREGATIONS: dict[str, tuple[Aggregation, Reduction]] = {
