@@ -9,7 +9,7 @@ import numpy as np
 
 from haybale.collections import Collection
 from haybale.collections.collection import pick
-from haybale.collections.numpydoc import see_also, sections
+from haybale.collections.numpydoc import sections, see_also
 
 
 def test_size_and_splits(pydocs: Collection) -> None:

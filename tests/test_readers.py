@@ -88,7 +88,12 @@ def test_gerdalir_groups_passages_by_document(tmp_path: Path, zipped: bool) -> N
     collection = open_collection(gerdalir(tmp_path, zipped))
     assert collection.doc_ids.to_pylist() == ["1", "2"]
     assert collection.passages.doc_offsets.tolist() == [0, 3, 4]
-    assert collection.passages.texts.to_pylist() == ["Erster Absatz.", "Zweiter\tAbsatz.", "Nachzügler.", "Anderer Text."]
+    assert collection.passages.texts.to_pylist() == [
+        "Erster Absatz.",
+        "Zweiter\tAbsatz.",
+        "Nachzügler.",
+        "Anderer Text.",
+    ]
     assert collection.passages.ids.to_pylist() == ["1:0", "1:1", "1:2", "2:0"]
     assert collection.passages.doc_of.tolist() == [0, 0, 0, 1]
     assert list(collection.splits) == ["train", "dev"]
@@ -128,9 +133,17 @@ def read(folder: Path) -> Collection:
 
 
 REFUSED = {
-    "a line without a tab": (gerdalir, {"collection.tsv": "1\tGut.\nohne Tabulator\n"}, r"collection\.tsv, line 2: .*found 1"),
+    "a line without a tab": (
+        gerdalir,
+        {"collection.tsv": "1\tGut.\nohne Tabulator\n"},
+        r"collection\.tsv, line 2: .*found 1",
+    ),
     "a query line without a tab": (gerdalir, {"queries/queries.dev.tsv": "8 Frage\n"}, r"queries\.dev\.tsv, line 1"),
-    "qrels with an unknown document": (gerdalir, {"qrels/qrels.dev.tsv": "8\t2\n8\t99\n"}, r"qrels\.dev\.tsv, line 2: .*'99'"),
+    "qrels with an unknown document": (
+        gerdalir,
+        {"qrels/qrels.dev.tsv": "8\t2\n8\t99\n"},
+        r"qrels\.dev\.tsv, line 2: .*'99'",
+    ),
     "qrels with an unknown query": (gerdalir, {"qrels/qrels.dev.tsv": "6\t2\n"}, r"line 1: .*query '6'"),
     "a duplicate query id": (gerdalir, {"queries/queries.dev.tsv": "8\tA\n8\tB\n"}, r"line 2: duplicate query id '8'"),
     "a query id of another split": (gerdalir, {"queries/queries.dev.tsv": "7\tA\n"}, r"line 1: duplicate query id '7'"),
@@ -138,7 +151,11 @@ REFUSED = {
     "an empty collection": (gerdalir, {"collection.tsv": "\n"}, r"empty: no document has a passage"),
     "two grades for a pair": (beir, {"qrels/dev.tsv": "q1\td1\t1\nq1\td1\t2\n"}, r"line 2: .*both 1 and 2"),
     "a grade that is no number": (beir, {"qrels/dev.tsv": "q1\td1\thigh\n"}, r"line 1: .*found 'high'"),
-    "five columns of qrels": (beir, {"qrels/dev.tsv": "q1\td1\t1\t1\t1\n"}, r"line 1: expected 2, 3 or 4 columns, found 5"),
+    "five columns of qrels": (
+        beir,
+        {"qrels/dev.tsv": "q1\td1\t1\t1\t1\n"},
+        r"line 1: expected 2, 3 or 4 columns, found 5",
+    ),
     "broken JSON": (beir, {"corpus.jsonl": '{"_id": "d1",'}, r"corpus\.jsonl, line 1: expected JSON, column 14"),
     "JSON that is no object": (beir, {"corpus.jsonl": "[1]"}, r"line 1: expected a JSON object, found list"),
     "a document without text": (beir, {"corpus.jsonl": '{"_id": "d1"}'}, r"field 'text', found nothing"),
@@ -162,7 +179,10 @@ BROKEN_STRUCTURE = {
         {"passages": [{"id": "p", "section": "a/0", "order": i, "text": "x"} for i in (0, 1)]},
         r"line 1: duplicate passage id 'p'",
     ),
-    "a passage in an unknown section": ({"passages": [{"id": "p", "section": "z", "order": 0, "text": "x"}]}, r"section 'z'"),
+    "a passage in an unknown section": (
+        {"passages": [{"id": "p", "section": "z", "order": 0, "text": "x"}]},
+        r"section 'z'",
+    ),
     "a passage without order": ({"passages": [{"id": "p", "section": "a/0", "text": "x"}]}, r"'order'"),
     "a link to an unknown document": ({"external": [["a/p0", "zz"]]}, r"line 1: .*'zz'"),
     "a link from nowhere": ({"internal": [["zz", "a/0"]]}, r"unknown passage id 'zz'"),
