@@ -25,6 +25,9 @@ def make_bags(rows: CandidateRows, strategy: str, n_bags: int, overlap: float, r
         raise UnknownNameError("bag strategy", strategy, STRATEGIES)
     if n_bags < 1 or not 0 <= overlap <= n_bags - 1:
         raise InputError(f"expected n_bags >= 1 and 0 <= overlap <= n_bags - 1, found {n_bags} and {overlap}")
+    units = len(rows) if strategy == "rows" else len(np.unique(rows.query))
+    if units < n_bags:
+        raise InputError(f"{n_bags} bags need at least as many {strategy} to share out, found {units}")
     return STRATEGIES[strategy](rows, n_bags, overlap, rng)
 
 
@@ -43,7 +46,7 @@ def _by_queries(rows: CandidateRows, n_bags: int, overlap: float, rng: np.random
         others = np.setdiff1d(np.arange(len(queries)), part)
         extra = rng.choice(others, size=max(0, size - len(part)), replace=False)
         members = np.sort(np.concatenate((part, extra)))
-        bags.append(np.concatenate([np.arange(starts[q], ends[q]) for q in members] or [np.empty(0, dtype=np.int64)]))
+        bags.append(np.concatenate([np.arange(starts[q], ends[q]) for q in members]))
     return bags
 
 

@@ -6,6 +6,7 @@ Ensembles", LIRAI 2024, with rankings evaluated end to end.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -146,7 +147,8 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         query's relevant documents; ``candidates`` (m, ·) the passages to learn from (default: the k nearest);
         ``exclude`` (m,) each query's own document, -1 for none.
 
-        Errors: other widths or NaN, an unknown document id, no relevant document at all, a bag without any row.
+        Errors: other widths or NaN, an unknown document id, no relevant document at all, more bags than
+        queries. Bags without a relevant row are trained, with a warning.
         """
         self._validate_params()
         queries = check_vectors(query_vectors, "query_vectors", index.width)
@@ -183,9 +185,10 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     def _bags(self, rows: CandidateRows) -> list[Ints]:
         seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
         bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, np.random.default_rng(seeds[0]))
-        for number, bag in enumerate(bags):
-            if not len(bag):
-                raise InputError(f"bag {number} of {self.n_bags} has no row: fewer training queries than bags")
+        barren = sum(not rows.label[bag].any() for bag in bags)
+        if barren:
+            message = f"{barren} of {self.n_bags} bags have no relevant row; they are trained and predict about 0"
+            warnings.warn(message, stacklevel=3)
         return [
             thinned(rows, bag, self.rows_per_bag, np.random.default_rng(seed))
             for bag, seed in zip(bags, seeds[1:], strict=True)

@@ -1,0 +1,349 @@
+"""The ensemble: rows, bags, scaling and γ the obvious way, and the whole against scikit-learn's SVR on [q ; p]."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
+from sklearn.utils._param_validation import InvalidParameterError
+
+from haybale.ensemble import CandidateRows, Problem, SVREnsemble, candidate_rows
+from haybale.ensemble import support as support_module
+from haybale.ensemble.bags import make_bags, thinned
+from haybale.ensemble.kernel import fit_scaling, rbf, resolve_gamma
+from haybale.ensemble.solver import solve_sklearn, solve_sklearn_features
+from haybale.errors import InputError, UnknownNameError, VectorError
+from haybale.retrieval import Hits, PassageIndex, aggregate
+
+
+def world(seed: int = 0, n_documents: int = 60, n_queries: int = 40, d: int = 6):
+    """Documents of 1 to 4 passages around a topic; a query lies near the topic of its relevant document."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, size=n_documents)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    topics = rng.normal(size=(n_documents, d))
+    vectors = np.repeat(topics, sizes, axis=0) + rng.normal(scale=0.3, size=(offsets[-1], d))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    index = PassageIndex(vectors, offsets, doc_ids=[f"d{i}" for i in range(n_documents)])
+    answer = rng.integers(n_documents, size=n_queries)
+    queries = topics[answer] + rng.normal(scale=0.5, size=(n_queries, d))
+    queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
+    return index, queries, [[f"d{i}"] for i in answer]
+
+
+def features(rows: CandidateRows, queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
+    return np.concatenate([queries[rows.query], passages[rows.passage]], axis=1).astype(np.float64)
+
+
+def random_rows(seed: int, n: int, n_queries: int, n_passages: int) -> CandidateRows:
+    rng = np.random.default_rng(seed)
+    return CandidateRows(
+        np.sort(rng.integers(n_queries, size=n)).astype(np.int32),
+        rng.integers(n_passages, size=n).astype(np.int32),
+        rng.integers(2, size=n).astype(np.int8),
+    )
+
+
+# rows -----------------------------------------------------------------------------------------------------
+
+
+def test_end_to_end_rows_by_hand() -> None:
+    vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.5, 0.5]], dtype=np.float32)
+    index = PassageIndex(vectors, [0, 2, 4, 5])
+    queries = np.array([[1, 0.1], [0, 1]], dtype=np.float32)
+    hits = index.search(queries, 2)
+    # Query 0 (candidates 0, 1) wants documents 0 and 1: its nearest passage of document 1 is 3. Query 1
+    # (candidates 2, 3) wants document 2, which no candidate belongs to.
+    rows = candidate_rows("end-to-end", hits, (np.array([0, 0, 1]), np.array([0, 1, 2])), index, queries)
+    assert list(zip(rows.query.tolist(), rows.passage.tolist(), rows.label.tolist(), strict=True)) == [
+        (0, 0, 1),
+        (0, 1, 1),
+        (0, 3, 1),
+        (1, 2, 0),
+        (1, 3, 0),
+        (1, 4, 1),
+    ]
+
+
+def test_injected_rows_by_hand() -> None:
+    """Neighbours are negatives, relevant or not; the last passage of a relevant document is the positive."""
+    index = PassageIndex(np.eye(4, dtype=np.float32), [0, 3, 4])
+    hits = Hits(np.array([[0, 3]]), np.ones((1, 2), dtype=np.float32))
+    rows = candidate_rows("injected", hits, (np.array([0]), np.array([0])), index, np.ones((1, 4), dtype=np.float32))
+    assert list(zip(rows.passage.tolist(), rows.label.tolist(), strict=True)) == [(0, 0), (3, 0), (2, 1)]
+
+
+def test_documents_without_passages_cannot_be_positives() -> None:
+    index = PassageIndex(np.eye(2, dtype=np.float32), [0, 1, 1, 2])
+    hits = Hits(np.array([[0]]), np.ones((1, 1), dtype=np.float32))
+    for protocol in ("end-to-end", "injected"):
+        rows = candidate_rows(protocol, hits, (np.array([0]), np.array([1])), index, np.ones((1, 2), dtype=np.float32))
+        assert rows.label.tolist() == [0]
+
+
+# bags -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    n_bags=st.integers(1, 8),
+    overlap=st.floats(0, 2),
+    strategy=st.sampled_from(["queries", "rows"]),
+)
+def test_bags_have_the_asked_size_and_queries_stay_whole(seed: int, n_bags: int, overlap: float, strategy: str) -> None:
+    overlap = min(overlap, n_bags - 1)
+    rows = random_rows(seed, 400, 40, 30)
+    n_queries = len(np.unique(rows.query))
+    bags = make_bags(rows, strategy, n_bags, overlap, np.random.default_rng(seed))
+    assert len(bags) == n_bags
+    if strategy == "rows":
+        assert {len(bag) for bag in bags} == {round(400 * (1 + overlap) / n_bags)}
+        return
+    assert set(np.concatenate(bags).tolist()) == set(range(400))  # every row is in a bag
+    for bag in bags:
+        inside = np.unique(rows.query[bag])
+        assert len(bag) == len(set(bag.tolist())) == np.isin(rows.query, inside).sum()
+        assert abs(len(inside) - n_queries * (1 + overlap) / n_bags) <= 1
+
+
+def test_thinning_keeps_positives() -> None:
+    rows = random_rows(0, 200, 20, 30)
+    rows = CandidateRows(rows.query, rows.passage, (np.arange(200) % 20 == 0).astype(np.int8))
+    kept = thinned(rows, np.arange(200), 50, np.random.default_rng(0))
+    assert len(kept) == 50
+    assert rows.label[kept].sum() == 10
+    assert (np.diff(kept) > 0).all()
+    assert len(thinned(rows, np.arange(200), 5, np.random.default_rng(0))) == 20  # 10 positives, as many negatives
+    assert len(thinned(rows, np.arange(200), None, np.random.default_rng(0))) == 200
+
+
+# scaling and γ --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 999), d=st.integers(1, 5))
+def test_scaling_and_gamma_are_those_of_the_feature_matrix(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = random_rows(seed, 60, 7, 12)
+    queries, passages = (rng.normal(2, 3, size=(m, d)).astype(np.float32) for m in (7, 12))
+    queries[:, 0] = 1.5  # a constant feature
+    scaling = fit_scaling(rows, queries, passages, standardize=True)
+    expected = StandardScaler().fit_transform(features(rows, queries, passages))
+    scaled_q, scaled_p = scaling.queries(queries), scaling.passages(passages)
+    np.testing.assert_allclose(features(rows, scaled_q, scaled_p), expected, atol=2e-4)
+    gamma = resolve_gamma("scale", rows, scaled_q, scaled_p)
+    assert gamma == pytest.approx((1 / (2 * d * expected.var()),) * 2, rel=1e-3)
+    raw = features(rows, queries, passages)
+    assert resolve_gamma("scale", rows, queries, passages)[0] == pytest.approx(1 / (2 * d * raw.var()), rel=1e-4)
+
+
+def test_the_kernel_is_a_product() -> None:
+    rng = np.random.default_rng(0)
+    q, p = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(9, 4)).astype(np.float32)
+    both = np.concatenate([q, p], axis=1)
+    np.testing.assert_allclose(rbf(both, both, 0.3), rbf(q, q, 0.3) * rbf(p, p, 0.3), atol=1e-6)
+    far = np.sum((both[:, None] - both[None]) ** 2, axis=-1)
+    np.testing.assert_allclose(rbf(both, both, 0.3), np.exp(-0.3 * far), atol=1e-6)
+
+
+# solvers and scores ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", ["scale", 0.7, (1.5, 0.4)])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_one_bag_is_sklearns_svr(gamma, standardize: bool) -> None:
+    """The whole way at once: candidates to triples to Gram to duals to products, against SVR on a feature matrix."""
+    index, queries, relevant = world()
+    ensemble = SVREnsemble(1, overlap=0, k=15, gamma=gamma, standardize=standardize, positive_weight=2.5, tol=1e-5)
+    ensemble.fit(index, queries, relevant)
+    hits = index.search(queries, 15)
+    pairs = (np.arange(len(queries)), np.array([int(ids[0][1:]) for ids in relevant]))
+    rows = candidate_rows("end-to-end", hits, pairs, index, queries)
+    x = features(rows, queries, index.vectors)
+    scaler = StandardScaler(with_mean=standardize, with_std=standardize).fit(x)
+    half_q, half_p = ensemble.gamma_
+    root = np.sqrt(np.repeat([half_q, half_p], index.width))  # a γ for each half is a scaling of the features
+    model = SVR(kernel="rbf", gamma=1.0, tol=1e-5)
+    model.fit(scaler.transform(x) * root, rows.label, sample_weight=np.where(rows.label > 0, 2.5, 1.0))
+    expected = model.predict(scaler.transform(x) * root)
+    scores = ensemble.score_candidates(queries, np.arange(len(index))[None].repeat(len(queries), axis=0))
+    np.testing.assert_allclose(scores[rows.query, rows.passage], expected, atol=2e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999), n=st.integers(2, 60))
+def test_gathered_and_materialised_solvers_agree(seed: int, n: int) -> None:
+    """Random problems, duplicate rows and single-label bags among them: predictions within twice the tolerance."""
+    rng = np.random.default_rng(seed)
+    rows = random_rows(seed, n, 5, 9)
+    problem = Problem(
+        queries=rng.normal(size=(5, 3)).astype(np.float32),
+        passages=rng.normal(size=(9, 3)).astype(np.float32),
+        query=rows.query.astype(np.int64),
+        passage=rows.passage.astype(np.int64),
+        label=rows.label.astype(np.float64),
+        weight=rng.uniform(0.5, 3, size=n),
+        gamma=(0.4, 0.2),
+        C=1.0,
+        epsilon=0.1,
+        tol=1e-3,
+    )
+    gram = problem.gram()
+    predictions = [
+        gram @ dual.coef + dual.intercept for dual in (solve_sklearn(problem), solve_sklearn_features(problem))
+    ]
+    np.testing.assert_allclose(predictions[0], predictions[1], atol=2e-3)
+
+
+def test_mean_and_votes_are_those_of_the_bags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bag predicted on its own, support row by support row; also in small batches and tiles."""
+    index, queries, relevant = world(1)
+    ensemble = SVREnsemble(5, k=12, gamma=(2.0, 1.0), threshold=0.3, proof=2).fit(index, queries, relevant)
+    support = ensemble.support_
+    passages = index.search(queries, 20).passages
+    passages[3, 15:] = -1
+    predictions = np.zeros((5, *passages.shape))
+    for bag in range(5):
+        part = slice(support.offsets[bag], support.offsets[bag + 1])
+        for i, query in enumerate(queries):
+            kq = np.exp(-2.0 * np.sum((query - support.queries[support.query[part]]) ** 2, axis=1))
+            for j, passage in enumerate(index.vectors[passages[i]]):
+                kp = np.exp(-1.0 * np.sum((passage - support.passages[support.passage[part]]) ** 2, axis=1))
+                predictions[bag, i, j] = support.coef[part] @ (kq * kp) + support.intercept[bag]
+    real = passages >= 0
+    for batch, tile in ((64, 2**25), (7, 50)):
+        monkeypatch.setattr(support_module, "_BATCH", batch)
+        monkeypatch.setattr(support_module, "_TILE", tile)
+        scores = ensemble.score_candidates(queries, passages)
+        np.testing.assert_allclose(scores[real], predictions.mean(axis=0)[real], atol=1e-5)
+        assert np.isneginf(scores[~real]).all()
+        clear = real & (np.abs(predictions - 0.3) > 1e-4).all(axis=0)
+        votes = ensemble.votes(queries, passages)
+        np.testing.assert_array_equal(votes[clear], (predictions > 0.3).sum(axis=0)[clear])
+        assert not votes[~real].any()
+        np.testing.assert_array_equal(ensemble.relevant(queries, passages), votes >= 2)
+
+
+def test_scores_by_id_are_scores_by_number() -> None:
+    index, queries, relevant = world()
+    ensemble = SVREnsemble(3, k=10).fit(index, queries, relevant)
+    by_number = ensemble.score_candidates(queries[:2], np.array([[4, 7, 1], [2, -1, -1]]))
+    by_id = ensemble.score(queries[:2], [["4", "7", "1"], ["2"]])
+    np.testing.assert_array_equal(by_id[0], by_number[0])
+    np.testing.assert_array_equal(by_id[1], by_number[1, :1])
+    assert [len(row) for row in ensemble.score(queries[:2], [[], ["3"]])] == [0, 1]
+
+
+def test_it_learns_and_ranks() -> None:
+    """New queries to documents seen in training rank far above chance; the own document is left out."""
+    index, queries, relevant = world(2, n_queries=200)
+    ensemble = SVREnsemble(4, k=20).fit(index, queries[:150], relevant[:150])
+    ids = [f"q{i}" for i in range(50)]
+    run = ensemble.rank(queries[150:], ids, k=40)
+    first = [
+        next((i for i, (doc, _) in enumerate(run[q]) if doc in r), 99) for q, r in zip(ids, relevant[150:], strict=True)
+    ]
+    assert np.mean(1 / (1 + np.array(first))) > 0.4
+    own = np.array([int(r[0][1:]) for r in relevant[150:]])
+    without = ensemble.rank(queries[150:], ids, k=40, exclude=own)
+    assert all(doc not in r for q, r in zip(ids, relevant[150:], strict=True) for doc, _ in without[q])
+
+
+def test_rank_is_the_best_candidate_of_each_document() -> None:
+    index, queries, relevant = world()
+    ensemble = SVREnsemble(2, k=10).fit(index, queries, relevant)
+    candidates = index.search(queries[:1], 30)
+    scores = ensemble.score_candidates(queries[:1], candidates.passages)
+    _, documents, best = aggregate(Hits(candidates.passages, scores), "maxp", index.doc_of)
+    expected = sorted(zip([f"d{d}" for d in documents], best, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    assert ensemble.rank(queries[:1], ["q"], candidates=candidates)["q"] == expected
+
+
+@pytest.mark.parametrize("strategy", ["queries", "rows"])
+def test_random_state_and_jobs(strategy: str) -> None:
+    index, queries, relevant = world()
+    run = {
+        (seed, jobs): SVREnsemble(6, k=10, strategy=strategy, rows_per_bag=60, random_state=seed, n_jobs=jobs)
+        .fit(index, queries, relevant)
+        .rank(queries, [f"q{i}" for i in range(len(queries))], k=10)
+        for seed, jobs in ((0, 1), (0, 2), (1, 1))
+    }
+    assert run[0, 1] == run[0, 2]
+    assert run[0, 1] != run[1, 1]
+
+
+def test_rows_per_bag_and_facts() -> None:
+    index, queries, relevant = world()
+    ensemble = SVREnsemble(2, k=20, overlap=0, rows_per_bag=150).fit(index, queries, relevant)
+    assert ensemble.bag_sizes_ == [150, 150]
+    assert ensemble.n_rows_ >= 800
+
+
+def test_a_bag_without_a_relevant_row_is_told() -> None:
+    index, queries, relevant = world()
+    with pytest.warns(UserWarning, match=r"3 of 4 bags have no relevant row"):
+        SVREnsemble(4, overlap=0, k=5).fit(index, queries, [relevant[0], *([] for _ in queries[1:])])
+
+
+def test_injected_does_not_rank() -> None:
+    index, queries, relevant = world()
+    ensemble = SVREnsemble.as_published(n_bags=2, k=10, protocol="injected").fit(index, queries, relevant)
+    with pytest.raises(InputError, match="protocol 'injected' does not rank"):
+        ensemble.rank(queries, [f"q{i}" for i in range(len(queries))])
+
+
+def test_parameters_are_the_estimators() -> None:
+    ensemble = SVREnsemble.as_published(n_bags=3)
+    assert clone(ensemble).get_params() == ensemble.get_params()
+    assert ensemble.get_params()["standardize"]
+    assert ensemble.set_params(C=2.0).C == 2.0
+
+
+def test_a_solver_of_ones_own() -> None:
+    index, queries, relevant = world()
+    seen: list[int] = []
+
+    def solver(problem: Problem):
+        seen.append(len(problem.label))
+        return solve_sklearn(problem)
+
+    assert SVREnsemble(3, k=5, solver=solver).fit(index, queries, relevant).bag_sizes_ == seen
+
+
+def test_bad_input_is_refused() -> None:
+    index, queries, relevant = world()
+    fit = SVREnsemble(2, k=5).fit
+    with pytest.raises(VectorError, match="query_vectors: expected vectors of width 6, found 3"):
+        fit(index, queries[:, :3], relevant)
+    broken = queries.copy()
+    broken[2, 1] = np.nan
+    with pytest.raises(VectorError, match="row 2 has NaN"):
+        fit(index, broken, relevant)
+    with pytest.raises(InputError, match="39 lists of relevant documents for 40 query vectors"):
+        fit(index, queries, relevant[1:])
+    with pytest.raises(InputError, match="unknown document id 'zz'"):
+        fit(index, queries, [["zz"], *relevant[1:]])
+    with pytest.raises(InputError, match="nothing to learn"):
+        fit(index, queries, [[] for _ in queries])
+    with pytest.raises(InputError, match="50 bags need at least as many queries to share out, found 40"):
+        SVREnsemble(50, k=5).fit(index, queries, relevant)
+    with pytest.raises(InputError, match="candidates of 3 queries for 40"):
+        fit(index, queries, relevant, candidates=index.search(queries[:3], 5))
+    with pytest.raises(InvalidParameterError, match="'n_bags' parameter"):
+        SVREnsemble(0).fit(index, queries, relevant)
+    with pytest.raises(InputError, match="gamma must be positive"):
+        SVREnsemble(2, gamma=(1.0, -1.0)).fit(index, queries, relevant)
+    with pytest.raises(UnknownNameError, match="known: sklearn, sklearn-features"):
+        SVREnsemble(2, solver="libsvm").fit(index, queries, relevant)
+    fitted = fit(index, queries, relevant)
+    with pytest.raises(InputError, match="unknown passage id 'zz'"):
+        fitted.score(queries[:1], [["zz"]])
+    with pytest.raises(InputError, match="2 lists of passage ids for 1 query vectors"):
+        fitted.score(queries[:1], [["1"], ["2"]])
+    with pytest.raises(InputError, match="1 query ids for 2 query vectors"):
+        fitted.rank(queries[:2], ["q"])
