@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from haybale.collections import Collection, open_collection
 from haybale.experiments.settings import DEFAULT_RANKERS, Settings
 
 app = typer.Typer(
@@ -18,20 +15,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_status = Console(stderr=True, highlight=False)
-
-
-def report(stage: str, seconds: float) -> None:
-    """One line a finished stage, on stderr: visible in a log as well as on a terminal."""
-    _status.print(f"  [green]✓[/] {stage} [dim]{seconds:.1f} s[/]", soft_wrap=True)
-
-
-def read(name: str, layout: str | None = None) -> Collection:
-    """Open a collection and say what it holds."""
-    start = time.perf_counter()
-    collection = open_collection(name, layout)
-    report(f"read {collection!r}"[:160], time.perf_counter() - start)
-    return collection
 
 
 @app.command()

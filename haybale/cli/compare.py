@@ -8,9 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from haybale.cli.app import read, report
-from haybale.evaluation import rich_table
-from haybale.experiments import CAVEAT, Outcome, Settings, check_output, classify_injected, compare, write
+from haybale.cli.output import console_for_tables, read, report, show
+from haybale.experiments import CAVEAT, Settings, check_output, classify_injected, compare, write
 from haybale.experiments.rankers import parts_of
 
 
@@ -28,21 +27,6 @@ def run_compare(name: str, layout: str | None, settings: Settings, out: Path | N
     if out is not None:
         write(outcome, out)
         Console(stderr=True).print(f"runs, table.md, results.json and settings.json are in {out}")
-
-
-def show(outcome: Outcome, title: str) -> None:
-    """The table and the seconds of each stage."""
-    console = console_for_tables()
-    console.print()
-    console.print(rich_table(outcome.results, title))
-    stages = " · ".join(f"{stage} {seconds:.1f}" for stage, seconds in outcome.seconds.items())
-    console.print(f"\nseconds: {stages}", soft_wrap=True, highlight=False)
-
-
-def console_for_tables() -> Console:
-    """stdout; wide enough for the whole table where the output is no terminal."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=160, highlight=False)
 
 
 def _run_injected(name: str, layout: str | None, settings: Settings, out: Path | None) -> None:

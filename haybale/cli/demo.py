@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from haybale.cli.app import read, report
-from haybale.cli.compare import console_for_tables, show
+from haybale.cli.output import console_for_tables, read, report, show
 from haybale.experiments import Settings, compare
 
 RANKERS = ("bm25", "knn", "svr", "parm-rrf", "parm-vrrf", "rrf(bm25,svr)")

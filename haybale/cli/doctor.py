@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rich.table import Table
 
-from haybale.cli.compare import console_for_tables
+from haybale.cli.output import console_for_tables
 
 
 @dataclass(frozen=True)
