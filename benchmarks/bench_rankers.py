@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from haybale.collections import open_collection
-from haybale.evaluation import markdown
+from haybale.evaluation import markdown, results
 from haybale.experiments import Outcome, Settings, compare
 
 RANKERS = (
@@ -31,7 +31,8 @@ RANKERS = (
     "parm-rrf",
     "parm-vrrf",
     "rrf(bm25,svr)",
-    "rrf(bm25,parm-vrrf)",
+    "rrf(bm25-doc,svr)",
+    "rrf(bm25-doc,svr,parm-vrrf)",
 )
 
 
@@ -79,6 +80,10 @@ def page(outcome: Outcome, read: float, whole: float, arguments: argparse.Namesp
             f"{collection!r}.",
             "",
             markdown(outcome.results),
+            "",
+            "The same against BM25 over whole documents:",
+            "",
+            markdown(results(outcome.results.values, "bm25-doc")),
             "",
             *(
                 f"- {name}: " + ", ".join(f"{key} {fact(value)}" for key, value in f.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from haybale.cli.output import console_for_tables, read, report, show
 from haybale.experiments import Settings, compare
 
-RANKERS = ("bm25", "knn", "svr", "parm-rrf", "parm-vrrf", "rrf(bm25,svr)")
+RANKERS = ("bm25", "bm25-doc", "knn", "svr", "parm-rrf", "parm-vrrf", "rrf(bm25,svr)")
 
 
 def run_demo() -> None:

@@ -16,6 +16,8 @@ from haybale.embeddings.encoder import check_texts
 from haybale.errors import InputError
 from haybale.vectors import Floats, normalized
 
+_BATCH = 65_536  # texts analysed at once: bounds the memory beside the result
+
 
 class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     """TF-IDF (sublinear term frequency, smoothed idf, L2) projected on its leading right singular vectors.
@@ -74,9 +76,13 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) texts to (n, d). A text without a known term gets the zero vector, which is near nothing."""
         check_is_fitted(self, "components_")
-        terms = Analyzer(self.language)(check_texts(texts), self.vocabulary_)
-        counts = _counts(terms.ids, len(self.vocabulary_))
-        return normalized(self.tfidf_.transform(counts) @ self.components_.T)
+        check_texts(texts)
+        vectors = np.empty((len(texts), len(self.components_)), dtype=np.float32)
+        for start in range(0, len(texts), _BATCH):
+            terms = Analyzer(self.language)(texts[start : start + _BATCH], self.vocabulary_)
+            weighted = self.tfidf_.transform(_counts(terms.ids, len(self.vocabulary_)))
+            vectors[start : start + _BATCH] = normalized(weighted @ self.components_.T)
+        return vectors
 
 
 def _counts(ids: list[list[int]], n_terms: int) -> sparse.csr_matrix:

@@ -75,7 +75,7 @@ def randomization_test(differences: NDArray[np.float64], rounds: int, random_sta
     as_far = 1
     for start in range(0, rounds, _CHUNK):
         kept = rng.integers(2, size=(min(_CHUNK, rounds - start), len(moving)), dtype=np.int8)
-        sums = 2 * (kept @ moving) - total  # sign +1 where kept, -1 elsewhere
+        sums = 2 * (kept.astype(np.float64) @ moving) - total  # sign +1 where kept, -1 elsewhere
         # A sum of the same terms in another order may differ in the last bits from the one seen.
         as_far += int((np.abs(sums) >= abs(total) - 1e-9).sum())
     return as_far / (rounds + 1)
