@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from haybale.errors import InputError
-from haybale.evaluation import compare, evaluate, markdown, results, rich_table
+from haybale.evaluation import evaluate, markdown, paired_tests, results, rich_table
 from haybale.evaluation.measures import MEASURES
 from haybale.evaluation.significance import randomization_test, t_test
 from haybale.retrieval import Run
@@ -90,15 +90,15 @@ def test_randomization_test_is_near_the_exact_one(seed: int) -> None:
 
 def test_edges_of_significance() -> None:
     same = np.array([0.2, 0.7, 0.7])
-    assert compare(same, same).p_t == 1
-    assert compare(same, same).p_randomization == 1
-    assert compare(same + 0.1, same).p_t < 1e-9  # the same difference everywhere
-    one = compare(np.array([1.0]), np.array([0.0]))
+    assert paired_tests(same, same).p_t == 1
+    assert paired_tests(same, same).p_randomization == 1
+    assert paired_tests(same + 0.1, same).p_t < 1e-9  # the same difference everywhere
+    one = paired_tests(np.array([1.0]), np.array([0.0]))
     assert one.p_t == 1
-    clear = compare(same + np.array([0.1, 0.2, 0.15]), same)
-    assert compare(same + np.array([0.1, 0.2, 0.15]), same, n_comparisons=2).p_t == pytest.approx(2 * clear.p_t)
+    clear = paired_tests(same + np.array([0.1, 0.2, 0.15]), same)
+    assert paired_tests(same + np.array([0.1, 0.2, 0.15]), same, n_comparisons=2).p_t == pytest.approx(2 * clear.p_t)
     with pytest.raises(InputError, match="same queries"):
-        compare(same, same[:2])
+        paired_tests(same, same[:2])
 
 
 def test_the_table() -> None:

@@ -2,7 +2,7 @@
 
 from haybale.evaluation.classification import Classification, classify
 from haybale.evaluation.measures import MEASURES, averages, evaluate
-from haybale.evaluation.significance import Comparison, compare
+from haybale.evaluation.significance import Comparison, paired_tests
 from haybale.evaluation.table import Results, markdown, results, rich_table
 
 __all__ = [
@@ -12,9 +12,9 @@ __all__ = [
     "Results",
     "averages",
     "classify",
-    "compare",
     "evaluate",
     "markdown",
+    "paired_tests",
     "results",
     "rich_table",
 ]

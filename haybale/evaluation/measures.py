@@ -37,12 +37,11 @@ def evaluate(run: Run, qrels: pd.DataFrame, measures: Sequence[str] = MEASURES) 
     queries = list(dict.fromkeys(relevant["query_id"]))
     if not queries:
         raise InputError("qrels hold no relevant document: nothing can be measured")
-    frame = run.to_frame()
-    # trec_eval breaks ties its own way (document id, descending); descending ranks leave it none.
-    frame["score"] = -frame["rank"].astype(float)
+    # trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
+    ranked = {query: {doc: -float(rank) for rank, (doc, _) in enumerate(run[query])} for query in run.query_ids}
     table = pd.DataFrame(0.0, index=pd.Index(queries, name="query_id"), columns=list(measures))
     judged = qrels[qrels["query_id"].isin(set(queries))]
-    for value in ir_measures.iter_calc(parsed, judged, frame[["query_id", "doc_id", "score"]]):
+    for value in ir_measures.iter_calc(parsed, judged, ranked):
         table.at[value.query_id, measures[parsed.index(value.measure)]] = value.value
     return table
 

@@ -27,7 +27,7 @@ class Comparison:
     p_randomization: float  # sign-flip randomisation test
 
 
-def compare(
+def paired_tests(
     values: NDArray[np.float64],
     baseline: NDArray[np.float64],
     *,
@@ -42,7 +42,7 @@ def compare(
     1 / (rounds + 1). Rankers that agree on every query have p = 1.
 
     >>> values = np.array([0.5, 1.0, 0.25, 0.8])
-    >>> compare(values, values - 0.1).p_randomization
+    >>> paired_tests(values, values - 0.1).p_randomization
     0.1...
     """
     if values.shape != baseline.shape or values.ndim != 1:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from haybale.errors import InputError
 from haybale.evaluation.measures import averages
-from haybale.evaluation.significance import Comparison, compare
+from haybale.evaluation.significance import Comparison, paired_tests
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def results(values: dict[str, pd.DataFrame], baseline: str) -> Results:
     others = [name for name in values if name != baseline]
     comparisons = {
         name: {
-            measure: compare(
+            measure: paired_tests(
                 values[name][measure].to_numpy(),
                 values[baseline][measure].to_numpy(),
                 n_comparisons=len(others),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -125,12 +126,15 @@ class Run:
 
     def __getitem__(self, query_id: str) -> list[tuple[str, float]]:
         """``(document id, score)`` of one query, best first."""
-        try:
-            row = self.query_ids.index(query_id)
-        except ValueError:
-            raise InputError(f"run: unknown query id {query_id!r}") from None
+        if query_id not in self._position:
+            raise InputError(f"run: unknown query id {query_id!r}")
+        row = self._position[query_id]
         part = slice(self._offsets[row], self._offsets[row + 1])
         return list(zip(self._doc_ids[part].to_pylist(), self._scores[part].tolist(), strict=True))
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {query: row for row, query in enumerate(self.query_ids)}
 
     def __len__(self) -> int:
         """The number of queries."""
