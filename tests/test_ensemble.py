@@ -12,6 +12,7 @@ from sklearn.svm import SVR
 from sklearn.utils._param_validation import InvalidParameterError
 
 from haybale.ensemble import CandidateRows, Problem, SVREnsemble, candidate_rows
+from haybale.ensemble import solver as solver_module
 from haybale.ensemble import support as support_module
 from haybale.ensemble.bags import make_bags, thinned
 from haybale.ensemble.kernel import fit_scaling, rbf, resolve_gamma
@@ -282,6 +283,14 @@ def test_rows_per_bag_and_facts() -> None:
     ensemble = SVREnsemble(2, k=20, overlap=0, rows_per_bag=150).fit(index, queries, relevant)
     assert ensemble.bag_sizes_ == [150, 150]
     assert ensemble.n_rows_ >= 800
+
+
+def test_a_bag_too_large_for_its_kernel_matrix_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, queries, relevant = world()
+    monkeypatch.setattr(solver_module, "GRAM_ROWS", 200)
+    with pytest.raises(InputError, match=r"a bag of \d+ rows needs a kernel matrix of .* set rows_per_bag"):
+        SVREnsemble(1, overlap=0, k=10).fit(index, queries, relevant)
+    SVREnsemble(1, overlap=0, k=10, rows_per_bag=200).fit(index, queries, relevant)
 
 
 def test_a_bag_without_a_relevant_row_is_told() -> None:

@@ -55,6 +55,12 @@ def test_trec_lines(tmp_path: Path) -> None:
     assert (tmp_path / "r").read_text() == "q Q0 b 1 2.5 bm25\nq Q0 a 2 1.0 bm25\n"
 
 
+def test_ids_with_spaces_are_refused_before_a_file_is_begun(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'§ 1 BGB' cannot stand in a TREC file"):
+        Run.from_frame(frame({"q": {"§ 1 BGB": 1.0}})).to_trec(tmp_path / "r")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_runs_are_refused() -> None:
     with pytest.raises(InputError, match="query 'q' has a score that is no number"):
         Run.from_frame(frame({"q": {"a": np.nan}}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 from haybale.cli.app import app
 from haybale.errors import HaybaleError
@@ -12,6 +13,7 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Entry point: bad input ends with one line on stderr and exit status 2, not with a traceback."""
+    warnings.showwarning = lambda message, *_, **__: print(f"haybale: {message}", file=sys.stderr)
     try:
         app()
     except HaybaleError as error:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from haybale.cli.output import console_for_tables, read, report, show
-from haybale.experiments import CAVEAT, Settings, check_output, classify_injected, compare, write
+from haybale.experiments import CAVEAT, Settings, check_output, classify_injected, compare, write, write_injected
 from haybale.experiments.rankers import parts_of
 
 
@@ -41,7 +39,4 @@ def _run_injected(name: str, layout: str | None, settings: Settings, out: Path |
     )
     console.print(CAVEAT, soft_wrap=True)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        record = {"figures": asdict(figures), "caveat": CAVEAT, "settings": settings.to_dict()}
-        record |= {"seconds": outcome.seconds, "facts": outcome.facts}
-        (out / "injected.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_injected(outcome, out)

@@ -18,6 +18,8 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import InputError, UnknownNameError
 from haybale.vectors import Floats
 
+GRAM_ROWS = 20_000  # the most rows whose kernel matrix is held at once: 3.2 GB
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -68,6 +70,12 @@ Solver = Callable[[Problem], Dual]
 
 def solve_sklearn(problem: Problem) -> Dual:
     """``sklearn.svm.SVR`` on the gathered kernel matrix: n² · 8 bytes, and no feature is ever built."""
+    n = len(problem.label)
+    if n > GRAM_ROWS:
+        raise InputError(
+            f"a bag of {n:,} rows needs a kernel matrix of {n * n * 8 / 1e9:.1f} GB; set rows_per_bag to at most "
+            f"{GRAM_ROWS:,}, take more bags, or solver='sklearn-features', which is slower and needs no such matrix"
+        )
     model = SVR(kernel="precomputed", C=problem.C, epsilon=problem.epsilon, tol=problem.tol, cache_size=500)
     return _fitted(model, problem.gram(), problem)
 

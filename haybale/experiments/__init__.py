@@ -1,7 +1,8 @@
 """Experiments: rankers by name, compared on a collection, written to a folder."""
 
-from haybale.experiments.comparison import Outcome, check_output, compare, write
-from haybale.experiments.injected import CAVEAT, InjectedOutcome, classify_injected
+from haybale.experiments.comparison import Outcome, compare, write
+from haybale.experiments.injected import CAVEAT, InjectedOutcome, classify_injected, write_injected
+from haybale.experiments.output import check_output
 from haybale.experiments.rankers import RANKERS, split_names
 from haybale.experiments.settings import DEFAULT_RANKERS, Settings
 
@@ -17,4 +18,5 @@ __all__ = [
     "compare",
     "split_names",
     "write",
+    "write_injected",
 ]

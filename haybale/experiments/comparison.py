@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from haybale.collections import Collection
-from haybale.errors import InputError, OutputExistsError
+from haybale.errors import InputError
 from haybale.evaluation import Results, evaluate, markdown, results
+from haybale.experiments.output import whole_folder, write_json
 from haybale.experiments.rankers import parts_of, run_of
 from haybale.experiments.settings import Settings
 from haybale.experiments.workbench import Workbench
@@ -77,30 +76,15 @@ def compare(
     return Outcome(collection, settings, runs, table, bench.seconds, bench.facts)
 
 
-def check_output(folder: Path) -> None:
-    """Refuse a folder that exists and is not empty (or is a file); called before the work, not after."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputExistsError(f"{folder} exists and is not empty; give a new folder or empty it")
-
-
 def write(outcome: Outcome, folder: Path | str) -> None:
     """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing."""
-    folder = Path(folder)
-    check_output(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        (aside / "runs").mkdir(parents=True)
+    with whole_folder(Path(folder)) as aside:
+        (aside / "runs").mkdir()
         for name, run in outcome.runs.items():
             run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag=name)
         (aside / "table.md").write_text(markdown(outcome.results) + "\n", encoding="utf-8")
-        (aside / "results.json").write_text(_json(outcome.to_dict()), encoding="utf-8")
-        (aside / "settings.json").write_text(_json(outcome.settings.to_dict()), encoding="utf-8")
-        if folder.exists():
-            folder.rmdir()  # empty, as checked
-        os.replace(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        write_json(aside / "results.json", outcome.to_dict())
+        write_json(aside / "settings.json", outcome.settings.to_dict())
 
 
 def file_name(ranker: str) -> str:
@@ -120,7 +104,3 @@ def environment() -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         **{package: version(package) for package in packages},
     }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -9,7 +9,8 @@ candidates one must know the answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from haybale.collections import Collection
 from haybale.ensemble import candidate_rows
 from haybale.errors import InputError
 from haybale.evaluation import Classification, classify
+from haybale.experiments.output import whole_folder, write_json
 from haybale.experiments.settings import Settings
 from haybale.experiments.workbench import Workbench
 from haybale.retrieval.hits import from_flat
@@ -34,6 +36,7 @@ class InjectedOutcome:
     """Figures of the positive class for the paper's settings, and what they rest on."""
 
     figures: Classification
+    settings: Settings
     seconds: dict[str, float]
     facts: dict[str, Any]
 
@@ -61,4 +64,11 @@ def classify_injected(
         table = from_flat(len(vectors), rows.query, rows.passage, rows.label.astype(np.float32))
         real = table.passages >= 0
         figures = classify(ensemble.relevant(vectors, table.passages)[real], table.scores[real] > 0)
-    return InjectedOutcome(figures, bench.seconds, bench.facts)
+    return InjectedOutcome(figures, settings, bench.seconds, bench.facts)
+
+
+def write_injected(outcome: InjectedOutcome, folder: Path | str) -> None:
+    """Write ``injected.json``: the figures, what they are, and how they were made."""
+    with whole_folder(Path(folder)) as aside:
+        record = {"figures": asdict(outcome.figures), "caveat": CAVEAT, "settings": outcome.settings.to_dict()}
+        write_json(aside / "injected.json", record | {"seconds": outcome.seconds, "facts": outcome.facts})

@@ -88,6 +88,9 @@ class Run:
 
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
         """Write a TREC run file, aside first, then renamed; reading it back gives an equal run."""
+        for name in [*self.query_ids, *self._doc_ids.unique().to_pylist(), tag]:
+            if not name or any(map(str.isspace, name)):
+                raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
         path = Path(path)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         frame = self.to_frame()
