@@ -19,7 +19,7 @@ from haybale.errors import (
 )
 from haybale.evaluation import evaluate
 from haybale.experiments import Settings, compare
-from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, aggregate, pool, reciprocal_rank_fusion
+from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, pool, rank_documents, reciprocal_rank_fusion
 
 __version__ = "0.1.0"
 
@@ -42,10 +42,10 @@ __all__ = [
     "Settings",
     "UnknownNameError",
     "VectorError",
-    "aggregate",
     "compare",
     "evaluate",
     "open_collection",
     "pool",
+    "rank_documents",
     "reciprocal_rank_fusion",
 ]

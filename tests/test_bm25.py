@@ -69,7 +69,8 @@ def test_own_document_and_unknown_words(toy: Collection) -> None:
     index = BM25Index.from_collection(toy)
     hits = index.search(["salt in winter", "xylophone"], 15, exclude=[4, -1])
     assert set(hits.passages[0][hits.passages[0] >= 0].tolist()) == {9}  # soup's passages are left out
-    assert (hits.passages[1] == -1).all()
+    assert index.ids(hits) == [["roads:0"], []]
+    assert index.ids(index.search(["salt in winter"], 15, exclude=["soup"])) == [["roads:0"]]
     rows, documents, _ = index.documents(["salt in winter", "xylophone"], 10, exclude=[4, -1])
     assert rows.tolist() == [0]
     assert documents.tolist() == [3]

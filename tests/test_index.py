@@ -86,6 +86,10 @@ def test_ids_and_numbers() -> None:
     hits = index.search(np.array([[0.2, 0.9, 0.5], [0.2, 0.9, 0.5]]), 2, exclude=[0, -1])
     assert index.ids(hits) == [["y:0"], ["x:1", "y:0"]]
     assert index.numbers(["y:0", "x:0"]).tolist() == [2, 0]
+    by_id = index.search(np.array([[0.2, 0.9, 0.5], [0.2, 0.9, 0.5]]), 2, exclude=["x", None])
+    np.testing.assert_array_equal(by_id.passages, hits.passages)
+    with pytest.raises(InputError, match="unknown document id 'z'"):
+        index.search(np.ones((1, 3)), 1, exclude=["z"])
     with pytest.raises(InputError, match="unknown passage id 'z'"):
         index.numbers(["z"])
 

@@ -25,7 +25,8 @@ from haybale.ensemble.solver import Dual, Problem, Solver, find_solver
 from haybale.ensemble.support import Support
 from haybale.errors import InputError
 from haybale.progress import track
-from haybale.retrieval import Hits, PassageIndex, Run, aggregate
+from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
+from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, check_vectors
 
 
@@ -139,13 +140,13 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         relevant: Sequence[Sequence[str]],
         *,
         candidates: Hits | None = None,
-        exclude: Sequence[int] | Ints | None = None,
+        exclude: Exclude | None = None,
     ) -> SVREnsemble:
         """Train on judged queries.
 
         ``index`` over the passages; ``query_vectors`` (m, d) in the index's space; ``relevant`` the ids of each
         query's relevant documents; ``candidates`` (m, ·) the passages to learn from (default: the k nearest);
-        ``exclude`` (m,) each query's own document, -1 for none.
+        ``exclude`` (m,) each query's own document, by id or number.
 
         Errors: other widths or NaN, an unknown document id, no relevant document at all, more bags than
         queries. Bags without a relevant row are trained, with a warning.
@@ -261,7 +262,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         *,
         k: int = 100,
         candidates: Hits | None = None,
-        exclude: Sequence[int] | Ints | None = None,
+        exclude: Exclude | None = None,
     ) -> Run:
         """Rank documents by their best-scored candidate.
 
@@ -277,8 +278,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         if candidates is None:
             candidates = self.index_.search(query_vectors, min(k, len(self.index_)), exclude=exclude)
         scores = self.score_candidates(query_vectors, candidates.passages)
-        rows, documents, best = aggregate(Hits(candidates.passages, scores), "maxp", self.index_.doc_of)
-        return Run.from_numbers(query_ids, self.index_.doc_ids, rows, documents, best)
+        return rank_documents(self.index_, Hits(candidates.passages, scores), query_ids)
 
 
 def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]]) -> tuple[Ints, Ints]:

@@ -17,7 +17,7 @@ from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
 from haybale.experiments.settings import Settings
-from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, Vectors, aggregate, pool
+from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, Vectors, pool, rank_documents
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
@@ -186,5 +186,6 @@ class Workbench:
 
     def aggregated(self, name: str, hits: Hits, offsets: Ints | None = None, vectors: Vectors | None = None) -> Run:
         """A run from hits by one aggregation."""
-        rows, documents, scores = aggregate(hits, name, self.index.doc_of, offsets, vectors=vectors)
-        return Run.from_numbers(self.query_ids, self.collection.doc_ids, rows, documents, scores, self.settings.depth)
+        return rank_documents(
+            self.index, hits, self.query_ids, name, offsets, vectors=vectors, depth=self.settings.depth
+        )

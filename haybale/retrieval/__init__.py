@@ -1,6 +1,6 @@
 """Vectors and texts to hits, hits to ranked documents: exact kNN, BM25, aggregation, fusion, runs."""
 
-from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate
+from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate, rank_documents
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.exact import BACKENDS
 from haybale.retrieval.fusion import reciprocal_rank_fusion
@@ -18,5 +18,6 @@ __all__ = [
     "Vectors",
     "aggregate",
     "pool",
+    "rank_documents",
     "reciprocal_rank_fusion",
 ]

@@ -10,7 +10,7 @@ ECIR 2022, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.passages import PassageTable
+from haybale.retrieval.run import DEPTH, Run
 from haybale.vectors import Floats
 
 _GATHERED = 2**26  # values of passage vectors gathered at once in VRRF: 256 MiB
@@ -81,6 +83,32 @@ def aggregate(
     segments, segment = np.unique(evidence.query * n_documents + evidence.document, return_inverse=True)
     totals = reduce(worth_of(evidence, _summed(vectors, offsets), rrf_k), segment, len(segments))
     return segments // n_documents, segments % n_documents, totals
+
+
+def rank_documents(
+    index: PassageTable,
+    hits: Hits,
+    query_ids: Sequence[str],
+    aggregation: str = "maxp",
+    offsets: Ints | None = None,
+    *,
+    vectors: Vectors | None = None,
+    rrf_k: float = 60,
+    depth: int = DEPTH,
+) -> Run:
+    """The run that an aggregation makes of hits; parameters as in :func:`aggregate`, ids from the index.
+
+    >>> index = PassageTable(3, np.array([0, 2, 3]), doc_ids=["a", "b"])
+    >>> hits = Hits(np.array([[2, 0, 1]]), np.array([[3, 2, 1]], dtype=np.float32))
+    >>> rank_documents(index, hits, ["q"])["q"]
+    [('b', 3.0), ('a', 2.0)]
+    """
+    if offsets is None and len(query_ids) != len(hits):
+        raise InputError(
+            f"{len(query_ids)} query ids for hits of {len(hits)} queries; several rows a query need offsets"
+        )
+    query, document, score = aggregate(hits, aggregation, index.doc_of, offsets, vectors=vectors, rrf_k=rrf_k)
+    return Run.from_numbers(query_ids, index.doc_ids, query, document, score, depth)
 
 
 def _summed(vectors: Vectors | None, offsets: Ints) -> Vectors | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import bm25s
 import numpy as np
@@ -12,14 +13,16 @@ from haybale.collections import Collection
 from haybale.errors import InputError
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
+from haybale.retrieval.passages import Exclude, Ids, PassageTable
 from haybale.vectors import Floats
 
 
-class BM25Index:
+class BM25Index(PassageTable):
     """Lucene's BM25 (Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020) over passages of documents.
 
     Parameters: ``texts`` (n,); ``doc_offsets`` (n_documents + 1,), where documents begin (default: every text
-    its own document); ``k1``, ``b``; ``language`` of stop words and stemmer (None: guessed from the texts).
+    its own document); ``passage_ids`` and ``doc_ids`` (default: the numbers as strings); ``k1``, ``b``;
+    ``language`` of stop words and stemmer (None: guessed from the texts).
 
     >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
     >>> index.search(["dog taxes"], k=3).passages
@@ -31,13 +34,13 @@ class BM25Index:
         texts: Sequence[str],
         doc_offsets: Ints | None = None,
         *,
+        passage_ids: Ids | None = None,
+        doc_ids: Ids | None = None,
         k1: float = 1.2,
         b: float = 0.75,
         language: str | None = None,
     ) -> None:
-        if not len(texts):
-            raise InputError("an index needs at least one passage")
-        self.doc_offsets: Ints = np.arange(len(texts) + 1) if doc_offsets is None else np.asarray(doc_offsets)
+        super().__init__(len(texts), doc_offsets, passage_ids, doc_ids)
         self.analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
         terms = self.analyzer(texts)
         if not terms.vocabulary:
@@ -45,7 +48,6 @@ class BM25Index:
         self._bm25 = bm25s.BM25(k1=k1, b=b)
         self._bm25.index((terms.ids, terms.vocabulary), create_empty_token=False, show_progress=False)
         self._vocabulary = terms.vocabulary
-        self._n = len(texts)
 
     @classmethod
     def from_collection(
@@ -58,24 +60,21 @@ class BM25Index:
         language: str | None = None,
     ) -> BM25Index:
         """Index a collection's passages, or with ``unit="document"`` its documents as wholes."""
-        language = language or collection.language
+        settings: dict[str, Any] = {"k1": k1, "b": b, "language": language or collection.language}
+        passages, documents = collection.passages, collection.doc_ids
         if unit == "passage":
-            texts = collection.passages.texts.to_pylist()
-            return cls(texts, collection.passages.doc_offsets, k1=k1, b=b, language=language)
+            ids = {"passage_ids": passages.ids, "doc_ids": documents}
+            return cls(passages.texts.to_pylist(), passages.doc_offsets, **ids, **settings)
         if unit == "document":
-            return cls(collection.document_texts(), k1=k1, b=b, language=language)
+            return cls(collection.document_texts(), passage_ids=documents, doc_ids=documents, **settings)
         raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
 
-    def __len__(self) -> int:
-        return self._n
-
-    def search(self, queries: Sequence[str], k: int, *, exclude: Sequence[int] | Ints | None = None) -> Hits:
+    def search(self, queries: Sequence[str], k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k best passages of each query text; those without a common term are no hits.
 
-        ``exclude`` (m,) the number of a document to leave out of each row, -1 for none.
+        ``exclude`` (m,) a document to leave out of each row: its id (None for none) or its number (-1).
         """
-        if not 1 <= k <= self._n:
-            raise InputError(f"k must lie between 1 and the number of passages in the index, {self._n}; found {k}")
+        self._check_k(k)
         passages = np.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
         best = np.full((len(queries), k), -np.inf, dtype=np.float32)
         for row, scores in enumerate(self._scores(queries, exclude)):
@@ -84,7 +83,7 @@ class BM25Index:
         return Hits(passages, best)
 
     def documents(
-        self, queries: Sequence[str], depth: int, *, exclude: Sequence[int] | Ints | None = None
+        self, queries: Sequence[str], depth: int, *, exclude: Exclude | None = None
     ) -> tuple[Ints, Ints, Floats]:
         """Documents by their best passage (MaxP over the whole collection, not over a cut-off list).
 
@@ -104,16 +103,12 @@ class BM25Index:
         empty: list[Ints] = [np.empty(0, dtype=np.int64)]
         return np.concatenate(rows or empty), np.concatenate(documents or empty), np.concatenate(values or empty)
 
-    def _scores(self, queries: Sequence[str], exclude: Sequence[int] | Ints | None) -> Iterator[Floats]:
+    def _scores(self, queries: Sequence[str], exclude: Exclude | None) -> Iterator[Floats]:
         """(n,) scores of every passage, query by query; -inf for no common term and for the excluded document."""
         for i, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {i} of {len(queries)} is empty")
-        own = np.full(len(queries), -1) if exclude is None else np.asarray(exclude)
-        if own.shape != (len(queries),) or (own >= len(self.doc_offsets) - 1).any():
-            raise InputError(
-                f"exclude must hold {len(queries)} document numbers below {len(self.doc_offsets) - 1}, or -1"
-            )
+        own = self._own(exclude, len(queries))
         terms = self.analyzer(queries, self._vocabulary)
         for ids, document in track(zip(terms.ids, own, strict=True), "BM25", len(queries)):
             scores: Floats = self._bm25.get_scores_from_ids(ids)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
 from haybale.collections import Collection
-from haybale.collections.collection import Strings, numbers_of
-from haybale.errors import InputError, VectorError
+from haybale.errors import VectorError
 from haybale.progress import track
 from haybale.retrieval.exact import backend as find_backend
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
+from haybale.retrieval.passages import Exclude, Ids, PassageTable
 from haybale.vectors import Floats, check_vectors
 
 _BATCH = 1024  # queries searched at once
@@ -21,7 +19,7 @@ _SLACK = 24  # candidates proposed beyond those asked for, to settle the last pl
 _RESCORED = 2**18  # float64 values gathered at once when scores are settled: 2 MiB, which a cache holds
 
 
-class PassageIndex:
+class PassageIndex(PassageTable):
     """Exact inner-product search over passage vectors.
 
     Scores are exact to float32: the backend's float32 product only proposes candidates, whose inner products
@@ -43,19 +41,12 @@ class PassageIndex:
         vectors: Floats,
         doc_offsets: Ints | None = None,
         *,
-        passage_ids: Sequence[str] | Strings | None = None,
-        doc_ids: Sequence[str] | Strings | None = None,
+        passage_ids: Ids | None = None,
+        doc_ids: Ids | None = None,
         backend: str = "auto",
     ) -> None:
         self.vectors: Floats = check_vectors(vectors, "passages")
-        n = len(self.vectors)
-        if n == 0:
-            raise InputError("an index needs at least one passage")
-        self.doc_offsets: Ints = np.arange(n + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
-        if self.doc_offsets[0] != 0 or self.doc_offsets[-1] != n or (np.diff(self.doc_offsets) < 0).any():
-            raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
-        self.passage_ids = _strings(passage_ids, n, "passage_ids")
-        self.doc_ids = _strings(doc_ids, len(self.doc_offsets) - 1, "doc_ids")
+        super().__init__(len(self.vectors), doc_offsets, passage_ids, doc_ids)
         self.backend = backend
         self._propose = find_backend(backend)
 
@@ -68,44 +59,22 @@ class PassageIndex:
         ids = {"passage_ids": passages.ids, "doc_ids": collection.doc_ids}
         return cls(vectors, passages.doc_offsets, backend=backend, **ids)
 
-    def __len__(self) -> int:
-        return len(self.vectors)
-
     @property
     def width(self) -> int:
         return int(self.vectors.shape[1])
 
-    @cached_property
-    def doc_of(self) -> Ints:
-        """(n,) the document of each passage."""
-        return np.repeat(np.arange(len(self.doc_ids)), np.diff(self.doc_offsets))
-
-    def numbers(self, passage_ids: Sequence[str]) -> Ints:
-        """Passage numbers of passage ids; an unknown id raises and is named."""
-        return numbers_of(self.passage_ids, passage_ids, "passage")
-
-    def ids(self, hits: Hits) -> list[list[str]]:
-        """The passage ids of hits, row by row, without padding."""
-        lengths = (hits.passages != NO_PASSAGE).sum(axis=1)
-        flat = self.passage_ids.take(pa.array(hits.passages[hits.passages != NO_PASSAGE])).to_pylist()
-        ends = np.cumsum(lengths)
-        return [flat[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-
-    def search(self, queries: Floats, k: int, *, exclude: Sequence[int] | Ints | None = None) -> Hits:
+    def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector.
 
-        ``queries`` (m, d); ``exclude`` (m,) the number of a document to leave out of each row, -1 for none.
+        ``queries`` (m, d); ``exclude`` (m,) a document to leave out of each row: its id (None for none) or
+        its number (-1 for none).
         Returns :class:`Hits` (m, k); a row has fewer hits where the excluded document leaves fewer, and none
         for a zero vector, which is near nothing. Errors: vectors of another width or with NaN, k outside
         1..n.
         """
         queries = check_vectors(queries, "queries", self.width)
-        n = len(self)
-        if not 1 <= k <= n:
-            raise InputError(f"k must lie between 1 and the number of passages in the index, {n}; found {k}")
-        own = np.full(len(queries), -1) if exclude is None else np.asarray(exclude, dtype=np.int64)
-        if own.shape != (len(queries),) or (own >= len(self.doc_ids)).any() or (own < -1).any():
-            raise InputError(f"exclude must hold {len(queries)} document numbers below {len(self.doc_ids)}, or -1")
+        self._check_k(k)
+        own = self._own(exclude, len(queries))
         passages = np.empty((len(queries), k), dtype=np.int64)
         scores = np.empty((len(queries), k), dtype=np.float32)
         for start in track(range(0, len(queries), _BATCH), "searching"):
@@ -148,14 +117,3 @@ class PassageIndex:
                 near = self.vectors[found[row, left : left + step]].astype(np.float64)  # (step, d)
                 scores[row, left : left + step] = np.vecdot(near, query)
         return scores
-
-
-def _strings(ids: Sequence[str] | Strings | None, n: int, name: str) -> Strings:
-    if ids is None:
-        ids = [str(i) for i in range(n)]
-    strings = ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([pa.array(ids, type=pa.large_string())])
-    if len(strings) != n:
-        raise InputError(f"expected {n} {name}, found {len(strings)}")
-    if len(strings.unique()) != n:
-        raise InputError(f"{name} hold an id twice")
-    return strings
