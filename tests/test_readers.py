@@ -212,6 +212,14 @@ def test_a_gzip_file_cut_off_in_the_middle_names_the_line(tmp_path: Path) -> Non
         open_collection(folder)
 
 
+def test_windows_line_ends_byte_order_marks_and_odd_breaks_are_no_part_of_ids(tmp_path: Path) -> None:
+    folder = gerdalir(tmp_path)
+    (folder / "collection.tsv").write_bytes("\ufeff1\tErster\rTeil\u2028Ende\r\n2\tText\r\n".encode())
+    collection = open_collection(folder)
+    assert collection.doc_ids.to_pylist() == ["1", "2"]
+    assert collection.passages.texts.to_pylist() == ["Erster\rTeil\u2028Ende", "Text"]
+
+
 def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     folder = gerdalir(tmp_path)
     (folder / "collection.tsv").write_bytes("1\tgut\n2\tMünze".encode("latin-1"))

@@ -36,10 +36,12 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+        opener = gzip.open if path.suffix == ".gz" else open
+        # Only "\n" ends a line: passages may hold other line breaks. A byte order mark is no part of the first id.
+        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
             for line in file:
                 number += 1
-                stripped = line.rstrip("\n")
+                stripped = line.rstrip("\r\n")
                 if stripped.strip():
                     yield number, stripped
     except FileNotFoundError as error:
