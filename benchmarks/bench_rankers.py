@@ -69,9 +69,11 @@ def page(outcome: Outcome, read: float, whole: float, arguments: argparse.Namesp
     collection, environment = outcome.collection, outcome.to_dict()["environment"]
     shown = {"read": read} | outcome.seconds
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    command = ["python", "benchmarks/bench_rankers.py", Path(collection.name).name, "--split", arguments.split]
+    options = [collection.name, "--split", arguments.split]
     if arguments.encoder != "lsa":
-        command += ["--encoder", Path(arguments.encoder).name]
+        options += ["--encoder", Path(arguments.encoder).name]
+    command = shlex.join(["python", "benchmarks/bench_rankers.py", *options])
+    alike = shlex.join(["haybale", "compare", *options, "--rankers", ",".join(RANKERS)])
     ensembles = {name: facts for name, facts in outcome.facts.items() if name.startswith("svr")}
     return "\n".join(
         [
@@ -91,7 +93,7 @@ def page(outcome: Outcome, read: float, whole: float, arguments: argparse.Namesp
             ),
             f"- whole run {whole:.0f} s, peak memory {memory:.1f} GiB; seconds a stage: "
             + ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in shown.items()),
-            f"- command: `{shlex.join(command)}` (a folder is given by its path)",
+            f"- command: `{command}` (a folder is given by its path); the first table alone: `{alike}`",
             f"- commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {processor()}; "
             + ", ".join(f"{package} {number}" for package, number in environment.items()),
             "",

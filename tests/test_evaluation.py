@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
@@ -9,10 +10,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy import stats
 
 from haybale.errors import InputError
-from haybale.evaluation import evaluate, markdown, paired_tests, results, rich_table
+from haybale.evaluation import evaluate, markdown, paired_tests, print_table, results
 from haybale.evaluation.measures import MEASURES
 from haybale.evaluation.significance import randomization_test, t_test
 from haybale.retrieval import Run
@@ -118,7 +120,14 @@ def test_the_table() -> None:
     assert "<0.0001" in lines[3]
     assert "‡" not in lines[2] + lines[4]
     assert "Bonferroni-corrected for 2 comparisons" in text
-    assert len(rich_table(table, "t").columns) == 9
+    for width, tables in ((160, 1), (80, 2)):
+        console = Console(width=width, record=True, file=io.StringIO())
+        print_table(console, table, "forty queries")
+        printed = console.export_text()
+        assert printed.count("┃ ranker") == tables
+        assert "…" not in printed  # nothing is cut off
+        assert all(measure in printed for measure in MEASURES)
+        assert "Bonferroni-corrected for 2" in printed
     assert table.to_dict()["better"]["against_baseline"]["MAP"]["difference"] == pytest.approx(0.35, abs=0.02)
     with pytest.raises(InputError, match="baseline 'knn' is not among the rankers: bm25"):
         results(values, "knn")

@@ -7,7 +7,7 @@ import time
 from rich.console import Console
 
 from haybale.collections import Collection, open_collection
-from haybale.evaluation import rich_table
+from haybale.evaluation import print_table
 from haybale.experiments import Outcome
 
 
@@ -35,6 +35,6 @@ def show(outcome: Outcome, title: str) -> None:
     """The table and the seconds of each stage."""
     console = console_for_tables()
     console.print()
-    console.print(rich_table(outcome.results, title))
+    print_table(console, outcome.results, title)
     stages = " · ".join(f"{stage} {seconds:.1f}" for stage, seconds in outcome.seconds.items())
     console.print(f"\nseconds: {stages}", soft_wrap=True)

@@ -2,8 +2,9 @@
 
 from haybale.evaluation.classification import Classification, classify
 from haybale.evaluation.measures import MEASURES, averages, evaluate
+from haybale.evaluation.results import Results, results
 from haybale.evaluation.significance import Comparison, paired_tests
-from haybale.evaluation.table import Results, markdown, results, rich_table
+from haybale.evaluation.table import markdown, print_table
 
 __all__ = [
     "MEASURES",
@@ -15,6 +16,6 @@ __all__ = [
     "evaluate",
     "markdown",
     "paired_tests",
+    "print_table",
     "results",
-    "rich_table",
 ]

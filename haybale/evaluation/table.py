@@ -2,139 +2,86 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import pandas as pd
+from rich.console import Console
 from rich.table import Table
 
-from haybale.errors import InputError
 from haybale.evaluation.measures import averages
-from haybale.evaluation.significance import Comparison, paired_tests
+from haybale.evaluation.results import Results
+from haybale.evaluation.significance import Comparison
+
+_P_MEASURES = ("MRR@10", "nDCG@10")  # the two whose p-values have columns of their own
 
 
-@dataclass(frozen=True)
-class Results:
-    """Values by ranker (each a frame of :func:`evaluate`) and their comparisons with the baseline."""
-
-    values: dict[str, pd.DataFrame]
-    baseline: str
-    comparisons: dict[str, dict[str, Comparison]]  # ranker -> measure -> comparison; the baseline has none
-
-    @property
-    def measures(self) -> list[str]:
-        return list(self.values[self.baseline].columns)
-
-    @property
-    def n_queries(self) -> int:
-        return len(self.values[self.baseline])
-
-    def to_dict(self) -> dict[str, object]:
-        """Averages and p-values, for JSON."""
-        return {
-            name: {
-                "measures": averages(table),
-                "against_baseline": {m: vars(c) for m, c in self.comparisons.get(name, {}).items()},
-            }
-            for name, table in self.values.items()
-        }
+def columns_of(results: Results) -> list[str]:
+    """The measures, then the columns of p-values."""
+    return [*results.measures, *(f"p (t) {measure}" for measure in _P_MEASURES if measure in results.measures)]
 
 
-def results(values: dict[str, pd.DataFrame], baseline: str) -> Results:
-    """Compare every ranker with the baseline on every measure.
-
-    The Bonferroni factor is the number of rankers compared with the baseline: each measure is a question of
-    its own.
-    """
-    if baseline not in values:
-        raise InputError(f"the baseline {baseline!r} is not among the rankers: {', '.join(values)}")
-    others = [name for name in values if name != baseline]
-    comparisons = {
-        name: {
-            measure: paired_tests(
-                values[name][measure].to_numpy(),
-                values[baseline][measure].to_numpy(),
-                n_comparisons=len(others),
-            )
-            for measure in values[baseline].columns
-        }
-        for name in others
-    }
-    return Results(values, baseline, comparisons)
+def legend(results: Results) -> str:
+    """What the marks mean, in one line."""
+    n = len(results.comparisons)
+    return (
+        f"{results.n_queries} queries. † p < 0.05, ‡ p < 0.01 against {results.baseline}, in both the paired t-test "
+        f"and the randomisation test, Bonferroni-corrected for {n} comparison{'' if n == 1 else 's'}. "
+        f"p (t) is the corrected t-test's on {' and '.join(_P_MEASURES)}."
+    )
 
 
-def marks(comparison: Comparison | None) -> str:
+def markdown(results: Results) -> str:
+    """The table in Markdown, the best of each measure in bold, with its legend."""
+    columns = columns_of(results)
+    lines = ["| ranker | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
+    for ranker in results.values:
+        lines.append(f"| {ranker} | " + " | ".join(_cells(results, ranker, columns, "**", "**")) + " |")
+    return "\n".join([*lines, "", legend(results)])
+
+
+def print_table(console: Console, results: Results, title: str) -> None:
+    """The table on a terminal; in two, one below the other, where it is too narrow for all columns."""
+    columns = columns_of(results)
+    whole = _table(results, columns, title)
+    unbounded = console.options.update(width=1000)  # else the measure is cut to the console's own width
+    if console.measure(whole, options=unbounded).maximum <= console.width:
+        console.print(whole)
+    else:
+        first = [column for column in columns if column.endswith(_P_MEASURES)]
+        console.print(_table(results, first, title))
+        console.print(_table(results, [column for column in columns if column not in first], ""))
+    console.print(legend(results))
+
+
+def _table(results: Results, columns: Sequence[str], title: str) -> Table:
+    table = Table(title=title or None, title_justify="left")
+    table.add_column("ranker")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for ranker in results.values:
+        table.add_row(ranker, *_cells(results, ranker, columns, "[bold]", "[/]"))
+    return table
+
+
+def _cells(results: Results, ranker: str, columns: Sequence[str], begin: str, end: str) -> list[str]:
+    """A ranker's cells: averages with marks, the best of each measure between ``begin`` and ``end``; p-values."""
+    means = {name: averages(values) for name, values in results.values.items()}
+    compared = results.comparisons.get(ranker, {})
+    cells = []
+    for column in columns:
+        measure = column.removeprefix("p (t) ")
+        if column != measure:
+            p = compared[measure].p_t if compared else None
+            cells.append("" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}")
+            continue
+        cell = f"{means[ranker][measure]:.4f}{_marks(compared.get(measure))}"
+        best = max(other[measure] for other in means.values())
+        cells.append(f"{begin}{cell}{end}" if means[ranker][measure] == best else cell)
+    return cells
+
+
+def _marks(comparison: Comparison | None) -> str:
     """† where both tests have p < 0.05, ‡ where both have p < 0.01; nothing otherwise."""
     if comparison is None:
         return ""
     p = max(comparison.p_t, comparison.p_randomization)
     return "‡" if p < 0.01 else "†" if p < 0.05 else ""
-
-
-def legend(table: Results) -> str:
-    """What the marks mean, in one line."""
-    n = len(table.comparisons)
-    return (
-        f"{table.n_queries} queries. † p < 0.05, ‡ p < 0.01 against {table.baseline}, in both the paired t-test and "
-        f"the randomisation test, Bonferroni-corrected for {n} comparison{'' if n == 1 else 's'}. "
-        f"p (t) is the corrected t-test's on {_P_MEASURES[0]} and {_P_MEASURES[1]}."
-    )
-
-
-_P_MEASURES = ("MRR@10", "nDCG@10")
-
-
-def rows(table: Results) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the table, the best of each column marked by :func:`markdown` and :func:`rich_table`."""
-    shown = [measure for measure in _P_MEASURES if measure in table.measures]
-    header = ["ranker", *table.measures, *(f"p (t) {measure}" for measure in shown)]
-    body = []
-    for name, values in table.values.items():
-        compared = table.comparisons.get(name, {})
-        cells = [f"{average:.4f}{marks(compared.get(m))}" for m, average in averages(values).items()]
-        cells += [_p(compared[m].p_t) if m in compared else "" for m in shown]
-        body.append([name, *cells])
-    return header, body
-
-
-def _p(p: float) -> str:
-    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
-
-
-def markdown(table: Results) -> str:
-    """The table in Markdown, with its legend."""
-    header, body = rows(table)
-    best = _best(table)
-    lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * (len(header) - 1)]
-    for cells in body:
-        shown = [
-            f"**{cell}**" if (cells[0], column) in best else cell for column, cell in zip(header, cells, strict=True)
-        ]
-        lines.append("| " + " | ".join(shown) + " |")
-    return "\n".join([*lines, "", legend(table)])
-
-
-def rich_table(table: Results, title: str) -> Table:
-    """The table for a terminal."""
-    header, body = rows(table)
-    best = _best(table)
-    shown = Table(title=title, caption=legend(table), caption_justify="left", title_justify="left")
-    for column in header:
-        shown.add_column(column, justify="left" if column == "ranker" else "right", no_wrap=True)
-    for cells in body:
-        shown.add_row(
-            *(
-                f"[bold]{cell}[/]" if (cells[0], column) in best else cell
-                for column, cell in zip(header, cells, strict=True)
-            )
-        )
-    return shown
-
-
-def _best(table: Results) -> set[tuple[str, str]]:
-    means = {name: averages(values) for name, values in table.values.items()}
-    return {
-        (name, measure)
-        for measure in table.measures
-        for name in means
-        if means[name][measure] == max(other[measure] for other in means.values())
-    }
