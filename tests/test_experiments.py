@@ -97,10 +97,11 @@ def test_injected_classifies(toy: Collection) -> None:
         classify_injected(toy, Settings())
 
 
-def test_names_and_settings_are_checked_before_the_work(toy: Collection) -> None:
-    def never(stage: str, seconds: float) -> None:
-        raise AssertionError(f"{stage} was done first")
+def never(stage: str, seconds: float) -> None:
+    raise AssertionError(f"{stage} was done first")
 
+
+def test_names_and_settings_are_checked_before_the_work(toy: Collection) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, svr,.*rrf\(…,…\)"):
         compare(toy, Settings(rankers=("bm25", "rrf(bm25,bm26)")), never)
     with pytest.raises(UnknownNameError, match="unknown split of toy 'test'; known: train, dev"):
@@ -125,8 +126,10 @@ def test_training_needs_another_split(toy: Collection) -> None:
     builder.add_document("d", ["a dog barks", "a dog sleeps"])
     builder.add_query("q", ["dog"], split="test")
     builder.add_judgement("test", "q", "d")
-    with pytest.raises(InputError, match="svr needs a split to learn from: no train has no split 'train', only test"):
-        compare(builder.build(), Settings(split="test", rankers=("svr",), width=8))
+    with pytest.raises(
+        InputError, match=r"rrf\(bm25,svr\) needs a split to learn from: no train has no split 'train', only test"
+    ):
+        compare(builder.build(), Settings(split="test", rankers=("rrf(bm25,svr)",)), never)
 
 
 def test_a_full_folder_is_refused_and_untouched(toy: Collection, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             candidates = index.search(queries, min(self.k, len(index)), exclude=exclude)
         elif len(candidates) != len(queries):
             raise InputError(f"candidates of {len(candidates)} queries for {len(queries)} query vectors")
-        pairs = _pairs(index, relevant)
+        pairs = _pairs(index, relevant, index.excluded(exclude, len(queries)))
         if not len(pairs[0]):
             raise InputError("no query has a relevant document: there is nothing to learn")
         rows = candidate_rows(self.protocol, candidates, pairs, index, queries)
@@ -281,11 +281,12 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         return rank_documents(self.index_, Hits(candidates.passages, scores), query_ids)
 
 
-def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]]) -> tuple[Ints, Ints]:
-    """``(query rows, document numbers)`` of the relevant documents, each pair once."""
+def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], own: Ints) -> tuple[Ints, Ints]:
+    """``(query rows, document numbers)`` of the relevant documents but the excluded ones, each pair once."""
     rows = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
     documents = numbers_of(index.doc_ids, [doc for ids in relevant for doc in dict.fromkeys(ids)], "document")
-    return rows, documents
+    kept = documents != own[rows]
+    return rows[kept], documents[kept]
 
 
 def _gathered(

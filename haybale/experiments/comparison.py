@@ -14,7 +14,7 @@ from haybale.collections import Collection
 from haybale.errors import InputError
 from haybale.evaluation import Results, evaluate, markdown, results
 from haybale.experiments.output import whole_folder, write_json
-from haybale.experiments.rankers import parts_of, run_of
+from haybale.experiments.rankers import learns, parts_of, run_of
 from haybale.experiments.settings import Settings
 from haybale.experiments.workbench import Workbench
 from haybale.retrieval import Run
@@ -67,6 +67,8 @@ def compare(
         parts_of(name)  # unknown names are refused before any work
     collection.split(settings.split)
     bench = Workbench(collection, settings, report)
+    for name in filter(learns, names):
+        bench.check_training(name)
     made: dict[str, Run] = {}
     runs = {name: run_of(bench, name, made) for name in names}
     qrels = collection.qrels_frame(settings.split)

@@ -111,6 +111,11 @@ def parts_of(name: str) -> list[str] | None:
     raise UnknownNameError("ranker", name, [*RANKERS, "rrf(…,…)"])
 
 
+def learns(name: str) -> bool:
+    """Whether a ranker, or one that it fuses, has to be trained."""
+    return any(map(learns, parts_of(name) or ())) or name.startswith("svr")
+
+
 def run_of(bench: Workbench, name: str, runs: dict[str, Run]) -> Run:
     """The run of a ranker; ``runs`` holds those made before, and gets this one and the ones it needed."""
     if name not in runs:

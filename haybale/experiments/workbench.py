@@ -150,16 +150,21 @@ class Workbench:
 
     # the ensemble -------------------------------------------------------------------------------------
 
-    def _ensemble(self, name: str) -> SVREnsemble:
-        """A fitted ensemble: ``"svr"`` with the pool and our settings, ``"svr-paper"`` as published."""
+    def check_training(self, name: str) -> None:
+        """Refuse to train a ranker where there is nothing to train on but the queries it is measured with."""
         settings = self.settings
         if settings.train_split == settings.split:
             raise InputError(f"{name} would be trained and evaluated on the same split, {settings.split!r}")
         if settings.train_split not in self.collection.splits:
             raise InputError(
                 f"{name} needs a split to learn from: {self.collection.name} has no split "
-                f"{settings.train_split!r}, only {', '.join(self.collection.splits)}"
+                f"{settings.train_split!r}, only {', '.join(self.collection.splits)}; leave {name} out"
             )
+
+    def _ensemble(self, name: str) -> SVREnsemble:
+        """A fitted ensemble: ``"svr"`` with the pool and our settings, ``"svr-paper"`` as published."""
+        self.check_training(name)
+        settings = self.settings
         common = {
             "rows_per_bag": settings.rows_per_bag,
             "random_state": settings.random_state,

@@ -108,7 +108,7 @@ class BM25Index(PassageTable):
         for i, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {i} of {len(queries)} is empty")
-        own = self._own(exclude, len(queries))
+        own = self.excluded(exclude, len(queries))
         terms = self.analyzer(queries, self._vocabulary)
         for ids, document in track(zip(terms.ids, own, strict=True), "BM25", len(queries)):
             scores: Floats = self._bm25.get_scores_from_ids(ids)

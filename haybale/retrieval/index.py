@@ -74,7 +74,7 @@ class PassageIndex(PassageTable):
         """
         queries = check_vectors(queries, "queries", self.width)
         self._check_k(k)
-        own = self._own(exclude, len(queries))
+        own = self.excluded(exclude, len(queries))
         passages = np.empty((len(queries), k), dtype=np.int64)
         scores = np.empty((len(queries), k), dtype=np.float32)
         for start in track(range(0, len(queries), _BATCH), "searching"):

@@ -57,7 +57,7 @@ class PassageTable:
         if not 1 <= k <= len(self):
             raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k}")
 
-    def _own(self, exclude: Exclude | None, m: int) -> Ints:
+    def excluded(self, exclude: Exclude | None, m: int) -> Ints:
         """(m,) the number of the document each query leaves out, -1 for none."""
         if exclude is None:
             return np.full(m, -1)

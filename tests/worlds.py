@@ -1,0 +1,36 @@
+"""Small random worlds for the tests of the ensemble."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haybale.ensemble import CandidateRows
+from haybale.retrieval import PassageIndex
+
+
+def world(seed: int = 0, n_documents: int = 60, n_queries: int = 40, d: int = 6):
+    """Documents of 1 to 4 passages around a topic; a query lies near the topic of its relevant document."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, size=n_documents)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    topics = rng.normal(size=(n_documents, d))
+    vectors = np.repeat(topics, sizes, axis=0) + rng.normal(scale=0.3, size=(offsets[-1], d))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    index = PassageIndex(vectors, offsets, doc_ids=[f"d{i}" for i in range(n_documents)])
+    answer = rng.integers(n_documents, size=n_queries)
+    queries = topics[answer] + rng.normal(scale=0.5, size=(n_queries, d))
+    queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
+    return index, queries, [[f"d{i}"] for i in answer]
+
+
+def features(rows: CandidateRows, queries: np.ndarray, passages: np.ndarray) -> np.ndarray:
+    return np.concatenate([queries[rows.query], passages[rows.passage]], axis=1).astype(np.float64)
+
+
+def random_rows(seed: int, n: int, n_queries: int, n_passages: int) -> CandidateRows:
+    rng = np.random.default_rng(seed)
+    return CandidateRows(
+        np.sort(rng.integers(n_queries, size=n)).astype(np.int32),
+        rng.integers(n_passages, size=n).astype(np.int32),
+        rng.integers(2, size=n).astype(np.int8),
+    )
