@@ -137,14 +137,12 @@ def _vrrf(evidence: Evidence, vectors: Vectors | None, rrf_k: float) -> NDArray[
     if vectors is None:
         raise InputError("the aggregation 'vrrf' needs vectors; an index without them can use 'rrf' or 'maxp'")
     similarity = np.empty(len(evidence.passage), dtype=np.float64)
-    width = vectors.passages.shape[1]
+    budget = _GATHERED // vectors.passages.shape[1]  # hits at once
+    ends = np.append(np.flatnonzero(np.diff(evidence.query)) + 1, len(similarity))  # where a query's hits end
     start = 0
-    while start < len(similarity):  # evidence is ordered by query: take whole queries up to the budget
-        last = np.searchsorted(evidence.query, evidence.query[start], side="right")
-        end = max(
-            last, np.searchsorted(evidence.query, evidence.query[min(start + _GATHERED // width, len(similarity) - 1)])
-        )
-        part = slice(start, int(end))
+    while start < len(similarity):  # whole queries up to the budget, at least one
+        ahead = ends[ends > start]
+        part = slice(start, int(ahead[ahead <= start + budget].max(initial=ahead[0])))
         passages, column = np.unique(evidence.passage[part], return_inverse=True)
         queries, line = np.unique(evidence.query[part], return_inverse=True)
         products = vectors.paragraphs[queries] @ vectors.passages[passages].T  # (queries, passages)
