@@ -226,7 +226,8 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     def score(self, query_vectors: Floats, passage_ids: Sequence[Sequence[str]]) -> list[Floats]:
         """Score any passages for each query: (m, d) vectors and m lists of passage ids to m float32 arrays.
 
-        The score is the mean prediction of the bags: about 1 for relevant, 0 for not. Unknown ids raise.
+        The score is the mean prediction of the bags. They learned 1 for relevant and 0 for not, but a bag that
+        saw nothing near predicts about 0, so the mean ranks; :meth:`relevant` decides. Unknown ids raise.
         """
         check_is_fitted(self, "support_")
         if len(passage_ids) != len(query_vectors):
