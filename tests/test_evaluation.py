@@ -71,6 +71,8 @@ def test_what_cannot_be_measured_is_refused() -> None:
         evaluate(run, pd.DataFrame({"query_id": ["a"], "doc_id": ["x"], "relevance": [0]}))
     with pytest.raises(InputError, match="unknown measure 'Beauty@10'"):
         evaluate(run, pd.DataFrame({"query_id": ["a"], "doc_id": ["x"], "relevance": [1]}), ["Beauty@10"])
+    with pytest.raises(InputError, match="unknown measure 'nDCG@ten'"):
+        evaluate(run, pd.DataFrame({"query_id": ["a"], "doc_id": ["x"], "relevance": [1]}), ["nDCG@ten"])
 
 
 @given(seed=st.integers(0, 1000), n=st.integers(2, 60))

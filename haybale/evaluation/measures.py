@@ -12,7 +12,6 @@ from haybale.errors import InputError
 from haybale.retrieval import Run
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
-_OTHER_NAMES = {"MRR": "RR", "Recall": "R", "MAP": "AP"}  # ours -> ir_measures', which names the query's value
 
 
 def evaluate(run: Run, qrels: pd.DataFrame, measures: Sequence[str] = MEASURES) -> pd.DataFrame:
@@ -20,7 +19,7 @@ def evaluate(run: Run, qrels: pd.DataFrame, measures: Sequence[str] = MEASURES) 
 
     ``qrels`` has columns ``query_id``, ``doc_id``, ``relevance``. Queries with a relevant document count,
     with 0 where the run has nothing for them; queries without one (nothing could be found) do not. Names are
-    ir_measures' (``P@5``, ``nDCG@10``) or the usual ones of :data:`MEASURES`; unknown ones raise. The order
+    ir_measures' with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``); unknown ones raise. The order
     of the run decides, ties included, so equal scores cannot be ranked in another way by the evaluation.
 
     >>> qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
@@ -52,10 +51,10 @@ def averages(table: pd.DataFrame) -> dict[str, float]:
 
 
 def _parsed(name: str) -> Any:
-    import ir_measures
+    # Not by ir_measures.parse_measure, which uses what Python 3.14 no longer has (ast.Num).
+    from ir_measures.measures import registry
 
     base, at, cutoff = name.partition("@")
-    try:
-        return ir_measures.parse_measure(_OTHER_NAMES.get(base, base) + at + cutoff)
-    except (NameError, ValueError, SyntaxError) as error:
-        raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures") from error
+    if base not in registry or (at and not cutoff.isdecimal()):
+        raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")
+    return registry[base] @ int(cutoff) if at else registry[base]
