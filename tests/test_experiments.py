@@ -95,6 +95,8 @@ def test_injected_classifies(toy: Collection) -> None:
         compare(toy, settings)
     with pytest.raises(InputError, match="expected protocol 'injected'"):
         classify_injected(toy, Settings())
+    with pytest.raises(UnknownNameError, match="unknown split of toy 'test'"):
+        classify_injected(toy, Settings(protocol="injected", split="test"), never)
 
 
 def never(stage: str, seconds: float) -> None:

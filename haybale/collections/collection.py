@@ -8,7 +8,7 @@ order of the files; the numbers are what the other rooms work with, the string i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
@@ -112,6 +112,12 @@ class Split:
         keep = self.grades > 0
         return self.judged_queries[keep], self.judged_documents[keep]
 
+    def relevant_rows(self) -> tuple[Ints, Ints]:
+        """The same with the place of each query in ``queries`` for its number."""
+        queries, documents = self.relevant()
+        order = np.argsort(self.queries)
+        return order[np.searchsorted(self.queries, queries, sorter=order)], documents
+
 
 @dataclass(frozen=True)
 class Collection:
@@ -135,7 +141,7 @@ class Collection:
     splits: dict[str, Split]
     sections: Sections | None = None
     links: Links | None = None
-    language: str | None = field(default=None)
+    language: str | None = None
 
     @property
     def n_documents(self) -> int:
@@ -175,11 +181,10 @@ class Collection:
     def relevant_ids(self, split: str) -> list[list[str]]:
         """The ids of the relevant documents of each query of a split, in the order of its queries."""
         part = self.split(split)
-        place = {int(query): i for i, query in enumerate(part.queries)}
-        ids: list[list[str]] = [[] for _ in place]
-        queries, documents = part.relevant()
-        for query, doc_id in zip(queries, pick(self.doc_ids, documents), strict=True):
-            ids[place[int(query)]].append(doc_id)
+        ids: list[list[str]] = [[] for _ in part.queries]
+        rows, documents = part.relevant_rows()
+        for row, doc_id in zip(rows, pick(self.doc_ids, documents), strict=True):
+            ids[row].append(doc_id)
         return ids
 
     def query_numbers(self, ids: Sequence[str]) -> Ints:

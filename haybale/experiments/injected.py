@@ -50,16 +50,13 @@ def classify_injected(
     settings = settings or Settings(protocol="injected")
     if settings.protocol != "injected":
         raise InputError(f"expected protocol 'injected' in the settings, found {settings.protocol!r}")
+    part = collection.split(settings.split)  # an unknown one is refused before the training
     bench = Workbench(collection, settings, report)
     ensemble = bench.ensemble("svr-paper")
     index, vectors = bench.index, bench.query_vectors(settings.split)
     with bench.stage("classify"):
         near = index.search(vectors, min(ensemble.k, len(index)), exclude=bench.own(settings.split))
-        part = collection.split(settings.split)
-        queries, documents = part.relevant()
-        place = {int(query): row for row, query in enumerate(part.queries)}
-        pairs = (np.array([place[int(query)] for query in queries], dtype=np.int64), documents)
-        rows = candidate_rows("injected", near, pairs, index, vectors)
+        rows = candidate_rows("injected", near, part.relevant_rows(), index, vectors)
         # The labels travel as scores: one table holds the candidates of each query, the other what they are.
         table = from_flat(len(vectors), rows.query, rows.passage, rows.label.astype(np.float32))
         real = table.passages >= 0

@@ -65,15 +65,15 @@ def _parm(bench: Workbench, aggregation: str) -> Run:
         return bench.aggregated(aggregation, hits, offsets, vectors)
 
 
-RANKERS: dict[str, tuple[str, Ranker]] = {
-    "bm25": ("BM25, a document's best passage", _bm25),
-    "bm25-doc": ("BM25 over whole documents", _bm25_doc),
-    "knn": ("nearest passages by inner product, a document's best (MaxP)", _knn),
-    "svr": ("the SVR ensemble over BM25's and kNN's candidates", _svr),
-    "svr-paper": ("the SVR ensemble with the paper's settings over kNN's candidates", _svr_paper),
-    "parm-rrf": ("PARM: reciprocal ranks of the query's paragraphs' hits, summed", _parm_rrf),
-    "parm-vrrf": ("PARM: vectors of the hits weighted by reciprocal rank", _parm_vrrf),
-    "vrrf": ("short for parm-vrrf", _parm_vrrf),
+RANKERS: dict[str, Ranker] = {
+    "bm25": _bm25,  # BM25, a document's best passage
+    "bm25-doc": _bm25_doc,  # BM25 over whole documents
+    "knn": _knn,  # nearest passages by inner product, a document's best (MaxP)
+    "svr": _svr,  # the SVR ensemble over BM25's and kNN's candidates
+    "svr-paper": _svr_paper,  # the SVR ensemble with the paper's settings over kNN's candidates
+    "parm-rrf": _parm_rrf,  # PARM: reciprocal ranks of the query's paragraphs' hits, summed
+    "parm-vrrf": _parm_vrrf,  # PARM: vectors of the hits weighted by reciprocal rank
+    "vrrf": _parm_vrrf,  # short for parm-vrrf
 }
 
 
@@ -121,7 +121,7 @@ def run_of(bench: Workbench, name: str, runs: dict[str, Run]) -> Run:
     if name not in runs:
         parts = parts_of(name)
         if parts is None:
-            runs[name] = RANKERS[name][1](bench)
+            runs[name] = RANKERS[name](bench)
         else:
             fused = [run_of(bench, part, runs) for part in parts]
             with bench.stage("fuse"):

@@ -36,7 +36,6 @@ class Workbench:
         self.seconds: dict[str, float] = {}
         self.facts: dict[str, Any] = {}  # what was found on the way and belongs into the results
         self._report = report
-        self._running: list[float] = []
         # Cached per workbench, not per class: the caches die with it.
         self.query_vectors = cache(self._query_vectors)
         self.candidates = cache(self._candidates)
@@ -45,15 +44,10 @@ class Workbench:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; a stage it needs and that runs inside it counts for itself only."""
-        self._running.append(0.0)
+        """Time a stage. What it needs is asked for before it begins, so that each stage counts for itself only."""
         start = time.perf_counter()
         yield
-        whole = time.perf_counter() - start
-        inner = self._running.pop()
-        if self._running:
-            self._running[-1] += whole
-        self.seconds[name] = self.seconds.get(name, 0.0) + whole - inner
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self._report(name, self.seconds[name])
 
     # queries ------------------------------------------------------------------------------------------

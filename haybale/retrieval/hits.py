@@ -37,10 +37,6 @@ class Hits:
         """The first k of each row."""
         return Hits(self.passages[:, :k], self.scores[:, :k])
 
-    def rows(self, chosen: Ints) -> Hits:
-        """The hits of some query rows."""
-        return Hits(self.passages[chosen], self.scores[chosen])
-
     def flat(self) -> tuple[Ints, Ints, Ints, Floats]:
         """``(query row, rank from 1, passage, score)`` of every hit, padding left out; each (n_hits,)."""
         rows, columns = np.nonzero(self.passages != NO_PASSAGE)
