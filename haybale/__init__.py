@@ -7,7 +7,7 @@ The rooms follow the way of the data, and none imports from one behind it:
 
 from haybale.collections import Collection, CollectionBuilder, open_collection
 from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
-from haybale.ensemble import SVREnsemble
+from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.errors import (
     FileFormatError,
     HaybaleError,
@@ -36,6 +36,7 @@ __all__ = [
     "MissingExtraError",
     "OutputExistsError",
     "PassageIndex",
+    "ProductKernelSVR",
     "Run",
     "SVREnsemble",
     "SentenceTransformerEncoder",

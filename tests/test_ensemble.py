@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from sklearn.utils._param_validation import InvalidParameterError
-from worlds import features, random_rows, world
+from worlds import features, world
 
-from haybale.ensemble import Problem, SVREnsemble, candidate_rows
-from haybale.ensemble import solver as solver_module
-from haybale.ensemble import support as support_module
-from haybale.ensemble.solver import solve_sklearn, solve_sklearn_features
+from haybale.ensemble import Problem, SVREnsemble, candidate_rows, expansion
+from haybale.ensemble.solvers.sklearn import solve_sklearn
 from haybale.errors import InputError, UnknownNameError, VectorError
 from haybale.retrieval import Hits, aggregate
 
@@ -41,31 +37,6 @@ def test_one_bag_is_sklearns_svr(gamma, standardize: bool) -> None:
     np.testing.assert_allclose(scores[rows.query, rows.passage], expected, atol=2e-4)
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 999), n=st.integers(2, 60))
-def test_gathered_and_materialised_solvers_agree(seed: int, n: int) -> None:
-    """Random problems, duplicate rows and single-label bags among them: predictions within twice the tolerance."""
-    rng = np.random.default_rng(seed)
-    rows = random_rows(seed, n, 5, 9)
-    problem = Problem(
-        queries=rng.normal(size=(5, 3)).astype(np.float32),
-        passages=rng.normal(size=(9, 3)).astype(np.float32),
-        query=rows.query.astype(np.int64),
-        passage=rows.passage.astype(np.int64),
-        label=rows.label.astype(np.float64),
-        weight=rng.uniform(0.5, 3, size=n),
-        gamma=(0.4, 0.2),
-        C=1.0,
-        epsilon=0.1,
-        tol=1e-3,
-    )
-    gram = problem.gram()
-    predictions = [
-        gram @ dual.coef + dual.intercept for dual in (solve_sklearn(problem), solve_sklearn_features(problem))
-    ]
-    np.testing.assert_allclose(predictions[0], predictions[1], atol=2e-3)
-
-
 def test_mean_and_votes_are_those_of_the_bags(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every bag predicted on its own, support row by support row; also in small batches and tiles."""
     index, queries, relevant = world(1)
@@ -74,17 +45,24 @@ def test_mean_and_votes_are_those_of_the_bags(monkeypatch: pytest.MonkeyPatch) -
     passages = index.search(queries, 20).passages
     passages[3, 15:] = -1
     predictions = np.zeros((5, *passages.shape))
+    # The halves are centred and hold the root of γ; back to what they were made of.
+    halves = zip(
+        (support.queries, support.passages), (ensemble.spaces_.query[0], ensemble.spaces_.passage[0]), strict=True
+    )
+    plain_q, plain_p = (half.dense / scaling.factor + scaling.shift for half, scaling in halves)
+    queries_of_rows, passages_of_rows = plain_q[support.query], plain_p[support.passage]
     for bag in range(5):
         part = slice(support.offsets[bag], support.offsets[bag + 1])
         for i, query in enumerate(queries):
-            kq = np.exp(-2.0 * np.sum((query - support.queries[support.query[part]]) ** 2, axis=1))
+            kq = np.exp(-2.0 * np.sum((query - queries_of_rows[part]) ** 2, axis=1))
             for j, passage in enumerate(index.vectors[passages[i]]):
-                kp = np.exp(-1.0 * np.sum((passage - support.passages[support.passage[part]]) ** 2, axis=1))
+                kp = np.exp(-np.sum((passage - passages_of_rows[part]) ** 2, axis=1))
                 predictions[bag, i, j] = support.coef[part] @ (kq * kp) + support.intercept[bag]
     real = passages >= 0
-    for batch, tile in ((64, 2**25), (7, 50)):
-        monkeypatch.setattr(support_module, "_BATCH", batch)
-        monkeypatch.setattr(support_module, "_TILE", tile)
+    for batch, tile, memory in ((1024, 2048, 2**28), (7, 16, 2000)):
+        monkeypatch.setattr(expansion, "_PASSAGES", batch)
+        monkeypatch.setattr(expansion, "_SUPPORT", tile)
+        monkeypatch.setattr(expansion, "_MEMORY", memory)
         scores = ensemble.score_candidates(queries, passages)
         np.testing.assert_allclose(scores[real], predictions.mean(axis=0)[real], atol=1e-5)
         assert np.isneginf(scores[~real]).all()
@@ -150,12 +128,13 @@ def test_rows_per_bag_and_facts() -> None:
     assert ensemble.n_rows_ >= 800
 
 
-def test_a_bag_too_large_for_its_kernel_matrix_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bag_too_large_for_its_memory_budget_is_refused() -> None:
     index, queries, relevant = world()
-    monkeypatch.setattr(solver_module, "GRAM_ROWS", 200)
-    with pytest.raises(InputError, match=r"a bag of \d+ rows needs a kernel matrix of .* set rows_per_bag"):
-        SVREnsemble(1, overlap=0, k=10).fit(index, queries, relevant)
-    SVREnsemble(1, overlap=0, k=10, rows_per_bag=200).fit(index, queries, relevant)
+    with pytest.raises(InputError, match=r"a bag of \d+ rows needs .* GB for its kernel matrix, .* set rows_per_bag"):
+        SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6).fit(index, queries, relevant)
+    SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6, rows_per_bag=200).fit(index, queries, relevant)
+    with pytest.raises(InputError, match=r"memory_budget of 0.1 MB is too small for a bag of \d+ rows: .* need \S+ MB"):
+        SVREnsemble(1, overlap=0, k=10, memory_budget=1e5).fit(index, queries, relevant)
 
 
 def test_a_bag_without_a_relevant_row_is_told() -> None:
@@ -212,7 +191,7 @@ def test_bad_input_is_refused() -> None:
         SVREnsemble(0).fit(index, queries, relevant)
     with pytest.raises(InputError, match="gamma must be positive"):
         SVREnsemble(2, gamma=(1.0, -1.0)).fit(index, queries, relevant)
-    with pytest.raises(UnknownNameError, match="known: sklearn, sklearn-features"):
+    with pytest.raises(UnknownNameError, match="known: product, sklearn, sklearn-features, cuml"):
         SVREnsemble(2, solver="libsvm").fit(index, queries, relevant)
     fitted = fit(index, queries, relevant)
     with pytest.raises(InputError, match="unknown passage id 'zz'"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haybale.ensemble.kernel import rbf
 from haybale.vectors import array_namespace, check_vectors
 
 
@@ -26,15 +25,6 @@ def test_vectors_stay_on_the_device() -> None:
     assert array_namespace(checked) is cupy
     with pytest.raises(ValueError, match="row 1 has NaN"):
         check_vectors(cupy.asarray([[1.0, 1.0], [np.nan, 1.0]]), "queries")
-
-
-@pytest.mark.gpu
-def test_rbf_is_the_one_of_numpy() -> None:
-    cupy = _cupy()
-    rng = np.random.default_rng(0)
-    a, b = (rng.normal(size=(n, 64)).astype(np.float32) for n in (300, 200))
-    found = cupy.asnumpy(rbf(cupy.asarray(a), cupy.asarray(b), 0.01))
-    np.testing.assert_allclose(found, rbf(a, b, 0.01), atol=1e-5)
 
 
 def test_numpy_is_the_default_namespace() -> None:

@@ -6,54 +6,114 @@ with other bags. The ensemble paper has s = 35 and an overlap of 0.6.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from sklearn.cluster import KMeans
 
 from haybale.ensemble.rows import CandidateRows, Ints
 from haybale.errors import InputError, UnknownNameError
+from haybale.vectors import Floats
+
+STRATEGIES = ("queries", "rows", "regions")
+_EVEN = 1.5  # times its even share is the most queries a cell of `regions` holds
 
 
-def make_bags(rows: CandidateRows, strategy: str, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
-    """Row numbers of each bag, ascending; with repetitions in the ``rows`` strategy.
+@dataclass(frozen=True)
+class Bags:
+    """Row numbers of each bag, ascending, with repetitions in the ``rows`` strategy; and where ``regions`` lie."""
 
-    ``rows``: rows drawn with replacement, as the authors' code does. ``queries``: the queries are dealt out to
-    the bags, and each bag is filled up with queries of other bags, so that every query is in at least one bag
-    and all candidates of a query stay together.
+    rows: list[Ints]
+    centroids: Floats | None = None  # (n_bags, d) in the space of the query vectors
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def make_bags(
+    rows: CandidateRows,
+    strategy: str,
+    n_bags: int,
+    overlap: float,
+    rng: np.random.Generator,
+    queries: Floats | None = None,
+) -> Bags:
+    """Share out candidate rows; ``queries`` (m, d), their vectors, are what ``regions`` looks at.
+
+    ``queries``: the queries are dealt out to the bags, and each bag is filled up with queries of other bags, so
+    that every query is in at least one bag and all candidates of a query stay together.
+
+    ``rows``: rows drawn with replacement, as the authors' code does.
+
+    ``regions``: k-means cells of the query vectors, one a bag, each grown by the queries nearest to its centroid
+    among those outside, ``overlap`` times as many as the cell has: so the bags together hold 1 + overlap times the
+    queries. A cell holds at most 1.5 times its even share, queries beyond it go to their next nearest cell, so
+    that no bag takes many times as long as the others.
     """
     if strategy not in STRATEGIES:
         raise UnknownNameError("bag strategy", strategy, STRATEGIES)
     if n_bags < 1 or not 0 <= overlap <= n_bags - 1:
         raise InputError(f"expected n_bags >= 1 and 0 <= overlap <= n_bags - 1, found {n_bags} and {overlap}")
-    units = len(rows) if strategy == "rows" else len(np.unique(rows.query))
+    distinct, starts = np.unique(rows.query, return_index=True)
+    units = len(rows) if strategy == "rows" else len(distinct)
     if units < n_bags:
-        raise InputError(f"{n_bags} bags need at least as many {strategy} to share out, found {units}")
-    return STRATEGIES[strategy](rows, n_bags, overlap, rng)
-
-
-def _by_rows(rows: CandidateRows, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
-    size = max(1, round(len(rows) * (1 + overlap) / n_bags))
-    return [np.sort(rng.integers(len(rows), size=size)) for _ in range(n_bags)]
-
-
-def _by_queries(rows: CandidateRows, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
-    queries, starts = np.unique(rows.query, return_index=True)
+        kind = "rows" if strategy == "rows" else "queries"
+        raise InputError(f"{n_bags} bags need at least as many {kind} to share out, found {units}")
+    if strategy == "rows":
+        size = max(1, round(len(rows) * (1 + overlap) / n_bags))
+        return Bags([np.sort(rng.integers(len(rows), size=size)) for _ in range(n_bags)])
+    centroids = None
+    if strategy == "queries":
+        members = _dealt(len(distinct), n_bags, overlap, rng)
+    else:
+        if queries is None:
+            raise InputError("strategy 'regions' needs the query vectors")
+        members, centroids = _regions(queries[distinct], n_bags, overlap, rng)
     ends = np.append(starts[1:], len(rows))
-    size = min(len(queries), max(1, round(len(queries) * (1 + overlap) / n_bags)))
-    dealt = np.array_split(rng.permutation(len(queries)), n_bags)
+    whole = [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
+    return Bags(whole, centroids)
+
+
+def _dealt(n: int, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
+    size = min(n, max(1, round(n * (1 + overlap) / n_bags)))
     bags = []
-    for part in dealt:
-        others = np.setdiff1d(np.arange(len(queries)), part)
+    for part in np.array_split(rng.permutation(n), n_bags):
+        others = np.setdiff1d(np.arange(n), part)
         extra = rng.choice(others, size=max(0, size - len(part)), replace=False)
-        members = np.sort(np.concatenate((part, extra)))
-        bags.append(np.concatenate([np.arange(starts[q], ends[q]) for q in members]))
+        bags.append(np.sort(np.concatenate((part, extra))))
     return bags
 
 
-STRATEGIES: dict[str, Callable[[CandidateRows, int, float, np.random.Generator], list[Ints]]] = {
-    "queries": _by_queries,
-    "rows": _by_rows,
-}
+def _regions(vectors: Floats, n_bags: int, overlap: float, rng: np.random.Generator) -> tuple[list[Ints], Floats]:
+    """Members of each region, ascending, and the centroids."""
+    n = len(vectors)
+    means = KMeans(n_bags, n_init=1, random_state=int(rng.integers(2**31))).fit(vectors)
+    distances = means.transform(vectors)  # (n, n_bags)
+    room = np.full(n_bags, int(np.ceil(_EVEN * n / n_bags)))
+    cell = np.full(n, -1)
+    for place in np.argsort(distances, axis=None, kind="stable"):
+        query, region = divmod(int(place), n_bags)
+        if cell[query] < 0 and room[region] > 0:
+            cell[query] = region
+            room[region] -= 1
+    members = []
+    for region in range(n_bags):
+        inside = cell == region
+        near = np.argsort(np.where(inside, np.inf, distances[:, region]), kind="stable")
+        extra = near[: min(round(overlap * inside.sum()), n - int(inside.sum()))]
+        members.append(np.sort(np.concatenate((np.flatnonzero(inside), extra))))
+    # A cell that the limit left empty would be an empty bag; its nearest query makes it one.
+    members = [part if len(part) else np.array([np.argmin(distances[:, i])]) for i, part in enumerate(members)]
+    return members, np.asarray(means.cluster_centers_, dtype=np.float32)
+
+
+def nearest_bags(vectors: Floats, centroids: Floats, n: int) -> np.ndarray:
+    """(m, n_bags) weights that average the ``n`` bags nearest to each query vector (m, d), and leave out the rest."""
+    squares = np.einsum("nd,nd->n", centroids, centroids) - 2 * (vectors @ centroids.T)
+    near = np.argsort(squares, axis=1, kind="stable")[:, :n]
+    weights = np.zeros(squares.shape)
+    np.put_along_axis(weights, near, 1 / near.shape[1], axis=1)
+    return weights
 
 
 def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Generator) -> Ints:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Hits, PassageIndex
+from haybale.retrieval.hits import NO_PASSAGE
 from haybale.vectors import Floats
 
 Ints = NDArray[np.int64]
@@ -20,18 +21,35 @@ PROTOCOLS = ("end-to-end", "injected")
 
 @dataclass(frozen=True)
 class CandidateRows:
-    """(n,) each, sorted by query: training pairs and whether the passage is relevant to the query."""
+    """(n,) each, sorted by query: training pairs and whether the passage is relevant to the query.
+
+    13 bytes a row. ``place`` is where the row stands in the flattened candidates, -1 if no search found it and it
+    was added because it is relevant; without it, all rows count as found.
+    """
 
     query: NDArray[np.int32]
     passage: NDArray[np.int32]
     label: NDArray[np.int8]
+    place: NDArray[np.int32] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("passage", "label", "place"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.query):
+                raise InputError(f"candidate rows: {len(column)} numbers of {name} for {len(self.query)} of query")
+        wrong = np.flatnonzero((self.label != 0) & (self.label != 1))
+        if len(wrong):
+            raise InputError(f"candidate rows: label must be 0 or 1, found {self.label[wrong[0]]} in row {wrong[0]}")
+        if (self.query[1:] < self.query[:-1]).any():
+            raise InputError("candidate rows must be sorted by query")
 
     def __len__(self) -> int:
         return len(self.query)
 
     def take(self, chosen: Ints) -> CandidateRows:
-        """Some of the rows."""
-        return CandidateRows(self.query[chosen], self.passage[chosen], self.label[chosen])
+        """Some of the rows, which must stay sorted."""
+        place = None if self.place is None else self.place[chosen]
+        return CandidateRows(self.query[chosen], self.passage[chosen], self.label[chosen], place)
 
 
 def candidate_rows(
@@ -66,13 +84,20 @@ def candidate_rows(
         absent = ~np.isin(wanted, found)
         added_query = relevant_query[absent]
         added_passage = _nearest(index, queries, added_query, relevant_doc[absent])
+    place = _places(hits, len(added_query))
     query = np.concatenate((query, added_query))
     passage = np.concatenate((passage, added_passage))
     label = np.concatenate((label, np.ones(len(added_query), dtype=np.int8)))
     if not len(query):
         raise InputError("no query has a candidate passage")
     order = np.argsort(query, kind="stable")
-    return CandidateRows(query[order].astype(np.int32), passage[order].astype(np.int32), label[order])
+    return CandidateRows(query[order].astype(np.int32), passage[order].astype(np.int32), label[order], place[order])
+
+
+def _places(hits: Hits, n_added: int) -> NDArray[np.int32]:
+    """Where each row stands in the flattened candidates, -1 for those added."""
+    found = np.flatnonzero(hits.passages.ravel() != NO_PASSAGE)
+    return np.concatenate((found, np.full(n_added, -1))).astype(np.int32)
 
 
 def _nearest(index: PassageIndex, queries: Floats, rows: Ints, documents: Ints) -> Ints:

@@ -1,8 +1,8 @@
-"""The fitted ensemble: support rows of all bags over shared vectors, and scoring as matrix products.
+"""The fitted ensemble: support rows of all bags over shared vectors, and how much each weighs.
 
-A bag scores a query q against any passage p by Σ_u Kp(p, u) c(q)[u] + intercept, where u runs over the support
-passages and c(q)[u] sums coef · Kq(q, ·) over the support rows of u. The mean over bags is linear in the
-coefficients, so it costs what one bag costs: the bags' coefficients are added up first.
+A bag scores a query q against any passage p by Σ_u Kp(p, u) W(q, u) + intercept, where u runs over the support
+passages and W(q, u) sums coef · Kq(q, ·) over the support rows of u. A mean over bags is linear in the coefficients,
+also with other weights for every query, so it costs what one bag costs.
 """
 
 from __future__ import annotations
@@ -10,87 +10,118 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.ensemble.kernel import Scaling, rbf
+from haybale.ensemble.expansion import Group, expand
+from haybale.ensemble.gram import kernel_tile
+from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
-from haybale.progress import track
-from haybale.retrieval.hits import NO_PASSAGE
+from haybale.errors import InputError
 from haybale.vectors import Floats
 
-_BATCH = 64  # queries scored at once: their candidates share one Gram matrix
-_TILE = 2**25  # kernel values held at once: 128 MiB
+
+@dataclass(frozen=True)
+class Pairs:
+    """(n,) pairs to score: rows of the query half and of the passage half, with what belongs to the pair itself."""
+
+    queries: Half
+    passages: Half
+    query: Ints
+    passage: Ints
+    interactions: Floats | None = None  # (n, r)
+    evidence: Floats | None = None  # (n, f)
 
 
 @dataclass(frozen=True)
 class Support:
     """Support rows of all bags, bag after bag, over the distinct queries and passages among them."""
 
-    queries: Floats  # (n_queries, d), scaled
-    passages: Floats  # (n_passages, d), scaled
+    queries: Half  # (n_queries, ·)
+    passages: Half  # (n_passages, ·)
     query: Ints  # (n_rows,)
     passage: Ints  # (n_rows,)
     coef: NDArray[np.float64]  # (n_rows,)
+    label: NDArray[np.float32]  # (n_rows,) what the row was taught
     offsets: Ints  # (n_bags + 1,) bag b is rows offsets[b]:offsets[b + 1]
     intercept: NDArray[np.float64]  # (n_bags,)
-    gamma: tuple[float, float]
-    scaling: Scaling
+    interactions: Floats | None = None  # (n_rows, r)
+    evidence: Floats | None = None  # (n_rows, f)
+    evidence_root: Floats | None = None  # (n_rows,) √η, or 0 for a row without evidence
+    eta: float = 0.0
+
+    def checked(self) -> Support:
+        """Itself, if all parts fit each other; for what was read from a file."""
+        n = len(self.coef)
+        finite: list[NDArray[Any]] = [self.coef, self.intercept, self.label]
+        finite += [half.dense for half in (self.queries, self.passages) if half.dense is not None]
+        fits = all(len(column) == n for column in (self.query, self.passage, self.label))
+        fits &= all(
+            len(part) == n for part in (self.interactions, self.evidence, self.evidence_root) if part is not None
+        )
+        fits &= len(self.offsets) == len(self.intercept) + 1 >= 2 and self.offsets[0] == 0 and self.offsets[-1] == n
+        fits &= bool((np.diff(self.offsets) >= 0).all())
+        for numbers, half in ((self.query, self.queries), (self.passage, self.passages)):
+            fits &= not n or bool(numbers.min() >= 0 and numbers.max() < len(half))
+        if not fits:
+            raise InputError("the tensors of the support do not fit each other")
+        if not all(np.isfinite(values).all() for values in finite):
+            raise InputError("NaN or infinity among the tensors")
+        return self
 
     @property
     def n_bags(self) -> int:
         return len(self.intercept)
 
     @cached_property
-    def _mean(self) -> sparse.csr_matrix:
-        return self._matrix(slice(None)) / self.n_bags
+    def bag(self) -> Ints:
+        """(n_rows,) the bag of each row."""
+        return np.repeat(np.arange(self.n_bags), np.diff(self.offsets))
 
     @cached_property
-    def _bags(self) -> list[sparse.csr_matrix]:
-        return [self._matrix(slice(a, b)) for a, b in pairwise(self.offsets)]
+    def _bags(self) -> list[Group]:
+        return [Group.of(self, np.arange(a, b)) for a, b in pairwise(self.offsets)]
 
-    def _matrix(self, part: slice) -> sparse.csr_matrix:
-        """(n_passages, n_queries) the coefficients of some rows, added up where pairs repeat."""
-        entries = (self.coef[part].astype(np.float32), (self.passage[part], self.query[part]))
-        return sparse.csr_matrix(entries, shape=(len(self.passages), len(self.queries)))
+    @cached_property
+    def _mean(self) -> Group:
+        """All bags as one: the coefficients of rows that several bags share, added up."""
+        if self.interactions is not None or self.evidence is not None:
+            everything = Group.of(self, np.arange(len(self.coef)))
+            return everything.scaled(1 / self.n_bags)
+        entries = (self.coef / self.n_bags, (self.passage, self.query))
+        summed = sparse.coo_matrix(entries, shape=(len(self.passages), len(self.queries))).tocsr()
+        passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
+        return Group(summed.indices.astype(np.int64), passage, summed.data)
 
-    def mean(self, queries: Floats, passages: Ints, vectors: Floats) -> Floats:
-        """(m, k) mean prediction of the bags; meaningless where ``passages`` is -1."""
-        scores = self._expansion(queries, passages, vectors, self._mean, self.passages)
-        return scores + np.float32(self.intercept.mean())
+    def mean(self, pairs: Pairs, bag_weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """(n,) mean prediction of the bags; ``bag_weights`` (n_queries, n_bags) weighs them for each query."""
+        if bag_weights is None:
+            return np.asarray(expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean())
+        if self.interactions is not None or self.evidence is not None:
+            return np.asarray(np.sum(self.bags(pairs) * bag_weights[pairs.query], axis=1))
+        everything = Group.of(self, np.arange(len(self.coef)))
+        scores = expand(self, pairs, [everything], bag_weights.astype(np.float32))[:, 0]
+        return np.asarray(scores + (bag_weights @ self.intercept)[pairs.query])
 
-    def votes(self, queries: Floats, passages: Ints, vectors: Floats, threshold: float) -> Ints:
-        """(m, k) how many bags predict more than ``threshold``."""
-        count = np.zeros(passages.shape, dtype=np.int64)
-        for bag, matrix in enumerate(self._bags):
-            # The Gram matrix is taken anew for each bag, but only over that bag's support passages.
-            used = np.flatnonzero(np.diff(matrix.indptr))
-            scores = self._expansion(queries, passages, vectors, matrix[used], self.passages[used])
-            count += scores + np.float32(self.intercept[bag]) > threshold
-        return np.where(passages == NO_PASSAGE, 0, count)
+    def bags(self, pairs: Pairs) -> NDArray[np.float64]:
+        """(n, n_bags) the prediction of every bag."""
+        return expand(self, pairs, self._bags) + self.intercept
 
-    def _expansion(
-        self, queries: Floats, passages: Ints, vectors: Floats, coefficients: sparse.csr_matrix, support: Floats
-    ) -> Floats:
-        """(m, k) Σ_u Kp(p, support_u) Σ_r coefficients[u, r] Kq(q, q_r), without the intercept.
+    def shares(self, pair: Pairs) -> NDArray[np.float64]:
+        """(n_rows,) coef · K of every support row, for one pair: with the intercept they are the prediction.
 
-        ``queries`` (m, d) and ``vectors`` (n, d) as the user has them, unscaled; ``passages`` (m, k) numbers of
-        rows of ``vectors``, -1 for none (scored 0).
+        Each bag's shares and its intercept add up to its prediction; divided by the number of bags they all add
+        up to the mean.
         """
-        scores = np.zeros(passages.shape, dtype=np.float32)
-        for start in track(range(0, len(queries), _BATCH), "scoring"):
-            rows = slice(start, start + _BATCH)
-            kq = rbf(self.scaling.queries(queries[rows]), self.queries, self.gamma[0])  # (b, n_queries)
-            weights = np.asarray(coefficients @ kq.T)  # (n_support, b)
-            row, column = np.nonzero(passages[rows] != NO_PASSAGE)
-            distinct, where = np.unique(passages[rows][row, column], return_inverse=True)
-            candidates = self.scaling.passages(vectors[distinct])
-            totals = np.zeros((len(distinct), len(kq)), dtype=np.float32)
-            step = max(1, _TILE // max(1, len(distinct)))
-            for left in range(0, len(support), step):
-                kp = rbf(candidates, support[left : left + step], self.gamma[1])  # (n_distinct, step)
-                totals += kp @ weights[left : left + step]
-            scores[rows][row, column] = totals[where, row]
-        return scores
+        kq = kernel_tile(pair.queries.take(pair.query), self.queries)[0].astype(np.float64)
+        kp = kernel_tile(pair.passages.take(pair.passage), self.passages)[0].astype(np.float64)
+        kernel = kq[self.query] * kp[self.passage]
+        if self.interactions is not None and pair.interactions is not None:
+            kernel *= kernel_tile(Half(pair.interactions), Half(self.interactions))[0]
+        if self.evidence is not None and pair.evidence is not None:
+            shared = kernel_tile(Half(pair.evidence), Half(self.evidence))[0].astype(np.float64)
+            kernel += np.sqrt(self.eta) * self.evidence_root * shared
+        return np.asarray(self.coef * kernel)

@@ -12,25 +12,24 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from joblib import Parallel, delayed
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from haybale.collections.collection import numbers_of
-from haybale.ensemble.bags import STRATEGIES, make_bags, thinned
-from haybale.ensemble.kernel import Gamma, fit_scaling, resolve_gamma
+from haybale.ensemble.bags import STRATEGIES, Bags, make_bags, thinned
+from haybale.ensemble.out_of_bag import out_of_bag
+from haybale.ensemble.problem import Solver
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
-from haybale.ensemble.solver import Dual, Problem, Solver, find_solver
-from haybale.ensemble.support import Support
+from haybale.ensemble.scoring import EnsembleScorer
+from haybale.ensemble.solvers import find_solver
+from haybale.ensemble.spaces import Gamma, Matrix, check_spaces, fit_features, fit_spaces
+from haybale.ensemble.training import TrainingSet, gathered, solve_bags
 from haybale.errors import InputError
-from haybale.progress import track
-from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
+from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.passages import Exclude
-from haybale.vectors import Floats, check_vectors
+from haybale.vectors import Floats
 
 
-class SVREnsemble(BaseEstimator):  # type: ignore[misc]
+class SVREnsemble(EnsembleScorer):
     """Learns from judged queries which passages answer which queries, and ranks by it.
 
     A query's k nearest passages are its candidates; each is a row [q ; p], labelled by the relevance of its
@@ -41,21 +40,31 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
 
     Parameters:
         n_bags, overlap: the paper's s = 35 and 0.6; a bag holds (1 + overlap)/n_bags of the training set.
-        strategy: ``"queries"`` (a query's candidates stay together) or ``"rows"``; see :func:`make_bags`.
+        strategy: ``"queries"`` (a query's candidates stay together), ``"rows"`` or ``"regions"`` (neighbouring
+            queries together); see :func:`~haybale.ensemble.bags.make_bags`.
+        routes: with ``"regions"``, a query is scored by the mean of so many nearest bags; None: of all.
         k: candidates of a query taken from the index, when none are given.
-        C, epsilon, tol: of the ε-SVR.
-        gamma: ``"scale"``, a number, or a pair (query half, passage half).
+        C, epsilon, tol, max_iter: of the ε-SVR; -1 steps are as many as it takes.
+        gamma: ``"scale"``, a number, a pair (query half, passage half), or a list with one of these a space.
         standardize: z-score every feature over the candidate rows.
+        eta: weight of the kernel over pair features, which is added: K = Kq·Kp + eta·Ks; 0 leaves it out.
+        feature_gamma: of Ks, whose features are z-scored; ``"scale"`` is 1 / number of features.
         positive_weight: how much heavier an error on a relevant row weighs (they are about 2 % of the rows).
         rows_per_bag: train each bag on at most so many rows: all its positives and a sample of its negatives.
         protocol: ``"end-to-end"``, or ``"injected"`` to repeat the paper's table; see :func:`candidate_rows`.
         threshold, proof: :meth:`relevant` says yes where at least ``proof`` bags predict over ``threshold``.
-        solver: ``"sklearn"``, ``"sklearn-features"``, or a callable from :class:`Problem` to :class:`Dual`.
+        oob_score: also score every training query by the bags that did not see it.
+        solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable from
+            :class:`Problem` to :class:`Dual`.
+        memory_budget: bytes of kernel values held while training; beyond it, rows of them are computed as needed.
         n_jobs: bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
         random_state: of the bags.
 
-    Fitted: ``support_`` (:class:`Support`), ``index_``, ``n_rows_`` (candidate rows), ``bag_sizes_`` (rows each
-    bag was trained on), ``gamma_`` (the pair used).
+    Fitted: ``support_`` (:class:`Support`), ``spaces_`` (scalings and γ), ``index_``, ``n_rows_`` (candidate rows),
+    ``bag_sizes_`` (rows each bag was trained on), ``gamma_`` (the pair used, of the first space), ``n_iter_`` (steps
+    of each bag), ``centroids_`` (of regions, else None); with ``oob_score``, ``oob_prediction_`` (n_rows,; NaN where
+    every bag saw the query), ``oob_score_`` (R² of it), ``oob_mrr_`` (MRR@10 of the training queries, see
+    :func:`~haybale.ensemble.out_of_bag.out_of_bag`).
 
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
@@ -70,18 +79,24 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         "n_bags": [Interval(Integral, 1, None, closed="left")],
         "overlap": [Interval(Real, 0, None, closed="left")],
         "strategy": [StrOptions(set(STRATEGIES))],
+        "routes": [Interval(Integral, 1, None, closed="left"), None],
         "k": [Interval(Integral, 1, None, closed="left")],
         "C": [Interval(Real, 0, None, closed="neither")],
         "epsilon": [Interval(Real, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
-        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
         "standardize": ["boolean"],
+        "eta": [Interval(Real, 0, None, closed="left")],
+        "feature_gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither")],
         "positive_weight": [Interval(Real, 0, None, closed="neither")],
         "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
         "protocol": [StrOptions(set(PROTOCOLS))],
         "threshold": [Interval(Real, None, None, closed="neither")],
         "proof": [Interval(Integral, 1, None, closed="left")],
+        "oob_score": ["boolean"],
         "solver": [str, callable],
+        "memory_budget": [Interval(Real, 0, None, closed="neither")],
         "n_jobs": [Integral, None],
         "random_state": [Integral, None],
     }
@@ -92,36 +107,48 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         *,
         overlap: float = 0.6,
         strategy: str = "queries",
+        routes: int | None = None,
         k: int = 50,
         C: float = 1.0,
         epsilon: float = 0.1,
         tol: float = 1e-3,
+        max_iter: int = -1,
         gamma: Gamma = (3.0, 2.5),
         standardize: bool = False,
+        eta: float = 0.0,
+        feature_gamma: float | str = "scale",
         positive_weight: float = 3.0,
         rows_per_bag: int | None = None,
         protocol: str = "end-to-end",
         threshold: float = 0.5,
         proof: int = 1,
-        solver: str | Solver = "sklearn",
+        oob_score: bool = False,
+        solver: str | Solver = "product",
+        memory_budget: float = 6e9,
         n_jobs: int | None = None,
         random_state: int | None = 0,
     ) -> None:
         self.n_bags = n_bags
         self.overlap = overlap
         self.strategy = strategy
+        self.routes = routes
         self.k = k
         self.C = C
         self.epsilon = epsilon
         self.tol = tol
+        self.max_iter = max_iter
         self.gamma = gamma
         self.standardize = standardize
+        self.eta = eta
+        self.feature_gamma = feature_gamma
         self.positive_weight = positive_weight
         self.rows_per_bag = rows_per_bag
         self.protocol = protocol
         self.threshold = threshold
         self.proof = proof
+        self.oob_score = oob_score
         self.solver = solver
+        self.memory_budget = memory_budget
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -131,155 +158,172 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         published: dict[str, Any] = {"strategy": "rows", "gamma": "scale", "standardize": True, "positive_weight": 1.0}
         return cls(**(published | changes))
 
-    # learning -----------------------------------------------------------------------------------------
-
     def fit(
         self,
         index: PassageIndex,
-        query_vectors: Floats,
+        query_vectors: Matrix | Sequence[Matrix],
         relevant: Sequence[Sequence[str]],
         *,
         candidates: Hits | None = None,
         exclude: Exclude | None = None,
+        spaces: Sequence[Matrix] = (),
+        features: Floats | None = None,
+        query_ids: Sequence[str] | None = None,
     ) -> SVREnsemble:
         """Train on judged queries.
 
         ``index`` over the passages; ``query_vectors`` (m, d) in the index's space; ``relevant`` the ids of each
-        query's relevant documents; ``candidates`` (m, ·) the passages to learn from (default: the k nearest);
+        query's relevant documents; ``candidates`` (m, c) the passages to learn from (default: the k nearest);
         ``exclude`` (m,) each query's own document, by id or number.
+
+        ``spaces`` are further spaces' passage vectors (n_passages, ·), dense or sparse; ``query_vectors`` is then a
+        list with one matrix a space, the index's first. ``features`` (m, c, f) are numbers of each candidate, for
+        ``eta``; see :func:`pair_features`. A relevant passage that was no candidate has none, and shares no
+        evidence with any row. ``query_ids`` (default: the numbers) are what explanations name.
 
         Errors: other widths or NaN, an unknown document id, no relevant document at all, more bags than
         queries. Bags without a relevant row are trained, with a warning.
         """
         self._validate_params()
-        queries = check_vectors(query_vectors, "query_vectors", index.width)
-        if len(relevant) != len(queries):
-            raise InputError(f"{len(relevant)} lists of relevant documents for {len(queries)} query vectors")
+        self._check_settings()
+        vectors = self._query_vectors(query_vectors, index, spaces)
+        m = vectors[0].shape[0]
+        if len(relevant) != m:
+            raise InputError(f"{len(relevant)} lists of relevant documents for {m} query vectors")
         if candidates is None:
-            candidates = index.search(queries, min(self.k, len(index)), exclude=exclude)
-        elif len(candidates) != len(queries):
-            raise InputError(f"candidates of {len(candidates)} queries for {len(queries)} query vectors")
-        pairs = _pairs(index, relevant, index.excluded(exclude, len(queries)))
+            if features is not None:
+                raise InputError("features belong to candidates, which must be given with them")
+            candidates = index.search(vectors[0], min(self.k, len(index)), exclude=exclude)
+        elif len(candidates) != m:
+            raise InputError(f"candidates of {len(candidates)} queries for {m} query vectors")
+        pairs = _pairs(index, relevant, index.excluded(exclude, m))
         if not len(pairs[0]):
             raise InputError("no query has a relevant document: there is nothing to learn")
-        rows = candidate_rows(self.protocol, candidates, pairs, index, queries)
-        scaling = fit_scaling(rows, queries, index.vectors, self.standardize)
-        # Only vectors that some row uses are scaled: the collection may be far larger.
-        used_q, row_q = np.unique(rows.query, return_inverse=True)
-        used_p, row_p = np.unique(rows.passage, return_inverse=True)
-        scaled_q, scaled_p = scaling.queries(queries[used_q]), scaling.passages(index.vectors[used_p])
-        rows = CandidateRows(row_q.astype(np.int32), row_p.astype(np.int32), rows.label)
-        gamma = resolve_gamma(self.gamma, rows, scaled_q, scaled_p)
-        bags = self._bags(rows)
-        solver = find_solver(self.solver)
-        tasks = (delayed(self._solve_bag)(solver, rows.take(bag), scaled_q, scaled_p, gamma) for bag in bags)
-        # Threads: libsvm and BLAS release the interpreter, and the vectors are shared.
-        solved = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as="generator")(tasks)
-        duals = list(track(solved, "training bags", len(bags)))
-        self.support_ = _gathered(rows, bags, duals, scaled_q, scaled_p, gamma, scaling)
-        self.index_ = index
-        self.gamma_ = gamma
-        self.n_rows_ = len(rows)
-        self.bag_sizes_ = [len(bag) for bag in bags]
+        rows = candidate_rows(self.protocol, candidates, pairs, index, vectors[0])
+        self._fit(rows, vectors, index, spaces, self._checked_features(features, candidates), query_ids)
+        if self.oob_score:
+            self._score_out_of_bag(rows, pairs)
+        del self._training
         return self
 
-    def _bags(self, rows: CandidateRows) -> list[Ints]:
-        seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
-        bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, np.random.default_rng(seeds[0]))
-        barren = sum(not rows.label[bag].any() for bag in bags)
-        if barren:
-            message = f"{barren} of {self.n_bags} bags have no relevant row; they are trained and predict about 0"
-            warnings.warn(message, stacklevel=3)
-        return [
-            thinned(rows, bag, self.rows_per_bag, np.random.default_rng(seed))
-            for bag, seed in zip(bags, seeds[1:], strict=True)
-        ]
-
-    def _solve_bag(
+    def fit_rows(
         self,
-        solver: Solver,
+        index: PassageIndex,
+        query_vectors: Matrix | Sequence[Matrix],
         rows: CandidateRows,
-        queries: Floats,
-        passages: Floats,
-        gamma: tuple[float, float],
-    ) -> Dual:
+        *,
+        spaces: Sequence[Matrix] = (),
+        query_ids: Sequence[str] | None = None,
+    ) -> SVREnsemble:
+        """Train on candidate rows of one's own making; the rest as in :meth:`fit`."""
+        self._validate_params()
+        self._check_settings()
+        vectors = self._query_vectors(query_vectors, index, spaces)
+        if not len(rows) or not rows.label.any():
+            raise InputError("no candidate row is relevant: there is nothing to learn")
+        for name, numbers, size in (("query", rows.query, vectors[0].shape[0]), ("passage", rows.passage, len(index))):
+            if numbers.min() < 0 or numbers.max() >= size:
+                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
+        self._fit(rows, vectors, index, spaces, None, query_ids)
+        if self.oob_score:
+            relevant = rows.label > 0
+            self._score_out_of_bag(rows, (rows.query[relevant].astype(np.int64), index.doc_of[rows.passage[relevant]]))
+        del self._training
+        return self
+
+    def _check_settings(self) -> None:
+        if self.routes is not None and (self.strategy != "regions" or self.routes > self.n_bags):
+            raise InputError(f"routes asks for strategy 'regions' and at most n_bags, found {self.routes}")
+
+    def _query_vectors(self, vectors: Any, index: PassageIndex, spaces: Sequence[Matrix]) -> list[Matrix]:
+        widths = [index.width, *(int(matrix.shape[1]) for matrix in spaces)]
+        for number, matrix in enumerate(spaces, start=1):
+            if matrix.shape[0] != len(index):
+                raise InputError(f"space {number}: expected {len(index)} rows, one a passage, found {matrix.shape[0]}")
+        return check_spaces(vectors, "query_vectors", widths)
+
+    def _checked_features(self, features: Floats | None, candidates: Hits) -> Floats | None:
+        if self.eta == 0:
+            return None
+        if features is None:
+            raise InputError("eta > 0 asks for features of the candidates")
+        return self._flat_features(features, candidates.passages)
+
+    def _fit(
+        self,
+        rows: CandidateRows,
+        vectors: list[Matrix],
+        index: PassageIndex,
+        spaces: Sequence[Matrix],
+        features: Floats | None,
+        query_ids: Sequence[str] | None,
+    ) -> None:
+        m = int(vectors[0].shape[0])
+        ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
+        if len(ids) != m:
+            raise InputError(f"{len(ids)} query ids for {m} query vectors")
+        # Only vectors that some row uses are scaled: the collection may be far larger.
         used_q, query = np.unique(rows.query, return_inverse=True)
         used_p, passage = np.unique(rows.passage, return_inverse=True)
+        self.more_spaces_ = check_spaces(list(spaces), "spaces") if spaces else []
+        halves = (
+            [matrix[used_q] for matrix in vectors],
+            [matrix[used_p] for matrix in (index.vectors, *self.more_spaces_)],
+        )
+        self.spaces_ = fit_spaces(query, passage, *halves, self.gamma, self.standardize)
         label = rows.label.astype(np.float64)
-        return solver(
-            Problem(
-                queries=queries[used_q],
-                passages=passages[used_p],
-                query=query,
-                passage=passage,
-                label=label,
-                weight=np.where(label > 0, self.positive_weight, 1.0),
-                gamma=gamma,
-                C=self.C,
-                epsilon=self.epsilon,
-                tol=self.tol,
-            )
+        data = TrainingSet(
+            queries=self.spaces_.queries(halves[0]),
+            passages=self.spaces_.passages(halves[1]),
+            query=query,
+            passage=passage,
+            label=label,
+            weight=np.where(label > 0, self.positive_weight, 1.0),
+            **self._evidence(rows, features),
+        )
+        bags = self._bags(rows, vectors[0])
+        names = ("C", "epsilon", "tol", "max_iter")
+        settings = {name: getattr(self, name) for name in names}
+        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
+        self.support_, support_rows = gathered(data, bags.rows, duals, self.eta)
+        self.support_query_ids_ = [ids[i] for i in used_q[np.unique(query[support_rows])]]
+        self.support_passage_ids_ = index.passage_ids.take(used_p[np.unique(passage[support_rows])]).to_pylist()
+        self.index_ = index
+        self.centroids_ = bags.centroids
+        self.gamma_ = self.spaces_.gamma[0]
+        self.n_rows_ = len(rows)
+        self.bag_sizes_ = [len(bag) for bag in bags.rows]
+        self.n_iter_ = [dual.n_iter for dual in duals]
+        self._training = data, bags
+
+    def _evidence(self, rows: CandidateRows, features: Floats | None) -> dict[str, Any]:
+        self.features_ = None
+        if features is None:
+            return {}
+        assert rows.place is not None  # features come with candidates
+        found = rows.place >= 0
+        self.features_, _ = fit_features(features[rows.place[found]], self.feature_gamma)
+        evidence = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
+        evidence[found] = self.features_(features[rows.place[found]])
+        return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
+
+    def _bags(self, rows: CandidateRows, vectors: Matrix) -> Bags:
+        seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
+        bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, np.random.default_rng(seeds[0]), vectors)
+        barren = sum(not rows.label[bag].any() for bag in bags.rows)
+        if barren:
+            message = f"{barren} of {self.n_bags} bags have no relevant row; they are trained and predict about 0"
+            warnings.warn(message, stacklevel=4)
+        generators = [np.random.default_rng(seed) for seed in seeds[1:]]
+        limit = self.rows_per_bag
+        return Bags(
+            [thinned(rows, bag, limit, g) for bag, g in zip(bags.rows, generators, strict=True)], bags.centroids
         )
 
-    # scoring ------------------------------------------------------------------------------------------
-
-    def score(self, query_vectors: Floats, passage_ids: Sequence[Sequence[str]]) -> list[Floats]:
-        """Score any passages for each query: (m, d) vectors and m lists of passage ids to m float32 arrays.
-
-        The score is the mean prediction of the bags. They learned 1 for relevant and 0 for not, but a bag that
-        saw nothing near predicts about 0, so the mean ranks; :meth:`relevant` decides. Unknown ids raise.
-        """
-        check_is_fitted(self, "support_")
-        if len(passage_ids) != len(query_vectors):
-            raise InputError(f"{len(passage_ids)} lists of passage ids for {len(query_vectors)} query vectors")
-        lengths = np.array([len(ids) for ids in passage_ids], dtype=np.int64)
-        padded = np.full((len(lengths), int(lengths.max(initial=0))), -1, dtype=np.int64)
-        filled = np.arange(padded.shape[1]) < lengths[:, None]
-        padded[filled] = self.index_.numbers([passage for ids in passage_ids for passage in ids])
-        scores = self.score_candidates(query_vectors, padded)
-        return [row[:length] for row, length in zip(scores, lengths, strict=True)]
-
-    def score_candidates(self, query_vectors: Floats, passages: Ints) -> Floats:
-        """The same by number: ``passages`` (m, k), -1 for none, to (m, k) float32 with -inf there."""
-        check_is_fitted(self, "support_")
-        queries = check_vectors(query_vectors, "query_vectors", self.index_.width)
-        scores = self.support_.mean(queries, passages, self.index_.vectors)
-        return np.where(passages < 0, np.float32(-np.inf), scores)
-
-    def votes(self, query_vectors: Floats, passages: Ints) -> Ints:
-        """(m, k) how many of the bags predict more than ``threshold``."""
-        check_is_fitted(self, "support_")
-        queries = check_vectors(query_vectors, "query_vectors", self.index_.width)
-        return self.support_.votes(queries, passages, self.index_.vectors, self.threshold)
-
-    def relevant(self, query_vectors: Floats, passages: Ints) -> np.ndarray:
-        """(m, k) the paper's decision: at least ``proof`` bags vote for the passage."""
-        return self.votes(query_vectors, passages) >= self.proof
-
-    def rank(
-        self,
-        query_vectors: Floats,
-        query_ids: Sequence[str],
-        *,
-        k: int = 100,
-        candidates: Hits | None = None,
-        exclude: Exclude | None = None,
-    ) -> Run:
-        """Rank documents by their best-scored candidate.
-
-        ``candidates`` (m, ·) are re-ranked; without them, the k nearest passages are. Documents that no
-        candidate belongs to are not in the run. Refused for ``protocol="injected"``, whose candidates would
-        have to be chosen by the labels.
-        """
-        check_is_fitted(self, "support_")
-        if self.protocol == "injected":
-            raise InputError("protocol 'injected' does not rank: its candidates depend on the labels of the query")
-        if len(query_ids) != len(query_vectors):
-            raise InputError(f"{len(query_ids)} query ids for {len(query_vectors)} query vectors")
-        if candidates is None:
-            candidates = self.index_.search(query_vectors, min(k, len(self.index_)), exclude=exclude)
-        scores = self.score_candidates(query_vectors, candidates.passages)
-        return rank_documents(self.index_, Hits(candidates.passages, scores), query_ids)
+    def _score_out_of_bag(self, rows: CandidateRows, relevant: tuple[Ints, Ints]) -> None:
+        data, bags = self._training
+        scores = out_of_bag(self.support_, data, bags.rows, rows, relevant, self.index_.doc_of)
+        self.oob_prediction_, self.oob_score_, self.oob_mrr_ = scores
 
 
 def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], own: Ints) -> tuple[Ints, Ints]:
@@ -288,30 +332,3 @@ def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], own: Ints) ->
     documents = numbers_of(index.doc_ids, [doc for ids in relevant for doc in dict.fromkeys(ids)], "document")
     kept = documents != own[rows]
     return rows[kept], documents[kept]
-
-
-def _gathered(
-    rows: CandidateRows,
-    bags: list[Ints],
-    duals: list[Dual],
-    queries: Floats,
-    passages: Floats,
-    gamma: tuple[float, float],
-    scaling: Any,
-) -> Support:
-    """Support rows of all bags over the vectors they share."""
-    kept = [bag[dual.coef != 0] for bag, dual in zip(bags, duals, strict=True)]
-    together = np.concatenate(kept)
-    used_q, query = np.unique(rows.query[together], return_inverse=True)
-    used_p, passage = np.unique(rows.passage[together], return_inverse=True)
-    return Support(
-        queries=queries[used_q],
-        passages=passages[used_p],
-        query=query,
-        passage=passage,
-        coef=np.concatenate([dual.coef[dual.coef != 0] for dual in duals]),
-        offsets=np.concatenate(([0], np.cumsum([len(part) for part in kept]))),
-        intercept=np.array([dual.intercept for dual in duals]),
-        gamma=gamma,
-        scaling=scaling,
-    )

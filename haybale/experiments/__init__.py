@@ -2,9 +2,9 @@
 
 from haybale.experiments.comparison import Outcome, compare, write
 from haybale.experiments.injected import CAVEAT, InjectedOutcome, classify_injected, write_injected
-from haybale.experiments.output import check_output
 from haybale.experiments.rankers import RANKERS, split_names
 from haybale.experiments.settings import DEFAULT_RANKERS, Settings
+from haybale.folders import check_output
 
 __all__ = [
     "CAVEAT",

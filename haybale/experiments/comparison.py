@@ -13,10 +13,10 @@ from typing import Any
 from haybale.collections import Collection
 from haybale.errors import InputError
 from haybale.evaluation import Results, evaluate, markdown, results
-from haybale.experiments.output import whole_folder, write_json
 from haybale.experiments.rankers import learns, parts_of, run_of
 from haybale.experiments.settings import Settings
 from haybale.experiments.workbench import Workbench
+from haybale.folders import whole_folder, write_json
 from haybale.retrieval import Run
 
 

@@ -19,9 +19,9 @@ from haybale.collections import Collection
 from haybale.ensemble import candidate_rows
 from haybale.errors import InputError
 from haybale.evaluation import Classification, classify
-from haybale.experiments.output import whole_folder, write_json
 from haybale.experiments.settings import Settings
 from haybale.experiments.workbench import Workbench
+from haybale.folders import whole_folder, write_json
 from haybale.retrieval.hits import from_flat
 
 CAVEAT = (

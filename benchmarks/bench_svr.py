@@ -1,0 +1,218 @@
+"""Fit and predict of one regressor and of an ensemble, against sklearn.svm.SVR and scikit-learn-intelex.
+
+    pip install scikit-learn-intelex
+    python benchmarks/bench_svr.py FOLDER [--cache FOLDER] [--results benchmarks/results]
+
+All take the same float32 features, γ, C, ε, tol and weights; ours finds the distinct halves itself, which is part of
+its time. Peers and ours alternate in every round. sklearn is single-threaded, the others use all cores. Before
+the first round everything has run once on a few rows, so that nothing is compiled or loaded inside a measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import candidates as data
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.svm import SVR
+
+from haybale.ensemble import ProductKernelSVR, SVREnsemble
+from haybale.retrieval import PassageIndex
+
+GAMMA, TOL = 1.5, 1e-3
+SETTINGS = {"C": 1.0, "epsilon": 0.1, "gamma": GAMMA, "tol": TOL}
+BAGS = {"n_bags": 35, "overlap": 0.6, "gamma": GAMMA, "positive_weight": 3.0}
+CASES = ((3_000, True, 5, 5), (8_000, True, 5, 3), (26_000, False, 3, 1))  # rows, unique, rounds, of sklearn
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("collection", help="a folder with training queries")
+    parser.add_argument("--cache", type=Path, default=Path("/var/tmp/haybale-benchmarks"))
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--peak", choices=("fit", "rows"), help="measure memory only, in this process")
+    arguments = parser.parse_args()
+    if arguments.peak:
+        peak(arguments)
+        return
+    rows = data.load(arguments.collection, arguments.cache)
+    peers = {"haybale": _ours, "sklearn": lambda: SVR(**SETTINGS, cache_size=2000)}
+    try:
+        from sklearnex.svm import SVR as IntelSVR
+
+        peers["scikit-learn-intelex"] = lambda: IntelSVR(**SETTINGS)
+    except ImportError:
+        print("scikit-learn-intelex is not installed: left out")
+    lines = [f"# The regressor and its peers, candidate rows of {rows.name}", "", _doc(), ""]
+    lines += _table([_case(rows, peers, *case) for case in CASES])
+    lines += [
+        "",
+        *_ensemble(rows),
+        "",
+        *_memory(arguments),
+        "",
+        data.provenance(f"python benchmarks/bench_svr.py {rows.name}"),
+    ]
+    path = arguments.results / "svr.md"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(path.read_text(encoding="utf-8"))
+
+
+def _ours() -> ProductKernelSVR:
+    return ProductKernelSVR(**SETTINGS, split=data.WIDTH)
+
+
+def _doc() -> str:
+    return (
+        f"[q ; p] of LSA vectors, 1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant rows. "
+        "Seconds are medians of the rounds; × is a peer's median over ours. Predictions are of other rows than the training's. "
+        "Difference: the largest between a peer's predictions and ours; support vectors: ours against the peer's."
+    )
+
+
+def _case(
+    rows: data.Candidates, peers: dict[str, Callable[[], Any]], n: int, unique: bool, rounds: int, slow: int
+) -> dict[str, Any]:
+    """Alternate the peers on one size."""
+    new = min(n, 8_000)
+    chosen = rows.sample(n + new, unique=unique)
+    test = np.sort(np.random.default_rng(1).choice(len(chosen), new, replace=False))
+    train = np.delete(chosen, test)
+    x, y = rows.features(train), rows.rows.label[train].astype(np.float64)
+    weight, x_new = np.where(y > 0, 3.0, 1.0), rows.features(chosen[test])
+    seconds: dict[str, dict[str, list[float]]] = {name: {"fit": [], "predict": []} for name in peers}
+    found: dict[str, tuple[np.ndarray, int]] = {}
+    for make in peers.values():
+        make().fit(x[:300], y[:300], sample_weight=weight[:300]).predict(x_new[:300])
+    for number in range(rounds):
+        for name, make in peers.items():
+            if name == "sklearn" and number >= slow:
+                continue
+            start = time.perf_counter()
+            model = make().fit(x, y, sample_weight=weight)
+            middle = time.perf_counter()
+            predicted = model.predict(x_new)
+            seconds[name]["fit"].append(middle - start)
+            seconds[name]["predict"].append(time.perf_counter() - middle)
+            found[name] = predicted, len(model.support_)
+            print(f"  {n} {name} fit {middle - start:.2f} predict {time.perf_counter() - middle:.2f}", flush=True)
+    passages = len(np.unique(rows.rows.passage[train]))
+    return {"rows": n, "new": new, "passages": passages, "seconds": seconds, "found": found}
+
+
+def _table(cases: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| rows | passages | | fit s | × | predict s (rows) | × | support vectors | difference |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for case in cases:
+        median = {
+            name: {what: statistics.median(values) for what, values in of.items()}
+            for name, of in case["seconds"].items()
+        }
+        ours, ours_found = median["haybale"], case["found"]["haybale"]
+        for name, own in median.items():
+            predicted, vectors = case["found"][name]
+            times = [f"{own[what] / ours[what]:.1f}" if name != "haybale" else "" for what in ("fit", "predict")]
+            apart = f"{np.abs(predicted - ours_found[0]).max():.1e}" if name != "haybale" else ""
+            share = f" ({vectors / ours_found[1] - 1:+.2%})" if name != "haybale" else ""
+            n = len(case["seconds"][name]["fit"])
+            lines.append(
+                f"| {case['rows']:,} | {case['passages']:,} | {name} ({n} rounds) | {own['fit']:.3g} | {times[0]} | "
+                f"{own['predict']:.3g} ({case['new']:,}) | {times[1]} | {vectors:,}{share} | {apart} |"
+            )
+    return lines
+
+
+def _ensemble(rows: data.Candidates) -> list[str]:
+    """35 bags over the candidates of about 1,250 queries, which share passages; sklearn bag by bag on all cores."""
+    chosen = rows.sample(42_000)
+    queries, passages, query, passage, y = rows.half(chosen)
+    index, candidate = (
+        PassageIndex(passages),
+        data.CandidateRows(query.astype(np.int32), passage.astype(np.int32), y.astype(np.int8)),
+    )
+    SVREnsemble(**BAGS, n_jobs=-1, rows_per_bag=100).fit_rows(index, queries, candidate)
+    ours, theirs = [], []
+    for number in range(3):
+        start = time.perf_counter()
+        model = SVREnsemble(**BAGS, n_jobs=-1).fit_rows(index, queries, candidate)
+        ours.append(time.perf_counter() - start)
+        print(f"  ensemble {ours[-1]:.2f}", flush=True)
+        if number == 0:
+            bags = model._bags(candidate, queries).rows
+            start = time.perf_counter()
+            Parallel(n_jobs=-1)(delayed(_sklearn_bag)(rows.features(chosen[bag]), y[bag]) for bag in bags)
+            theirs.append(time.perf_counter() - start)
+    ratio = theirs[0] / statistics.median(ours)
+    return [
+        f"An ensemble: {len(bags)} bags of {np.mean([len(b) for b in bags]):,.0f} rows on average over {len(chosen):,} rows, "
+        f"{len(queries):,} queries and {len(passages):,} passages: {statistics.median(ours):.2f} s (median of 3), sklearn on the "
+        f"features of each bag, all cores: {theirs[0]:.1f} s (once), {ratio:.0f} ×."
+    ]
+
+
+def _sklearn_bag(x: np.ndarray, y: np.ndarray) -> None:
+    SVR(**SETTINGS, cache_size=2000).fit(x, y, sample_weight=np.where(y > 0, 3.0, 1.0))
+
+
+def _memory(arguments: argparse.Namespace) -> list[str]:
+    """Peaks, each in a process of its own."""
+    command = [sys.executable, __file__, arguments.collection, "--cache", str(arguments.cache), "--peak"]
+    fit, rows = (
+        json.loads(subprocess.run([*command, what], check=True, capture_output=True, text=True).stdout)
+        for what in ("fit", "rows")
+    )
+    return [
+        f"Peak memory above the data (fit_pairs): one bag of {fit['rows']:,} rows over {fit['passages']:,} passages "
+        f"{fit['above'] / 1e9:.2f} GB. Candidate rows of a paper-size problem, {rows['rows']:,} rows of {rows['queries']:,} queries: "
+        f"{rows['held'] / 1e6:.0f} MB held, {rows['above'] / 1e6:.0f} MB at the peak of making them from hits."
+    ]
+
+
+def peak(arguments: argparse.Namespace) -> None:
+    """Print what the peak of this process rose by."""
+    if arguments.peak == "fit":
+        rows = data.load(arguments.collection, arguments.cache)
+        halves = rows.half(rows.sample(26_000))
+        model = ProductKernelSVR(**SETTINGS).fit_pairs(
+            *(part[:200] for part in halves[:2]), *(np.arange(200),) * 2, np.arange(200) % 2
+        )
+        before = _peak()
+        model.fit_pairs(*halves, sample_weight=np.where(halves[4] > 0, 3.0, 1.0))
+        print(json.dumps({"rows": len(halves[4]), "passages": len(halves[1]), "above": _peak() - before}))
+        return
+    from haybale.ensemble import candidate_rows
+    from haybale.retrieval import Hits
+
+    queries, k, documents = 98_380, 50, 123_120  # and 1.17 relevant documents a query, which no search found
+    rng = np.random.default_rng(0)
+    index = PassageIndex(rng.normal(size=(documents, 4)).astype(np.float32), backend="numpy")
+    hits = Hits(rng.integers(documents // 2, size=(queries, k)), np.ones((queries, k), dtype=np.float32))
+    relevant = (
+        np.sort(rng.integers(queries, size=5_034_360 - queries * k)),
+        rng.integers(documents // 2, documents, size=115_360),
+    )
+    vectors = rng.normal(size=(queries, 4)).astype(np.float32)
+    before = _peak()
+    made = candidate_rows("end-to-end", hits, relevant, index, vectors)
+    held = sum(part.nbytes for part in (made.query, made.passage, made.label, made.place))
+    print(json.dumps({"rows": len(made), "queries": queries, "held": held, "above": _peak() - before}))
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()

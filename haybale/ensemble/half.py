@@ -1,0 +1,84 @@
+"""One half of the rows: the distinct queries or the distinct passages, in all their spaces.
+
+A half is scaled so that its kernel is exp(-‖a - b‖²): every space is multiplied by the root of its own γ, and a
+product of RBF kernels is then one RBF over the spaces side by side. The solver sees nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.ensemble.rows import Ints
+from haybale.vectors import Floats
+
+
+@dataclass(frozen=True)
+class Half:
+    """Dense spaces (n, d), sparse ones (n, v) as CSR, or both; float32, scaled to γ = 1."""
+
+    dense: Floats | None
+    sparse: sparse.csr_matrix | None = None
+
+    def __len__(self) -> int:
+        part: Any = self.sparse if self.dense is None else self.dense
+        return int(part.shape[0])
+
+    @cached_property
+    def norms(self) -> Floats:
+        """(n,) squared lengths."""
+        total = np.zeros(len(self), dtype=np.float32)
+        if self.dense is not None:
+            total += np.einsum("nd,nd->n", self.dense, self.dense)
+        if self.sparse is not None:
+            total += np.asarray(self.sparse.multiply(self.sparse).sum(axis=1), dtype=np.float32).ravel()
+        return total
+
+    def take(self, rows: Any) -> Half:
+        """Some rows, by numbers or a slice; a slice of the dense part is a view."""
+        dense = None if self.dense is None else self.dense[rows]
+        return Half(dense, None if self.sparse is None else self.sparse[rows])
+
+    def products(self, other: Half, out: Floats) -> Floats:
+        """(n, m) inner products with another half, into ``out``."""
+        if self.dense is None or other.dense is None:
+            out[:] = 0
+        else:
+            np.matmul(self.dense, other.dense.T, out=out)
+        if self.sparse is not None and other.sparse is not None:
+            out += (self.sparse @ other.sparse.T).toarray()
+        return out
+
+
+def distinct_rows(vectors: Floats) -> tuple[Ints, Ints]:
+    """``(first, where)``: row numbers of the distinct rows, and for each row which of them it equals.
+
+    The order of the distinct rows depends on their content alone, not on the order of ``vectors`` (n, d).
+    Rows are compared by a hash and then in full: several times faster than sorting them.
+
+    >>> first, where = distinct_rows(np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32))
+    >>> sorted(first.tolist()), bool(where[0] == where[2] != where[1])
+    ([0, 1], True)
+    """
+    vectors = np.ascontiguousarray(vectors + np.float32(0))  # -0.0 becomes 0.0
+    if not vectors.shape[1]:
+        return np.zeros(min(1, len(vectors)), dtype=np.int64), np.zeros(len(vectors), dtype=np.int64)
+    words: NDArray[np.uint32] = vectors.view(np.uint32)
+    # Multiply-shift hashing: odd 64-bit factors, one a column, from a fixed seed; overflow wraps.
+    factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
+    hashes = np.empty(len(words), dtype=np.uint64)
+    for start in range(0, len(words), 1024):
+        part = words[start : start + 1024].astype(np.uint64)
+        part *= factors
+        part ^= part >> np.uint64(29)
+        hashes[start : start + 1024] = part.sum(axis=1)
+    _, first, where = np.unique(hashes, return_index=True, return_inverse=True)
+    repeated = np.flatnonzero(first[where] != np.arange(len(where)))
+    if not np.array_equal(vectors[repeated], vectors[first[where[repeated]]]):  # two rows with one hash
+        _, first, where = np.unique(vectors, axis=0, return_index=True, return_inverse=True)
+    return first, where.ravel()

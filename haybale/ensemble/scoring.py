@@ -1,0 +1,216 @@
+"""What a trained ensemble does: score, vote, rank, explain, save. :mod:`haybale.ensemble.svr_ensemble` trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from haybale.collections import Collection
+from haybale.ensemble.bags import nearest_bags
+from haybale.ensemble.explanation import Explanation, explained
+from haybale.ensemble.rows import Ints
+from haybale.ensemble.spaces import Matrix, Scaling, Spaces, check_spaces
+from haybale.ensemble.support import Pairs, Support
+from haybale.errors import InputError, VectorError
+from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
+from haybale.retrieval.passages import Exclude
+from haybale.vectors import Floats
+
+
+class EnsembleScorer(BaseEstimator):  # type: ignore[misc]
+    """The base of :class:`SVREnsemble`: its methods after ``fit``."""
+
+    eta: float
+    threshold: float
+    proof: int
+    protocol: str
+    routes: int | None
+    support_: Support
+    spaces_: Spaces
+    features_: Scaling | None
+    index_: PassageIndex
+    more_spaces_: list[Matrix]
+    centroids_: Floats | None
+    gamma_: tuple[float, float]
+    support_query_ids_: list[str]
+    support_passage_ids_: list[str]
+
+    def score(self, query_vectors: Matrix | Sequence[Matrix], passage_ids: Sequence[Sequence[str]]) -> list[Floats]:
+        """Score any passages for each query: (m, d) vectors and m lists of passage ids to m float32 arrays.
+
+        The score is the mean prediction of the bags. They learned 1 for relevant and 0 for not, but a bag that
+        saw nothing near predicts about 0, so the mean ranks; :meth:`relevant` decides. Unknown ids raise. An
+        ensemble with pair features scores by number, :meth:`score_candidates`, which takes them.
+        """
+        self._check_fitted()
+        m = len(check_spaces(query_vectors, "query_vectors", self._widths())[0])
+        if len(passage_ids) != m:
+            raise InputError(f"{len(passage_ids)} lists of passage ids for {m} query vectors")
+        lengths = np.array([len(ids) for ids in passage_ids], dtype=np.int64)
+        padded = np.full((len(lengths), int(lengths.max(initial=0))), -1, dtype=np.int64)
+        filled = np.arange(padded.shape[1]) < lengths[:, None]
+        padded[filled] = self.index_.numbers([passage for ids in passage_ids for passage in ids])
+        scores = self.score_candidates(query_vectors, padded)
+        return [row[:length] for row, length in zip(scores, lengths, strict=True)]
+
+    def score_candidates(
+        self, query_vectors: Matrix | Sequence[Matrix], passages: Ints, features: Floats | None = None
+    ) -> Floats:
+        """The same by number: ``passages`` (m, k), -1 for none, to (m, k) float32 with -inf there.
+
+        ``features`` (m, k, f) of the pairs, if the ensemble was trained with them.
+        """
+        pairs, real, weights = self._pairs(query_vectors, passages, features)
+        scores = np.full(passages.shape, -np.inf, dtype=np.float32)
+        scores[real] = self.support_.mean(pairs, weights)
+        return scores
+
+    def votes(self, query_vectors: Matrix | Sequence[Matrix], passages: Ints, features: Floats | None = None) -> Ints:
+        """(m, k) how many of the bags predict more than ``threshold``; with ``routes``, of the query's bags."""
+        pairs, real, weights = self._pairs(query_vectors, passages, features)
+        votes = self.support_.bags(pairs) > self.threshold  # (n, n_bags)
+        if weights is not None:
+            votes &= weights[pairs.query] > 0
+        count = np.zeros(passages.shape, dtype=np.int64)
+        count[real] = votes.sum(axis=1)
+        return count
+
+    def relevant(
+        self, query_vectors: Matrix | Sequence[Matrix], passages: Ints, features: Floats | None = None
+    ) -> NDArray[np.bool_]:
+        """(m, k) the paper's decision: at least ``proof`` bags vote for the passage."""
+        return np.asarray(self.votes(query_vectors, passages, features) >= self.proof)
+
+    def rank(
+        self,
+        query_vectors: Matrix | Sequence[Matrix],
+        query_ids: Sequence[str],
+        *,
+        k: int = 100,
+        candidates: Hits | None = None,
+        exclude: Exclude | None = None,
+        features: Floats | None = None,
+    ) -> Run:
+        """Rank documents by their best-scored candidate.
+
+        ``candidates`` (m, c) are re-ranked, with their ``features`` (m, c, f) if the ensemble has them; without
+        candidates, the k nearest passages are. Documents that no candidate belongs to are not in the run. Refused
+        for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
+        """
+        self._check_fitted()
+        if self.protocol == "injected":
+            raise InputError("protocol 'injected' does not rank: its candidates depend on the labels of the query")
+        vectors = check_spaces(query_vectors, "query_vectors", self._widths())
+        if len(query_ids) != len(vectors[0]):
+            raise InputError(f"{len(query_ids)} query ids for {len(vectors[0])} query vectors")
+        if candidates is None:
+            candidates = self.index_.search(vectors[0], min(k, len(self.index_)), exclude=exclude)
+        scores = self.score_candidates(vectors, candidates.passages, features)
+        return rank_documents(self.index_, Hits(candidates.passages, scores), query_ids)
+
+    def explain(
+        self,
+        query_vector: Matrix | Sequence[Matrix],
+        passage_id: str,
+        *,
+        features: Floats | None = None,
+        top: int = 10,
+        collection: Collection | None = None,
+    ) -> Explanation:
+        """Why a passage got its score for a query: the training pairs that carry it, with their exact shares.
+
+        ``query_vector`` (d,) or (1, d), one a space; ``features`` (f,) of the pair. ``top`` pairs are listed by the
+        size of their share, the others are summed up. ``collection`` gives the texts.
+        """
+        self._check_fitted()
+        given: list[Any] = list(query_vector) if isinstance(query_vector, (list, tuple)) else [query_vector]
+        vectors = [vector[None] if np.ndim(vector) == 1 else vector for vector in given]
+        passage = self.index_.numbers([passage_id])[:, None]
+        one = None if features is None else np.asarray(features)[None, None]
+        pairs, _, weights = self._pairs(vectors, passage, one)
+        if len(passage) != len(pairs.query) or (weights is not None and len(weights) != 1):
+            raise InputError("explain takes one query")
+        ids = self.support_query_ids_, self.support_passage_ids_
+        bag_weights = np.full(self.support_.n_bags, 1 / self.support_.n_bags) if weights is None else weights[0]
+        return explained(self.support_, pairs, bag_weights, ids, passage_id, self.threshold, top, collection)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model to a new folder: safetensors, Parquet and JSON, whole or not at all. Not the index."""
+        from haybale.ensemble.model_files import save_ensemble
+
+        self._check_fitted()
+        save_ensemble(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: Path | str, index: PassageIndex, *, spaces: Sequence[Matrix] = ()) -> Self:
+        """A saved model on an index of the same width (and further spaces); executes nothing, needs no solver.
+
+        Errors: files that are missing, changed, of another kind or version; an index of another width.
+        """
+        from haybale.ensemble.model_files import load_ensemble
+
+        model = load_ensemble(cls, Path(folder))
+        model.index_ = index
+        model.more_spaces_ = check_spaces(list(spaces), "spaces") if spaces else []
+        widths = [index.width, *(int(matrix.shape[1]) for matrix in model.more_spaces_)]
+        expected = [scaling.width for scaling in model.spaces_.passage]
+        if len(widths) != len(expected) or any(e not in (None, w) for e, w in zip(expected, widths, strict=True)):
+            raise VectorError(
+                f"the model was trained on spaces of widths {expected}, the index and spaces have {widths}"
+            )
+        return model
+
+    # inside -------------------------------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        check_is_fitted(self, "support_")
+
+    def _widths(self) -> list[int | None]:
+        return [scaling.width for scaling in self.spaces_.query]
+
+    def _flat_features(self, features: Any, passages: Ints) -> Floats:
+        """(m·k, f) features of the candidates (m, k), checked where there is one."""
+        values = np.asarray(features, dtype=np.float32)
+        if values.ndim != 3 or values.shape[:2] != passages.shape:
+            raise InputError(
+                f"features: expected shape {passages.shape} and a number of features, found {values.shape}"
+            )
+        if not np.isfinite(values[passages >= 0]).all():
+            raise InputError("features: NaN or infinity among them")
+        return values.reshape(-1, values.shape[2])
+
+    def _pairs(
+        self, query_vectors: Any, passages: Ints, features: Any
+    ) -> tuple[Pairs, Any, NDArray[np.float64] | None]:
+        """Scaled pairs of the real candidates, where they are, and the bags' weights for each query."""
+        self._check_fitted()
+        vectors = check_spaces(query_vectors, "query_vectors", self._widths())
+        if len(passages) != vectors[0].shape[0]:
+            raise InputError(f"candidates of {len(passages)} queries for {vectors[0].shape[0]} query vectors")
+        real = passages >= 0
+        distinct, where = np.unique(passages[real], return_inverse=True)
+        evidence: Floats | None = None
+        if self.features_ is not None:
+            if features is None:
+                raise InputError("this ensemble was trained with pair features, which must be given")
+            flat, width = self._flat_features(features, passages), len(self.features_.factor)
+            if flat.shape[1] != width:
+                raise InputError(f"features: expected {width} a pair, found {flat.shape[1]}")
+            evidence = np.asarray(self.features_(flat[real.ravel()]))
+        pairs = Pairs(
+            queries=self.spaces_.queries(vectors),
+            passages=self.spaces_.passages([matrix[distinct] for matrix in (self.index_.vectors, *self.more_spaces_)]),
+            query=np.nonzero(real)[0],
+            passage=where,
+            evidence=evidence,
+        )
+        weights = None
+        if self.routes is not None and self.centroids_ is not None:
+            weights = nearest_bags(np.asarray(vectors[0]), self.centroids_, self.routes)
+        return pairs, real, weights

@@ -1,0 +1,202 @@
+"""From vectors to halves: scaling and γ of every space, fitted on the candidate rows.
+
+    exp(-γ |[q;p] - [q';p']|²) = exp(-γ |q - q'|²) · exp(-γ |p - p'|²)
+
+exactly, with any scaling of the features and with a γ for each half. So a kernel matrix over candidate rows is
+gathered from two small Gram matrices, over the distinct queries and the distinct passages.
+
+A space holds vectors for queries and for passages: dense (an encoder's) or sparse (TF-IDF rows, never
+densified). Several spaces side by side are the product of their kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from haybale.ensemble.half import Half
+from haybale.ensemble.rows import Ints
+from haybale.errors import InputError, VectorError
+from haybale.vectors import Floats, check_vectors
+
+Matrix = Any  # (n, d): float32 array, or a scipy CSR matrix
+GammaOfSpace = float | tuple[float, float] | str
+Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry a space
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x -> (x - shift) · factor for one half of one space, the root of γ among the factors; sparse: no shift."""
+
+    shift: Floats | None  # (d,)
+    factor: Floats  # (d,), or () for one number
+
+    def __call__(self, vectors: Matrix) -> Matrix:
+        """(n, d) scaled, float32."""
+        if self.shift is None:
+            return sparse.csr_matrix(vectors.multiply(np.float32(self.factor)))
+        return (vectors - self.shift) * self.factor
+
+    @property
+    def width(self) -> int | None:
+        """Of a dense space."""
+        return None if self.shift is None else len(self.shift)
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The scalings of both halves, one a space, and the γ they contain."""
+
+    query: tuple[Scaling, ...]
+    passage: tuple[Scaling, ...]
+    gamma: tuple[tuple[float, float], ...]  # (query half, passage half) of each space
+
+    def queries(self, vectors: Sequence[Matrix]) -> Half:
+        """The half of queries, from one matrix a space."""
+        return _half(self.query, vectors)
+
+    def passages(self, vectors: Sequence[Matrix]) -> Half:
+        """The half of passages."""
+        return _half(self.passage, vectors)
+
+
+def _half(scalings: tuple[Scaling, ...], vectors: Sequence[Matrix]) -> Half:
+    scaled = [scaling(matrix) for scaling, matrix in zip(scalings, vectors, strict=True)]
+    dense = [matrix for matrix in scaled if not sparse.issparse(matrix)]
+    wide = [matrix for matrix in scaled if sparse.issparse(matrix)]
+    return Half(
+        (dense[0] if len(dense) == 1 else np.concatenate(dense, axis=1)) if dense else None,
+        sparse.hstack(wide).tocsr() if wide else None,
+    )
+
+
+def check_spaces(vectors: Any, what: str, widths: Sequence[int | None] | None = None) -> list[Matrix]:
+    """One matrix, or a sequence with one a space, as float32 matrices of as many rows; refuses NaN and other widths."""
+    several = isinstance(vectors, (list, tuple)) and len(vectors) > 0 and np.ndim(vectors[0]) != 1
+    given = list(vectors) if several else [vectors]
+    if widths is not None and len(given) != len(widths):
+        raise VectorError(f"{what}: expected one matrix for each of {len(widths)} spaces, found {len(given)}")
+    checked: list[Matrix] = []
+    for i, matrix in enumerate(given):
+        name = f"{what}, space {i}" if several else what
+        width = None if widths is None else widths[i]
+        checked.append(
+            _check_sparse(matrix, name, width) if sparse.issparse(matrix) else check_vectors(matrix, name, width)
+        )
+        if len_of(checked[i]) != len_of(checked[0]):
+            raise VectorError(f"{name}: expected {len_of(checked[0])} rows, as in space 0, found {len_of(checked[i])}")
+    return checked
+
+
+def _check_sparse(matrix: Any, name: str, width: int | None) -> sparse.csr_matrix:
+    matrix = sparse.csr_matrix(matrix, dtype=np.float32)
+    if not np.isfinite(matrix.data).all():
+        raise VectorError(f"{name}: NaN or infinity among the values")
+    if width is not None and matrix.shape[1] != width:
+        raise VectorError(f"{name}: expected vectors of width {width}, found {matrix.shape[1]}")
+    return matrix
+
+
+def len_of(matrix: Matrix) -> int:
+    """Rows of a dense or a sparse matrix."""
+    return int(matrix.shape[0])
+
+
+def fit_spaces(
+    query: Ints,
+    passage: Ints,
+    queries: Sequence[Matrix],
+    passages: Sequence[Matrix],
+    gamma: Gamma,
+    standardize: bool = False,
+) -> Spaces:
+    """Scalings and γ of every space over candidate rows (n,), whose halves are rows of (m, d) and (n_passages, d).
+
+    ``standardize`` takes z-scores of dense features, statistics over the candidate rows: a vector counts as often
+    as rows use it; a constant feature keeps its values, as in scikit-learn's StandardScaler. Without it, dense
+    spaces are centred only, which changes no distance and makes float32 distances more exact.
+
+    ``gamma``: ``"scale"`` is scikit-learn's 1 / (n_features · Var X) of each space, X being its columns of all
+    candidate rows; a number is both halves'; a pair is (query half, passage half); a list has one a space.
+    """
+    gammas = gamma if isinstance(gamma, list) else [gamma] * len(queries)
+    if len(gammas) != len(queries):
+        raise InputError(f"expected a gamma for each of {len(queries)} spaces, found {len(gammas)}")
+    scalings: list[tuple[Scaling, Scaling]] = []
+    resolved = []
+    for of_space, q, p in zip(gammas, queries, passages, strict=True):
+        if sparse.issparse(q) != sparse.issparse(p):
+            raise InputError("both halves of a space must be dense, or both sparse")
+        halves = [_moments(query, q, standardize), _moments(passage, p, standardize)]
+        pair = _resolved(of_space, halves)
+        resolved.append(pair)
+        scalings.append(tuple(half.scaling(value) for half, value in zip(halves, pair, strict=True)))  # type: ignore[arg-type]
+    return Spaces(tuple(q for q, _ in scalings), tuple(p for _, p in scalings), tuple(resolved))
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """What one half of one space says of itself, each vector as often as rows use it."""
+
+    shift: Floats | None  # (d,)
+    factor: Floats  # (d,) or ()
+    width: int
+    mean: float  # of all values after scaling
+    square: float  # mean square of all values after scaling
+
+    def scaling(self, gamma: float) -> Scaling:
+        return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=np.float32))
+
+
+def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:
+    numbers, counts = np.unique(used, return_counts=True)
+    share = counts / counts.sum()
+    width = int(vectors.shape[1])
+    if width == 0:  # a half without features: the same for all rows
+        return _Moments(np.zeros(0, dtype=np.float32), np.ones((), dtype=np.float32), 0, 0.0, 0.0)
+    if sparse.issparse(vectors):
+        if standardize:
+            raise InputError("standardize centres features: a sparse space would no longer be sparse")
+        chosen = vectors[numbers]
+        mean = share @ np.asarray(chosen.sum(axis=1)).ravel() / width
+        square = share @ np.asarray(chosen.multiply(chosen).sum(axis=1)).ravel() / width
+        return _Moments(None, np.ones((), dtype=np.float32), width, float(mean), float(square))
+    chosen = vectors[numbers].astype(np.float64)
+    mean = share @ chosen
+    chosen -= mean
+    deviation = np.sqrt(share @ np.square(chosen, out=chosen))
+    if not standardize:
+        total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
+        return _Moments(mean.astype(np.float32), np.ones((), dtype=np.float32), width, *total)
+    constant = deviation <= 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
+    factor = (1 / np.where(constant, 1, deviation)).astype(np.float32)
+    return _Moments(mean.astype(np.float32), factor, width, 0.0, float((~constant).mean()))
+
+
+def _resolved(gamma: GammaOfSpace, halves: list[_Moments]) -> tuple[float, float]:
+    if isinstance(gamma, str):
+        if gamma != "scale":
+            raise InputError(f"gamma must be 'scale', a number or a pair of numbers, found {gamma!r}")
+        widths = np.array([half.width for half in halves])
+        share = widths / widths.sum()
+        mean = float(share @ [half.mean for half in halves])
+        variance = float(share @ [half.square for half in halves]) - mean**2
+        value = 1 / (float(widths.sum()) * variance) if variance > 0 else 1.0
+        return value, value
+    pair: tuple[Any, ...] = gamma if isinstance(gamma, tuple) else (gamma, gamma)
+    if len(pair) != 2 or not all(isinstance(value, (int, float, np.floating)) and value > 0 for value in pair):
+        raise InputError(f"gamma must be positive, found {gamma}")
+    return float(pair[0]), float(pair[1])
+
+
+def fit_features(values: Floats, gamma: float | str) -> tuple[Scaling, float]:
+    """Scaling of features that belong to rows, (n, f), to z-scores, and γ: ``"scale"`` is 1 / f then."""
+    mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
+    constant = deviation <= 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
+    value = 1 / values.shape[1] if gamma == "scale" else float(gamma)
+    factor = np.sqrt(value) / np.where(constant, 1, deviation)
+    return Scaling(mean.astype(np.float32), factor.astype(np.float32)), value

@@ -1,0 +1,342 @@
+"""What stands beside the memory of an ensemble: pair features, routed bags, out-of-bag scores, explanations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+from worlds import world
+
+from haybale import open_collection
+from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows, feature_names, pair_features
+from haybale.errors import InputError
+from haybale.retrieval import Hits, pool
+
+NONE = -np.inf
+
+
+def candidates_with_features(seed: int = 0, **sizes):
+    """A world, its candidates, two numbers of each candidate, and the relevant documents."""
+    index, queries, relevant = world(seed, **sizes)
+    candidates = index.search(queries, 12)
+    features = np.random.default_rng(seed).normal(size=(*candidates.passages.shape, 2)).astype(np.float32)
+    return index, queries, relevant, candidates, features
+
+
+# pair features --------------------------------------------------------------------------------------------
+
+
+def test_pair_features_by_hand() -> None:
+    index, queries, _ = world()
+    queries = 3 * queries[:2]
+    lexical = Hits(np.array([[4, 7, -1], [-1, -1, -1]]), np.array([[8, 2, NONE], [NONE] * 3], dtype=np.float32))
+    nearest = Hits(np.array([[7, 9], [3, 2]]), np.array([[0.5, 0.4], [0.9, 0.3]], dtype=np.float32))
+    candidates = pool(lexical, nearest)
+    assert candidates.passages.tolist() == [[4, 7, 9], [3, 2, -1]]
+    found = pair_features(candidates, [lexical, nearest], index, queries)
+    assert found.shape == (2, 3, len(feature_names()))
+    cosine = [
+        [q @ index.vectors[p] / np.linalg.norm(q) if p >= 0 else 0 for p in row]
+        for q, row in zip(queries, candidates.passages, strict=True)
+    ]
+    np.testing.assert_allclose(found[:, :, 0], cosine, atol=1e-6)
+    documents = index.doc_of[candidates.passages[0]].tolist()
+    np.testing.assert_allclose(found[0, :, 1], [np.log(documents.count(d)) for d in documents])
+    # A search that did not find a passage has its last hit's score and no rank; one without hits has nothing.
+    np.testing.assert_allclose(found[0, :, 2], [1, 2 / 8, 2 / 8])
+    np.testing.assert_allclose(found[0, :, 3], [1, 1 / 2, 0])
+    np.testing.assert_allclose(found[0, :, 4], [0.4 / 0.5, 1, 0.4 / 0.5])
+    np.testing.assert_allclose(found[0, :, 5], [0, 1, 1 / 2])
+    assert not found[1, :, 2:4].any()
+    assert not found[1, 2].any()
+
+
+def test_a_passage_added_for_its_label_has_no_evidence() -> None:
+    """Whatever its features were, the model is the same: they cannot give it away."""
+    index, queries, relevant, candidates, features = candidates_with_features()
+    pairs = np.arange(len(queries)), np.array([int(ids[0][1:]) for ids in relevant])
+    rows = candidate_rows("end-to-end", candidates, pairs, index, queries)
+    assert (rows.place == -1).any()
+    assert rows.label[rows.place == -1].all()
+    flat = candidates.passages.ravel()
+    found = rows.place >= 0
+    np.testing.assert_array_equal(flat[rows.place[found]], rows.passage[found])
+    ensemble = SVREnsemble(2, eta=1.0).fit(index, queries, relevant, candidates=candidates, features=features)
+    support = ensemble.support_
+    added = {
+        (ensemble.support_query_ids_[q], ensemble.support_passage_ids_[p])
+        for q, p in zip(support.query, support.passage, strict=True)
+    } & {
+        (str(q), index.passage_ids[int(p)].as_py())
+        for q, p in zip(rows.query[~found], rows.passage[~found], strict=True)
+    }
+    assert added
+    for q, p, root in zip(support.query, support.passage, support.evidence_root, strict=True):
+        key = ensemble.support_query_ids_[q], ensemble.support_passage_ids_[p]
+        assert root == (0 if key in added else 1)
+
+
+def test_eta_adds_a_kernel_over_pair_features() -> None:
+    """Every score against the sum over support rows of coef · (Kq·Kp + η·Ks), written out."""
+    index, queries, relevant, candidates, features = candidates_with_features(1)
+    eta = 0.6
+    ensemble = SVREnsemble(3, eta=eta, feature_gamma=0.4).fit(
+        index, queries, relevant, candidates=candidates, features=features
+    )
+    support, scaled = ensemble.support_, ensemble.features_(features)
+    q, p = ensemble.spaces_.queries([queries]).dense, ensemble.spaces_.passages([index.vectors]).dense
+    scores = ensemble.score_candidates(queries, candidates.passages, features)
+    votes = ensemble.votes(queries, candidates.passages, features)
+    for i in range(0, len(queries), 7):
+        for j in range(3):
+            kq = np.exp(-np.sum((q[i] - support.queries.dense) ** 2, axis=1))[support.query]
+            kp = np.exp(-np.sum((p[candidates.passages[i, j]] - support.passages.dense) ** 2, axis=1))[support.passage]
+            ks = np.exp(-np.sum((scaled[i, j] - support.evidence) ** 2, axis=1))
+            share = support.coef * (kq * kp + np.sqrt(eta) * support.evidence_root * ks)
+            bags = np.bincount(support.bag, share) + support.intercept
+            assert scores[i, j] == pytest.approx(bags.mean(), abs=1e-5)
+            assert votes[i, j] == (bags > 0.5).sum()
+
+
+def test_evidence_finds_what_memory_cannot() -> None:
+    """A feature that tells the relevant, on documents that no training query had: memory is blind, evidence is not."""
+    index, queries, relevant = world(3, n_documents=80, n_queries=160)
+    candidates = index.search(queries, 20)
+    wanted = np.array([int(ids[0][1:]) for ids in relevant])
+    telling = (index.doc_of[candidates.passages] == wanted[:, None]).astype(np.float32)
+    features = np.stack([telling, np.zeros_like(telling)], axis=2) + np.random.default_rng(0).normal(
+        scale=0.3, size=(*telling.shape, 2)
+    ).astype(np.float32)
+    train, new = wanted < 40, wanted >= 40
+    taught = [ids for ids, chosen in zip(relevant, train, strict=True) if chosen]
+    ids = [f"q{i}" for i in range(int(new.sum()))]
+
+    def mrr(eta: float) -> float:
+        ensemble = SVREnsemble(3, eta=eta).fit(
+            index,
+            queries[train],
+            taught,
+            candidates=Hits(candidates.passages[train], candidates.scores[train]),
+            features=features[train],
+        )
+        pooled = Hits(candidates.passages[new], candidates.scores[new])
+        run = ensemble.rank(queries[new], ids, candidates=pooled, features=features[new])
+        ranks = [[doc for doc, _ in run[q]] for q in ids]
+        return float(
+            np.mean(
+                [1 / (1 + r.index(f"d{d}")) if f"d{d}" in r else 0 for r, d in zip(ranks, wanted[new], strict=True)]
+            )
+        )
+
+    assert mrr(1.0) > mrr(0.0) + 0.2
+
+
+def test_features_are_checked() -> None:
+    index, queries, relevant, candidates, features = candidates_with_features()
+    ensemble = SVREnsemble(2, eta=1.0)
+    with pytest.raises(InputError, match="eta > 0 asks for features"):
+        ensemble.fit(index, queries, relevant, candidates=candidates)
+    with pytest.raises(InputError, match="features belong to candidates"):
+        ensemble.fit(index, queries, relevant, features=features)
+    with pytest.raises(InputError, match=r"features: expected shape \(40, 12\)"):
+        ensemble.fit(index, queries, relevant, candidates=candidates, features=features[:, :3])
+    broken = features.copy()
+    broken[3, 2, 1] = np.nan
+    with pytest.raises(InputError, match="features: NaN"):
+        ensemble.fit(index, queries, relevant, candidates=candidates, features=broken)
+    ensemble.fit(index, queries, relevant, candidates=candidates, features=features)
+    with pytest.raises(InputError, match="trained with pair features, which must be given"):
+        ensemble.rank(queries, [str(i) for i in range(40)], candidates=candidates)
+    with pytest.raises(InputError, match="features: expected 2 a pair, found 1"):
+        ensemble.score_candidates(queries, candidates.passages, features[:, :, :1])
+
+
+# spaces ---------------------------------------------------------------------------------------------------
+
+
+def test_a_second_space_multiplies_the_kernel() -> None:
+    """Dense vectors and TF-IDF rows side by side are one space of both, columns scaled to their γ."""
+    index, queries, relevant = world(4)
+    wide = [
+        sparse.random(n, 25, density=0.3, random_state=2, dtype=np.float32).tocsr() for n in (len(queries), len(index))
+    ]
+    two = SVREnsemble(2, k=10, tol=1e-5, gamma=[(1.0, 0.8), (0.5, 0.3)])
+    two.fit(index, [queries, wide[0]], relevant, spaces=[wide[1]])
+    passages = index.search(queries, 9).passages
+    support = two.support_
+    q = np.concatenate([queries, np.sqrt(0.5) * wide[0].toarray()], axis=1)
+    p = np.concatenate([np.sqrt(0.8) * index.vectors, np.sqrt(0.3) * wide[1].toarray()], axis=1)
+    by_id = {name: i for i, name in enumerate(index.passage_ids.to_pylist())}
+    q_rows = q[[int(name) for name in two.support_query_ids_]][support.query]
+    p_rows = p[[by_id[name] for name in two.support_passage_ids_]][support.passage]
+    scores = two.score_candidates([queries, wide[0]], passages)
+    for i in range(0, 40, 9):
+        kq = np.exp(-np.sum((q[i] - q_rows) ** 2, axis=1))
+        kp = np.exp(-np.sum((p[passages[i, 2]] - p_rows) ** 2, axis=1))
+        assert scores[i, 2] == pytest.approx((support.coef @ (kq * kp)) / 2 + support.intercept.mean(), abs=1e-5)
+    with pytest.raises(InputError, match="space 1: expected"):
+        SVREnsemble(2).fit(index, [queries, wide[0]], relevant, spaces=[wide[1][:-1]])
+    with pytest.raises(InputError, match="expected one matrix for each of 2 spaces, found 1"):
+        SVREnsemble(2).fit(index, queries, relevant, spaces=[wide[1]])
+
+
+# bags -----------------------------------------------------------------------------------------------------
+
+
+def test_shared_gram_matrices_change_nothing() -> None:
+    """A budget too small to share makes every bag compute its own: the same ensemble to float32."""
+    index, queries, relevant = world(5)
+    passages = index.search(queries, 10).passages
+    scores = [
+        SVREnsemble(4, overlap=2, k=10, tol=1e-5, memory_budget=budget)
+        .fit(index, queries, relevant)
+        .score_candidates(queries, passages)
+        for budget in (6e9, 2.4e5)
+    ]
+    np.testing.assert_allclose(scores[0], scores[1], atol=5e-5)
+
+
+@pytest.mark.parametrize("strategy", ["queries", "regions", "rows"])
+def test_out_of_bag_scores_are_the_mean_of_the_bags_that_did_not_see_the_query(strategy: str) -> None:
+    index, queries, relevant = world(6, n_queries=60)
+    ensemble = SVREnsemble(5, overlap=0.5, k=8, strategy=strategy, oob_score=True).fit(index, queries, relevant)
+    pairs = np.arange(60), np.array([int(ids[0][1:]) for ids in relevant])
+    rows = candidate_rows("end-to-end", index.search(queries, 8), pairs, index, queries)
+    bags = ensemble._bags(rows, queries).rows
+    seen = np.zeros((60, 5), dtype=bool)
+    for number, bag in enumerate(bags):
+        seen[rows.query[bag], number] = True
+    passages = np.full((60, len(index)), -1)
+    for q, p in zip(rows.query, rows.passage, strict=True):
+        passages[q, p] = p
+    pairs_, real, _ = ensemble._pairs(queries, passages, None)
+    predictions = np.zeros((*passages.shape, 5))
+    predictions[real] = ensemble.support_.bags(pairs_)
+    reciprocal = []
+    for q in range(60):
+        mine = rows.query == q
+        if seen[q].all():
+            assert np.isnan(ensemble.oob_prediction_[mine]).all()
+            continue
+        expected = predictions[q][rows.passage[mine]][:, ~seen[q]].mean(axis=1)
+        np.testing.assert_allclose(ensemble.oob_prediction_[mine], expected, atol=1e-5)
+        found = mine & (rows.place >= 0)
+        best: dict[int, float] = {}
+        for p, score in zip(rows.passage[found], ensemble.oob_prediction_[found], strict=True):
+            document = int(index.doc_of[p])
+            best[document] = max(best.get(document, -np.inf), score)
+        order = sorted(best, key=lambda d: (-best[d], d))
+        rank = order.index(pairs[1][q]) + 1 if pairs[1][q] in order else 99
+        reciprocal.append(1 / rank if rank <= 10 else 0)
+    assert ensemble.oob_mrr_ == pytest.approx(np.mean(reciprocal))
+    known = np.isfinite(ensemble.oob_prediction_)
+    error = np.sum((rows.label[known] - ensemble.oob_prediction_[known]) ** 2)
+    label = rows.label[known]
+    assert ensemble.oob_score_ == pytest.approx(1 - error / np.sum((label - label.mean()) ** 2))
+
+
+def test_out_of_bag_needs_bags_that_did_not_see_a_query() -> None:
+    index, queries, relevant = world()
+    with pytest.raises(InputError, match="every bag saw every training query"):
+        SVREnsemble(1, overlap=0, k=5, oob_score=True).fit(index, queries, relevant)
+
+
+def test_routed_scores_are_the_mean_of_the_nearest_bags() -> None:
+    index, queries, relevant = world(7, n_queries=60)
+    ensemble = SVREnsemble(6, k=8, strategy="regions", routes=2).fit(index, queries, relevant)
+    passages = index.search(queries, 5).passages
+    pairs, real, weights = ensemble._pairs(queries, passages, None)
+    far = np.sum((queries[:, None] - ensemble.centroids_) ** 2, axis=2)
+    np.testing.assert_array_equal((weights > 0), far <= np.sort(far, axis=1)[:, 1:2])
+    by_bag = np.zeros((*passages.shape, 6))
+    by_bag[real] = ensemble.support_.bags(pairs)
+    expected = np.sum(by_bag * weights[:, None], axis=2)
+    np.testing.assert_allclose(ensemble.score_candidates(queries, passages), expected, atol=1e-5)
+    votes = np.sum((by_bag > 0.5) & (weights[:, None] > 0), axis=2)
+    np.testing.assert_array_equal(ensemble.votes(queries, passages), votes)
+    with pytest.raises(InputError, match="routes asks for strategy 'regions'"):
+        SVREnsemble(3, routes=2).fit(index, queries, relevant)
+
+
+def test_candidate_rows_of_ones_own() -> None:
+    """fit is fit_rows on the rows it makes; rows that reach beyond the vectors are refused."""
+    index, queries, relevant = world()
+    pairs = np.arange(40), np.array([int(ids[0][1:]) for ids in relevant])
+    rows = candidate_rows("end-to-end", index.search(queries, 10), pairs, index, queries)
+    passages = index.search(queries, 5).passages
+    given, made = (
+        SVREnsemble(3, k=10, oob_score=True).fit_rows(index, queries, rows),
+        SVREnsemble(3, k=10, oob_score=True).fit(index, queries, relevant),
+    )
+    np.testing.assert_array_equal(given.score_candidates(queries, passages), made.score_candidates(queries, passages))
+    np.testing.assert_array_equal(given.oob_prediction_, made.oob_prediction_)
+    with pytest.raises(InputError, match=r"passage numbers must lie in 0\.\."):
+        SVREnsemble(3).fit_rows(index, queries, CandidateRows(rows.query, rows.passage + 10_000, rows.label))
+    with pytest.raises(InputError, match="nothing to learn"):
+        SVREnsemble(3).fit_rows(index, queries, CandidateRows(rows.query, rows.passage, 0 * rows.label))
+
+
+# explanation ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.5])
+@pytest.mark.parametrize("settings", [{}, {"strategy": "regions", "routes": 2}], ids=["mean", "routed"])
+def test_shares_sum_to_the_prediction(eta: float, settings: dict) -> None:
+    index, queries, relevant, candidates, features = candidates_with_features(8)
+    given = {"candidates": candidates, "features": features} if eta else {"candidates": candidates}
+    ids = [f"query {i}" for i in range(40)]
+    ensemble = SVREnsemble(4, eta=eta, threshold=0.3, **settings).fit(index, queries, relevant, query_ids=ids, **given)
+    scores = ensemble.score_candidates(queries, candidates.passages, features if eta else None)
+    votes = ensemble.votes(queries, candidates.passages, features if eta else None)
+    for i, j in ((0, 0), (5, 3), (17, 11)):
+        passage = index.passage_ids[int(candidates.passages[i, j])].as_py()
+        given = {"features": features[i, j]} if eta else {}
+        found = ensemble.explain(queries[i], passage, top=5, **given)
+        assert len(found.evidence) == 5
+        shares = [item.share for item in found.evidence]
+        assert found.prediction == math.fsum([*shares, found.others, found.intercept])
+        assert found.prediction == pytest.approx(scores[i, j], abs=1e-5)
+        assert found.prediction == pytest.approx(found.bags @ found.weights, abs=1e-12)
+        assert len(found.votes) == votes[i, j]
+        assert sorted(map(abs, shares), reverse=True) == list(map(abs, shares))
+        everything = ensemble.explain(queries[i], passage, top=10**6, **given)
+        assert everything.others == 0
+        for bag in range(4):
+            if found.weights[bag]:
+                own = [item.by_bag.get(bag, 0.0) for item in everything.evidence]
+                assert math.fsum(own) + ensemble.support_.intercept[bag] == pytest.approx(found.bags[bag], abs=1e-9)
+        for item in everything.evidence:
+            assert item.query_id.startswith("query ")
+            document = index.doc_ids[int(index.doc_of[index.numbers([item.passage_id])[0]])].as_py()
+            assert item.label == (document in relevant[int(item.query_id.split()[1])])
+        assert list(found.to_frame()["share"]) == shares
+
+
+def test_an_explanation_reads_well() -> None:
+    """On real text: ids, texts, the parts and the sum."""
+    collection = open_collection("pydocs")
+    from haybale import LSAEncoder, PassageIndex
+
+    texts = collection.passages.texts.to_pylist()
+    encoder = LSAEncoder(n_components=32).fit(texts)
+    index = PassageIndex.from_collection(collection, encoder.encode(texts))
+    train = collection.split("train").queries[:120]
+    queries, ids = (
+        encoder.encode(collection.queries.texts(train)),
+        [collection.queries.ids[int(i)].as_py() for i in train],
+    )
+    relevant = collection.relevant_ids("train")[:120]
+    ensemble = SVREnsemble(3, k=20).fit(index, queries, relevant, query_ids=ids)
+    hits = index.ids(index.search(queries[:1], 1))[0]
+    found = ensemble.explain(queries[0], hits[0], top=3, collection=collection)
+    text = str(found)
+    assert text.splitlines()[0].startswith(f"{hits[0]}: ")
+    assert "of 3 bags vote for it" in text
+    assert "other training pairs" in text
+    assert f"{found.intercept:+.4f}  intercept" in text
+    assert found.evidence[0].query_text
+    assert found.to_frame().loc[0, "passage_text"] == found.evidence[0].passage_text
+    with pytest.raises(InputError, match="unknown passage id 'zz'"):
+        ensemble.explain(queries[0], "zz")
