@@ -74,9 +74,10 @@ def _ours() -> ProductKernelSVR:
 
 def _doc() -> str:
     return (
-        f"[q ; p] of LSA vectors, 1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant rows. "
-        "Seconds are medians of the rounds; × is a peer's median over ours. Predictions are of other rows than the training's. "
-        "Difference: the largest between a peer's predictions and ours; support vectors: ours against the peer's."
+        f"[q ; p] of LSA vectors, 1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant "
+        "rows. Seconds are medians of the rounds; × is a peer's median over ours. Predictions are of other rows than "
+        "the training's. Difference: the largest between a peer's predictions and ours; support vectors: the peer's, "
+        "and how many more than ours."
     )
 
 
@@ -156,9 +157,10 @@ def _ensemble(rows: data.Candidates) -> list[str]:
             theirs.append(time.perf_counter() - start)
     ratio = theirs[0] / statistics.median(ours)
     return [
-        f"An ensemble: {len(bags)} bags of {np.mean([len(b) for b in bags]):,.0f} rows on average over {len(chosen):,} rows, "
-        f"{len(queries):,} queries and {len(passages):,} passages: {statistics.median(ours):.2f} s (median of 3), sklearn on the "
-        f"features of each bag, all cores: {theirs[0]:.1f} s (once), {ratio:.0f} ×."
+        f"An ensemble: {len(bags)} bags of {np.mean([len(bag) for bag in bags]):,.0f} rows on average over "
+        f"{len(chosen):,} rows, {len(queries):,} queries and {len(passages):,} passages: "
+        f"{statistics.median(ours):.2f} s (median of 3), sklearn on the features of each bag, all cores: "
+        f"{theirs[0]:.1f} s (once), {ratio:.0f} ×."
     ]
 
 
@@ -175,8 +177,9 @@ def _memory(arguments: argparse.Namespace) -> list[str]:
     )
     return [
         f"Peak memory above the data (fit_pairs): one bag of {fit['rows']:,} rows over {fit['passages']:,} passages "
-        f"{fit['above'] / 1e9:.2f} GB. Candidate rows of a paper-size problem, {rows['rows']:,} rows of {rows['queries']:,} queries: "
-        f"{rows['held'] / 1e6:.0f} MB held, {rows['above'] / 1e6:.0f} MB at the peak of making them from hits."
+        f"{fit['above'] / 1e9:.2f} GB. Candidate rows of a paper-size problem, {rows['rows']:,} rows of "
+        f"{rows['queries']:,} queries: {rows['held'] / 1e6:.0f} MB held, {rows['above'] / 1e6:.0f} MB "
+        "at the peak of making them from hits."
     ]
 
 

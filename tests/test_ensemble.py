@@ -134,7 +134,7 @@ def test_a_bag_too_large_for_its_memory_budget_is_refused() -> None:
         SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6).fit(index, queries, relevant)
     SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6, rows_per_bag=200).fit(index, queries, relevant)
     with pytest.raises(InputError, match=r"memory_budget of 0.1 MB is too small for a bag of \d+ rows: .* need \S+ MB"):
-        SVREnsemble(1, overlap=0, k=10, memory_budget=1e5).fit(index, queries, relevant)
+        SVREnsemble(1, overlap=0, k=10, memory_budget=8e4).fit(index, queries, relevant)
 
 
 def test_a_bag_without_a_relevant_row_is_told() -> None:

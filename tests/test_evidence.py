@@ -42,15 +42,17 @@ def test_pair_features_by_hand() -> None:
         for q, row in zip(queries, candidates.passages, strict=True)
     ]
     np.testing.assert_allclose(found[:, :, 0], cosine, atol=1e-6)
-    documents = index.doc_of[candidates.passages[0]].tolist()
-    np.testing.assert_allclose(found[0, :, 1], [np.log(documents.count(d)) for d in documents])
     # A search that did not find a passage has its last hit's score and no rank; one without hits has nothing.
-    np.testing.assert_allclose(found[0, :, 2], [1, 2 / 8, 2 / 8])
-    np.testing.assert_allclose(found[0, :, 3], [1, 1 / 2, 0])
-    np.testing.assert_allclose(found[0, :, 4], [0.4 / 0.5, 1, 0.4 / 0.5])
-    np.testing.assert_allclose(found[0, :, 5], [0, 1, 1 / 2])
-    assert not found[1, :, 2:4].any()
+    np.testing.assert_allclose(found[0, :, 1], [1, 2 / 8, 2 / 8])
+    np.testing.assert_allclose(found[0, :, 2], [0.4 / 0.5, 1, 0.4 / 0.5])
+    assert not found[1, :, 1].any()
     assert not found[1, 2].any()
+    ranked = pair_features(candidates, [lexical, nearest], index, queries, ranks=True)
+    np.testing.assert_array_equal(ranked[:, :, [0, 1, 3]], found)
+    np.testing.assert_allclose(ranked[0, :, 2], [1, 1 / 2, 0])
+    np.testing.assert_allclose(ranked[0, :, 4], [0, 1, 1 / 2])
+    with pytest.raises(InputError, match="of the 2 queries that have candidates"):
+        pair_features(candidates, [lexical], index, queries[:1])
 
 
 def test_a_passage_added_for_its_label_has_no_evidence() -> None:
@@ -133,10 +135,47 @@ def test_evidence_finds_what_memory_cannot() -> None:
     assert mrr(1.0) > mrr(0.0) + 0.2
 
 
+def test_blend_adds_evidence_by_what_was_found_out_of_bag() -> None:
+    """The weight is the best of those tried, by the very MRR that can be recomputed; noise gets none or little."""
+    index, queries, relevant = world(9, n_documents=40, n_queries=200)
+    candidates = index.search(queries, 15)
+    wanted = np.array([int(ids[0][1:]) for ids in relevant])
+    noise = np.random.default_rng(0).normal(size=(*candidates.passages.shape, 2)).astype(np.float32)
+    telling = noise + 3 * (index.doc_of[candidates.passages] == wanted[:, None])[:, :, None].astype(np.float32)
+    found = {}
+    for name, features in (("noise", noise), ("telling", telling)):
+        ensemble = SVREnsemble(5, blend=True, blend_queries=None, oob_score=True)
+        ensemble.fit(index, queries, relevant, candidates=candidates, features=features)
+        blend = ensemble.blend_
+        assert blend.mrr[0] == pytest.approx(ensemble.oob_mrr_)
+        chosen = int(np.argmax(blend.mrr))
+        assert (np.abs(blend.weights).max() == 0) == (chosen == 0)
+        memory = ensemble.score_candidates(queries, candidates.passages)
+        both = ensemble.score_candidates(queries, candidates.passages, features)
+        np.testing.assert_allclose(both, memory + features @ blend.weights, atol=1e-5)
+        why = ensemble.explain(
+            queries[0], index.passage_ids[int(candidates.passages[0, 0])].as_py(), features=features[0, 0]
+        )
+        assert why.prediction == math.fsum([*(e.share for e in why.evidence), why.others, why.intercept, *why.blend])
+        assert why.prediction == pytest.approx(both[0, 0], abs=1e-5)
+        assert "pair feature 1" in str(why)
+        found[name] = max(blend.mrr) - blend.mrr[0]
+    assert found["telling"] > 0.2
+    assert found["noise"] < 0.05
+    sampled = SVREnsemble(5, blend=True, blend_queries=50)
+    sampled.fit(index, queries, relevant, candidates=candidates, features=telling)
+    assert sampled.blend_.mrr != blend.mrr
+    assert not hasattr(sampled, "oob_score_")
+    with pytest.raises(InputError, match="eta and blend need features of candidates: use fit"):
+        SVREnsemble(2, blend=True).fit_rows(
+            index, queries, CandidateRows(*np.zeros((2, 3), dtype=np.int32), np.ones(3))
+        )
+
+
 def test_features_are_checked() -> None:
     index, queries, relevant, candidates, features = candidates_with_features()
     ensemble = SVREnsemble(2, eta=1.0)
-    with pytest.raises(InputError, match="eta > 0 asks for features"):
+    with pytest.raises(InputError, match="eta > 0 and blend ask for features"):
         ensemble.fit(index, queries, relevant, candidates=candidates)
     with pytest.raises(InputError, match="features belong to candidates"):
         ensemble.fit(index, queries, relevant, features=features)

@@ -59,13 +59,14 @@ def test_spaces_and_features_are_saved(tmp_path: Path) -> None:
     ]
     candidates = index.search(queries, 10)
     features = rng.normal(size=(*candidates.passages.shape, 3)).astype(np.float32)
-    ensemble = SVREnsemble(3, eta=0.5).fit(
+    ensemble = SVREnsemble(3, eta=0.5, blend=True).fit(
         index, [queries, wide[0]], relevant, candidates=candidates, features=features, spaces=[wide[1]]
     )
     ensemble.save(tmp_path / "model")
     loaded = SVREnsemble.load(tmp_path / "model", index, spaces=[wide[1]])
     found = [model.score_candidates([queries, wide[0]], candidates.passages, features) for model in (ensemble, loaded)]
     np.testing.assert_array_equal(*found)
+    assert loaded.blend_.mrr == ensemble.blend_.mrr
     with pytest.raises(VectorError, match=r"trained on spaces of widths \[6, None\], the index and spaces have \[6\]"):
         SVREnsemble.load(tmp_path / "model", index)
 

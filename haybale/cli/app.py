@@ -42,7 +42,7 @@ def compare(
     b: Annotated[float, typer.Option(help="BM25's b.")] = Settings.b,
     bags: Annotated[int, typer.Option(help="Bags of the ensemble.")] = 35,
     overlap: Annotated[float, typer.Option(help="How much the bags share.")] = 0.6,
-    rows_per_bag: Annotated[int, typer.Option(help="Training rows of a bag at most; 0 for all.")] = 8000,
+    rows_per_bag: Annotated[int, typer.Option(help="Training rows of a bag at most; 0 for all.")] = 0,
     train_candidates: Annotated[
         int, typer.Option(help="Candidates of a training query, from BM25 and kNN each.")
     ] = Settings.train_candidates,

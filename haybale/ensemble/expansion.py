@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from haybale.ensemble.gram import exp_negative, kernel_tile
 from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
+from haybale.machine import cpus, in_threads
 from haybale.progress import track
-from haybale.threads import cpus, in_threads
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ class Evidence:
 class Explanation:
     """The score of one passage for one query, taken apart.
 
-    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed) and ``intercept``, exactly.
+    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed), ``intercept`` and, for an
+    ensemble with a blend, what each pair feature adds (``blend``), exactly.
     ``bags`` are the predictions of the single bags, whose weighted sum it is; ``votes`` the bags over the threshold.
     """
 
@@ -45,6 +46,7 @@ class Explanation:
     bags: NDArray[np.float64]  # (n_bags,)
     weights: NDArray[np.float64]  # (n_bags,)
     votes: list[int]
+    blend: list[float] = field(default_factory=list)  # (f,)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a listed pair: query, passage, label, share, number of bags."""
@@ -64,6 +66,7 @@ class Explanation:
             lines += [f"           {_shortened(t)}" for t in (item.query_text, item.passage_text) if t]
         lines.append(f"  {self.others:+.4f}  {self.n_others:,} other training pairs")
         lines.append(f"  {self.intercept:+.4f}  intercept")
+        lines += [f"  {share:+.4f}  pair feature {number}" for number, share in enumerate(self.blend)]
         return "\n".join(lines)
 
 
@@ -76,6 +79,7 @@ def explained(
     threshold: float,
     top: int,
     collection: Collection | None,
+    blend: NDArray[np.float64] | None = None,
 ) -> Explanation:
     """Take one pair's score apart; ``ids`` of the support queries and passages, ``bag_weights`` (n_bags,)."""
     by_row = support.shares(pair)
@@ -104,9 +108,10 @@ def explained(
         )
     rest = math.fsum(np.delete(shares, listed))
     intercept = math.fsum(support.intercept * bag_weights)
+    added = [] if blend is None else blend.tolist()
     return Explanation(
         passage_id=passage_id,
-        prediction=math.fsum([*(item.share for item in evidence), rest, intercept]),
+        prediction=math.fsum([*(item.share for item in evidence), rest, intercept, *added]),
         evidence=evidence,
         others=rest,
         n_others=len(shares) - len(listed),
@@ -114,6 +119,7 @@ def explained(
         bags=bags,
         weights=bag_weights,
         votes=[int(bag) for bag in np.flatnonzero((bags > threshold) & (bag_weights > 0))],
+        blend=added,
     )
 
 

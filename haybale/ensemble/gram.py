@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from haybale.ensemble.half import Half
-from haybale.threads import in_threads
+from haybale.machine import in_threads
 from haybale.vectors import Floats
 
 TILE = 1024  # rows and columns of a tile: 4 MiB, and its operands stay in the second-level cache

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
+from haybale.ensemble.blending import Blend
 from haybale.ensemble.half import Half
 from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
@@ -51,6 +52,13 @@ def save_ensemble(model: EnsembleScorer, folder: Path) -> None:
     tensors = _support_tensors(model.support_) | _space_tensors(model.spaces_)
     if model.centroids_ is not None:
         tensors["centroids"] = model.centroids_
+    if model.blend_ is not None:
+        blend = model.blend_
+        tensors |= {
+            "blend.weights": blend.weights,
+            "blend.tried": np.array(blend.tried),
+            "blend.mrr": np.array(blend.mrr),
+        }
     if model.features_ is not None:
         tensors |= _scaling_tensors("features", model.features_)
     facts = {name: getattr(model, name) for name in _ENSEMBLE_FACTS if hasattr(model, name)}
@@ -67,6 +75,10 @@ def load_ensemble(cls: type[E], folder: Path) -> E:
     model.support_, model.spaces_ = _support(tensors, manifest, folder), _spaces(tensors, manifest, folder)
     model.centroids_ = tensors.get("centroids")
     model.features_ = _scaling(tensors, "features", folder) if "features.factor" in tensors else None
+    model.blend_ = None
+    if "blend.weights" in tensors:
+        tried, mrr = (_tensor(tensors, f"blend.{name}", folder).tolist() for name in ("tried", "mrr"))
+        model.blend_ = Blend(tensors["blend.weights"], tried, mrr)
     sizes = {"support_query_ids_": len(model.support_.queries), "support_passage_ids_": len(model.support_.passages)}
     for name, file in _IDS.items():
         ids = _ids(folder / file)

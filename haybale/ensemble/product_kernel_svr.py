@@ -44,8 +44,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             list with one of these a space.
         split: columns of X that are the query half; None: X is one half.
         interactions: None, or one or both of ``"difference"`` (absolute, of q and p) and ``"product"`` (q ∘ p) as
-            further features of a pair, with γ of the passage half. They do not factorise: training holds n_rows × width numbers more, and
-            n_rows² kernel values where they fit ``memory_budget``; a prediction costs n_rows_of_support × width each.
+            further features of a pair, with γ of the passage half. They do not factorise: training holds n_rows × width
+            numbers more, and n_rows² kernel values where they fit ``memory_budget``; a prediction costs
+            n_support_rows × width each.
         memory_budget: bytes of kernel values held while training. If the Gram matrices do not fit, blocks of kernel
             rows are computed as they are needed and kept in what is there: the same result, later.
         solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable; see

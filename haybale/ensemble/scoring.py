@@ -8,12 +8,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.collections import Collection
 from haybale.ensemble.bags import nearest_bags
+from haybale.ensemble.blending import Blend
 from haybale.ensemble.explanation import Explanation, explained
+from haybale.ensemble.parameters import EnsembleParameters
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.spaces import Matrix, Scaling, Spaces, check_spaces
 from haybale.ensemble.support import Pairs, Support
@@ -23,14 +24,9 @@ from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats
 
 
-class EnsembleScorer(BaseEstimator):  # type: ignore[misc]
+class EnsembleScorer(EnsembleParameters):
     """The base of :class:`SVREnsemble`: its methods after ``fit``."""
 
-    eta: float
-    threshold: float
-    proof: int
-    protocol: str
-    routes: int | None
     support_: Support
     spaces_: Spaces
     features_: Scaling | None
@@ -38,6 +34,7 @@ class EnsembleScorer(BaseEstimator):  # type: ignore[misc]
     more_spaces_: list[Matrix]
     centroids_: Floats | None
     gamma_: tuple[float, float]
+    blend_: Blend | None
     support_query_ids_: list[str]
     support_passage_ids_: list[str]
 
@@ -64,12 +61,29 @@ class EnsembleScorer(BaseEstimator):  # type: ignore[misc]
     ) -> Floats:
         """The same by number: ``passages`` (m, k), -1 for none, to (m, k) float32 with -inf there.
 
-        ``features`` (m, k, f) of the pairs, if the ensemble was trained with them.
+        ``features`` (m, k, f) of the pairs, if the ensemble was trained with them. An ensemble with a blend scores
+        by memory alone without them.
         """
+        scores = self.memory(query_vectors, passages, features)
+        return scores if features is None or self.blend_ is None else self.blended(scores, features)
+
+    def memory(
+        self, query_vectors: Matrix | Sequence[Matrix], passages: Ints, features: Floats | None = None
+    ) -> Floats:
+        """(m, k) the mean prediction of the bags, without any blend."""
         pairs, real, weights = self._pairs(query_vectors, passages, features)
         scores = np.full(passages.shape, -np.inf, dtype=np.float32)
         scores[real] = self.support_.mean(pairs, weights)
         return scores
+
+    def blended(self, scores: Floats, features: Floats) -> Floats:
+        """Scores by memory (m, k) with the evidence of ``features`` (m, k, f) added."""
+        if self.blend_ is None:
+            raise InputError("this ensemble was trained without blend")
+        values = np.asarray(features, dtype=np.float32)
+        if values.shape != (*scores.shape, len(self.blend_.weights)):
+            raise InputError(f"features: expected {scores.shape} × {len(self.blend_.weights)}, found {values.shape}")
+        return np.asarray(scores + values @ self.blend_.weights, dtype=np.float32)
 
     def votes(self, query_vectors: Matrix | Sequence[Matrix], passages: Ints, features: Floats | None = None) -> Ints:
         """(m, k) how many of the bags predict more than ``threshold``; with ``routes``, of the query's bags."""
@@ -138,7 +152,10 @@ class EnsembleScorer(BaseEstimator):  # type: ignore[misc]
             raise InputError("explain takes one query")
         ids = self.support_query_ids_, self.support_passage_ids_
         bag_weights = np.full(self.support_.n_bags, 1 / self.support_.n_bags) if weights is None else weights[0]
-        return explained(self.support_, pairs, bag_weights, ids, passage_id, self.threshold, top, collection)
+        blend = None
+        if self.blend_ is not None and one is not None:
+            blend = self.blend_.weights * one[0, 0]
+        return explained(self.support_, pairs, bag_weights, ids, passage_id, self.threshold, top, collection, blend)
 
     def save(self, folder: Path | str) -> None:
         """Write the model to a new folder: safetensors, Parquet and JSON, whole or not at all. Not the index."""

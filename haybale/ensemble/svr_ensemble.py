@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.metrics import r2_score
 
 from haybale.collections.collection import numbers_of
-from haybale.ensemble.bags import STRATEGIES, Bags, make_bags, thinned
-from haybale.ensemble.out_of_bag import out_of_bag
-from haybale.ensemble.problem import Solver
-from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
+from haybale.ensemble.bags import Bags, make_bags, thinned
+from haybale.ensemble.blending import fit_blend
+from haybale.ensemble.out_of_bag import out_of_bag, reciprocal_ranks
+from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
 from haybale.ensemble.scoring import EnsembleScorer
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import Gamma, Matrix, check_spaces, fit_features, fit_spaces
+from haybale.ensemble.spaces import Matrix, check_spaces, fit_features, fit_spaces
 from haybale.ensemble.training import TrainingSet, gathered, solve_bags
 from haybale.errors import InputError
+from haybale.machine import half_of_memory
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats
@@ -54,17 +54,22 @@ class SVREnsemble(EnsembleScorer):
         protocol: ``"end-to-end"``, or ``"injected"`` to repeat the paper's table; see :func:`candidate_rows`.
         threshold, proof: :meth:`relevant` says yes where at least ``proof`` bags predict over ``threshold``.
         oob_score: also score every training query by the bags that did not see it.
+        blend: also learn from ``features`` how much evidence to add to the memory, by out-of-bag scores; see
+            :mod:`haybale.ensemble.blending`.
+        blend_queries: of so many training queries, drawn at random; None: of all.
         solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable from
             :class:`Problem` to :class:`Dual`.
-        memory_budget: bytes of kernel values held while training; beyond it, rows of them are computed as needed.
+        memory_budget: bytes of kernel values held while training, None: half of the machine's memory; beyond it, rows
+            of them are computed as they are needed.
         n_jobs: bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
         random_state: of the bags.
 
     Fitted: ``support_`` (:class:`Support`), ``spaces_`` (scalings and γ), ``index_``, ``n_rows_`` (candidate rows),
     ``bag_sizes_`` (rows each bag was trained on), ``gamma_`` (the pair used, of the first space), ``n_iter_`` (steps
     of each bag), ``centroids_`` (of regions, else None); with ``oob_score``, ``oob_prediction_`` (n_rows,; NaN where
-    every bag saw the query), ``oob_score_`` (R² of it), ``oob_mrr_`` (MRR@10 of the training queries, see
-    :func:`~haybale.ensemble.out_of_bag.out_of_bag`).
+    every bag saw the query), ``oob_score_`` (R² of it), ``oob_mrr_`` (MRR@10 of the training queries: their documents
+    ranked by the best row that a search found, so a query whose relevant documents no search found counts 0); with
+    ``blend``, ``blend_`` (:class:`~haybale.ensemble.blending.Blend`).
 
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
@@ -74,83 +79,6 @@ class SVREnsemble(EnsembleScorer):
     >>> ensemble.rank(queries[:2], ["q0", "q1"], k=10)
     Run of 2 queries, 20 ranked documents
     """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_bags": [Interval(Integral, 1, None, closed="left")],
-        "overlap": [Interval(Real, 0, None, closed="left")],
-        "strategy": [StrOptions(set(STRATEGIES))],
-        "routes": [Interval(Integral, 1, None, closed="left"), None],
-        "k": [Interval(Integral, 1, None, closed="left")],
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, -1, None, closed="left")],
-        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
-        "standardize": ["boolean"],
-        "eta": [Interval(Real, 0, None, closed="left")],
-        "feature_gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither")],
-        "positive_weight": [Interval(Real, 0, None, closed="neither")],
-        "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
-        "protocol": [StrOptions(set(PROTOCOLS))],
-        "threshold": [Interval(Real, None, None, closed="neither")],
-        "proof": [Interval(Integral, 1, None, closed="left")],
-        "oob_score": ["boolean"],
-        "solver": [str, callable],
-        "memory_budget": [Interval(Real, 0, None, closed="neither")],
-        "n_jobs": [Integral, None],
-        "random_state": [Integral, None],
-    }
-
-    def __init__(
-        self,
-        n_bags: int = 35,
-        *,
-        overlap: float = 0.6,
-        strategy: str = "queries",
-        routes: int | None = None,
-        k: int = 50,
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        tol: float = 1e-3,
-        max_iter: int = -1,
-        gamma: Gamma = (3.0, 2.5),
-        standardize: bool = False,
-        eta: float = 0.0,
-        feature_gamma: float | str = "scale",
-        positive_weight: float = 3.0,
-        rows_per_bag: int | None = None,
-        protocol: str = "end-to-end",
-        threshold: float = 0.5,
-        proof: int = 1,
-        oob_score: bool = False,
-        solver: str | Solver = "product",
-        memory_budget: float = 6e9,
-        n_jobs: int | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.n_bags = n_bags
-        self.overlap = overlap
-        self.strategy = strategy
-        self.routes = routes
-        self.k = k
-        self.C = C
-        self.epsilon = epsilon
-        self.tol = tol
-        self.max_iter = max_iter
-        self.gamma = gamma
-        self.standardize = standardize
-        self.eta = eta
-        self.feature_gamma = feature_gamma
-        self.positive_weight = positive_weight
-        self.rows_per_bag = rows_per_bag
-        self.protocol = protocol
-        self.threshold = threshold
-        self.proof = proof
-        self.oob_score = oob_score
-        self.solver = solver
-        self.memory_budget = memory_budget
-        self.n_jobs = n_jobs
-        self.random_state = random_state
 
     @classmethod
     def as_published(cls, **changes: Any) -> SVREnsemble:
@@ -178,8 +106,8 @@ class SVREnsemble(EnsembleScorer):
 
         ``spaces`` are further spaces' passage vectors (n_passages, ·), dense or sparse; ``query_vectors`` is then a
         list with one matrix a space, the index's first. ``features`` (m, c, f) are numbers of each candidate, for
-        ``eta``; see :func:`pair_features`. A relevant passage that was no candidate has none, and shares no
-        evidence with any row. ``query_ids`` (default: the numbers) are what explanations name.
+        ``eta`` and ``blend``; see :func:`pair_features`. A relevant passage that was no candidate has none, and
+        shares no evidence with any row. ``query_ids`` (default: the numbers) are what explanations name.
 
         Errors: other widths or NaN, an unknown document id, no relevant document at all, more bags than
         queries. Bags without a relevant row are trained, with a warning.
@@ -200,10 +128,9 @@ class SVREnsemble(EnsembleScorer):
         if not len(pairs[0]):
             raise InputError("no query has a relevant document: there is nothing to learn")
         rows = candidate_rows(self.protocol, candidates, pairs, index, vectors[0])
-        self._fit(rows, vectors, index, spaces, self._checked_features(features, candidates), query_ids)
-        if self.oob_score:
-            self._score_out_of_bag(rows, pairs)
-        del self._training
+        flat = self._checked_features(features, candidates)
+        data, bags = self._fit(rows, vectors, index, spaces, flat, query_ids)
+        self._look_out_of_bag(data, bags, rows, pairs, flat)
         return self
 
     def fit_rows(
@@ -224,11 +151,12 @@ class SVREnsemble(EnsembleScorer):
         for name, numbers, size in (("query", rows.query, vectors[0].shape[0]), ("passage", rows.passage, len(index))):
             if numbers.min() < 0 or numbers.max() >= size:
                 raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
-        self._fit(rows, vectors, index, spaces, None, query_ids)
-        if self.oob_score:
-            relevant = rows.label > 0
-            self._score_out_of_bag(rows, (rows.query[relevant].astype(np.int64), index.doc_of[rows.passage[relevant]]))
-        del self._training
+        if self.eta or self.blend:
+            raise InputError("eta and blend need features of candidates: use fit")
+        data, bags = self._fit(rows, vectors, index, spaces, None, query_ids)
+        relevant = rows.label > 0
+        pairs = rows.query[relevant].astype(np.int64), index.doc_of[rows.passage[relevant]]
+        self._look_out_of_bag(data, bags, rows, pairs, None)
         return self
 
     def _check_settings(self) -> None:
@@ -243,10 +171,10 @@ class SVREnsemble(EnsembleScorer):
         return check_spaces(vectors, "query_vectors", widths)
 
     def _checked_features(self, features: Floats | None, candidates: Hits) -> Floats | None:
-        if self.eta == 0:
+        if self.eta == 0 and not self.blend:
             return None
         if features is None:
-            raise InputError("eta > 0 asks for features of the candidates")
+            raise InputError("eta > 0 and blend ask for features of the candidates")
         return self._flat_features(features, candidates.passages)
 
     def _fit(
@@ -257,7 +185,7 @@ class SVREnsemble(EnsembleScorer):
         spaces: Sequence[Matrix],
         features: Floats | None,
         query_ids: Sequence[str] | None,
-    ) -> None:
+    ) -> tuple[TrainingSet, Bags]:
         m = int(vectors[0].shape[0])
         ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
         if len(ids) != m:
@@ -284,7 +212,7 @@ class SVREnsemble(EnsembleScorer):
         bags = self._bags(rows, vectors[0])
         names = ("C", "epsilon", "tol", "max_iter")
         settings = {name: getattr(self, name) for name in names}
-        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
+        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self._budget(), settings)
         self.support_, support_rows = gathered(data, bags.rows, duals, self.eta)
         self.support_query_ids_ = [ids[i] for i in used_q[np.unique(query[support_rows])]]
         self.support_passage_ids_ = index.passage_ids.take(used_p[np.unique(passage[support_rows])]).to_pylist()
@@ -294,11 +222,11 @@ class SVREnsemble(EnsembleScorer):
         self.n_rows_ = len(rows)
         self.bag_sizes_ = [len(bag) for bag in bags.rows]
         self.n_iter_ = [dual.n_iter for dual in duals]
-        self._training = data, bags
+        return data, bags
 
     def _evidence(self, rows: CandidateRows, features: Floats | None) -> dict[str, Any]:
         self.features_ = None
-        if features is None:
+        if features is None or self.eta == 0:
             return {}
         assert rows.place is not None  # features come with candidates
         found = rows.place >= 0
@@ -306,6 +234,9 @@ class SVREnsemble(EnsembleScorer):
         evidence = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
         evidence[found] = self.features_(features[rows.place[found]])
         return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
+
+    def _budget(self) -> float:
+        return half_of_memory() if self.memory_budget is None else self.memory_budget
 
     def _bags(self, rows: CandidateRows, vectors: Matrix) -> Bags:
         seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
@@ -320,10 +251,28 @@ class SVREnsemble(EnsembleScorer):
             [thinned(rows, bag, limit, g) for bag, g in zip(bags.rows, generators, strict=True)], bags.centroids
         )
 
-    def _score_out_of_bag(self, rows: CandidateRows, relevant: tuple[Ints, Ints]) -> None:
-        data, bags = self._training
-        scores = out_of_bag(self.support_, data, bags.rows, rows, relevant, self.index_.doc_of)
-        self.oob_prediction_, self.oob_score_, self.oob_mrr_ = scores
+    def _look_out_of_bag(
+        self, data: TrainingSet, bags: Bags, rows: CandidateRows, relevant: tuple[Ints, Ints], features: Floats | None
+    ) -> None:
+        """Out-of-bag scores, and what is made of them."""
+        self.blend_ = None
+        if not (self.oob_score or self.blend):
+            return
+        sample = None
+        if not self.oob_score and self.blend_queries is not None:
+            rng = np.random.default_rng(np.random.SeedSequence(self.random_state).spawn(self.n_bags + 2)[-1])
+            sample = rng.permutation(len(data.queries))[: self.blend_queries]
+        prediction = out_of_bag(self.support_, data, bags.rows, rows, sample)
+        known = np.isfinite(prediction)
+        found = np.flatnonzero(known if rows.place is None else known & (rows.place >= 0))
+        doc_of, own = self.index_.doc_of, rows.take(found)
+        if self.oob_score:
+            self.oob_prediction_ = prediction
+            self.oob_score_ = float(r2_score(data.label[known], prediction[known]))
+            gained = reciprocal_ranks(own.query, doc_of[own.passage], prediction[found], relevant)
+            self.oob_mrr_ = float(gained.mean())
+        if self.blend and features is not None:
+            self.blend_ = fit_blend(own, features[own.place], prediction[found], relevant, doc_of)
 
 
 def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], own: Ints) -> tuple[Ints, Ints]:

@@ -15,8 +15,8 @@ from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
+from haybale.machine import cpus, one_blas_thread
 from haybale.progress import track
-from haybale.threads import cpus, one_blas_thread
 from haybale.vectors import Floats
 
 
@@ -50,9 +50,14 @@ def solve_bags(
     """The dual of each bag, through joblib; ``memory_budget`` bytes are shared by the bags solved at once.
 
     Bags that have much in common share the Gram matrices over all they use, if that is less work than one pair of
-    matrices each and fits the budget.
+    matrices each and fits the budget. Fewer bags than ``n_jobs`` are solved at once where the budget would not hold
+    the matrices of so many.
     """
     jobs = effective_n_jobs(n_jobs)
+    if jobs > 1:
+        needed = max(4 * _values(data, [bag]) for bag in bags)
+        if needed <= memory_budget:
+            jobs = n_jobs = max(1, min(jobs, int(memory_budget / needed)))
     threads = max(1, cpus() // jobs)
     duals: dict[int, Dual] = {}
     sharing = _sharing(data, bags, memory_budget)
@@ -69,7 +74,7 @@ def solve_bags(
         duals.update(zip(alone, progress, strict=True))
         for group in sharing:
             if len(group) > 1:
-                used_q, used_p = _used(data, bags, group)
+                used_q, used_p = _used(data, [bags[number] for number in group])
                 queries, passages = data.queries.take(used_q), data.passages.take(used_p)
                 shared = _Shared(used_q, used_p, queries, passages, (gram(queries), gram(passages)))
                 left = {"memory_budget": max(1.0, (memory_budget - shared.size) / jobs)}
@@ -116,9 +121,14 @@ class _Shared:
         return lambda: Problem(**halves, query=query, passage=passage, **data.columns(rows), **settings)
 
 
-def _used(data: TrainingSet, bags: list[Ints], group: list[int]) -> tuple[Ints, Ints]:
-    rows = np.concatenate([bags[number] for number in group])
+def _used(data: TrainingSet, bags: list[Ints]) -> tuple[Ints, Ints]:
+    rows = np.concatenate(bags)
     return np.unique(data.query[rows]), np.unique(data.passage[rows])
+
+
+def _values(data: TrainingSet, bags: list[Ints]) -> float:
+    """How many kernel values the Gram matrices over all that some bags use hold."""
+    return float(sum(len(used) ** 2 for used in _used(data, bags)))
 
 
 def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[list[int]]:
@@ -128,7 +138,7 @@ def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[
     """
 
     def work(group: list[int]) -> float:
-        return float(sum(len(used) ** 2 for used in _used(data, bags, group)))
+        return _values(data, [bags[number] for number in group])
 
     groups: list[list[int]] = []
     cost = 0.0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.experiments.workbench import Workbench
-from haybale.retrieval import Run, reciprocal_rank_fusion
+from haybale.retrieval import Hits, Run, rank_documents, reciprocal_rank_fusion
 
 Ranker = Callable[[Workbench], Run]
 
@@ -37,11 +37,18 @@ def _knn(bench: Workbench) -> Run:
 
 
 def _svr(bench: Workbench) -> Run:
-    settings, ensemble = bench.settings, bench.ensemble("svr")
-    candidates = bench.candidates(settings.split, settings.candidates)
-    queries = bench.query_vectors(settings.split)
-    with bench.stage("score svr"):
-        return ensemble.rank(queries, bench.query_ids, candidates=candidates)
+    hits = bench.memory
+    with bench.stage("aggregate svr"):
+        return rank_documents(bench.index, hits, bench.query_ids)
+
+
+def _svr_blend(bench: Workbench) -> Run:
+    hits, ensemble = bench.memory, bench.ensemble("svr")
+    features = bench.features(bench.settings.split, bench.settings.candidates)
+    with bench.stage("aggregate svr-blend"):
+        return rank_documents(
+            bench.index, Hits(hits.passages, ensemble.blended(hits.scores, features)), bench.query_ids
+        )
 
 
 def _svr_paper(bench: Workbench) -> Run:
@@ -70,6 +77,7 @@ RANKERS: dict[str, Ranker] = {
     "bm25-doc": _bm25_doc,  # BM25 over whole documents
     "knn": _knn,  # nearest passages by inner product, a document's best (MaxP)
     "svr": _svr,  # the SVR ensemble over BM25's and kNN's candidates
+    "svr-blend": _svr_blend,  # the same with the evidence of the searches added, by out-of-bag scores
     "svr-paper": _svr_paper,  # the SVR ensemble with the paper's settings over kNN's candidates
     "parm-rrf": _parm_rrf,  # PARM: reciprocal ranks of the query's paragraphs' hits, summed
     "parm-vrrf": _parm_vrrf,  # PARM: vectors of the hits weighted by reciprocal rank

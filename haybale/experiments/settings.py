@@ -9,7 +9,7 @@ from haybale.analysis import LANGUAGES
 from haybale.ensemble import PROTOCOLS, SVREnsemble
 from haybale.errors import InputError, UnknownNameError
 
-DEFAULT_RANKERS = ("bm25", "knn", "svr", "parm-rrf", "vrrf", "rrf(bm25,svr)")
+DEFAULT_RANKERS = ("bm25", "knn", "svr", "svr-blend", "parm-rrf", "vrrf", "rrf(bm25,svr)")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Settings:
     train_candidates: int = 20  # of a training query, from BM25 and from kNN each
     candidates: int = 60  # of a query that is ranked, likewise
     train_split: str = "train"
-    rows_per_bag: int | None = 8000  # sklearn's solver holds a bag's whole kernel matrix
+    rows_per_bag: int | None = None  # None: all
     ensemble: dict[str, Any] = field(default_factory=dict)  # parameters of SVREnsemble, over its defaults
     baseline: str = "bm25"
     random_state: int = 0

@@ -14,7 +14,7 @@ from haybale.analysis import guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import pick
 from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
-from haybale.ensemble import SVREnsemble
+from haybale.ensemble import SVREnsemble, feature_names, pair_features
 from haybale.errors import InputError
 from haybale.experiments.settings import Settings
 from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, Vectors, pool, rank_documents
@@ -38,7 +38,9 @@ class Workbench:
         self._report = report
         # Cached per workbench, not per class: the caches die with it.
         self.query_vectors = cache(self._query_vectors)
+        self.searches = cache(self._searches)
         self.candidates = cache(self._candidates)
+        self.features = cache(self._features)
         self.bm25 = cache(self._bm25)
         self.ensemble = cache(self._ensemble)
 
@@ -131,8 +133,8 @@ class Workbench:
             hits = index.search(vectors, min(len(index), self.settings.parm_hits), exclude=own)
         return hits, Vectors(index.vectors, vectors), np.concatenate(([0], np.cumsum(lengths)))
 
-    def _candidates(self, split: str, k: int) -> Hits:
-        """The candidate pool: k passages from BM25 and k neighbours of each query."""
+    def _searches(self, split: str, k: int) -> tuple[Hits, Hits]:
+        """k passages from BM25 and k neighbours of each query."""
         index, bm25, own = self.index, self.bm25("passage"), self.own(split)
         k = min(k, len(index))
         near = self.neighbours.top(k) if split == self.settings.split else None
@@ -140,7 +142,18 @@ class Workbench:
         with self.stage(f"search candidates ({split})"):
             if near is None:
                 near = index.search(vectors, k, exclude=own)
-            return pool(bm25.search(self.texts(split), k, exclude=own), near)
+            return bm25.search(self.texts(split), k, exclude=own), near
+
+    def _candidates(self, split: str, k: int) -> Hits:
+        """The candidate pool: what either search found."""
+        return pool(*self.searches(split, k))
+
+    def _features(self, split: str, k: int) -> Floats:
+        """Pair features of the pool."""
+        candidates, searches = self.candidates(split, k), self.searches(split, k)
+        index, vectors = self.index, self.query_vectors(split)
+        with self.stage(f"pair features ({split})"):
+            return pair_features(candidates, searches, index, vectors)
 
     # the ensemble -------------------------------------------------------------------------------------
 
@@ -166,13 +179,18 @@ class Workbench:
             "protocol": settings.protocol,
         } | settings.ensemble
         published = name == "svr-paper"
+        if not published and any("svr-blend" in ranker for ranker in settings.rankers):
+            common["blend"] = True
         ensemble = SVREnsemble.as_published(**common) if published else SVREnsemble(**common)
         index, train = self.index, settings.train_split
         queries, own = self.query_vectors(train), self.own(train)
-        candidates = None if published else self.candidates(train, settings.train_candidates)
+        given: dict[str, Any] = {"exclude": own}
+        if not published:
+            given["candidates"] = self.candidates(train, settings.train_candidates)
+            if ensemble.blend or ensemble.eta:
+                given["features"] = self.features(train, settings.train_candidates)
         with self.stage(f"train {name}"):
-            relevant = self.collection.relevant_ids(train)
-            ensemble.fit(index, queries, relevant, candidates=candidates, exclude=own)
+            ensemble.fit(index, queries, self.collection.relevant_ids(train), **given)
         self.facts[name] = {
             "training queries": len(queries),
             "candidate rows": ensemble.n_rows_,
@@ -181,7 +199,22 @@ class Workbench:
             "support rows": len(ensemble.support_.coef),
             "gamma": list(ensemble.gamma_),
         }
+        if ensemble.blend_ is not None:
+            self.facts["svr-blend"] = {
+                "out-of-bag MRR@10 of memory alone": ensemble.blend_.mrr[0],
+                "out-of-bag MRR@10 with evidence": max(ensemble.blend_.mrr),
+                "weights of " + ", ".join(feature_names()): ensemble.blend_.weights.tolist(),
+            }
         return ensemble
+
+    @cached_property
+    def memory(self) -> Hits:
+        """The pool of the ranked split with the scores of the ensemble ``svr``, in the order of the pool."""
+        settings, ensemble = self.settings, self.ensemble("svr")
+        candidates, queries = self.candidates(settings.split, settings.candidates), self.query_vectors(settings.split)
+        features = self.features(settings.split, settings.candidates) if ensemble.eta else None
+        with self.stage("score svr"):
+            return Hits(candidates.passages, ensemble.memory(queries, candidates.passages, features))
 
     def aggregated(self, name: str, hits: Hits, offsets: Ints | None = None, vectors: Vectors | None = None) -> Run:
         """A run from hits by one aggregation."""

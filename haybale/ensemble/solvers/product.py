@@ -15,7 +15,7 @@ from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import smo
 from haybale.errors import InputError
-from haybale.threads import cpus, in_threads
+from haybale.machine import cpus, in_threads
 from haybale.vectors import Floats
 
 BLOCK = 64  # kernel rows computed at once, where not all Gram matrices fit
@@ -99,16 +99,16 @@ class _Solution:
         none = np.empty((0, 0), dtype=np.float32)
         kq, kp, kr, cache = none, none, none, none
         queries, query = np.unique(problem.query, return_inverse=True)
-        # Both Gram matrices, and that of the queries once more, spread over the rows.
-        values = len(queries) * n + (0 if problem.interactions is None else n * n)
-        if problem.grams is None:
-            values += len(queries) ** 2 + len(problem.passages) ** 2
+        values = len(queries) ** 2 + (0 if problem.interactions is None else n * n)
+        values += 0 if problem.grams is not None else len(problem.passages) ** 2
+        # Kq spread over the rows saves a gather in every step; it is worth a tenth of the budget, or what is left.
+        spread = 4 * len(queries) * n <= max(problem.memory_budget / 10, problem.memory_budget - 4 * values)
         if 4 * values <= problem.memory_budget:
             if problem.grams is None:
                 kq, kp = gram(problem.queries.take(queries), problem.threads), gram(problem.passages, problem.threads)
             else:
                 kq, kp = problem.grams[0][np.ix_(queries, queries)], problem.grams[1]
-            kq = np.take(kq, query, axis=1)
+            kq = np.take(kq, query, axis=1) if spread else kq
             kr = none if problem.interactions is None else gram(Half(problem.interactions), problem.threads)
         else:
             cache = self._empty_cache()
@@ -118,6 +118,7 @@ class _Solution:
             kp=kp,
             query=query.astype(np.uint32),
             passage=problem.passage.astype(np.uint32),
+            spread=spread,
             in_order=bool(np.array_equal(problem.passage, np.arange(n))),
             kr=kr,
             evidence=np.ascontiguousarray(features, dtype=np.float32),

@@ -34,11 +34,12 @@ CONVERGED, STOPPED, ROW_NEEDED = 0, 1, 2
 class KernelRows(NamedTuple):
     """Where kernel rows come from: gathered from Gram matrices, or copied from a cache of rows."""
 
-    kq: Floats  # (n_queries, n) each query with the query of each row, or (0, 0) with a cache
+    kq: Floats  # (n_queries, n) each query with the query of each row, or (n_queries, n_queries); (0, 0) with a cache
     kp: Floats  # (n_passages, n_passages), likewise
     query: NDArray[np.uint32]  # (n,)
     passage: NDArray[np.uint32]  # (n,)
-    in_order: bool  # passage is 0, 1, 2, …: kernel rows are read, not gathered
+    spread: bool  # kq is (n_queries, n): read, not gathered
+    in_order: bool  # passage is 0, 1, 2, …: kp is read, not gathered
     kr: Floats  # (n, n) of interactions, or (0, 0)
     evidence: Floats  # (f, n), or (0, n)
     root: Floats  # (n,) weight of each row's evidence
@@ -74,13 +75,20 @@ def fill_row(rows: KernelRows, i: int, out: Floats) -> None:  # pragma: no cover
         rows.used[place] = rows.used[-1]
         out[:] = rows.cache[place]
         return
-    kq, kp, passage = rows.kq[rows.query[i]], rows.kp[rows.passage[i]], rows.passage
-    if rows.in_order:
+    kq, query = rows.kq[rows.query[i]], rows.query
+    kp, passage = rows.kp[rows.passage[i]], rows.passage
+    if rows.spread:
         for k in range(len(out)):
-            out[k] = kq[k] * kp[k]
+            out[k] = kq[k]
     else:
         for k in range(len(out)):
-            out[k] = kq[k] * kp[passage[k]]
+            out[k] = kq[query[k]]
+    if rows.in_order:
+        for k in range(len(out)):
+            out[k] *= kp[k]
+    else:
+        for k in range(len(out)):
+            out[k] *= kp[passage[k]]
     if rows.kr.size > 0:
         kr = rows.kr[i]
         for k in range(len(out)):

@@ -1,4 +1,4 @@
-"""Work cut into pieces for threads, each with BLAS on one thread.
+"""What the machine has, and work cut into pieces for its threads, each with BLAS on one thread.
 
 The pieces do not depend on how many threads there are, and each is computed by one thread alone: so a result
 is the same bit for bit whatever ``n_jobs`` is.
@@ -25,6 +25,14 @@ _limited: list[Any] = []  # one entry for each open one_blas_thread; the first h
 def cpus() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def half_of_memory() -> float:
+    """Bytes; 4 GB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    except (AttributeError, ValueError, OSError):
+        return 4e9
 
 
 @cache
