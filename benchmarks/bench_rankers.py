@@ -9,7 +9,6 @@ overwritten; they name the command, the commit and the hardware.
 from __future__ import annotations
 
 import argparse
-import platform
 import resource
 import shlex
 import subprocess
@@ -17,6 +16,8 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+
+from provenance import commit, processor
 
 from haybale.collections import open_collection
 from haybale.evaluation import markdown, results
@@ -27,11 +28,13 @@ RANKERS = (
     "bm25-doc",
     "knn",
     "svr",
+    "svr-blend",
     "svr-paper",
     "parm-rrf",
     "parm-vrrf",
     "rrf(bm25,svr)",
     "rrf(bm25-doc,svr)",
+    "rrf(bm25-doc,svr-blend)",
     "rrf(bm25-doc,svr,parm-vrrf)",
 )
 
@@ -105,23 +108,6 @@ def fact(value: object) -> str:
     if isinstance(value, list):
         return "/".join(f"{item:.4g}" for item in value)
     return f"{value:,.0f}" if isinstance(value, (int, float)) else str(value)
-
-
-def commit() -> str:
-    """The commit the numbers belong to, marked if the package differs from it."""
-    here = Path(__file__).parent.parent
-    git = ["git", "-C", str(here)]
-    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    changed = subprocess.run([*git, "status", "--porcelain", "haybale"], capture_output=True, text=True).stdout
-    return (head or "unknown") + (" with changes" if changed else "")
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "unknown processor"
 
 
 if __name__ == "__main__":

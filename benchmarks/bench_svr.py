@@ -6,6 +6,9 @@
 All take the same float32 features, γ, C, ε, tol and weights; ours finds the distinct halves itself, which is part of
 its time. Peers and ours alternate in every round. sklearn is single-threaded, the others use all cores. Before
 the first round everything has run once on a few rows, so that nothing is compiled or loaded inside a measurement.
+
+In every round the fast ones run twice, one directly after the other, and both runs are reported: the first also pays
+for memory that the system has to find first, which on a virtual machine can cost as much as the computation.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 import candidates as data
 import numpy as np
 from joblib import Parallel, delayed
+from provenance import provenance
 from sklearn.svm import SVR
 
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
@@ -54,6 +58,7 @@ def main() -> None:
     except ImportError:
         print("scikit-learn-intelex is not installed: left out")
     lines = [f"# The regressor and its peers, candidate rows of {rows.name}", "", _doc(), ""]
+    command, extra = f"python benchmarks/bench_svr.py {rows.name}", [p for p in peers if p.startswith("scikit")]
     lines += _table([_case(rows, peers, *case) for case in CASES])
     lines += [
         "",
@@ -61,7 +66,7 @@ def main() -> None:
         "",
         *_memory(arguments),
         "",
-        data.provenance(f"python benchmarks/bench_svr.py {rows.name}"),
+        provenance(command, more=tuple(extra)),
     ]
     path = arguments.results / "svr.md"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -91,7 +96,7 @@ def _case(
     train = np.delete(chosen, test)
     x, y = rows.features(train), rows.rows.label[train].astype(np.float64)
     weight, x_new = np.where(y > 0, 3.0, 1.0), rows.features(chosen[test])
-    seconds: dict[str, dict[str, list[float]]] = {name: {"fit": [], "predict": []} for name in peers}
+    seconds: dict[str, dict[str, list[float]]] = {name: {"first": [], "fit": [], "predict": []} for name in peers}
     found: dict[str, tuple[np.ndarray, int]] = {}
     for make in peers.values():
         make().fit(x[:300], y[:300], sample_weight=weight[:300]).predict(x_new[:300])
@@ -99,22 +104,26 @@ def _case(
         for name, make in peers.items():
             if name == "sklearn" and number >= slow:
                 continue
-            start = time.perf_counter()
-            model = make().fit(x, y, sample_weight=weight)
-            middle = time.perf_counter()
-            predicted = model.predict(x_new)
-            seconds[name]["fit"].append(middle - start)
-            seconds[name]["predict"].append(time.perf_counter() - middle)
-            found[name] = predicted, len(model.support_)
-            print(f"  {n} {name} fit {middle - start:.2f} predict {time.perf_counter() - middle:.2f}", flush=True)
+            for again in (False, True) if name != "sklearn" else (True,):
+                start = time.perf_counter()
+                model = make().fit(x, y, sample_weight=weight)
+                middle = time.perf_counter()
+                found[name] = model.predict(x_new), len(model.support_)
+                end = time.perf_counter()
+                if again:
+                    seconds[name]["fit"].append(middle - start)
+                    seconds[name]["predict"].append(end - middle)
+                if not again or name == "sklearn":
+                    seconds[name]["first"].append(middle - start)
+                print(f"  {n} {name} fit {middle - start:.3f} predict {end - middle:.3f}", flush=True)
     passages = len(np.unique(rows.rows.passage[train]))
     return {"rows": n, "new": new, "passages": passages, "seconds": seconds, "found": found}
 
 
 def _table(cases: list[dict[str, Any]]) -> list[str]:
     lines = [
-        "| rows | passages | | fit s | × | predict s (rows) | × | support vectors | difference |",
-        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| rows | passages | | fit s | × | first fit s | × | predict s (rows) | × | support vectors | difference |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for case in cases:
         median = {
@@ -124,13 +133,16 @@ def _table(cases: list[dict[str, Any]]) -> list[str]:
         ours, ours_found = median["haybale"], case["found"]["haybale"]
         for name, own in median.items():
             predicted, vectors = case["found"][name]
-            times = [f"{own[what] / ours[what]:.1f}" if name != "haybale" else "" for what in ("fit", "predict")]
+            times = [
+                f"{own[what] / ours[what]:.1f}" if name != "haybale" else "" for what in ("fit", "first", "predict")
+            ]
             apart = f"{np.abs(predicted - ours_found[0]).max():.1e}" if name != "haybale" else ""
             share = f" ({vectors / ours_found[1] - 1:+.2%})" if name != "haybale" else ""
             n = len(case["seconds"][name]["fit"])
             lines.append(
                 f"| {case['rows']:,} | {case['passages']:,} | {name} ({n} rounds) | {own['fit']:.3g} | {times[0]} | "
-                f"{own['predict']:.3g} ({case['new']:,}) | {times[1]} | {vectors:,}{share} | {apart} |"
+                f"{own['first']:.3g} | {times[1]} | {own['predict']:.3g} ({case['new']:,}) | {times[2]} | "
+                f"{vectors:,}{share} | {apart} |"
             )
     return lines
 

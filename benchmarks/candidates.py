@@ -6,8 +6,6 @@ features of the paper's Longformer. Made once and kept in a folder.
 
 from __future__ import annotations
 
-import platform
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,29 +68,3 @@ def load(collection: str, cache: Path) -> Candidates:
     return Candidates(
         name, stored["queries"], stored["passages"], CandidateRows(stored["query"], stored["passage"], stored["label"])
     )
-
-
-def provenance(command: str) -> str:
-    """The line that says where numbers come from."""
-    import numpy
-    import sklearn
-
-    here = Path(__file__).parent.parent
-    git = ["git", "-C", str(here)]
-    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    changed = subprocess.run([*git, "status", "--porcelain", "haybale"], capture_output=True, text=True).stdout
-    cores = len(__import__("os").sched_getaffinity(0))
-    return (
-        f"- command: `{command}` (a folder is given by its path)\n"
-        f"- commit {head or 'unknown'}{' with changes' if changed else ''}; {processor()}, {cores} cores; "
-        f"python {platform.python_version()}, numpy {numpy.__version__}, scikit-learn {sklearn.__version__}"
-    )
-
-
-def processor() -> str:
-    """The processor's own name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "unknown processor"

@@ -23,7 +23,7 @@ from haybale.vectors import Floats
 if TYPE_CHECKING:
     from haybale.ensemble.support import Pairs, Support
 
-_PASSAGES = 1024  # distinct candidate passages a tile
+_PASSAGES = 1024  # distinct candidate passages a tile, at most
 _SUPPORT = 2048  # support passages a tile: 8 MiB of kernel values
 _MEMORY = 2**28  # numbers held at once for the queries of a chunk: 1 GiB
 
@@ -170,12 +170,14 @@ class _Chunk:
         end = min(start + _SUPPORT, len(self.support.passages))
         weighed = [self._weighed(group, start, end) for group in groups]
         support = self.support.passages.take(slice(start, end))
-        tiles = range(0, len(self.passages), _PASSAGES)
-        ends = np.searchsorted(self.passage, [*tiles, len(self.passages)])
+        # As many tiles for each core, of one size.
+        n_tiles = cpus() * int(np.ceil(len(self.passages) / (_PASSAGES * cpus())))
+        edges = np.linspace(0, len(self.passages), n_tiles + 1).astype(np.int64)
+        ends = np.searchsorted(self.passage, edges)
 
         def score(number: int) -> None:
-            first = number * _PASSAGES
-            candidates = self.passages.take(slice(first, first + _PASSAGES))
+            first = edges[number]
+            candidates = self.passages.take(slice(first, edges[number + 1]))
             kp = kernel_tile(candidates, support)
             here = slice(ends[number], ends[number + 1])
             passage, query = self.passage[here] - first, self.query[here]
@@ -186,7 +188,7 @@ class _Chunk:
                 _dots(kp if len(columns) == end - start else np.take(kp, columns, axis=1), w, passage, query, added)
                 sums[self.pairs[here]] += added  # each pair is in one tile only
 
-        in_threads(score, range(len(tiles)))
+        in_threads(score, range(n_tiles))
 
     def _weighed(self, group: Group, start: int, end: int) -> tuple[Ints, Floats]:
         """The support passages of the tile that the group uses, and W (n_queries, n_used)."""

@@ -16,7 +16,7 @@ from haybale.ensemble.half import Half
 from haybale.machine import in_threads
 from haybale.vectors import Floats
 
-TILE = 1024  # rows and columns of a tile: 4 MiB, and its operands stay in the second-level cache
+TILE = 512  # rows and columns of a tile: 1 MiB, which a second-level cache holds
 _F = np.float32
 
 
@@ -67,10 +67,7 @@ def gram(half: Half, threads: int | None = None) -> Floats:
 
     def fill(place: tuple[int, int]) -> None:
         i, j = place
-        # Rows of 4 KiB and a little: at 4 KiB exactly, a column of the tile would fall into few cache lines.
-        tile = kernel_tile(
-            parts[i], parts[j], np.empty((len(parts[i]), TILE + 16), dtype=np.float32)[:, : len(parts[j])]
-        )
+        tile = kernel_tile(parts[i], parts[j])
         rows, columns = slice(i * TILE, i * TILE + len(tile)), slice(j * TILE, j * TILE + tile.shape[1])
         out[rows, columns] = tile
         if i != j:  # mirrored in small blocks, so that neither side is read far against its grain

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -55,6 +56,19 @@ class Half:
         return out
 
 
+@njit(nogil=True, cache=True)
+def _hashes(words: Any, factors: Any) -> Any:  # pragma: no cover - compiled
+    """(n,) uint64 from (n, d) uint32."""
+    out = np.empty(len(words), dtype=np.uint64)
+    for i in range(len(words)):
+        total = np.uint64(0)
+        for j in range(words.shape[1]):
+            mixed = np.uint64(words[i, j]) * factors[j]
+            total += mixed ^ (mixed >> np.uint64(29))
+        out[i] = total
+    return out
+
+
 def distinct_rows(vectors: Floats) -> tuple[Ints, Ints]:
     """``(first, where)``: row numbers of the distinct rows, and for each row which of them it equals.
 
@@ -65,19 +79,15 @@ def distinct_rows(vectors: Floats) -> tuple[Ints, Ints]:
     >>> sorted(first.tolist()), bool(where[0] == where[2] != where[1])
     ([0, 1], True)
     """
-    vectors = np.ascontiguousarray(vectors + np.float32(0))  # -0.0 becomes 0.0
+    vectors = vectors + np.float32(0)  # contiguous, and -0.0 becomes 0.0
     if not vectors.shape[1]:
         return np.zeros(min(1, len(vectors)), dtype=np.int64), np.zeros(len(vectors), dtype=np.int64)
     words: NDArray[np.uint32] = vectors.view(np.uint32)
     # Multiply-shift hashing: odd 64-bit factors, one a column, from a fixed seed; overflow wraps.
     factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
-    hashes = np.empty(len(words), dtype=np.uint64)
-    for start in range(0, len(words), 1024):
-        part = words[start : start + 1024].astype(np.uint64)
-        part *= factors
-        part ^= part >> np.uint64(29)
-        hashes[start : start + 1024] = part.sum(axis=1)
+    hashes = _hashes(words, factors)
     _, first, where = np.unique(hashes, return_index=True, return_inverse=True)
+    where = where.ravel()
     repeated = np.flatnonzero(first[where] != np.arange(len(where)))
     if not np.array_equal(vectors[repeated], vectors[first[where[repeated]]]):  # two rows with one hash
         _, first, where = np.unique(vectors, axis=0, return_index=True, return_inverse=True)

@@ -148,7 +148,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _halves(self, X: Floats) -> tuple[Floats, Floats, Ints, Ints]:
         """The distinct halves of feature rows, and which of them each row has."""
         split = self.split or 0
-        left, right = np.ascontiguousarray(X[:, :split]), np.ascontiguousarray(X[:, split:])
+        left, right = X[:, :split], X[:, split:]
         (first_q, query), (first_p, passage) = distinct_rows(left), distinct_rows(right)
         return left[first_q], right[first_p], query, passage
 

@@ -39,7 +39,9 @@ class Scaling:
         """(n, d) scaled, float32."""
         if self.shift is None:
             return sparse.csr_matrix(vectors.multiply(np.float32(self.factor)))
-        return (vectors - self.shift) * self.factor
+        scaled = vectors - self.shift
+        scaled *= self.factor
+        return scaled
 
     @property
     def width(self) -> int | None:

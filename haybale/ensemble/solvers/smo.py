@@ -77,18 +77,15 @@ def fill_row(rows: KernelRows, i: int, out: Floats) -> None:  # pragma: no cover
         return
     kq, query = rows.kq[rows.query[i]], rows.query
     kp, passage = rows.kp[rows.passage[i]], rows.passage
-    if rows.spread:
+    if rows.spread and rows.in_order:
         for k in range(len(out)):
-            out[k] = kq[k]
+            out[k] = kq[k] * kp[k]
+    elif rows.spread:
+        for k in range(len(out)):
+            out[k] = kq[k] * kp[passage[k]]
     else:
         for k in range(len(out)):
-            out[k] = kq[query[k]]
-    if rows.in_order:
-        for k in range(len(out)):
-            out[k] *= kp[k]
-    else:
-        for k in range(len(out)):
-            out[k] *= kp[passage[k]]
+            out[k] = kq[query[k]] * kp[passage[k]]
     if rows.kr.size > 0:
         kr = rows.kr[i]
         for k in range(len(out)):
@@ -124,13 +121,15 @@ def products(rows: KernelRows, chosen: Any, beta: Any) -> Any:  # pragma: no cov
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _steepest(state: State) -> Any:  # pragma: no cover - compiled
-    """``(largest gain, smallest cost, row of the largest gain)``."""
+def _steepest(state: State, change: Any, row_i: Floats, row_j: Floats) -> Any:  # pragma: no cover - compiled
+    """Take the step's ``change`` from the residuals; ``(largest gain, smallest cost, row of the largest gain)``."""
     n = len(state.error)
     most, least, block = _I(-2147483647), _I(2147483647), 0
     for b in range(0, n, _BLOCK):
         error, up, low = state.error[b : b + _BLOCK], state.up[b : b + _BLOCK], state.low[b : b + _BLOCK]
-        m, c = _I(-2147483647), _I(2147483647)
+        i_part, j_part, m, c = row_i[b : b + _BLOCK], row_j[b : b + _BLOCK], _I(-2147483647), _I(2147483647)
+        for k in range(len(error)):
+            error[k] -= change * (i_part[k] - j_part[k])
         for k in range(len(error)):
             m = max(m, _ordered(error[k] + up[k]))
             c = min(c, _ordered(error[k] + low[k]))
@@ -182,9 +181,11 @@ def optimise(
     n = len(state.error)
     row_i, row_j = np.empty(n, dtype=np.float32), np.empty(n, dtype=np.float32)
     cached = rows.slot.size > 0
-    eps = _F(epsilon)
+    row_i[:], row_j[:] = _F(0), _F(0)
+    eps, change = _F(epsilon), _F(0)
     for step in range(steps):
-        gain, least, i = _steepest(state)
+        gain, least, i = _steepest(state, change, row_i, row_j)
+        change = _F(0)
         if gain - least < tol:
             return CONVERGED, -1, step, gain - least
         if cached and rows.slot[i] < 0:
@@ -210,8 +211,6 @@ def optimise(
         for k in (i, j):
             state.up[k] = eps if state.beta[k] < 0 else (-eps if state.beta[k] < state.bound[k] else -OUT_OF_REACH)
             state.low[k] = -eps if state.beta[k] > 0 else (eps if state.beta[k] > -state.bound[k] else OUT_OF_REACH)
-        change, error = _F(move), state.error
-        for k in range(n):
-            error[k] -= change * (row_i[k] - row_j[k])
-    gain, least, _ = _steepest(state)
+        change = _F(move)
+    gain, least, _ = _steepest(state, change, row_i, row_j)
     return CONVERGED if gain - least < tol else STOPPED, -1, steps, gain - least

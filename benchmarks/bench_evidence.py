@@ -1,0 +1,131 @@
+"""Memory and evidence on the dev queries: the added kernel (η) against the blend chosen out of bag.
+
+    python benchmarks/bench_evidence.py FOLDER [--eta 0.01 1] [--overlap 0] [--results benchmarks/results]
+
+Queries are told apart by what the training queries had: all of their relevant documents, some, or none. Everything is
+learned from the training queries; the weight of the blend is chosen on them too, and the whole curve is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from provenance import provenance
+
+from haybale.collections import open_collection
+from haybale.evaluation import evaluate
+from haybale.experiments import Settings
+from haybale.experiments.rankers import run_of
+from haybale.experiments.workbench import Workbench
+from haybale.retrieval import Hits, Run, rank_documents, reciprocal_rank_fusion
+
+MEASURES = ("MRR@10", "nDCG@10")
+GROUPS = ("all", "every relevant document seen", "some seen", "none seen")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("collection")
+    parser.add_argument("--eta", nargs="*", type=float, default=[0.01, 1.0])
+    parser.add_argument("--overlap", type=float, default=0.0)
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    settings = Settings(
+        split=arguments.split, rankers=("bm25", "svr", "svr-blend"), ensemble={"overlap": arguments.overlap}
+    )
+    bench = Workbench(
+        open_collection(arguments.collection), settings, lambda s, t: print(f"  {s} {t:.0f} s", flush=True)
+    )
+    runs: dict[str, Run] = {}
+    for name in settings.rankers:
+        run_of(bench, name, runs)
+    ensemble, blend = bench.ensemble("svr"), bench.ensemble("svr").blend_
+    assert blend is not None
+    rows = [("BM25", runs["bm25"]), ("memory, Kq·Kp", runs["svr"])]
+    rows += [(f"Kq·Kp + {eta:g}·Ks", added(bench, eta)) for eta in arguments.eta]
+    rows += [("memory and evidence, blended", runs["svr-blend"])]
+    rows += [("rrf(BM25, memory)", reciprocal_rank_fusion([runs["bm25"], runs["svr"]], depth=settings.depth))]
+    groups = seen(bench)
+    name = bench.collection.name
+    lines = [f"# Memory and evidence, {name}, {arguments.split}", "", __doc__.split("\n\n")[2].replace("\n", " "), ""]
+    lines += ["MRR@10 / nDCG@10 by group, and how many queries it has:", ""]
+    lines += [
+        "| | " + " | ".join(f"{g} ({int((groups[g]).sum()):,})" for g in GROUPS) + " |",
+        "| --- |" + " ---: |" * 4,
+    ]
+    for label, run in rows:
+        values = measured(bench, run)
+        cells = [" / ".join(f"{values[m][groups[g]].mean():.4f}" for m in MEASURES) for g in GROUPS]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    lines += ["", "The weight of the evidence, in spreads of the memory within a query; the one marked was chosen:", ""]
+    lines += ["| weight | MRR@10 out of bag (training queries) | MRR@10 | none seen |", "| ---: | ---: | ---: | ---: |"]
+    chosen = int(np.argmax(blend.mrr))
+    unit = blend.weights / blend.tried[chosen] if chosen else blend.weights
+    for number, (weight, mrr) in enumerate(zip(blend.tried, blend.mrr, strict=True)):
+        values = measured(bench, evidence(bench, weight * unit))["MRR@10"]
+        mark = " ←" if number == chosen else ""
+        lines.append(
+            f"| {weight:g}{mark} | {mrr:.4f} | {values.mean():.4f} | {values[groups['none seen']].mean():.4f} |"
+        )
+    overlap = arguments.overlap
+    size = np.mean(ensemble.bag_sizes_)
+    facts = f"{ensemble.n_bags} bags of {size:,.0f} rows, overlap {overlap:g}, {ensemble.n_rows_:,} rows"
+    stages = ", ".join(f"{stage} {seconds:.0f}" for stage, seconds in bench.seconds.items() if "svr" in stage)
+    lines += ["", f"- {facts}; seconds: {stages}"]
+    etas = " ".join(f"{eta:g}" for eta in arguments.eta)
+    lines.append(provenance(f"python benchmarks/bench_evidence.py {name} --eta {etas} --overlap {overlap:g}"))
+    path = arguments.results / f"evidence-{name}-{arguments.split}.md"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(path.read_text(encoding="utf-8"))
+
+
+def added(bench: Workbench, eta: float) -> Run:
+    """The ensemble with the kernel over pair features added."""
+    settings = bench.settings
+    train, split = settings.train_split, settings.split
+    ensemble = bench.ensemble("svr")
+    other = type(ensemble)(**(ensemble.get_params() | {"eta": eta, "blend": False}))
+    with bench.stage(f"svr with eta {eta:g}"):
+        other.fit(
+            bench.index,
+            bench.query_vectors(train),
+            bench.collection.relevant_ids(train),
+            candidates=bench.candidates(train, settings.train_candidates),
+            features=bench.features(train, settings.train_candidates),
+            exclude=bench.own(train),
+        )
+        return other.rank(
+            bench.query_vectors(split),
+            bench.query_ids,
+            candidates=bench.candidates(split, settings.candidates),
+            features=bench.features(split, settings.candidates),
+        )
+
+
+def evidence(bench: Workbench, weights: np.ndarray) -> Run:
+    """The memory with evidence of these weights."""
+    hits, settings = bench.memory, bench.settings
+    features = bench.features(settings.split, settings.candidates)
+    scores = (hits.scores + features @ weights).astype(np.float32)
+    return rank_documents(bench.index, Hits(hits.passages, scores), bench.query_ids)
+
+
+def seen(bench: Workbench) -> dict[str, np.ndarray]:
+    """Which queries had all, some or none of their relevant documents among those of the training queries."""
+    known = {doc for ids in bench.collection.relevant_ids(bench.settings.train_split) for doc in ids}
+    relevant = bench.collection.relevant_ids(bench.settings.split)
+    share = np.array([np.mean([doc in known for doc in ids]) if ids else np.nan for ids in relevant])
+    return dict(zip(GROUPS, (share >= 0, share == 1, (share > 0) & (share < 1), share == 0), strict=True))
+
+
+def measured(bench: Workbench, run: Run) -> dict[str, np.ndarray]:
+    """(n_queries,) of each measure, in the order of the split's queries."""
+    values = evaluate(run, bench.collection.qrels_frame(bench.settings.split), MEASURES).reindex(bench.query_ids)
+    return {name: values[name].to_numpy() for name in MEASURES}
+
+
+if __name__ == "__main__":
+    main()

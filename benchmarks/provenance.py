@@ -1,0 +1,40 @@
+"""What a result file says of where its numbers come from: the command, the commit, the machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from haybale.machine import cpus
+
+PACKAGES = ("numpy", "scikit-learn", "numba")
+
+
+def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
+    """Two lines of a result file."""
+    versions = ", ".join(f"{package} {version(package)}" for package in (*PACKAGES, *more))
+    return (
+        f"- command: `{command}` (a folder is given by its path)\n"
+        f"- commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {processor()}, {cpus()} cores; "
+        f"python {platform.python_version()}, {versions}"
+    )
+
+
+def commit() -> str:
+    """The commit the numbers belong to, marked if the package differs from it."""
+    git = ["git", "-C", str(Path(__file__).parent.parent)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*git, "status", "--porcelain", "haybale"], capture_output=True, text=True).stdout
+    return (head or "unknown") + (" with changes" if changed else "")
+
+
+def processor() -> str:
+    """The processor's own name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown processor"
