@@ -42,44 +42,83 @@ def main() -> None:
     runs: dict[str, Run] = {}
     for name in settings.rankers:
         run_of(bench, name, runs)
-    ensemble, blend = bench.ensemble("svr"), bench.ensemble("svr").blend_
-    assert blend is not None
-    rows = [("BM25", runs["bm25"]), ("memory, Kq·Kp", runs["svr"])]
-    rows += [(f"Kq·Kp + {eta:g}·Ks", added(bench, eta)) for eta in arguments.eta]
-    rows += [("memory and evidence, blended", runs["svr-blend"])]
-    rows += [("rrf(BM25, memory)", reciprocal_rank_fusion([runs["bm25"], runs["svr"]], depth=settings.depth))]
-    groups = seen(bench)
-    name = bench.collection.name
-    lines = [f"# Memory and evidence, {name}, {arguments.split}", "", __doc__.split("\n\n")[2].replace("\n", " "), ""]
-    lines += ["MRR@10 / nDCG@10 by group, and how many queries it has:", ""]
-    lines += [
-        "| | " + " | ".join(f"{g} ({int((groups[g]).sum()):,})" for g in GROUPS) + " |",
-        "| --- |" + " ---: |" * 4,
+    name, ensemble, overlap = bench.collection.name, bench.ensemble("svr"), arguments.overlap
+    lines = [
+        f"# Memory and evidence, {name}, {arguments.split}",
+        "",
+        (__doc__ or "").split("\n\n")[2].replace("\n", " "),
     ]
-    for label, run in rows:
-        values = measured(bench, run)
-        cells = [" / ".join(f"{values[m][groups[g]].mean():.4f}" for m in MEASURES) for g in GROUPS]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    lines += ["", "The weight of the evidence, in spreads of the memory within a query; the one marked was chosen:", ""]
-    lines += ["| weight | MRR@10 out of bag (training queries) | MRR@10 | none seen |", "| ---: | ---: | ---: | ---: |"]
-    chosen = int(np.argmax(blend.mrr))
-    unit = blend.weights / blend.tried[chosen] if chosen else blend.weights
-    for number, (weight, mrr) in enumerate(zip(blend.tried, blend.mrr, strict=True)):
-        values = measured(bench, evidence(bench, weight * unit))["MRR@10"]
-        mark = " ←" if number == chosen else ""
-        lines.append(
-            f"| {weight:g}{mark} | {mrr:.4f} | {values.mean():.4f} | {values[groups['none seen']].mean():.4f} |"
-        )
-    overlap = arguments.overlap
+    lines += ["", *_by_group(bench, runs, arguments.eta), "", *_by_bags(bench), "", *_by_weight(bench), ""]
     size = np.mean(ensemble.bag_sizes_)
-    facts = f"{ensemble.n_bags} bags of {size:,.0f} rows, overlap {overlap:g}, {ensemble.n_rows_:,} rows"
-    stages = ", ".join(f"{stage} {seconds:.0f}" for stage, seconds in bench.seconds.items() if "svr" in stage)
-    lines += ["", f"- {facts}; seconds: {stages}"]
+    lines.append(
+        f"- {ensemble.n_bags} bags of {size:,.0f} rows, overlap {overlap:g}, {ensemble.n_rows_:,} rows; seconds: "
+    )
+    lines[-1] += ", ".join(f"{stage} {seconds:.0f}" for stage, seconds in bench.seconds.items() if "svr" in stage)
     etas = " ".join(f"{eta:g}" for eta in arguments.eta)
     lines.append(provenance(f"python benchmarks/bench_evidence.py {name} --eta {etas} --overlap {overlap:g}"))
     path = arguments.results / f"evidence-{name}-{arguments.split}.md"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(path.read_text(encoding="utf-8"))
+
+
+def _by_group(bench: Workbench, runs: dict[str, Run], etas: list[float]) -> list[str]:
+    """What each way finds for queries whose relevant documents were seen in training, and for the others."""
+    fused = reciprocal_rank_fusion([runs["bm25"], runs["svr"]], depth=bench.settings.depth)
+    rows = [("BM25", runs["bm25"]), ("memory, Kq·Kp", runs["svr"]), ("rrf(BM25, memory)", fused)]
+    rows += [(f"Kq·Kp + {eta:g}·Ks", added(bench, eta)) for eta in etas]
+    rows += [("memory and evidence, blended", runs["svr-blend"])]
+    groups = seen(bench)
+    heads = " | ".join(f"{group} ({groups[group].sum():,})" for group in GROUPS)
+    lines = [
+        "MRR@10 / nDCG@10, and how many queries a group has:",
+        "",
+        f"| | {heads} |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for label, run in rows:
+        values = measured(bench, run)
+        cells = [" / ".join(f"{values[m][groups[group]].mean():.4f}" for m in MEASURES) for group in GROUPS]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _by_bags(bench: Workbench) -> list[str]:
+    """The memory of the first 1, 2, 4, … bags: more data through more bags."""
+    ensemble, settings = bench.ensemble("svr"), bench.settings
+    candidates = bench.candidates(settings.split, settings.candidates)
+    pairs, real, _ = ensemble._pairs(bench.query_vectors(settings.split), candidates.passages, None)
+    with bench.stage("svr bag by bag"):
+        sums = np.cumsum(ensemble.support_.bags(pairs), axis=1)
+    lines = [
+        "The memory of the first bags only, each of other training queries:",
+        "",
+        "| bags | MRR@10 |",
+        "| ---: | ---: |",
+    ]
+    for count in (1, 2, 4, 8, 16, 24, ensemble.n_bags):
+        scores = np.full(candidates.passages.shape, -np.inf, dtype=np.float32)
+        scores[real] = sums[:, count - 1] / count
+        run = rank_documents(bench.index, Hits(candidates.passages, scores), bench.query_ids)
+        lines.append(f"| {count} | {measured(bench, run)['MRR@10'].mean():.4f} |")
+    return lines
+
+
+def _by_weight(bench: Workbench) -> list[str]:
+    """Every weight of the blend: what the training queries said of it, and what the others."""
+    blend, unseen = bench.ensemble("svr").blend_, seen(bench)["none seen"]
+    assert blend is not None
+    chosen = int(np.argmax(blend.mrr))
+    unit = blend.weights / blend.tried[chosen] if chosen else blend.weights
+    lines = [
+        "The weight of the evidence, in spreads of the memory within a query; the one with the arrow was chosen:",
+        "",
+    ]
+    lines += ["| weight | MRR@10 out of bag (training queries) | MRR@10 | none seen |", "| ---: | ---: | ---: | ---: |"]
+    for number, (weight, mrr) in enumerate(zip(blend.tried, blend.mrr, strict=True)):
+        values = measured(bench, evidence(bench, weight * unit))["MRR@10"]
+        mark = " ←" if number == chosen else ""
+        lines.append(f"| {weight:g}{mark} | {mrr:.4f} | {values.mean():.4f} | {values[unseen].mean():.4f} |")
+    return lines
 
 
 def added(bench: Workbench, eta: float) -> Run:

@@ -51,6 +51,13 @@ def test_pair_features_by_hand() -> None:
     np.testing.assert_array_equal(ranked[:, :, [0, 1, 3]], found)
     np.testing.assert_allclose(ranked[0, :, 2], [1, 1 / 2, 0])
     np.testing.assert_allclose(ranked[0, :, 4], [0, 1, 1 / 2])
+    wide = [sparse.random(n, 9, density=0.6, random_state=3, dtype=np.float32).tocsr() for n in (2, len(index))]
+    lengths = np.arange(len(index))
+    more = pair_features(candidates, [lexical], index, queries, spaces=[(wide[0], wide[1])], lengths=lengths)
+    assert more.shape[2] == len(feature_names(["bm25"], spaces=1, lengths=True))
+    q, p = wide[0].toarray()[0], wide[1].toarray()[candidates.passages[0]]
+    np.testing.assert_allclose(more[0, :, 1], p @ q / np.linalg.norm(p, axis=1) / np.linalg.norm(q), atol=1e-6)
+    np.testing.assert_allclose(more[0, :, 3], np.log1p(candidates.passages[0]), rtol=1e-6)
     with pytest.raises(InputError, match="of the 2 queries that have candidates"):
         pair_features(candidates, [lexical], index, queries[:1])
 

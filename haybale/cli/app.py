@@ -42,6 +42,7 @@ def compare(
     b: Annotated[float, typer.Option(help="BM25's b.")] = Settings.b,
     bags: Annotated[int, typer.Option(help="Bags of the ensemble.")] = 35,
     overlap: Annotated[float, typer.Option(help="How much the bags share.")] = 0.6,
+    strategy: Annotated[str, typer.Option(help="queries, rows or regions: what goes into a bag.")] = "queries",
     rows_per_bag: Annotated[int, typer.Option(help="Training rows of a bag at most; 0 for all.")] = 0,
     train_candidates: Annotated[
         int, typer.Option(help="Candidates of a training query, from BM25 and kNN each.")
@@ -66,7 +67,7 @@ def compare(
         train_candidates=train_candidates,
         candidates=candidates,
         rows_per_bag=rows_per_bag or None,
-        ensemble={"n_bags": bags, "overlap": overlap},
+        ensemble={"n_bags": bags, "overlap": overlap, "strategy": strategy},
         random_state=seed,
         n_jobs=jobs,
     )

@@ -14,7 +14,7 @@ from numba import njit
 
 from haybale.ensemble.half import Half
 from haybale.machine import in_threads
-from haybale.vectors import Floats
+from haybale.vectors import Floats, array_namespace
 
 TILE = 512  # rows and columns of a tile: 1 MiB, which a second-level cache holds
 _F = np.float32
@@ -54,9 +54,22 @@ def kernel_tile(a: Half, b: Half, out: Floats | None = None) -> Floats:
     >>> kernel_tile(a, b)
     array([[0.60653067]], dtype=float32)
     """
+    if array_namespace(a.dense) is not np:
+        return _on_device(a.dense, b.dense)
     out = np.empty((len(a), len(b)), dtype=np.float32) if out is None else out
     _exp_tile(a.products(b, out), a.norms, b.norms)
     return out
+
+
+def _on_device(a: Any, b: Any) -> Any:
+    """exp(-|a_i - b_j|²) of CuPy arrays (n, d), (m, d), by whole-array operations."""
+    xp = array_namespace(a)
+    distances = a @ b.T
+    distances *= -2
+    distances += xp.einsum("nd,nd->n", a, a)[:, None]
+    distances += xp.einsum("md,md->m", b, b)[None, :]
+    xp.maximum(distances, 0, out=distances)
+    return xp.exp(xp.negative(distances, out=distances), out=distances)
 
 
 def gram(half: Half, threads: int | None = None) -> Floats:

@@ -7,10 +7,14 @@ the searches liked a candidate carries over to any document.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from haybale.ensemble.rows import Ints
+from haybale.ensemble.spaces import Matrix
 from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.vectors import Floats, check_vectors
@@ -18,48 +22,70 @@ from haybale.vectors import Floats, check_vectors
 _GATHERED = 2**24  # vector elements held at once for the cosines
 
 
-def feature_names(searches: Sequence[str] = ("bm25", "knn"), ranks: bool = False) -> list[str]:
+def feature_names(
+    searches: Sequence[str] = ("bm25", "knn"), *, ranks: bool = False, spaces: int = 0, lengths: bool = False
+) -> list[str]:
     """What the columns of :func:`pair_features` are.
 
-    >>> feature_names(["bm25"], ranks=True)
-    ['cosine', 'bm25 score', 'bm25 rank']
+    >>> feature_names(["bm25"], ranks=True, spaces=1, lengths=True)
+    ['cosine', 'cosine in space 1', 'bm25 score', 'bm25 rank', 'length']
     """
     columns = ("score", "rank") if ranks else ("score",)
-    return ["cosine", *(f"{name} {what}" for name in searches for what in columns)]
+    names = ["cosine", *(f"cosine in space {number + 1}" for number in range(spaces))]
+    names += [f"{name} {what}" for name in searches for what in columns]
+    return [*names, "length"] if lengths else names
 
 
 def pair_features(
-    candidates: Hits, searches: Sequence[Hits], index: PassageIndex, query_vectors: Floats, *, ranks: bool = False
+    candidates: Hits,
+    searches: Sequence[Hits],
+    index: PassageIndex,
+    query_vectors: Floats,
+    *,
+    ranks: bool = False,
+    spaces: Sequence[tuple[Matrix, Matrix]] = (),
+    lengths: NDArray[Any] | None = None,
 ) -> Floats:
     """(m, c, f) float32 features of candidates (m, c), zero where there is none.
 
-    The cosine; and for each search that the pool was made of, the score as a share of the query's best, with ``ranks``
-    also the reciprocal rank. What a search did not find has its last hit's score and reciprocal rank 0. No feature
-    looks at labels. Ranks, unlike scores, say how deep the pool is: with pools of 20 in training and of 60 after, they
-    did harm (gesetze, dev), so they are for pools of one depth.
+    The cosine, also in further ``spaces`` (query matrix, passage matrix), dense or sparse; for each search that the
+    pool was made of, the score as a share of the query's best, with ``ranks`` also the reciprocal rank; and the logarithm
+    of the passage's length if ``lengths`` (n_passages,) are given, in whatever unit. What a search did not find has its
+    last hit's score and reciprocal rank 0. No feature looks at labels.
+
+    Ranks, unlike scores, say how deep the pool is: with pools of 20 in training and of 60 after, they did harm
+    (gesetze, dev), so they are for pools of one depth.
     """
     queries = check_vectors(query_vectors, "query_vectors", index.width)
     m = len(candidates)
     if any(len(hits) != m for hits in searches) or len(queries) != m:
         raise InputError(f"searches and query vectors must be of the {m} queries that have candidates")
-    columns = [_cosines(candidates.passages, index, queries)]
+    columns = [_cosines(candidates.passages, queries, index.vectors)]
+    columns += [_cosines(candidates.passages, *space) for space in spaces]
     for hits in searches:
         score, rank = _found(candidates.passages, hits, len(index))
         columns += [score, rank] if ranks else [score]
+    if lengths is not None:
+        columns.append(np.log1p(np.asarray(lengths, dtype=np.float32))[candidates.passages])
     return np.where(candidates.passages[:, :, None] >= 0, np.stack(columns, axis=2), np.float32(0))
 
 
-def _cosines(passages: Ints, index: PassageIndex, queries: Floats) -> Floats:
-    lengths = np.linalg.norm(queries, axis=1)
+def _cosines(passages: Ints, queries: Matrix, vectors: Matrix) -> Floats:
+    """(m, c) cosines of queries (m, d) with their candidates among vectors (n, d); 0 for a zero vector."""
     cosines = np.empty(passages.shape, dtype=np.float32)
-    step = max(1, _GATHERED // max(1, passages.shape[1] * index.width))
-    for start in range(0, len(queries), step):
+    step = max(1, _GATHERED // max(1, passages.shape[1] * min(int(vectors.shape[1]), 4096)))
+    for start in range(0, len(passages), step):
         part = slice(start, start + step)
-        near = index.vectors[passages[part]]  # (b, c, d); -1 takes some vector, which is masked later
-        products = np.vecdot(near, queries[part, None])
-        scale = np.linalg.norm(near, axis=2) * lengths[part, None]
-        cosines[part] = products / np.where(scale > 0, scale, 1)
+        numbers = passages[part].ravel()  # -1 takes some vector, which is masked later
+        near, here = vectors[numbers], queries[np.repeat(np.arange(len(passages))[part], passages.shape[1])]
+        products, squares = _rowwise(near, here), _rowwise(near, near) * _rowwise(here, here)
+        cosines[part] = (products / np.sqrt(np.where(squares > 0, squares, 1))).reshape(-1, passages.shape[1])
     return cosines
+
+
+def _rowwise(a: Matrix, b: Matrix) -> NDArray[Any]:
+    """(n,) inner products of rows (n, d)."""
+    return np.asarray(a.multiply(b).sum(axis=1)).ravel() if sparse.issparse(a) else np.vecdot(a, b)
 
 
 def _found(passages: Ints, hits: Hits, n: int) -> tuple[Floats, Floats]:
