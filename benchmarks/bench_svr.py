@@ -88,7 +88,7 @@ def _doc() -> str:
 
 
 def _case(
-    rows: data.Candidates, peers: dict[str, Callable[[], Any]], n: int, unique: bool, rounds: int, slow: int
+    rows: data.Candidates, peers: dict[str, Callable[[], Any]], n: int, unique: bool, new: int, rounds: int, slow: int
 ) -> dict[str, Any]:
     """Alternate the peers on one size."""
     chosen = rows.sample(n + new, unique=unique)
