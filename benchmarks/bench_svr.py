@@ -14,11 +14,7 @@ for memory that the system has to find first, which on a virtual machine can cos
 from __future__ import annotations
 
 import argparse
-import json
-import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,11 +41,7 @@ def main() -> None:
     parser.add_argument("collection", help="a folder with training queries")
     parser.add_argument("--cache", type=Path, default=Path("/var/tmp/haybale-benchmarks"))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--peak", choices=("fit", "rows"), help="measure memory only, in this process")
     arguments = parser.parse_args()
-    if arguments.peak:
-        peak(arguments)
-        return
     rows = data.load(arguments.collection, arguments.cache)
     peers = {"haybale": _ours, "sklearn": lambda: SVR(**SETTINGS, cache_size=2000)}
     try:
@@ -178,55 +170,6 @@ def _ensemble(rows: data.Candidates) -> list[str]:
 
 def _sklearn_bag(x: np.ndarray, y: np.ndarray) -> None:
     SVR(**SETTINGS, cache_size=2000).fit(x, y, sample_weight=np.where(y > 0, 3.0, 1.0))
-
-
-def _memory(arguments: argparse.Namespace) -> list[str]:
-    """Peaks, each in a process of its own."""
-    command = [sys.executable, __file__, arguments.collection, "--cache", str(arguments.cache), "--peak"]
-    fit, rows = (
-        json.loads(subprocess.run([*command, what], check=True, capture_output=True, text=True).stdout)
-        for what in ("fit", "rows")
-    )
-    return [
-        f"Peak memory above the data (fit_pairs): one bag of {fit['rows']:,} rows over {fit['passages']:,} passages "
-        f"{fit['above'] / 1e9:.2f} GB. Candidate rows of a paper-size problem, {rows['rows']:,} rows of "
-        f"{rows['queries']:,} queries: {rows['held'] / 1e6:.0f} MB held, {rows['above'] / 1e6:.0f} MB "
-        "at the peak of making them from hits."
-    ]
-
-
-def peak(arguments: argparse.Namespace) -> None:
-    """Print what the peak of this process rose by."""
-    if arguments.peak == "fit":
-        rows = data.load(arguments.collection, arguments.cache)
-        halves = rows.half(rows.sample(26_000))
-        model = ProductKernelSVR(**SETTINGS).fit_pairs(
-            *(part[:200] for part in halves[:2]), *(np.arange(200),) * 2, np.arange(200) % 2
-        )
-        before = _peak()
-        model.fit_pairs(*halves, sample_weight=np.where(halves[4] > 0, 3.0, 1.0))
-        print(json.dumps({"rows": len(halves[4]), "passages": len(halves[1]), "above": _peak() - before}))
-        return
-    from haybale.ensemble import candidate_rows
-    from haybale.retrieval import Hits
-
-    queries, k, documents = 98_380, 50, 123_120  # and 1.17 relevant documents a query, which no search found
-    rng = np.random.default_rng(0)
-    index = PassageIndex(rng.normal(size=(documents, 4)).astype(np.float32), backend="numpy")
-    hits = Hits(rng.integers(documents // 2, size=(queries, k)), np.ones((queries, k), dtype=np.float32))
-    relevant = (
-        np.sort(rng.integers(queries, size=5_034_360 - queries * k)),
-        rng.integers(documents // 2, documents, size=115_360),
-    )
-    vectors = rng.normal(size=(queries, 4)).astype(np.float32)
-    before = _peak()
-    made = candidate_rows("end-to-end", hits, relevant, index, vectors)
-    held = sum(part.nbytes for part in (made.query, made.passage, made.label, made.place))
-    print(json.dumps({"rows": len(made), "queries": queries, "held": held, "above": _peak() - before}))
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

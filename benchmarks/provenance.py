@@ -23,6 +23,14 @@ def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
     )
 
 
+def peak_memory() -> int:
+    """Bytes, the most this process ever held. The resource module would count what its parent held at the fork."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return 1024 * int(line.split()[1])
+    raise OSError("/proc/self/status has no VmHWM")
+
+
 def commit() -> str:
     """The commit the numbers belong to, marked if the package differs from it."""
     git = ["git", "-C", str(Path(__file__).parent.parent)]

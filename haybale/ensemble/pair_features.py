@@ -50,8 +50,8 @@ def pair_features(
 
     The cosine, also in further ``spaces`` (query matrix, passage matrix), dense or sparse; for each search that the
     pool was made of, the score as a share of the query's best, with ``ranks`` also the reciprocal rank; and the
-    logarithm of the passage's length if ``lengths`` (n_passages,) are given, in whatever unit. What a search did not find has its
-    last hit's score and reciprocal rank 0. No feature looks at labels.
+    logarithm of the passage's length if ``lengths`` (n_passages,) are given, in whatever unit. What a search did not
+    find has its last hit's score and reciprocal rank 0. No feature looks at labels.
 
     Ranks, unlike scores, say how deep the pool is: with pools of 20 in training and of 60 after, they did harm
     (gesetze, dev), so they are for pools of one depth.
