@@ -57,8 +57,6 @@ def main() -> None:
         "",
         *_ensemble(rows),
         "",
-        *_memory(arguments),
-        "",
         provenance(command, more=tuple(extra)),
     ]
     path = arguments.results / "svr.md"
