@@ -18,7 +18,7 @@ from pathlib import Path
 
 import candidates as data
 import numpy as np
-from provenance import peak_memory, provenance
+from provenance import forget_peak, peak_memory, provenance
 
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.retrieval import PassageIndex
@@ -70,6 +70,7 @@ def main() -> None:
 def measure(rows: data.Candidates, kind: str, value: int) -> dict[str, float]:
     """Seconds and bytes of one point."""
     prepared = {"rows": _rows, "passages": _passages, "bags": _bags, "candidates": _candidates}[kind](rows, value)
+    forget_peak()
     before = peak_memory()
     start = time.perf_counter()
     prepared()

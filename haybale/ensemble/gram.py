@@ -55,7 +55,8 @@ def kernel_tile(a: Half, b: Half, out: Floats | None = None) -> Floats:
     array([[0.60653067]], dtype=float32)
     """
     if array_namespace(a.dense) is not np:
-        return _on_device(a.dense, b.dense)
+        on_device: Floats = _on_device(a.dense, b.dense)
+        return on_device
     out = np.empty((len(a), len(b)), dtype=np.float32) if out is None else out
     _exp_tile(a.products(b, out), a.norms, b.norms)
     return out
