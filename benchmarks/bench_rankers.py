@@ -107,6 +107,8 @@ def page(outcome: Outcome, read: float, whole: float, arguments: argparse.Namesp
 def fact(value: object) -> str:
     if isinstance(value, list):
         return "/".join(f"{item:.4g}" for item in value)
+    if isinstance(value, float) and abs(value) < 10:
+        return f"{value:.4f}"
     return f"{value:,.0f}" if isinstance(value, (int, float)) else str(value)
 
 
