@@ -34,3 +34,11 @@ def random_rows(seed: int, n: int, n_queries: int, n_passages: int) -> Candidate
         rng.integers(n_passages, size=n).astype(np.int32),
         rng.integers(2, size=n).astype(np.int8),
     )
+
+
+def candidates_with_features(seed: int = 0, **sizes):
+    """A world, its candidates, two numbers of each candidate, and the relevant documents."""
+    index, queries, relevant = world(seed, **sizes)
+    candidates = index.search(queries, 12)
+    features = np.random.default_rng(seed).normal(size=(*candidates.passages.shape, 2)).astype(np.float32)
+    return index, queries, relevant, candidates, features
