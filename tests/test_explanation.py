@@ -71,3 +71,21 @@ def test_an_explanation_reads_well() -> None:
     assert found.to_frame().loc[0, "passage_text"] == found.evidence[0].passage_text
     with pytest.raises(InputError, match="unknown passage id 'zz'"):
         ensemble.explain(queries[0], "zz")
+
+
+@pytest.mark.parametrize("solver", ["product", "sklearn"])
+def test_pairs_drawn_twice_and_pairs_with_two_labels_lose_no_share(solver: str) -> None:
+    """Bootstrapped bags hold a row more than once; the injected protocol has a pair as positive and as negative."""
+    index, queries, relevant, candidates, _ = candidates_with_features(8)
+    published = {"strategy": "rows", "protocol": "injected", "overlap": 2, "gamma": (2.0, 1.0), "solver": solver}
+    ensemble = SVREnsemble(3, **published).fit(index, queries, relevant, candidates=candidates)
+    for i in (0, 9, 23):
+        passage = index.passage_ids[int(candidates.passages[i, 0])].as_py()
+        found = ensemble.explain(queries[i], passage, top=10**6)
+        for bag in range(3):
+            own = math.fsum(item.by_bag.get(bag, 0.0) for item in found.evidence)
+            assert own + ensemble.support_.intercept[bag] == pytest.approx(found.bags[bag], abs=1e-9)
+        listed = [(item.query_id, item.passage_id, item.label) for item in found.evidence]
+        assert len(listed) == len(set(listed))
+    taught = set(zip(ensemble.support_.query, ensemble.support_.passage, strict=True))
+    assert len(listed) > len(taught)  # some pairs were taught both ways

@@ -86,15 +86,22 @@ def explained(
     bags = np.array([math.fsum(by_row[a:b]) for a, b in zip(support.offsets, support.offsets[1:], strict=False)])
     bags += support.intercept
     weighted = by_row * bag_weights[support.bag]
-    # A training pair that several bags learned from is listed once.
-    key = support.query * len(support.passages) + support.passage
-    _, first, where = np.unique(key, return_index=True, return_inverse=True)
+    # A training pair that several bags learned from is listed once; with another label it is another pair, as the
+    # injected protocol has them.
+    key = np.stack([support.query, support.passage, support.label])
+    _, first, where = np.unique(key, axis=1, return_index=True, return_inverse=True)
+    where = where.ravel()
     shares = np.bincount(where, weighted)
     listed = np.lexsort((np.arange(len(shares)), -np.abs(shares)))[:top]
     listed = listed[shares[listed] != 0]
     evidence = []
     for number in listed:
         rows = np.flatnonzero(where == number)
+        by_bag: dict[int, float] = {}
+        for row in rows:  # a bag drawn with replacement may hold the pair more than once
+            bag = int(support.bag[row])
+            if bag_weights[bag] > 0:
+                by_bag[bag] = by_bag.get(bag, 0.0) + float(by_row[row])
         query, passage = int(support.query[first[number]]), int(support.passage[first[number]])
         evidence.append(
             Evidence(
@@ -102,7 +109,7 @@ def explained(
                 passage_id=ids[1][passage],
                 label=float(support.label[first[number]]),
                 share=float(shares[number]),
-                by_bag={int(support.bag[row]): float(by_row[row]) for row in rows if bag_weights[support.bag[row]] > 0},
+                by_bag=by_bag,
                 **_texts(collection, ids[0][query], ids[1][passage]),
             )
         )

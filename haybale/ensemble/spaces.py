@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.ensemble.half import Half
@@ -89,8 +90,9 @@ def check_spaces(vectors: Any, what: str, widths: Sequence[int | None] | None = 
         checked.append(
             _check_sparse(matrix, name, width) if sparse.issparse(matrix) else check_vectors(matrix, name, width)
         )
-        if len_of(checked[i]) != len_of(checked[0]):
-            raise VectorError(f"{name}: expected {len_of(checked[0])} rows, as in space 0, found {len_of(checked[i])}")
+        rows, expected = checked[i].shape[0], checked[0].shape[0]
+        if rows != expected:
+            raise VectorError(f"{name}: expected {expected} rows, as in space 0, found {rows}")
     return checked
 
 
@@ -101,11 +103,6 @@ def _check_sparse(matrix: Any, name: str, width: int | None) -> sparse.csr_matri
     if width is not None and matrix.shape[1] != width:
         raise VectorError(f"{name}: expected vectors of width {width}, found {matrix.shape[1]}")
     return matrix
-
-
-def len_of(matrix: Matrix) -> int:
-    """Rows of a dense or a sparse matrix."""
-    return int(matrix.shape[0])
 
 
 def fit_spaces(
@@ -174,9 +171,14 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:
     if not standardize:
         total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
         return _Moments(mean.astype(np.float32), np.ones((), dtype=np.float32), width, *total)
-    constant = deviation <= 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
+    constant = _constant(mean, deviation)
     factor = (1 / np.where(constant, 1, deviation)).astype(np.float32)
     return _Moments(mean.astype(np.float32), factor, width, 0.0, float((~constant).mean()))
+
+
+def _constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(d,) features that do not vary but by rounding, which a z-score must not blow up."""
+    return np.asarray(deviation <= 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny))
 
 
 def _resolved(gamma: GammaOfSpace, halves: list[_Moments]) -> tuple[float, float]:
@@ -195,10 +197,9 @@ def _resolved(gamma: GammaOfSpace, halves: list[_Moments]) -> tuple[float, float
     return float(pair[0]), float(pair[1])
 
 
-def fit_features(values: Floats, gamma: float | str) -> tuple[Scaling, float]:
-    """Scaling of features that belong to rows, (n, f), to z-scores, and γ: ``"scale"`` is 1 / f then."""
+def fit_features(values: Floats, gamma: float | str) -> Scaling:
+    """Scaling of features that belong to rows, (n, f), to z-scores, with the root of γ: ``"scale"`` is 1 / f then."""
     mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
-    constant = deviation <= 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
     value = 1 / values.shape[1] if gamma == "scale" else float(gamma)
-    factor = np.sqrt(value) / np.where(constant, 1, deviation)
-    return Scaling(mean.astype(np.float32), factor.astype(np.float32)), value
+    factor = np.sqrt(value) / np.where(_constant(mean, deviation), 1, deviation)
+    return Scaling(mean.astype(np.float32), factor.astype(np.float32))

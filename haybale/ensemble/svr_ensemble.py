@@ -213,9 +213,9 @@ class SVREnsemble(EnsembleScorer):
         names = ("C", "epsilon", "tol", "max_iter")
         settings = {name: getattr(self, name) for name in names}
         duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self._budget(), settings)
-        self.support_, support_rows = gathered(data, bags.rows, duals, self.eta)
-        self.support_query_ids_ = [ids[i] for i in used_q[np.unique(query[support_rows])]]
-        self.support_passage_ids_ = index.passage_ids.take(used_p[np.unique(passage[support_rows])]).to_pylist()
+        self.support_, support_q, support_p = gathered(data, bags.rows, duals, self.eta)
+        self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
+        self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
         self.index_ = index
         self.centroids_ = bags.centroids
         self.gamma_ = self.spaces_.gamma[0]
@@ -230,7 +230,7 @@ class SVREnsemble(EnsembleScorer):
             return {}
         assert rows.place is not None  # features come with candidates
         found = rows.place >= 0
-        self.features_, _ = fit_features(features[rows.place[found]], self.feature_gamma)
+        self.features_ = fit_features(features[rows.place[found]], self.feature_gamma)
         evidence = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
         evidence[found] = self.features_(features[rows.place[found]])
         return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}

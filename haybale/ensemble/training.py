@@ -155,8 +155,8 @@ def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[
     return groups
 
 
-def gathered(data: TrainingSet, bags: list[Ints], duals: list[Dual], eta: float) -> tuple[Support, Ints]:
-    """The support rows of all bags over the vectors they share, and which rows of ``data`` they are."""
+def gathered(data: TrainingSet, bags: list[Ints], duals: list[Dual], eta: float) -> tuple[Support, Ints, Ints]:
+    """The support rows of all bags over the vectors they share, and which queries and passages of ``data`` those are."""
     kept = [bag[dual.coef != 0] for bag, dual in zip(bags, duals, strict=True)]
     rows = np.concatenate(kept)
     used_q, query = np.unique(data.query[rows], return_inverse=True)
@@ -175,4 +175,4 @@ def gathered(data: TrainingSet, bags: list[Ints], duals: list[Dual], eta: float)
         eta=eta,
         **columns,
     )
-    return support, rows
+    return support, used_q, used_p
