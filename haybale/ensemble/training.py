@@ -156,7 +156,7 @@ def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[
 
 
 def gathered(data: TrainingSet, bags: list[Ints], duals: list[Dual], eta: float) -> tuple[Support, Ints, Ints]:
-    """The support rows of all bags over the vectors they share, and which queries and passages of ``data`` those are."""
+    """The support rows of all bags over the vectors they share, and the queries and passages of ``data`` in them."""
     kept = [bag[dual.coef != 0] for bag, dual in zip(bags, duals, strict=True)]
     rows = np.concatenate(kept)
     used_q, query = np.unique(data.query[rows], return_inverse=True)
