@@ -17,6 +17,7 @@ from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.lines import need_file, read_jsonl, text_field
 from haybale.collections.qrels import add_qrels, qrels_files
+from haybale.collections.sink import DocumentSink
 from haybale.errors import InputError
 
 
@@ -24,15 +25,20 @@ def read_beir(folder: Path | str) -> Collection:
     """Read a folder in BEIR's layout. Queries that no split judges stay in the collection, in no split."""
     folder = Path(folder)
     builder = CollectionBuilder(folder.name)
+    add_beir_documents(builder, folder)
+    add_queries_and_qrels(builder, folder)
+    return builder.build()
+
+
+def add_beir_documents(sink: DocumentSink, folder: Path) -> None:
+    """Read ``corpus.jsonl`` line by line."""
     path = need_file(folder, "corpus.jsonl")
     for line, record in read_jsonl(path):
         title = text_field(path, line, record, "title", default="")
         paragraphs = [p for p in text_field(path, line, record, "text").split("\n") if p.strip()]
         if title:
             paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]
-        builder.add_document(text_field(path, line, record, "_id"), paragraphs, title=title, at=(path, line))
-    add_queries_and_qrels(builder, folder)
-    return builder.build()
+        sink.add_document(text_field(path, line, record, "_id"), paragraphs, title=title, at=(path, line))
 
 
 def add_queries_and_qrels(builder: CollectionBuilder, folder: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -24,9 +23,8 @@ from haybale.collections.collection import (
     Split,
     Strings,
 )
+from haybale.collections.sink import At
 from haybale.errors import FileFormatError, InputError
-
-At = tuple[Path, int] | None  # file and line
 
 
 class StringColumn:

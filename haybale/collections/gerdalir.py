@@ -15,6 +15,7 @@ from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.lines import find_file, need_file, read_tsv
 from haybale.collections.qrels import add_qrels
+from haybale.collections.sink import DocumentSink
 from haybale.errors import InputError
 
 SPLITS = ("train", "dev", "test")
@@ -24,12 +25,7 @@ def read_gerdalir(folder: Path | str) -> Collection:
     """Read a folder in GerDaLIR's layout; splits without files are left out."""
     folder = Path(folder)
     builder = CollectionBuilder(folder.name)
-    path = need_file(folder, "collection.tsv")
-    for line, (doc_id, text) in read_tsv(path, 2, maxsplit=1):
-        document = builder.document_number(doc_id)
-        if document is None:
-            document = builder.add_document(doc_id, at=(path, line))
-        builder.add_passage(document, text, at=(path, line))
+    add_gerdalir_documents(builder, folder)
     splits = [name for name in SPLITS if find_file(folder / "queries", f"queries.{name}.tsv")]
     if not splits:
         raise InputError(f"{folder}: expected queries/queries.{{train,dev,test}}.tsv or .tsv.gz, found none")
@@ -39,3 +35,13 @@ def read_gerdalir(folder: Path | str) -> Collection:
             builder.add_query(query_id, [text], split=split, at=(path, line))
         add_qrels(builder, split, need_file(folder / "qrels", f"qrels.{split}.tsv"))
     return builder.build()
+
+
+def add_gerdalir_documents(sink: DocumentSink, folder: Path) -> None:
+    """Read ``collection.tsv`` line by line; a document's passages need not stand side by side."""
+    path = need_file(folder, "collection.tsv")
+    for line, (doc_id, text) in read_tsv(path, 2, maxsplit=1):
+        document = sink.document_number(doc_id)
+        if document is None:
+            document = sink.add_document(doc_id, at=(path, line))
+        sink.add_passage(document, text, at=(path, line))

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from haybale.collections.beir import read_beir
+from haybale.collections.beir import add_beir_documents, read_beir
 from haybale.collections.collection import Collection
-from haybale.collections.gerdalir import read_gerdalir
+from haybale.collections.gerdalir import add_gerdalir_documents, read_gerdalir
 from haybale.collections.lines import find_file
 from haybale.collections.pydocs import read_pydocs
-from haybale.collections.structured import read_structured
+from haybale.collections.sink import DocumentSink
+from haybale.collections.structured import add_structured_documents, read_structured
 from haybale.errors import InputError, UnknownNameError
 
-LAYOUTS: dict[str, tuple[str, Callable[[Path], Collection]]] = {
-    "gerdalir": ("collection.tsv", read_gerdalir),
-    "beir": ("corpus.jsonl", read_beir),
-    "structured": ("documents.jsonl", read_structured),
+
+class Layout(NamedTuple):
+    """``file``, by which a folder is recognised; how to read it whole, or only its documents."""
+
+    file: str
+    read: Callable[[Path], Collection]
+    add_documents: Callable[[DocumentSink, Path], None]
+
+
+LAYOUTS: dict[str, Layout] = {
+    "gerdalir": Layout("collection.tsv", read_gerdalir, add_gerdalir_documents),
+    "beir": Layout("corpus.jsonl", read_beir, add_beir_documents),
+    "structured": Layout("documents.jsonl", read_structured, add_structured_documents),
 }
 
 
@@ -26,19 +37,21 @@ def open_collection(name: str | Path, layout: str | None = None) -> Collection:
     Errors: a folder that does not exist, that holds the files of no layout, or of more than one (give
     ``layout`` then).
     """
-    if name == "pydocs":
-        return read_pydocs()
-    folder = Path(name)
+    return read_pydocs() if name == "pydocs" else find_layout(Path(name), layout).read(Path(name))
+
+
+def find_layout(folder: Path, layout: str | None = None) -> Layout:
+    """The layout of that name, or the one whose file the folder has."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; expected 'pydocs' or the folder of a collection")
     if layout is not None:
         if layout not in LAYOUTS:
             raise UnknownNameError("layout", layout, LAYOUTS)
-        return LAYOUTS[layout][1](folder)
-    found = [name for name, (file, _) in LAYOUTS.items() if find_file(folder, file)]
+        return LAYOUTS[layout]
+    found = [name for name, known in LAYOUTS.items() if find_file(folder, known.file)]
     if len(found) == 1:
-        return LAYOUTS[found[0]][1](folder)
-    known = ", ".join(f"{file} ({name})" for name, (file, _) in LAYOUTS.items())
+        return LAYOUTS[found[0]]
+    known = ", ".join(f"{layout.file} ({name})" for name, layout in LAYOUTS.items())
     if found:
         raise InputError(f"{folder}: fits the layouts {', '.join(found)}; say which one with layout=")
     raise InputError(f"{folder}: no layout recognised; expected one of {known}, plain or .gz")
