@@ -6,7 +6,8 @@
     │   ├── UnknownNameError                     a ranker, layout, measure … that does not exist; lists the known
     │   └── VectorError                          NaN, infinity, or the wrong width
     ├── MissingExtraError     (ImportError)      a package is not installed; the message is the pip line
-    └── OutputExistsError     (FileExistsError)  an output folder that is not empty
+    ├── OutputExistsError     (FileExistsError)  an output folder that is not empty
+    └── StoreError            (OSError)          a store of embeddings that cannot be written or read as it is
 
 Every error also is the fitting builtin, so code that knows nothing of haybale can catch it.
 """
@@ -73,3 +74,10 @@ class OutputExistsError(HaybaleError, FileExistsError):
     def __str__(self) -> str:
         # FileExistsError would print "[Errno None] …" for a single argument on some versions.
         return str(self.args[0])
+
+
+class StoreError(HaybaleError, OSError):
+    """A store that another process writes, that was begun with other settings or input, that is damaged or full.
+
+    What it holds is left as it is; the message says what would go on.
+    """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 from rich.console import Console
@@ -19,17 +19,21 @@ from rich.progress import (
 
 T = TypeVar("T")
 
+_drawn: list[Progress] = []  # a bar is on the screen; work inside that work draws none of its own
 
-def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Yield ``items``, with a bar on stderr if that is a terminal.
 
-    ``total`` is needed only where ``items`` has no length. The bar disappears when the work is done, so
-    that what stays on the screen is the result.
+def track(
+    items: Iterable[T], description: str, total: int | None = None, status: Callable[[], str] | None = None
+) -> Iterator[T]:
+    """Yield ``items``, with a bar on stderr if that is a terminal and has none yet.
+
+    ``total`` is needed only where ``items`` has no length; ``status()`` is asked after each item what to show
+    beside the bar. The bar disappears when the work is done, so that what stays on the screen is the result.
 
     >>> list(track([1, 2, 3], "counting"))
     [1, 2, 3]
     """
-    if not sys.stderr.isatty():
+    if _drawn or not sys.stderr.isatty():
         yield from items
         return
     columns = (
@@ -37,8 +41,19 @@ def track(items: Iterable[T], description: str, total: int | None = None) -> Ite
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield from progress.track(items, total=total, description=description)
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    _drawn.append(progress)
+    try:
+        with progress:
+            if total is None and isinstance(items, Sized):
+                total = len(items)
+            task = progress.add_task(description, total=total, status="")
+            for item in items:
+                yield item
+                progress.update(task, advance=1, status=status() if status else "")
+    finally:
+        _drawn.remove(progress)

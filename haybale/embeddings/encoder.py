@@ -33,3 +33,8 @@ def check_texts(texts: Sequence[str]) -> Sequence[str]:
         if not text.strip():
             raise InputError(f"text {i} of {len(texts)} is empty")
     return texts
+
+
+def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Floats:
+    """Queries to vectors: by the encoder's own ``encode_queries`` if it has one (prompts), else as passages."""
+    return getattr(encoder, "encode_queries", encoder.encode)(texts)

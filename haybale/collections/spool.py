@@ -1,0 +1,152 @@
+"""Passages of a collection too large for memory: streamed from its files to one Parquet file, and hashed on the way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from haybale.collections.builder import fail
+from haybale.collections.collection import Collection
+from haybale.collections.open import find_layout
+from haybale.collections.pydocs import read_pydocs
+from haybale.collections.sink import At
+from haybale.errors import InputError
+
+SCHEMA = pa.schema([(name, pa.large_string()) for name in ("passage_id", "doc_id", "text")])
+Split = Callable[[str], list[tuple[int, int]]]  # a passage to the spans of its pieces
+
+
+class Spooled(NamedTuple):
+    """``rows`` were written, of ``passages`` in all; ``sha256`` is of all of them, ids and texts, in order."""
+
+    passages: int
+    rows: int
+    documents: int
+    empty: int
+    sha256: str
+
+
+class PassageSpool:
+    """A sink for documents that keeps none of them: rows of (passage id, document id, text).
+
+    A row group has ``rows_per_group`` rows; of the groups numbered from 0, those with ``number % n == i`` are
+    written for ``shard = (i, n)``, and all are hashed. Without a ``file`` nothing is written. ``split`` cuts a
+    passage into pieces, whose ids are ``<passage id>#<number>``. Passages of only whitespace are left out and
+    counted. Document ids stay in memory, since they must not repeat.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO | None,
+        rows_per_group: int,
+        shard: tuple[int, int] = (0, 1),
+        split: Split | None = None,
+    ) -> None:
+        self._writer = None if file is None else pq.ParquetWriter(file, SCHEMA, compression="zstd")
+        self._size, self._shard, self._split = rows_per_group, shard, split
+        self._documents: dict[str, int] = {}
+        self._doc_ids: list[str] = []
+        self._counts: list[int] = []  # passages of each document so far, for generated ids
+        self._given: set[str] = set()  # passage ids that were given, not generated
+        self._buffer: list[tuple[str, str, str]] = []
+        self._passages = self._rows = self._empty = 0
+        self._hash = hashlib.sha256()
+
+    # the sink -----------------------------------------------------------------------------------------
+
+    def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
+        if doc_id in self._documents:
+            fail(f"duplicate document id {doc_id!r}", at)
+        number = self._documents[doc_id] = len(self._documents)
+        self._doc_ids.append(doc_id)
+        self._counts.append(0)
+        for text in passages:
+            self.add_passage(number, text, at=at)
+        return number
+
+    def document_number(self, doc_id: str) -> int | None:
+        return self._documents.get(doc_id)
+
+    def add_passage(
+        self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
+    ) -> None:
+        if not text.strip():
+            self._empty += 1
+            return
+        if passage_id is None:
+            passage_id = f"{self._doc_ids[document]}:{self._counts[document]}"
+        elif passage_id in self._given:
+            fail(f"duplicate passage id {passage_id!r}", at)
+        else:
+            self._given.add(passage_id)
+        self._counts[document] += 1
+        self.add_row(passage_id, self._doc_ids[document], text)
+
+    def add_section(self, document: int, section_id: str, title: str, parent: str | None, at: At = None) -> int:
+        return 0  # passages are all that is kept
+
+    def add_internal_link(self, passage_id: str, section_id: str, at: At = None) -> None: ...
+
+    def add_external_link(self, source_id: str, doc_id: str, at: At = None) -> None: ...
+
+    # rows ---------------------------------------------------------------------------------------------
+
+    def add_row(self, passage_id: str, doc_id: str, text: str) -> None:
+        """One passage, or its pieces."""
+        if self._split is None:
+            self._add(passage_id, doc_id, text)
+            return
+        for number, (start, end) in enumerate(self._split(text)):
+            self._add(f"{passage_id}#{number}", doc_id, text[start:end])
+
+    def _add(self, *row: str) -> None:
+        for value in row:
+            data = value.encode()
+            self._hash.update(len(data).to_bytes(8, "little"))
+            self._hash.update(data)
+        if self._writer is not None and (self._passages // self._size) % self._shard[1] == self._shard[0]:
+            self._buffer.append(row)  # type: ignore[arg-type]
+        self._passages += 1
+        if self._passages % self._size == 0:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._buffer:
+            assert self._writer is not None
+            columns = [pa.array(column, type=pa.large_string()) for column in zip(*self._buffer, strict=True)]
+            self._writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=self._size)
+            self._rows += len(self._buffer)
+            self._buffer = []
+
+    def close(self) -> Spooled:
+        """Write what is left. A collection without a passage is refused."""
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+        if not self._passages:
+            raise InputError("the collection is empty: no document has a passage")
+        return Spooled(self._passages, self._rows, len(self._documents), self._empty, self._hash.hexdigest())
+
+
+def spool(source: str | Path | Collection, sink: Any, layout: str | None = None) -> Spooled:
+    """Read all passages of a collection, or of a folder without holding it in memory, into a :class:`PassageSpool`."""
+    if isinstance(source, Collection) or source == "pydocs":
+        _add_collection(source if isinstance(source, Collection) else read_pydocs(), sink)
+    else:
+        folder = Path(source)
+        find_layout(folder, layout).add_documents(sink, folder)
+    return sink.close()  # type: ignore[no-any-return]
+
+
+def _add_collection(collection: Collection, sink: PassageSpool) -> None:
+    doc_ids = collection.doc_ids.to_pylist()
+    for doc_id in doc_ids:
+        sink.add_document(doc_id)
+    passages = collection.passages
+    for number, document in enumerate(passages.doc_of):
+        sink.add_row(passages.ids[number].as_py(), doc_ids[document], passages.texts[number].as_py())

@@ -1,0 +1,6 @@
+"""Vectors on disk: written chunk by chunk, resumed after an interruption, read whole or streamed."""
+
+from haybale.embeddings.store.reading import EmbeddingStore
+from haybale.embeddings.store.writing import Embedded, embed
+
+__all__ = ["Embedded", "EmbeddingStore", "embed"]

@@ -1,0 +1,87 @@
+"""The encoder of a store: one that is fitted on the passages is fitted once, kept, and loaded from then on."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from haybale.embeddings.find import load_fitted
+from haybale.embeddings.store.files import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles
+from haybale.errors import InputError, StoreError
+
+
+class SpooledTexts:
+    """The texts of a Parquet file, one row group in memory at a time, as often as they are asked for."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
+        with files.fs.open(files.at(PASSAGES), "rb") as file:
+            self._length = int(pq.ParquetFile(file).metadata.num_rows)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[str]:
+        with self._files.fs.open(self._files.at(PASSAGES), "rb") as file:
+            parquet = pq.ParquetFile(file)
+            for group in range(parquet.num_row_groups):
+                yield from parquet.read_row_group(group, columns=["text"]).column("text").to_pylist()
+
+
+def fitted_encoder(encoder: Any, files: StoreFiles, shard: tuple[int, int]) -> Any:
+    """``encoder``, fitted: by an earlier call (then it is loaded), by the caller, or here, on the store's passages."""
+    if not hasattr(encoder, "fit"):
+        return encoder
+    _check_storable(encoder)
+    given = _is_fitted(encoder)
+    if files.exists(ENCODER) and (files.exists(BUILDING) or files.exists(MANIFEST)):
+        if given:
+            return encoder  # the manifest says whether it is the one the store was begun with
+        with files.local_copy(ENCODER) as folder:
+            kept = load_fitted(folder)
+        then, now = (type(kept).__name__, kept.get_params()), (type(encoder).__name__, encoder.get_params())
+        if then != now:
+            raise StoreError(
+                f"{files}: this store was begun with the encoder {then}, now it is {now}; "
+                "give the same settings or a new folder"
+            )
+        return kept
+    if not given:
+        if shard[1] > 1:
+            raise InputError(
+                f"shards need one fitted encoder, or their vectors would not fit together: fit and save one first, or "
+                f"embed without shards; found a {type(encoder).__name__} that is not fitted"
+            )
+        encoder.fit(SpooledTexts(files))
+    for name in files.names():
+        if name == ENCODER or name.startswith(f".{ENCODER}."):  # from a call that was killed
+            files.remove(name)
+    if files.is_local:
+        encoder.save(Path(files.at(ENCODER)))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            encoder.save(Path(folder) / ENCODER)
+            files.fs.put(f"{folder}/{ENCODER}", files.at(ENCODER), recursive=True)
+    return encoder
+
+
+def _is_fitted(encoder: Any) -> bool:
+    try:
+        check_is_fitted(encoder)
+    except NotFittedError:
+        return False
+    return True
+
+
+def _check_storable(encoder: Any) -> None:
+    if getattr(encoder, "is_sparse", False):
+        raise InputError(
+            f"{type(encoder).__name__} makes sparse vectors, which a store does not hold: they are made in seconds; "
+            "save the encoder instead"
+        )

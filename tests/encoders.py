@@ -1,0 +1,28 @@
+"""Encoders for tests of what surrounds them: fast, exact, and the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class HashEncoder:
+    """Eight numbers from a text's hash."""
+
+    width = 8
+
+    def __init__(self, salt: str = "", seconds: float = 0.0) -> None:
+        self.salt, self.seconds = salt, seconds
+        self.calls = 0
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.calls += 1
+        time.sleep(self.seconds)
+        digests = [hashlib.sha256((self.salt + text).encode()).digest()[: self.width] for text in texts]
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, self.width).astype(np.float32) / 256
+
+    def describe(self) -> dict[str, object]:
+        return {"encoder": "HashEncoder", "salt": self.salt, "width": self.width}

@@ -1,0 +1,278 @@
+"""The store: what is written is what was computed, what is damaged or does not fit is refused, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from encoders import HashEncoder
+
+from haybale.collections import Collection, open_collection
+from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, embed
+from haybale.errors import InputError, OutputExistsError, StoreError, UnknownNameError, VectorError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A collection in GerDaLIR's layout; one document's passages do not stand side by side."""
+    folder = tmp_path / "laws"
+    (folder / "queries").mkdir(parents=True)
+    (folder / "qrels").mkdir()
+    rows = [f"d{i // 3}\tpassage {i} of the law on {'tax' if i % 2 else 'dogs'}" for i in range(100)]
+    (folder / "collection.tsv").write_text("\n".join([*rows, "d0\tan afterthought", "d40\t  "]) + "\n")
+    (folder / "queries" / "queries.dev.tsv").write_text("q\twhich law\n")
+    (folder / "qrels" / "qrels.dev.tsv").write_text("q\td1\n")
+    return folder
+
+
+@pytest.fixture
+def collection(folder: Path) -> Collection:
+    with pytest.warns(UserWarning, match="1 passages of only whitespace"):
+        return open_collection(folder)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def store(folder: Path, tmp_path: Path) -> Path:
+    with pytest.warns(UserWarning, match="1 passages of only whitespace were left out"):
+        embed(folder, HashEncoder(), tmp_path / "store", rows_per_chunk=8)
+    return tmp_path / "store"
+
+
+def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> None:
+    opened = EmbeddingStore(store)
+    assert opened.shape == (101, 8)
+    assert (len(opened), opened.width, opened.dtype) == (101, 8, "float32")
+    texts = opened.texts().to_pylist()
+    assert texts[-1] == "an afterthought"  # in the order of the file …
+    assert opened.passage_ids.to_pylist()[-1] == "d0:3"
+    assert opened.doc_ids.to_pylist()[-1] == "d0"
+    np.testing.assert_array_equal(opened.vectors(), HashEncoder().encode(texts))
+    expected = HashEncoder().encode(collection.passages.texts.to_pylist())
+    np.testing.assert_array_equal(opened.vectors_of(collection), expected)  # … and of the collection
+    np.testing.assert_array_equal(opened.rows(np.array([100, 0, 17])), opened.vectors()[[100, 0, 17]])
+    starts, blocks = zip(*opened.blocks(), strict=True)
+    assert list(starts) == list(range(0, 101, 8))
+    np.testing.assert_array_equal(np.concatenate(blocks), opened.vectors())
+    with pytest.raises(InputError, match="rows lie between 0 and 100"):
+        opened.rows(np.array([101]))
+
+
+def test_the_manifest_says_what_the_vectors_are(store: Path) -> None:
+    manifest = json.loads((store / "manifest.json").read_text())
+    assert manifest["encoder"] == HashEncoder().describe()
+    assert manifest["input"]["passages"] == 101
+    assert len(manifest["input"]["sha256"]) == 64
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert set(tree(store)) - {f"vectors.zarr/c.{i}.0" for i in range(13)} == {
+        "manifest.json",
+        "passages.parquet",
+        "vectors.zarr/zarr.json",
+    }
+
+
+def test_float16_halves_the_store(folder: Path, tmp_path: Path, collection: Collection) -> None:
+    embed(collection, HashEncoder(), tmp_path / "half", rows_per_chunk=8, dtype="float16")
+    opened = EmbeddingStore(tmp_path / "half")
+    expected = HashEncoder().encode(collection.passages.texts.to_pylist())
+    np.testing.assert_array_equal(opened.vectors(), expected.astype(np.float16).astype(np.float32))
+    assert opened.vectors().dtype == np.float32
+    chunk = (tmp_path / "half" / "vectors.zarr" / "c.0.0").stat().st_size
+    assert chunk == 8 * 8 * 2 + 4  # and a checksum
+
+
+def test_a_finished_store_is_not_computed_again(store: Path, folder: Path) -> None:
+    before, encoder = tree(store), HashEncoder()
+    done = embed(folder, encoder, store, rows_per_chunk=8)
+    assert (done.passages, done.kept, encoder.calls) == (0, 101, 0)
+    assert tree(store) == before
+
+
+def test_a_lost_and_a_damaged_chunk_are_named_and_computed_anew(store: Path, folder: Path) -> None:
+    before = tree(store)
+    chunk = store / "vectors.zarr" / "c.3.0"
+    for damage in (b"", chunk.read_bytes()[:100], bytes([1]) + chunk.read_bytes()[1:], None):
+        chunk.unlink() if damage is None else chunk.write_bytes(damage)
+        with pytest.raises(StoreError, match=r"c\.3\.0: chunk 3 of 13 is damaged .* run the embed command again"):
+            EmbeddingStore(store).vectors()
+        assert len(EmbeddingStore(store).rows(np.array([0, 50]))) == 2  # the others can be read
+        encoder = HashEncoder()
+        assert embed(folder, encoder, store, rows_per_chunk=8).passages == 8
+        assert encoder.calls == 1
+        assert tree(store) == before
+
+
+def test_other_settings_and_other_input_are_refused(store: Path, folder: Path) -> None:
+    before = tree(store)
+    with pytest.raises(StoreError, match=r"begun with encoder salt '', now it is 'x'"):
+        embed(folder, HashEncoder("x"), store, rows_per_chunk=8)
+    with pytest.raises(StoreError, match="begun with dtype 'float32', now it is 'float16'"):
+        embed(folder, HashEncoder(), store, rows_per_chunk=8, dtype="float16")
+    with pytest.raises(StoreError, match="begun with rows_per_chunk 8, now it is 2048"):
+        embed(folder, HashEncoder(), store)
+    with pytest.raises(StoreError, match="the input has changed since"):
+        embed(folder, HashEncoder(), store, rows_per_chunk=8, chunking=Chunking(2))
+    (folder / "collection.tsv").write_text("d0\tone passage\n")
+    with pytest.raises(StoreError, match=r"the input has changed since .*101 passages then, 1 now"):
+        embed(folder, HashEncoder(), store, rows_per_chunk=8)
+    assert tree(store) == before
+
+
+def test_an_unfinished_store_is_no_store(store: Path) -> None:
+    os.rename(store / "manifest.json", store / "building.json")
+    with pytest.raises(StoreError, match="not finished; run the same embed command again"):
+        EmbeddingStore(store)
+
+
+def test_what_is_no_store(tmp_path: Path, store: Path, folder: Path) -> None:
+    with pytest.raises(InputError, match="expected a store of embeddings"):
+        EmbeddingStore(tmp_path / "nothing")
+    (store / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match=r"manifest\.json: expected JSON"):
+        EmbeddingStore(store)
+    (store / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="expected the manifest of a store"):
+        EmbeddingStore(store)
+    (store / "manifest.json").write_text('{"format": "haybale embeddings", "version": 9}')
+    with pytest.raises(InputError, match="expected version 1, found 9"):
+        EmbeddingStore(store)
+    with pytest.raises(OutputExistsError, match=r"holds other files \(collection\.tsv\)"):
+        embed(folder, HashEncoder(), folder)
+
+
+def test_bad_settings_and_bad_vectors(folder: Path, tmp_path: Path, collection: Collection) -> None:
+    with pytest.raises(UnknownNameError, match="unknown dtype 'int8'; known: float32, float16"):
+        embed(folder, HashEncoder(), tmp_path / "s", dtype="int8")
+    with pytest.raises(InputError, match="i from 1 to n, found 3/2"):
+        embed(folder, HashEncoder(), tmp_path / "s", shard=(3, 2))
+    with pytest.raises(InputError, match="rows_per_chunk must be at least 1"):
+        embed(folder, HashEncoder(), tmp_path / "s", rows_per_chunk=0)
+
+    class Broken(HashEncoder):
+        def encode(self, texts):  # type: ignore[no-untyped-def]
+            return super().encode(texts) * np.nan
+
+    with pytest.raises(VectorError, match=r"Broken\.encode: row 0 has NaN"):
+        embed(collection, Broken(), tmp_path / "s")
+    assert embed(collection, HashEncoder(), tmp_path / "s").passages == 101  # nothing wrong was kept
+
+
+@pytest.mark.parametrize("n", [2, 3, 13])
+def test_shards_are_put_together_in_order(n: int, store: Path, collection: Collection, tmp_path: Path) -> None:
+    whole, parts = EmbeddingStore(store), tmp_path / "parts"
+    stream = open_order(whole)
+    for i in range(n, 0, -1):
+        if i == n - 1:
+            with pytest.raises(StoreError, match=rf"expected {n} shards, missing"):
+                EmbeddingStore(parts)
+        embed(stream, HashEncoder(), parts, rows_per_chunk=8, shard=(i, n))
+    merged = EmbeddingStore(parts)
+    assert merged.passage_ids.to_pylist() == whole.passage_ids.to_pylist()
+    assert merged.texts().to_pylist() == whole.texts().to_pylist()
+    np.testing.assert_array_equal(merged.vectors(), whole.vectors())
+    np.testing.assert_array_equal(merged.rows(np.arange(101)[::-1]), whole.vectors()[::-1])
+    np.testing.assert_array_equal(merged.vectors_of(collection), whole.vectors_of(collection))
+
+
+def open_order(store: EmbeddingStore) -> Collection:
+    """A collection with the passages of a store in its order."""
+    from haybale.collections import CollectionBuilder
+
+    builder = CollectionBuilder("laws")
+    for doc in dict.fromkeys(store.doc_ids.to_pylist()):
+        builder.add_document(doc)
+    # One document a row keeps the order of the rows.
+    builder = CollectionBuilder("laws")
+    for passage, text in zip(store.passage_ids.to_pylist(), store.texts().to_pylist(), strict=True):
+        builder.add_passage(builder.add_document(passage), text, passage)
+    return builder.build()
+
+
+def test_shards_that_do_not_belong_together(collection: Collection, tmp_path: Path) -> None:
+    embed(collection, HashEncoder(), tmp_path / "s", rows_per_chunk=8, shard=(1, 2))
+    embed(collection, HashEncoder("x"), tmp_path / "s", rows_per_chunk=8, shard=(2, 2))
+    with pytest.raises(StoreError, match="shards 1 and 2 do not belong together: encoder"):
+        EmbeddingStore(tmp_path / "s")
+    with pytest.raises(InputError, match="101 passages leave nothing for shard 2 of 2"):
+        embed(collection, HashEncoder(), tmp_path / "t", shard=(2, 2))
+
+
+def test_dask_reads_it_as_it_is(store: Path, collection: Collection, tmp_path: Path) -> None:
+    array = pytest.importorskip("dask.array")
+    opened = EmbeddingStore(store)
+    lazy = opened.dask()
+    assert lazy.numblocks == (13, 1)
+    np.testing.assert_array_equal(lazy.compute(), opened.vectors())
+    plain = array.from_zarr(str(store / "vectors.zarr"))  # without haybale
+    assert float(plain.sum().compute()) == pytest.approx(float(opened.vectors().sum()))
+    for i in (1, 2):
+        embed(collection, HashEncoder(), tmp_path / "s", rows_per_chunk=8, shard=(i, 2))
+    parts = EmbeddingStore(tmp_path / "s")
+    np.testing.assert_array_equal(parts.dask().compute(), parts.vectors())
+
+
+def test_any_fsspec_address(collection: Collection, store: Path) -> None:
+    url = "memory://bucket/store"
+    fsspec.filesystem("memory").pipe_file("/bucket/store/.lock", b'{"process": 7, "host": "far"}')
+    with pytest.raises(StoreError, match=r"process 7 on far is writing this store; if it no longer runs, remove"):
+        embed(collection, HashEncoder(), url, rows_per_chunk=8)
+    fsspec.filesystem("memory").rm("/bucket/store/.lock")
+    embed(collection, HashEncoder(), url, rows_per_chunk=8)
+    opened = EmbeddingStore(url)
+    np.testing.assert_array_equal(opened.vectors_of(collection), EmbeddingStore(store).vectors_of(collection))
+    encoder = HashEncoder()
+    fsspec.filesystem("memory").rm("/bucket/store/vectors.zarr/c.5.0")
+    with pytest.raises(StoreError, match="chunk 5 of 13 is damaged"):
+        opened.vectors()
+    assert embed(collection, encoder, url, rows_per_chunk=8).passages == 8
+    np.testing.assert_array_equal(EmbeddingStore(url).vectors(), opened.vectors())
+    with pytest.raises(InputError, match="Protocol not known"):
+        EmbeddingStore("nowhere://x")
+
+
+def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) -> None:
+    embed(collection, HashEncoder(), tmp_path / "s", chunking=Chunking(3, 2))
+    opened = EmbeddingStore(tmp_path / "s")
+    pieces = opened.cut(collection)
+    assert pieces.n_documents == collection.n_documents
+    assert len(opened) == pieces.n_passages > collection.n_passages
+    expected = HashEncoder().encode(pieces.passages.texts.to_pylist())
+    np.testing.assert_array_equal(opened.vectors_of(pieces), expected)
+    with pytest.raises(InputError, match="passages"):
+        opened.vectors_of(collection)
+
+
+def test_cached_encoder(store: Path) -> None:
+    opened, encoder = EmbeddingStore(store), HashEncoder()
+    cached = CachedEncoder(opened, encoder)
+    texts = ["new", *opened.texts().to_pylist()[90:], "passage 0 of the law on dogs", "new too"]
+    np.testing.assert_array_equal(cached.encode(texts), HashEncoder().encode(texts))
+    assert (cached.found, cached.missed, encoder.calls) == (12, 2, 1)
+    np.testing.assert_array_equal(cached.encode_queries(["new"]), HashEncoder().encode(["new"]))
+    with pytest.raises(InputError, match="was made with"):
+        CachedEncoder(opened, HashEncoder("x"))
+    with pytest.raises(InputError, match="text 0 of 1 is empty"):
+        cached.encode([" "])
+
+
+def test_a_store_is_written_the_same_in_every_process(store: Path, folder: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, warnings; warnings.simplefilter('ignore'); from encoders import HashEncoder;"
+        "from haybale.embeddings import embed; embed(sys.argv[1], HashEncoder(), sys.argv[2], rows_per_chunk=8)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, str(folder), str(tmp_path / "again")],
+        check=True,
+        cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )
+    assert tree(tmp_path / "again") == tree(store)
