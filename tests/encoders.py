@@ -25,4 +25,4 @@ class HashEncoder:
         return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, self.width).astype(np.float32) / 256
 
     def describe(self) -> dict[str, object]:
-        return {"encoder": "HashEncoder", "salt": self.salt, "width": self.width}
+        return {"class": "HashEncoder", "salt": self.salt, "width": self.width}

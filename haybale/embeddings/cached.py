@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.embeddings.encoder import Encoder, check_texts, encode_queries
+from haybale.embeddings.store.manifest import as_json
 from haybale.embeddings.store.reading import EmbeddingStore
 from haybale.errors import InputError
 from haybale.vectors import Floats
@@ -29,7 +30,7 @@ class CachedEncoder:
         self.encoder: Encoder = store.encoder() if encoder is None else encoder
         self.found = self.missed = 0  # texts looked up so far
         described = getattr(encoder, "describe", lambda: store.manifest["encoder"])()
-        if described != store.manifest["encoder"]:
+        if as_json(described) != store.manifest["encoder"]:
             raise InputError(f"{store.path} was made with {store.manifest['encoder']}, found {described}")
 
     @property

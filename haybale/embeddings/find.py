@@ -1,19 +1,75 @@
-"""Encoders by name: ``lsa``, ``tfidf``, a folder, a hub id; and back from what they said of themselves."""
+"""Encoders by name: ``lsa``, ``tfidf``, a folder, a hub id; and back from what one said of itself."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from haybale.embeddings.encoder import Encoder
+from haybale.embeddings.lsa import LSAEncoder
+from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
+from haybale.embeddings.tfidf import TfidfEncoder
+from haybale.errors import InputError
 
-LEXICAL = ("lsa",)
-LONGFORMER = "longformer:"
+FITTED = {"LSAEncoder": LSAEncoder, "TfidfEncoder": TfidfEncoder}
+LONGFORMER, SENTENCE_TRANSFORMERS = "longformer:", "sentence-transformers:"
+
+
+def find_encoder(
+    name: str,
+    *,
+    width: int = 1024,
+    language: str = "english",
+    max_fit_texts: int | None = None,
+    random_state: int | None = 0,
+    **neural: Any,
+) -> Any:
+    """``"lsa"`` or ``"tfidf"`` (not yet fitted); the folder of a saved one (fitted); or a neural encoder.
+
+    ``longformer:NAME`` is a :class:`LongformerEncoder`, ``sentence-transformers:NAME`` a
+    :class:`SentenceTransformerEncoder`, NAME a hub id or folder. Without such a beginning, a folder that transformers
+    wrote of a Longformer is the former, anything else the latter. ``neural`` is given to these two.
+    """
+    if name == "lsa":
+        return LSAEncoder(width, language=language, max_fit_texts=max_fit_texts, random_state=random_state)
+    if name == "tfidf":
+        return TfidfEncoder(language=language)
+    if (Path(name) / "manifest.json").is_file():
+        return load_fitted(name)
+    if name.startswith(LONGFORMER) or _is_longformer(Path(name)):
+        from haybale.embeddings import LongformerEncoder
+
+        return LongformerEncoder(name.removeprefix(LONGFORMER), **neural)
+    return SentenceTransformerEncoder(name.removeprefix(SENTENCE_TRANSFORMERS), **neural)
 
 
 def load_fitted(folder: Path | str) -> Any:
-    raise NotImplementedError
+    """An encoder that was saved after it had been fitted, of whichever class."""
+    path = Path(folder) / "manifest.json"
+    try:
+        kind = json.loads(path.read_text(encoding="utf-8"))["class"]
+        known = FITTED[kind]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: expected the manifest of a saved {' or '.join(FITTED)}") from error
+    return known.load(folder)
 
 
-def rebuild(described: dict[str, Any], **settings: Any) -> Encoder:
-    raise NotImplementedError
+def rebuild(described: dict[str, Any], **settings: Any) -> Any:
+    """The neural encoder whose ``describe()`` this was; ``settings``, such as ``device``, are for its class."""
+    from haybale import embeddings
+
+    kind = described.get("class")
+    if kind not in ("LongformerEncoder", "SentenceTransformerEncoder"):
+        raise InputError(f"cannot load an encoder of class {kind!r} by its description; give the encoder itself")
+    given = {name: value for name, value in described.items() if name not in ("class", "weights", "width")}
+    return getattr(embeddings, str(kind))(given.pop("model"), **{**given, **settings})
+
+
+def _is_longformer(folder: Path) -> bool:
+    config = folder / "config.json"
+    if not config.is_file() or (folder / "modules.json").exists():  # the latter: with modules of its own
+        return False
+    try:
+        return bool(json.loads(config.read_text(encoding="utf-8")).get("model_type") == "longformer")
+    except (ValueError, AttributeError):
+        return False

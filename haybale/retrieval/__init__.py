@@ -6,6 +6,7 @@ from haybale.retrieval.exact import BACKENDS
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, pool
 from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.pieces import passage_hits
 from haybale.retrieval.run import Run
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Run",
     "Vectors",
     "aggregate",
+    "passage_hits",
     "pool",
     "rank_documents",
     "reciprocal_rank_fusion",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -23,6 +24,11 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def as_json(value: Any) -> Any:
+    """What is left of a value after JSON: tuples become lists."""
+    return json.loads(json.dumps(value))
 
 
 def read_manifest(files: StoreFiles) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.find import load_fitted, rebuild
 from haybale.embeddings.store.chunks import Chunks
 from haybale.embeddings.store.files import ENCODER, PASSAGES, StoreFiles
-from haybale.embeddings.store.manifest import read_manifest
+from haybale.embeddings.store.manifest import as_json, read_manifest
 from haybale.errors import InputError, StoreError
 from haybale.extras import require
 from haybale.progress import track
@@ -167,7 +167,7 @@ class EmbeddingStore:
                 with files.local_copy(ENCODER) as folder:
                     return load_fitted(folder)
         encoder = rebuild(self.manifest["encoder"], **settings)
-        if encoder.describe() != self.manifest["encoder"]:
+        if as_json(encoder.describe()) != self.manifest["encoder"]:
             raise StoreError(f"{self.path}: the model {self.manifest['encoder'].get('model')!r} is not the one it was")
         return encoder
 

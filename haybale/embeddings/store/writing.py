@@ -16,10 +16,10 @@ from haybale.collections.spool import PassageSpool, Spooled, spool
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.counts import EncodeCounts
 from haybale.embeddings.store.chunks import Chunks
-from haybale.embeddings.store.files import BUILDING, MANIFEST, PASSAGES, StoreFiles
+from haybale.embeddings.store.files import BUILDING, MANIFEST, PASSAGES, VECTORS, StoreFiles
 from haybale.embeddings.store.fitted import fitted_encoder
 from haybale.embeddings.store.lock import writer_lock
-from haybale.embeddings.store.manifest import DTYPES, FORMAT, VERSION, check_same, read_manifest, versions
+from haybale.embeddings.store.manifest import DTYPES, FORMAT, VERSION, as_json, check_same, read_manifest, versions
 from haybale.errors import InputError, OutputExistsError, StoreError, UnknownNameError
 from haybale.progress import track
 from haybale.vectors import check_vectors
@@ -122,6 +122,7 @@ def _embed(
         "shard": list(shard),
         "versions": versions(),
     }
+    settings = as_json(settings)
     if begun is not None:
         check_same(files, begun, settings)
     else:
@@ -163,8 +164,6 @@ def _spooled(
 
 def _fill(files: StoreFiles, encoder: Any, dtype: str, rows_per_chunk: int) -> Embedded:
     """Compute every chunk that is not there or is damaged."""
-    from haybale.embeddings.store.files import VECTORS
-
     if hasattr(encoder, "counts"):
         encoder.counts = EncodeCounts()
     start, passages = time.perf_counter(), 0
