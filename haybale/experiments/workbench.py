@@ -192,7 +192,7 @@ class Workbench:
         with self.stage(f"train {name}"):
             ensemble.fit(index, queries, self.collection.relevant_ids(train), **given)
         self.facts[name] = {
-            "training queries": len(queries),
+            "training queries": int(queries.shape[0]),
             "candidate rows": ensemble.n_rows_,
             "bags": ensemble.n_bags,
             "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
