@@ -13,7 +13,7 @@ import numpy as np
 from haybale.analysis import guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import pick
-from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
+from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder, TfidfEncoder
 from haybale.ensemble import SVREnsemble, feature_names, pair_features
 from haybale.errors import InputError
 from haybale.experiments.settings import Settings
@@ -87,6 +87,9 @@ class Workbench:
 
     @cached_property
     def encoder(self) -> Encoder:
+        if self.settings.encoder == "tfidf":
+            with self.stage("fit TF-IDF"):
+                return TfidfEncoder(language=self.language).fit(self.passage_texts)
         if self.settings.encoder != "lsa":
             with self.stage("load encoder"):
                 return SentenceTransformerEncoder(self.settings.encoder)
