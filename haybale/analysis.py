@@ -8,7 +8,7 @@ first occurrence, so equal texts give equal numbers in every process.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,15 +52,17 @@ class Analyzer:
 
     def __call__(self, texts: Iterable[str], vocabulary: dict[str, int] | None = None) -> Terms:
         """Analyse texts; with a ``vocabulary``, terms outside it are dropped and none is added."""
+        numbers: dict[str, int] = {} if vocabulary is None else vocabulary
+        total = len(texts) if isinstance(texts, Sequence) else None
+        return Terms(list(self.numbered(track(texts, "analysing", total), numbers, grow=vocabulary is None)), numbers)
+
+    def numbered(self, texts: Iterable[str], numbers: dict[str, int], *, grow: bool = False) -> Iterator[list[int]]:
+        """Term numbers of one text after the other; with ``grow``, unknown terms get the next number, else none."""
         import Stemmer
 
         stem = Stemmer.Stemmer(self.language).stemWord
-        grow = vocabulary is None
-        numbers: dict[str, int] = {} if vocabulary is None else vocabulary
         known: dict[str, int] = dict.fromkeys(LANGUAGES[self.language], -1)  # word -> term number, -1: dropped
-        ids = []
-        total = len(texts) if isinstance(texts, Sequence) else None
-        for text in track(texts, "analysing", total):
+        for text in texts:
             row = []
             for word in _WORD.findall(text.lower()):
                 number = known.get(word)
@@ -70,8 +72,26 @@ class Analyzer:
                     known[word] = number
                 if number >= 0:
                     row.append(number)
-            ids.append(row)
-        return Terms(ids, numbers)
+            yield row
+
+
+def char_ngrams(word: str, sizes: tuple[int, int]) -> list[str]:
+    """The character n-grams of one word between boundary marks, of ``sizes[0]`` to ``sizes[1]`` characters.
+
+    As scikit-learn's ``char_wb``: the marks are spaces; a word too short for a size counts once, as a whole.
+
+    >>> char_ngrams("tax", (3, 4))
+    [' ta', 'tax', 'ax ', ' tax', 'tax ']
+    >>> char_ngrams("a", (3, 5))
+    [' a ']
+    """
+    marked = f" {word} "
+    grams = []
+    for size in range(sizes[0], sizes[1] + 1):
+        grams += [marked[i : i + size] for i in range(max(1, len(marked) - size + 1))]
+        if len(marked) <= size:
+            break
+    return grams
 
 
 def guess_language(texts: Iterable[str]) -> str:

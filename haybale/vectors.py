@@ -1,4 +1,7 @@
-"""What every room asks of vectors: a NumPy or CuPy array, float32, of one width, finite; and its array namespace."""
+"""What every room asks of vectors: float32, of one width, finite; and their array namespace.
+
+Vectors are dense, a NumPy or CuPy array, or sparse, a SciPy CSR matrix, which is never densified.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from haybale.errors import VectorError
 
 Floats = NDArray[np.float32]
+Matrix = Any  # (n, d): a dense float32 array, or a SciPy CSR matrix of float32
 
 
 def array_namespace(array: Any) -> ModuleType:
@@ -45,6 +50,45 @@ def check_vectors(vectors: Any, what: str, width: int | None = None) -> Any:
     return array
 
 
+def check_sparse(vectors: Any, what: str, width: int | None = None) -> sparse.csr_matrix:
+    """``vectors``, any SciPy sparse matrix, as float32 CSR in canonical form: terms rise in a row, no zero is stored.
+
+    >>> check_sparse(sparse.csr_matrix([[0.0, float("inf")]]), "queries")
+    Traceback (most recent call last):
+    haybale.errors.VectorError: queries: row 0 has NaN or infinity
+    """
+    matrix = sparse.csr_matrix(vectors, dtype=np.float32)
+    if not matrix.has_canonical_format or not matrix.data.all():
+        matrix = matrix.copy()  # it may share arrays with the caller's
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    if width is not None and matrix.shape[1] != width:
+        raise VectorError(f"{what}: expected vectors of width {width}, found {matrix.shape[1]}")
+    finite = np.isfinite(matrix.data)
+    if not finite.all():
+        row = int(np.searchsorted(matrix.indptr, np.argmin(finite), side="right")) - 1
+        raise VectorError(f"{what}: row {row} has NaN or infinity")
+    return matrix
+
+
+def check_matrix(vectors: Any, what: str, width: int | None = None) -> Matrix:
+    """:func:`check_vectors` or, for a sparse matrix, :func:`check_sparse`."""
+    return (check_sparse if sparse.issparse(vectors) else check_vectors)(vectors, what, width)
+
+
+def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
+    """The same for vectors that meet ``passages``: of their width, and sparse or dense as they are.
+
+    >>> check_like(np.eye(2), "queries", sparse.identity(2, format="csr"))
+    Traceback (most recent call last):
+    haybale.errors.VectorError: queries: expected a sparse matrix, as the passages are, found a dense one
+    """
+    kinds = ["sparse" if sparse.issparse(matrix) else "dense" for matrix in (passages, vectors)]
+    if kinds[0] != kinds[1]:
+        raise VectorError(f"{what}: expected a {kinds[0]} matrix, as the passages are, found a {kinds[1]} one")
+    return check_matrix(vectors, what, int(passages.shape[1]))
+
+
 def normalized(vectors: Floats) -> Floats:
     """Rows scaled to unit length; a zero row (a text without a known term) stays zero.
 
@@ -54,3 +98,17 @@ def normalized(vectors: Floats) -> Floats:
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def normalized_sparse(vectors: sparse.csr_matrix) -> sparse.csr_matrix:
+    """The same for CSR; lengths are summed in float64 along each row, so no row depends on the others.
+
+    >>> normalized_sparse(sparse.csr_matrix(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))).toarray()
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
+    squares = np.square(vectors.data, dtype=np.float64)
+    table = sparse.csr_matrix((squares, vectors.indices, vectors.indptr), shape=vectors.shape)
+    lengths = np.sqrt(table @ np.ones(vectors.shape[1]))
+    scaled = vectors.data / np.repeat(np.where(lengths > 0, lengths, 1), np.diff(vectors.indptr))
+    return sparse.csr_matrix((scaled.astype(np.float32), vectors.indices, vectors.indptr), shape=vectors.shape)

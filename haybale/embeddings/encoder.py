@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from haybale.errors import InputError
 from haybale.vectors import Floats
@@ -16,6 +16,11 @@ class Encoder(Protocol):
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) texts to (n, d) float32, each row of length 1 (or 0, if no part of the text is known)."""
         ...
+
+
+def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Any:
+    """(n,) query texts to (n, d): by the encoder's ``encode_queries`` if it has one, else by its ``encode``."""
+    return getattr(encoder, "encode_queries", encoder.encode)(texts)
 
 
 def check_texts(texts: Sequence[str]) -> Sequence[str]:
@@ -33,8 +38,3 @@ def check_texts(texts: Sequence[str]) -> Sequence[str]:
         if not text.strip():
             raise InputError(f"text {i} of {len(texts)} is empty")
     return texts
-
-
-def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Floats:
-    """Queries to vectors: by the encoder's own ``encode_queries`` if it has one (prompts), else as passages."""
-    return getattr(encoder, "encode_queries", encoder.encode)(texts)

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.analysis import Analyzer
+from haybale.counting import BATCH, batches
 from haybale.embeddings.encoder import check_texts
-from haybale.errors import InputError
+from haybale.embeddings.encoder_files import Tensors, load_encoder, restored, save_encoder
+from haybale.embeddings.tfidf import TfidfEncoder
+from haybale.errors import FileFormatError, InputError
 from haybale.vectors import Floats, normalized
-
-_BATCH = 65_536  # texts analysed at once: bounds the memory beside the result
 
 
 class LSAEncoder(BaseEstimator):  # type: ignore[misc]
-    """TF-IDF (sublinear term frequency, smoothed idf, L2) projected on its leading right singular vectors.
+    """TF-IDF projected on its leading right singular vectors, rows of length 1.
 
     Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990; the singular vectors by
     Halko et al.'s randomised range finder, as scikit-learn has it.
 
-    Parameters: ``n_components``, the width d, cut to what the texts allow; ``language``, of stop words and
-    stemmer; ``min_df``, the texts a term must occur in to count; ``n_iter``, power iterations (more: closer to
-    the exact SVD); ``random_state``.
+    Parameters: ``n_components``, the width d, cut to what the texts allow; ``language``, ``words``, ``char_ngrams``,
+    ``min_df`` and ``sublinear_tf`` as in :class:`TfidfEncoder`; ``max_fit_texts``, fit on a random sample of so many
+    texts where there are more (None: on all), which bounds the memory; ``n_iter``, power iterations (more: closer
+    to the exact SVD); ``random_state``, of the sample and of the range finder.
 
-    Fitted: ``vocabulary_`` (term -> column), ``tfidf_`` (the weights), ``components_`` (d, n_terms) float32.
+    Fitted: ``tfidf_`` (:class:`TfidfEncoder`), ``components_`` (d, n_terms) float32.
+
+    A row depends on its text alone, whatever other texts are encoded with it.
 
     >>> texts = ["dogs bark", "cats meow", "dogs and cats", "a dog barks", "cats do meow"]
     >>> LSAEncoder(n_components=2, min_df=1).fit(texts).encode(["barking dog"]).shape
@@ -41,55 +44,119 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
         n_components: int = 1024,
         *,
         language: str = "english",
+        words: bool = True,
+        char_ngrams: tuple[int, int] | None = None,
         min_df: int = 2,
+        sublinear_tf: bool = True,
+        max_fit_texts: int | None = None,
         n_iter: int = 2,
         random_state: int | None = 0,
     ) -> None:
         self.n_components = n_components
         self.language = language
+        self.words = words
+        self.char_ngrams = char_ngrams
         self.min_df = min_df
+        self.sublinear_tf = sublinear_tf
+        self.max_fit_texts = max_fit_texts
         self.n_iter = n_iter
         self.random_state = random_state
 
-    def fit(self, texts: Sequence[str]) -> LSAEncoder:
-        """Learn terms, weights and projection from the passages of a collection."""
-        if self.n_components < 1:
-            raise InputError(f"n_components must be at least 1, found {self.n_components}")
-        if not len(texts):
+    def fit(self, texts: Iterable[str]) -> Self:
+        """Learn terms, weights and projection from the passages of a collection; an iterator is gone through once.
+
+        Memory: the sample of texts, its TF-IDF rows, and about three times (texts + terms) × width float32 values.
+        """
+        for name, least in (("n_components", 1), ("max_fit_texts", 1), ("n_iter", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} must be at least {least}, found {value}")
+        sample = _sampled(texts, self.max_fit_texts, self.random_state)
+        if not sample:
             raise InputError("LSAEncoder.fit: no texts")
-        terms = Analyzer(self.language)(texts)
-        counts = _counts(terms.ids, len(terms.vocabulary))
-        kept = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]) >= self.min_df)
-        if not len(kept):
-            raise InputError(f"LSAEncoder.fit: no term occurs in {self.min_df} or more of the {len(texts)} texts")
-        names = list(terms.vocabulary)
-        self.vocabulary_ = {names[column]: i for i, column in enumerate(kept)}
-        self.tfidf_ = TfidfTransformer(sublinear_tf=True).fit(counts[:, kept])
-        matrix = self.tfidf_.transform(counts[:, kept])
+        self.tfidf_ = self._tfidf().fit(sample)
+        matrix = self.tfidf_.weighted(sample)
         width = min(self.n_components, *matrix.shape)
         _, _, components = randomized_svd(
             matrix, width, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
         )
-        self.components_: Floats = np.ascontiguousarray(components, dtype=np.float32)
+        self._project(components.T)
         return self
 
+    @property
+    def width(self) -> int:
+        """d, the columns of what :meth:`encode` gives."""
+        check_is_fitted(self, "components_")
+        return len(self.components_)
+
     def encode(self, texts: Sequence[str]) -> Floats:
-        """(n,) texts to (n, d). A text without a known term gets the zero vector, which is near nothing."""
+        """(n,) texts to (n, d) float32. A text without a known term gets the zero vector, which is near nothing."""
         check_is_fitted(self, "components_")
         check_texts(texts)
-        vectors = np.empty((len(texts), len(self.components_)), dtype=np.float32)
-        for start in range(0, len(texts), _BATCH):
-            terms = Analyzer(self.language)(texts[start : start + _BATCH], self.vocabulary_)
-            weighted = self.tfidf_.transform(_counts(terms.ids, len(self.vocabulary_)))
-            vectors[start : start + _BATCH] = normalized(weighted @ self.components_.T)
+        vectors = np.empty((len(texts), self.width), dtype=np.float32)
+        for start in range(0, len(texts), BATCH):
+            part = slice(start, start + BATCH)
+            vectors[part] = normalized(self.tfidf_.weighted(texts[part]) @ self.components_.T)
         return vectors
 
+    def describe(self) -> dict[str, Any]:
+        """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
+        check_is_fitted(self, "components_")
+        digest = self.tfidf_.digest()
+        digest.update(self.components_.T.data)
+        return {
+            "class": type(self).__name__,
+            "parameters": self.get_params(),
+            "fitted": digest.hexdigest(),
+            "width": self.width,
+        }
 
-def _counts(ids: list[list[int]], n_terms: int) -> sparse.csr_matrix:
-    """(n_texts, n_terms) float32 term counts."""
-    indptr = np.concatenate(([0], np.cumsum([len(row) for row in ids]))).astype(np.int64)
-    indices = np.fromiter((term for row in ids for term in row), dtype=np.int32, count=int(indptr[-1]))
-    ones = np.ones(len(indices), dtype=np.float32)
-    counts = sparse.csr_matrix((ones, indices, indptr), shape=(len(ids), n_terms))
-    counts.sum_duplicates()
-    return counts
+    def save(self, folder: Path | str) -> None:
+        """Write terms (Parquet), numbers (safetensors) and parameters (JSON) to a new folder, whole or not at all."""
+        tensors: Tensors = {"idf": self.tfidf_.idf_, "projection": self.components_.T}
+        save_encoder(Path(folder), self.describe(), tensors, self.tfidf_.vocabularies_)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """A saved encoder, which encodes bit for bit as it did; executes nothing.
+
+        Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
+        """
+        folder = Path(folder)
+        manifest, tensors, vocabularies = load_encoder(folder, cls.__name__, ("idf", "projection"))
+        encoder = restored(cls, folder, manifest)
+        encoder.tfidf_ = encoder._tfidf()._restore(folder, tensors, vocabularies)
+        projection = tensors["projection"]
+        if projection.ndim != 2 or len(projection) != encoder.tfidf_.width:
+            raise FileFormatError(folder, None, f"a projection of {projection.shape} for {encoder.tfidf_.width} terms")
+        encoder._project(projection)
+        return encoder
+
+    def _tfidf(self) -> TfidfEncoder:
+        names = ("language", "words", "char_ngrams", "min_df", "sublinear_tf")
+        return TfidfEncoder(**{name: getattr(self, name) for name in names})
+
+    def _project(self, projection: Floats) -> None:
+        # Held as (n_terms, d): SciPy multiplies by that as it lies, and would copy (d, n_terms) for each batch.
+        self.components_: Floats = np.ascontiguousarray(projection, dtype=np.float32).T
+
+
+def _sampled(texts: Iterable[str], limit: int | None, random_state: int | None) -> Sequence[str]:
+    """At most ``limit`` of the texts, each as likely as any other; a list and an iterator give the same sample.
+
+    Vitter, "Random Sampling with a Reservoir", ACM TOMS 11(1), 1985, algorithm R: no more than ``limit`` are held.
+    """
+    if limit is None:
+        return [text for batch in batches(texts) for text in batch]
+    rng = np.random.default_rng(random_state)
+    sample: list[str] = []
+    seen = 0
+    for batch in batches(texts):
+        places = (rng.random(len(batch)) * (seen + 1 + np.arange(len(batch)))).astype(np.int64)
+        seen += len(batch)
+        for text, place in zip(batch, places, strict=True):
+            if len(sample) < limit:
+                sample.append(text)
+            elif place < limit:
+                sample[place] = text
+    return sample

@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 
 from haybale.ensemble.rows import CandidateRows, Ints
 from haybale.errors import InputError, UnknownNameError
-from haybale.vectors import Floats
+from haybale.vectors import Floats, Matrix
 
 STRATEGIES = ("queries", "rows", "regions")
 _EVEN = 1.5  # times its even share is the most queries a cell of `regions` holds
@@ -36,7 +36,7 @@ def make_bags(
     n_bags: int,
     overlap: float,
     rng: np.random.Generator,
-    queries: Floats | None = None,
+    queries: Matrix | None = None,
 ) -> Bags:
     """Share out candidate rows; ``queries`` (m, d), their vectors, are what ``regions`` looks at.
 
@@ -84,9 +84,9 @@ def _dealt(n: int, n_bags: int, overlap: float, rng: np.random.Generator) -> lis
     return bags
 
 
-def _regions(vectors: Floats, n_bags: int, overlap: float, rng: np.random.Generator) -> tuple[list[Ints], Floats]:
+def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Generator) -> tuple[list[Ints], Floats]:
     """Members of each region, ascending, and the centroids."""
-    n = len(vectors)
+    n = int(vectors.shape[0])
     means = KMeans(n_bags, n_init=1, random_state=int(rng.integers(2**31))).fit(vectors)
     distances = means.transform(vectors)  # (n, n_bags)
     room = np.full(n_bags, int(np.ceil(_EVEN * n / n_bags)))
@@ -107,7 +107,7 @@ def _regions(vectors: Floats, n_bags: int, overlap: float, rng: np.random.Genera
     return members, np.asarray(means.cluster_centers_, dtype=np.float32)
 
 
-def nearest_bags(vectors: Floats, centroids: Floats, n: int) -> np.ndarray:
+def nearest_bags(vectors: Matrix, centroids: Floats, n: int) -> np.ndarray:
     """(m, n_bags) weights that average the ``n`` bags nearest to each query vector (m, d), and leave out the rest."""
     squares = np.einsum("nd,nd->n", centroids, centroids) - 2 * (vectors @ centroids.T)
     near = np.argsort(squares, axis=1, kind="stable")[:, :n]

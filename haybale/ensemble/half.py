@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.ensemble.rows import Ints
+from haybale.sparse_products import add_products
 from haybale.vectors import Floats
 
 
@@ -52,8 +53,14 @@ class Half:
         else:
             np.matmul(self.dense, other.dense.T, out=out)
         if self.sparse is not None and other.sparse is not None:
-            out += (self.sparse @ other.sparse.T).toarray()
+            add_products(self.sparse, other.columns, out)
         return out
+
+    @cached_property
+    def columns(self) -> Any:
+        """(n, v) CSC, the sparse spaces by term. Kept, since a half meets many others."""
+        assert self.sparse is not None
+        return self.sparse.tocsc()
 
 
 @njit(nogil=True, cache=True)

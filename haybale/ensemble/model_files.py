@@ -160,7 +160,9 @@ def _space_tensors(spaces: Spaces) -> Tensors:
 
 def _scaling_tensors(name: str, scaling: Scaling) -> Tensors:
     tensors: Tensors = {f"{name}.factor": np.asarray(scaling.factor)}
-    return tensors if scaling.shift is None else tensors | {f"{name}.shift": scaling.shift}
+    if scaling.shift is None:
+        return tensors | {f"{name}.columns": np.array(scaling.columns, dtype=np.int64)}
+    return tensors | {f"{name}.shift": scaling.shift}
 
 
 # reading --------------------------------------------------------------------------------------------------
@@ -248,7 +250,9 @@ def _half(tensors: Tensors, name: str, folder: Path) -> Half:
 
 
 def _scaling(tensors: Tensors, name: str, folder: Path) -> Scaling:
-    return Scaling(tensors.get(f"{name}.shift"), _tensor(tensors, f"{name}.factor", folder))
+    shift = tensors.get(f"{name}.shift")
+    columns = int(_tensor(tensors, f"{name}.columns", folder).item()) if shift is None else None
+    return Scaling(shift, _tensor(tensors, f"{name}.factor", folder), columns)
 
 
 def _spaces(tensors: Tensors, manifest: dict[str, Any], folder: Path) -> Spaces:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.spaces import Matrix
 from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex
-from haybale.vectors import Floats, check_vectors
+from haybale.sparse_products import paired_products
+from haybale.vectors import Floats, Matrix, check_like, check_sparse
 
 _GATHERED = 2**24  # vector elements held at once for the cosines
 
@@ -40,7 +40,7 @@ def pair_features(
     candidates: Hits,
     searches: Sequence[Hits],
     index: PassageIndex,
-    query_vectors: Floats,
+    query_vectors: Matrix,
     *,
     ranks: bool = False,
     spaces: Sequence[tuple[Matrix, Matrix]] = (),
@@ -56,9 +56,9 @@ def pair_features(
     Ranks, unlike scores, say how deep the pool is: with pools of 20 in training and of 60 after, they did harm
     (gesetze, dev), so they are for pools of one depth.
     """
-    queries = check_vectors(query_vectors, "query_vectors", index.width)
+    queries = check_like(query_vectors, "query_vectors", index.vectors)
     m = len(candidates)
-    if any(len(hits) != m for hits in searches) or len(queries) != m:
+    if any(len(hits) != m for hits in searches) or queries.shape[0] != m:
         raise InputError(f"searches and query vectors must be of the {m} queries that have candidates")
     columns = [_cosines(candidates.passages, queries, index.vectors)]
     columns += [_cosines(candidates.passages, *space) for space in spaces]
@@ -72,20 +72,33 @@ def pair_features(
 
 def _cosines(passages: Ints, queries: Matrix, vectors: Matrix) -> Floats:
     """(m, c) cosines of queries (m, d) with their candidates among vectors (n, d); 0 for a zero vector."""
+    if sparse.issparse(vectors):
+        return _sparse_cosines(passages, check_like(queries, "a space's query vectors", vectors), vectors)
     cosines = np.empty(passages.shape, dtype=np.float32)
-    step = max(1, _GATHERED // max(1, passages.shape[1] * min(int(vectors.shape[1]), 4096)))
+    step = max(1, _GATHERED // max(1, passages.shape[1] * int(vectors.shape[1])))
     for start in range(0, len(passages), step):
         part = slice(start, start + step)
         numbers = passages[part].ravel()  # -1 takes some vector, which is masked later
         near, here = vectors[numbers], queries[np.repeat(np.arange(len(passages))[part], passages.shape[1])]
-        products, squares = _rowwise(near, here), _rowwise(near, near) * _rowwise(here, here)
+        products, squares = np.vecdot(near, here), np.vecdot(near, near) * np.vecdot(here, here)
         cosines[part] = (products / np.sqrt(np.where(squares > 0, squares, 1))).reshape(-1, passages.shape[1])
     return cosines
 
 
-def _rowwise(a: Matrix, b: Matrix) -> NDArray[Any]:
-    """(n,) inner products of rows (n, d)."""
-    return np.asarray(a.multiply(b).sum(axis=1)).ravel() if sparse.issparse(a) else np.vecdot(a, b)
+def _sparse_cosines(passages: Ints, queries: sparse.csr_matrix, vectors: sparse.csr_matrix) -> Floats:
+    vectors = check_sparse(vectors, "a space's passage vectors")
+    row, column = np.nonzero(passages >= 0)
+    number = passages[row, column]
+    lengths = [np.sqrt(_squares(matrix)[of]) for matrix, of in ((queries, row), (vectors, number))]
+    length = lengths[0] * lengths[1]
+    cosines = np.zeros(passages.shape, dtype=np.float32)
+    cosines[row, column] = paired_products(queries, row, vectors, number) / np.where(length > 0, length, 1)
+    return cosines
+
+
+def _squares(matrix: sparse.csr_matrix) -> NDArray[np.float64]:
+    """(n,) squared lengths of the rows."""
+    return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64).ravel()
 
 
 def _found(passages: Ints, hits: Hits, n: int) -> tuple[Floats, Floats]:

@@ -18,10 +18,10 @@ from haybale.ensemble.half import distinct_rows
 from haybale.ensemble.problem import Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import Gamma, Matrix, check_spaces, fit_spaces
+from haybale.ensemble.spaces import Gamma, check_spaces, fit_spaces
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import InputError
-from haybale.vectors import Floats
+from haybale.vectors import Floats, Matrix
 
 INTERACTIONS = ("difference", "product")
 

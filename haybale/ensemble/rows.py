@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.hits import NO_PASSAGE
-from haybale.vectors import Floats
+from haybale.vectors import Matrix
 
 Ints = NDArray[np.int64]
 PROTOCOLS = ("end-to-end", "injected")
@@ -53,7 +54,7 @@ class CandidateRows:
 
 
 def candidate_rows(
-    protocol: str, hits: Hits, relevant: tuple[Ints, Ints], index: PassageIndex, queries: Floats
+    protocol: str, hits: Hits, relevant: tuple[Ints, Ints], index: PassageIndex, queries: Matrix
 ) -> CandidateRows:
     """Label the candidates of each query.
 
@@ -100,10 +101,13 @@ def _places(hits: Hits, n_added: int) -> NDArray[np.int32]:
     return np.concatenate((found, np.full(n_added, -1))).astype(np.int32)
 
 
-def _nearest(index: PassageIndex, queries: Floats, rows: Ints, documents: Ints) -> Ints:
+def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """(n,) for each (query row, document) the document's passage nearest to the query."""
     nearest = np.empty(len(rows), dtype=np.int64)
     for i, (row, document) in enumerate(zip(rows, documents, strict=True)):
         start, end = index.doc_offsets[document], index.doc_offsets[document + 1]
-        nearest[i] = start + int(np.argmax(index.vectors[start:end] @ queries[row]))
+        passages = index.vectors[start:end]
+        wide = sparse.issparse(passages)
+        similarity = (passages @ queries[row].T).toarray() if wide else passages @ queries[row]
+        nearest[i] = start + int(np.argmax(similarity))
     return nearest

@@ -16,12 +16,12 @@ from haybale.ensemble.blending import Blend
 from haybale.ensemble.explanation import Explanation, explained
 from haybale.ensemble.parameters import EnsembleParameters
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.spaces import Matrix, Scaling, Spaces, check_spaces
+from haybale.ensemble.spaces import Scaling, Spaces, check_spaces, described
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import InputError, VectorError
 from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
 from haybale.retrieval.passages import Exclude
-from haybale.vectors import Floats
+from haybale.vectors import Floats, Matrix
 
 
 class EnsembleScorer(EnsembleParameters):
@@ -46,7 +46,7 @@ class EnsembleScorer(EnsembleParameters):
         ensemble with pair features scores by number, :meth:`score_candidates`, which takes them.
         """
         self._check_fitted()
-        m = len(check_spaces(query_vectors, "query_vectors", self._widths())[0])
+        m = self._checked(query_vectors)[0].shape[0]
         if len(passage_ids) != m:
             raise InputError(f"{len(passage_ids)} lists of passage ids for {m} query vectors")
         lengths = np.array([len(ids) for ids in passage_ids], dtype=np.int64)
@@ -120,9 +120,9 @@ class EnsembleScorer(EnsembleParameters):
         self._check_fitted()
         if self.protocol == "injected":
             raise InputError("protocol 'injected' does not rank: its candidates depend on the labels of the query")
-        vectors = check_spaces(query_vectors, "query_vectors", self._widths())
-        if len(query_ids) != len(vectors[0]):
-            raise InputError(f"{len(query_ids)} query ids for {len(vectors[0])} query vectors")
+        vectors = self._checked(query_vectors)
+        if len(query_ids) != vectors[0].shape[0]:
+            raise InputError(f"{len(query_ids)} query ids for {vectors[0].shape[0]} query vectors")
         if candidates is None:
             candidates = self.index_.search(vectors[0], min(k, len(self.index_)), exclude=exclude)
         scores = self.score_candidates(vectors, candidates.passages, features)
@@ -175,11 +175,12 @@ class EnsembleScorer(EnsembleParameters):
         model = load_ensemble(cls, Path(folder))
         model.index_ = index
         model.more_spaces_ = check_spaces(list(spaces), "spaces") if spaces else []
-        widths = [index.width, *(int(matrix.shape[1]) for matrix in model.more_spaces_)]
-        expected = [scaling.width for scaling in model.spaces_.passage]
-        if len(widths) != len(expected) or any(e not in (None, w) for e, w in zip(expected, widths, strict=True)):
+        expected = [scaling.described for scaling in model.spaces_.passage]
+        found = [described(matrix) for matrix in (index.vectors, *model.more_spaces_)]
+        if expected != found:
             raise VectorError(
-                f"the model was trained on spaces of widths {expected}, the index and spaces have {widths}"
+                f"the model was trained on spaces of widths {', '.join(expected)}; the index and spaces have "
+                f"{', '.join(found)}"
             )
         return model
 
@@ -188,8 +189,9 @@ class EnsembleScorer(EnsembleParameters):
     def _check_fitted(self) -> None:
         check_is_fitted(self, "support_")
 
-    def _widths(self) -> list[int | None]:
-        return [scaling.width for scaling in self.spaces_.query]
+    def _checked(self, query_vectors: Any) -> list[Matrix]:
+        """One matrix a space, of the widths of the passages, and sparse where they are."""
+        return check_spaces(query_vectors, "query_vectors", like=[self.index_.vectors, *self.more_spaces_])
 
     def _flat_features(self, features: Any, passages: Ints) -> Floats:
         """(m·k, f) features of the candidates (m, k), checked where there is one."""
@@ -207,7 +209,7 @@ class EnsembleScorer(EnsembleParameters):
     ) -> tuple[Pairs, Any, NDArray[np.float64] | None]:
         """Scaled pairs of the real candidates, where they are, and the bags' weights for each query."""
         self._check_fitted()
-        vectors = check_spaces(query_vectors, "query_vectors", self._widths())
+        vectors = self._checked(query_vectors)
         if len(passages) != vectors[0].shape[0]:
             raise InputError(f"candidates of {len(passages)} queries for {vectors[0].shape[0]} query vectors")
         real = passages >= 0
@@ -229,5 +231,5 @@ class EnsembleScorer(EnsembleParameters):
         )
         weights = None
         if self.routes is not None and self.centroids_ is not None:
-            weights = nearest_bags(np.asarray(vectors[0]), self.centroids_, self.routes)
+            weights = nearest_bags(vectors[0], self.centroids_, self.routes)
         return pairs, real, weights

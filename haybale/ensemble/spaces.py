@@ -22,9 +22,8 @@ from scipy import sparse
 from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError, VectorError
-from haybale.vectors import Floats, check_vectors
+from haybale.vectors import Floats, Matrix, check_like, check_matrix
 
-Matrix = Any  # (n, d): float32 array, or a scipy CSR matrix
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry a space
 
@@ -35,9 +34,12 @@ class Scaling:
 
     shift: Floats | None  # (d,)
     factor: Floats  # (d,), or () for one number
+    columns: int | None = None  # d of a sparse space
 
     def __call__(self, vectors: Matrix) -> Matrix:
         """(n, d) scaled, float32."""
+        if sparse.issparse(vectors) != (self.shift is None):
+            raise VectorError(f"expected a {'sparse' if self.shift is None else 'dense'} matrix, as in training")
         if self.shift is None:
             return sparse.csr_matrix(vectors.multiply(np.float32(self.factor)))
         scaled = vectors - self.shift
@@ -46,8 +48,21 @@ class Scaling:
 
     @property
     def width(self) -> int | None:
-        """Of a dense space."""
-        return None if self.shift is None else len(self.shift)
+        return self.columns if self.shift is None else len(self.shift)
+
+    @property
+    def described(self) -> str:
+        """As :func:`described` says it of a matrix of this space."""
+        return f"{self.width} (sparse)" if self.shift is None else str(self.width)
+
+
+def described(matrix: Matrix) -> str:
+    """The width of a space, and whether it is sparse.
+
+    >>> described(sparse.identity(3, format="csr")), described(np.eye(2))
+    ('3 (sparse)', '2')
+    """
+    return f"{matrix.shape[1]} (sparse)" if sparse.issparse(matrix) else str(matrix.shape[1])
 
 
 @dataclass(frozen=True)
@@ -77,32 +92,27 @@ def _half(scalings: tuple[Scaling, ...], vectors: Sequence[Matrix]) -> Half:
     )
 
 
-def check_spaces(vectors: Any, what: str, widths: Sequence[int | None] | None = None) -> list[Matrix]:
-    """One matrix, or a sequence with one a space, as float32 matrices of as many rows; refuses NaN and other widths."""
+def check_spaces(
+    vectors: Any, what: str, widths: Sequence[int | None] | None = None, like: Sequence[Matrix] | None = None
+) -> list[Matrix]:
+    """One matrix, or a sequence with one a space, as float32 matrices of as many rows; refuses NaN and other widths.
+
+    ``like`` are the spaces' passages: what is given must be as wide as they are, and sparse where they are.
+    """
     several = isinstance(vectors, (list, tuple)) and len(vectors) > 0 and np.ndim(vectors[0]) != 1
     given = list(vectors) if several else [vectors]
-    if widths is not None and len(given) != len(widths):
-        raise VectorError(f"{what}: expected one matrix for each of {len(widths)} spaces, found {len(given)}")
+    expected_spaces = widths if like is None else like
+    if expected_spaces is not None and len(given) != len(expected_spaces):
+        raise VectorError(f"{what}: expected one matrix for each of {len(expected_spaces)} spaces, found {len(given)}")
     checked: list[Matrix] = []
     for i, matrix in enumerate(given):
         name = f"{what}, space {i}" if several else what
         width = None if widths is None else widths[i]
-        checked.append(
-            _check_sparse(matrix, name, width) if sparse.issparse(matrix) else check_vectors(matrix, name, width)
-        )
+        checked.append(check_matrix(matrix, name, width) if like is None else check_like(matrix, name, like[i]))
         rows, expected = checked[i].shape[0], checked[0].shape[0]
         if rows != expected:
             raise VectorError(f"{name}: expected {expected} rows, as in space 0, found {rows}")
     return checked
-
-
-def _check_sparse(matrix: Any, name: str, width: int | None) -> sparse.csr_matrix:
-    matrix = sparse.csr_matrix(matrix, dtype=np.float32)
-    if not np.isfinite(matrix.data).all():
-        raise VectorError(f"{name}: NaN or infinity among the values")
-    if width is not None and matrix.shape[1] != width:
-        raise VectorError(f"{name}: expected vectors of width {width}, found {matrix.shape[1]}")
-    return matrix
 
 
 def fit_spaces(
@@ -148,7 +158,8 @@ class _Moments:
     square: float  # mean square of all values after scaling
 
     def scaling(self, gamma: float) -> Scaling:
-        return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=np.float32))
+        columns = self.width if self.shift is None else None
+        return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=np.float32), columns)
 
 
 def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:

@@ -20,13 +20,13 @@ from haybale.ensemble.out_of_bag import out_of_bag, reciprocal_ranks
 from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
 from haybale.ensemble.scoring import EnsembleScorer
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import Matrix, check_spaces, fit_features, fit_spaces
+from haybale.ensemble.spaces import check_spaces, fit_features, fit_spaces
 from haybale.ensemble.training import TrainingSet, gathered, solve_bags
 from haybale.errors import InputError
 from haybale.machine import half_of_memory
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.passages import Exclude
-from haybale.vectors import Floats
+from haybale.vectors import Floats, Matrix
 
 
 class SVREnsemble(EnsembleScorer):
@@ -164,11 +164,10 @@ class SVREnsemble(EnsembleScorer):
             raise InputError(f"routes asks for strategy 'regions' and at most n_bags, found {self.routes}")
 
     def _query_vectors(self, vectors: Any, index: PassageIndex, spaces: Sequence[Matrix]) -> list[Matrix]:
-        widths = [index.width, *(int(matrix.shape[1]) for matrix in spaces)]
         for number, matrix in enumerate(spaces, start=1):
             if matrix.shape[0] != len(index):
                 raise InputError(f"space {number}: expected {len(index)} rows, one a passage, found {matrix.shape[0]}")
-        return check_spaces(vectors, "query_vectors", widths)
+        return check_spaces(vectors, "query_vectors", like=[index.vectors, *spaces])
 
     def _checked_features(self, features: Floats | None, candidates: Hits) -> Floats | None:
         if self.eta == 0 and not self.blend:

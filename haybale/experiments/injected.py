@@ -58,7 +58,7 @@ def classify_injected(
         near = index.search(vectors, min(ensemble.k, len(index)), exclude=bench.own(settings.split))
         rows = candidate_rows("injected", near, part.relevant_rows(), index, vectors)
         # The labels travel as scores: one table holds the candidates of each query, the other what they are.
-        table = from_flat(len(vectors), rows.query, rows.passage, rows.label.astype(np.float32))
+        table = from_flat(int(vectors.shape[0]), rows.query, rows.passage, rows.label.astype(np.float32))
         real = table.passages >= 0
         figures = classify(ensemble.relevant(vectors, table.passages)[real], table.scores[real] > 0)
     return InjectedOutcome(figures, settings, bench.seconds, bench.facts)

@@ -19,7 +19,7 @@ class Settings:
     split: str = "dev"
     rankers: tuple[str, ...] = DEFAULT_RANKERS
     protocol: str = "end-to-end"
-    encoder: str = "lsa"  # or a sentence-transformers hub id or folder
+    encoder: str = "lsa"  # or "tfidf", or a sentence-transformers hub id or folder
     width: int = 1024  # of LSA
     language: str | None = None  # None: the collection's own, else guessed
     k1: float = 1.2

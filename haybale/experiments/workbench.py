@@ -13,7 +13,7 @@ import numpy as np
 from haybale.analysis import guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import pick
-from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
+from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder, TfidfEncoder
 from haybale.ensemble import SVREnsemble, feature_names, pair_features
 from haybale.errors import InputError
 from haybale.experiments.settings import Settings
@@ -87,6 +87,9 @@ class Workbench:
 
     @cached_property
     def encoder(self) -> Encoder:
+        if self.settings.encoder == "tfidf":
+            with self.stage("fit TF-IDF"):
+                return TfidfEncoder(language=self.language).fit(self.passage_texts)
         if self.settings.encoder != "lsa":
             with self.stage("load encoder"):
                 return SentenceTransformerEncoder(self.settings.encoder)
@@ -192,7 +195,7 @@ class Workbench:
         with self.stage(f"train {name}"):
             ensemble.fit(index, queries, self.collection.relevant_ids(train), **given)
         self.facts[name] = {
-            "training queries": len(queries),
+            "training queries": int(queries.shape[0]),
             "candidate rows": ensemble.n_rows_,
             "bags": ensemble.n_bags,
             "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import PassageTable
 from haybale.retrieval.run import DEPTH, Run
-from haybale.vectors import Floats
+from haybale.sparse_products import paired_products
+from haybale.vectors import Floats, Matrix, check_like, check_sparse
 
 _GATHERED = 2**26  # values of passage vectors gathered at once in VRRF: 256 MiB
 
@@ -39,10 +41,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Vectors:
-    """What the vector aggregations read: (n_passages, d), and the paragraphs' own (n_paragraphs, d)."""
+    """What the vector aggregations read: (n_passages, d), and the paragraphs' own (n_paragraphs, d); CSR if sparse."""
 
-    passages: Floats
-    paragraphs: Floats
+    passages: Matrix
+    paragraphs: Matrix
 
 
 Aggregation = Callable[[Evidence, "Vectors | None", float], NDArray[np.float64]]  # -> worth of each hit
@@ -115,12 +117,19 @@ def _summed(vectors: Vectors | None, offsets: Ints) -> Vectors | None:
     """The same with each query's paragraphs summed: q̂ = Σ_i q_i, (n_queries, d)."""
     if vectors is None:
         return None
-    if len(vectors.paragraphs) != offsets[-1]:
-        raise InputError(f"{len(vectors.paragraphs)} paragraph vectors for {offsets[-1]} paragraphs")
+    paragraphs = check_like(vectors.paragraphs, "paragraph vectors", vectors.passages)
+    n = int(paragraphs.shape[0])
+    if n != offsets[-1]:
+        raise InputError(f"{n} paragraph vectors for {offsets[-1]} paragraphs")
+    if sparse.issparse(paragraphs):
+        ones = np.ones(n, dtype=np.float32)
+        return Vectors(
+            vectors.passages, sparse.csr_matrix((ones, np.arange(n), offsets), shape=(len(offsets) - 1, n)) @ paragraphs
+        )
     # A query without paragraphs has no hits either; reduceat would give it its neighbour's row.
     full = np.flatnonzero(np.diff(offsets) > 0)
-    sums = np.zeros((len(offsets) - 1, vectors.paragraphs.shape[1]), dtype=np.float32)
-    sums[full] = np.add.reduceat(vectors.paragraphs, offsets[full], axis=0)
+    sums = np.zeros((len(offsets) - 1, paragraphs.shape[1]), dtype=np.float32)
+    sums[full] = np.add.reduceat(paragraphs, offsets[full], axis=0)
     return Vectors(vectors.passages, sums)
 
 
@@ -136,6 +145,9 @@ def _vrrf(evidence: Evidence, vectors: Vectors | None, rrf_k: float) -> NDArray[
     """⟨q̂, Σ w p⟩ = Σ w ⟨q̂, p⟩: the sum over a document's hits needs no document vector."""
     if vectors is None:
         raise InputError("the aggregation 'vrrf' needs vectors; an index without them can use 'rrf' or 'maxp'")
+    if sparse.issparse(vectors.passages):
+        pairs = check_sparse(vectors.paragraphs, "paragraph sums"), check_sparse(vectors.passages, "passages")
+        return _rrf(evidence, None, rrf_k) * paired_products(pairs[0], evidence.query, pairs[1], evidence.passage)
     similarity = np.empty(len(evidence.passage), dtype=np.float64)
     budget = _GATHERED // vectors.passages.shape[1]  # hits at once
     ends = np.append(np.flatnonzero(np.diff(evidence.query)) + 1, len(similarity))  # where a query's hits end

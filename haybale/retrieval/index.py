@@ -1,18 +1,23 @@
-"""The passage index: exact nearest neighbours by inner product, string ids outside, numbers inside."""
+"""The passage index: exact nearest neighbours by inner product, string ids outside, numbers inside.
+
+Dense vectors are searched through a backend, sparse ones through an inverted index.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 
 from haybale.collections import Collection
-from haybale.errors import VectorError
+from haybale.errors import InputError, VectorError
 from haybale.progress import track
 from haybale.retrieval.exact import backend as find_backend
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
 from haybale.retrieval.passages import Exclude, Ids, PassageTable
-from haybale.vectors import Floats, check_vectors
+from haybale.retrieval.sparse_search import search_sparse
+from haybale.vectors import Floats, Matrix, check_like, check_matrix
 
 _BATCH = 1024  # queries searched at once
 _SLACK = 24  # candidates proposed beyond those asked for, to settle the last places
@@ -26,9 +31,13 @@ class PassageIndex(PassageTable):
     are then summed in float64 and rounded; a row is searched deeper until no passage left out can matter.
     So every backend returns the same hits, and equal vectors get equal scores.
 
-    Parameters: ``vectors`` (n, d); ``doc_offsets`` (n_documents + 1,), where documents begin (default: every
-    passage its own document); ``passage_ids`` and ``doc_ids`` (default: the numbers as strings); ``backend``
-    ``"auto"``, ``"faiss"`` or ``"numpy"``.
+    Sparse vectors, a SciPy CSR matrix such as :class:`TfidfEncoder` makes, are never densified. Of them a passage
+    that shares no term with the query is no hit, as in :class:`BM25Index`; a dense index has no such passages, it
+    ranks those with score 0 among the others.
+
+    Parameters: ``vectors`` (n, d), dense or CSR; ``doc_offsets`` (n_documents + 1,), where documents begin (default:
+    every passage its own document); ``passage_ids`` and ``doc_ids`` (default: the numbers as strings); ``backend``
+    ``"auto"``, ``"faiss"`` or ``"numpy"`` (sparse vectors have their own search, and take ``"auto"`` only).
 
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
     >>> hits = index.search(np.array([[0.9, 0.1, 0.5]]), k=2)
@@ -38,23 +47,26 @@ class PassageIndex(PassageTable):
 
     def __init__(
         self,
-        vectors: Floats,
+        vectors: Matrix,
         doc_offsets: Ints | None = None,
         *,
         passage_ids: Ids | None = None,
         doc_ids: Ids | None = None,
         backend: str = "auto",
     ) -> None:
-        self.vectors: Floats = check_vectors(vectors, "passages")
-        super().__init__(len(self.vectors), doc_offsets, passage_ids, doc_ids)
+        self.vectors: Matrix = check_matrix(vectors, "passages")
+        super().__init__(int(self.vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
+        if self.is_sparse and backend != "auto":
+            raise InputError(f"sparse vectors have a search of their own: backend must be 'auto', found {backend!r}")
         self.backend = backend
         self._propose = find_backend(backend)
 
     @classmethod
-    def from_collection(cls, collection: Collection, vectors: Floats, backend: str = "auto") -> PassageIndex:
+    def from_collection(cls, collection: Collection, vectors: Matrix, backend: str = "auto") -> PassageIndex:
         """Index the passages of a collection; ``vectors`` (n_passages, d) in their order."""
-        if len(vectors) != collection.n_passages:
-            raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {len(vectors)}")
+        n = vectors.shape[0] if sparse.issparse(vectors) else len(vectors)
+        if n != collection.n_passages:
+            raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {n}")
         passages = collection.passages
         ids = {"passage_ids": passages.ids, "doc_ids": collection.doc_ids}
         return cls(vectors, passages.doc_offsets, backend=backend, **ids)
@@ -63,24 +75,39 @@ class PassageIndex(PassageTable):
     def width(self) -> int:
         return int(self.vectors.shape[1])
 
-    def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the vectors are a CSR matrix."""
+        return bool(sparse.issparse(self.vectors))
+
+    def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector.
 
-        ``queries`` (m, d); ``exclude`` (m,) a document to leave out of each row: its id (None for none) or
-        its number (-1 for none).
+        ``queries`` (m, d), sparse if the index is; ``exclude`` (m,) a document to leave out of each row: its id (None
+        for none) or its number (-1 for none).
         Returns :class:`Hits` (m, k); a row has fewer hits where the excluded document leaves fewer, and none
-        for a zero vector, which is near nothing. Errors: vectors of another width or with NaN, k outside
-        1..n.
+        for a zero vector, which is near nothing. Errors: vectors of another width or with NaN, dense ones for a
+        sparse index or the reverse, k outside 1..n.
         """
-        queries = check_vectors(queries, "queries", self.width)
+        queries = check_like(queries, "queries", self.vectors)
         self._check_k(k)
-        own = self.excluded(exclude, len(queries))
-        passages = np.empty((len(queries), k), dtype=np.int64)
-        scores = np.empty((len(queries), k), dtype=np.float32)
-        for start in track(range(0, len(queries), _BATCH), "searching"):
+        m = int(queries.shape[0])
+        own = self.excluded(exclude, m)
+        passages = np.empty((m, k), dtype=np.int64)
+        scores = np.empty((m, k), dtype=np.float32)
+        for start in track(range(0, m, _BATCH), "searching"):
             rows = slice(start, start + _BATCH)
-            passages[rows], scores[rows] = self._search_batch(queries[rows], k, own[rows])
+            if self.is_sparse:
+                found = search_sparse(queries[rows], self._postings, k, own[rows], self.doc_offsets)
+            else:
+                found = self._search_batch(queries[rows], k, own[rows])
+            passages[rows], scores[rows] = found
         return Hits(passages, scores)
+
+    @cached_property
+    def _postings(self) -> sparse.csc_matrix:
+        """(n, d) the passages of each term; as large as the vectors once more."""
+        return self.vectors.tocsc()
 
     def _search_batch(self, queries: Floats, k: int, own: Ints) -> tuple[Ints, Floats]:
         n = len(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.svm import SVR
 
 from haybale.ensemble.problem import Dual, Problem
@@ -36,7 +37,8 @@ def _settings(problem: Problem) -> dict[str, Any]:
 def _fitted(model: SVR, x: Any, problem: Problem) -> Dual:
     model.fit(x, problem.label, sample_weight=problem.weight)
     coef = np.zeros(len(problem.label))
-    coef[model.support_] = model.dual_coef_[0]
+    dual = model.dual_coef_
+    coef[model.support_] = dual.toarray()[0] if sparse.issparse(dual) else dual[0]
     # fit_status_ is 0 for success; a run that max_iter ended has warned already.
     n_iter = int(np.max(model.n_iter_))
     return Dual(coef, float(model.intercept_[0]), n_iter, problem.max_iter < 0 or n_iter < problem.max_iter)

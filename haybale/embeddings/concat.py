@@ -1,0 +1,94 @@
+"""Several embedding spaces side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from haybale.embeddings.encoder import Encoder, check_texts, encode_queries
+from haybale.errors import InputError, VectorError
+from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse
+
+
+class ConcatEncoder:
+    """Encodes with several encoders and concatenates: the inner product is the weighted mean of their cosines.
+
+    Each space is L2-normalised, then scaled by the root of its weight; weights are scaled to sum to 1 (default: all
+    the same). So rows have length 1; where a text has no known term in one of the spaces, that space's columns are
+    zero and add nothing. All spaces are dense, or all sparse, which gives CSR.
+
+    >>> from haybale.embeddings import TfidfEncoder
+    >>> texts = ["dogs bark", "cats meow", "dogs and cats"]
+    >>> words, grams = TfidfEncoder(min_df=1).fit(texts), TfidfEncoder(words=False, char_ngrams=(3, 3)).fit(texts)
+    >>> encoder = ConcatEncoder([words, grams], weights=[3, 1])
+    >>> vectors = encoder.encode(["dogs", "a cat"])
+    >>> vectors.shape == (2, encoder.width)
+    True
+    """
+
+    def __init__(self, encoders: Sequence[Encoder], weights: Sequence[float] | None = None) -> None:
+        self.encoders = encoders
+        self.weights = weights
+
+    @property
+    def width(self) -> int:
+        """The sum of the members' widths; each must say its own."""
+        for i, encoder in enumerate(self.encoders):
+            if not hasattr(encoder, "width"):
+                raise InputError(f"encoder {i}, {type(encoder).__name__}, does not say its width")
+        return sum(encoder.width for encoder in self.encoders)  # type: ignore[attr-defined]
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        """(n,) texts to (n, width) float32; errors: dense and sparse spaces mixed, weights that are not positive."""
+        check_texts(texts)
+        return self._joined([encoder.encode(texts) for encoder in self._members()])
+
+    def encode_queries(self, texts: Sequence[str]) -> Matrix:
+        """The same for queries: members that encode them differently from passages do so."""
+        check_texts(texts)
+        return self._joined([encode_queries(encoder, texts) for encoder in self._members()])
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values that tell this encoder from any other: the members' own, and their weights."""
+        members: list[dict[str, Any]] = []
+        for i, encoder in enumerate(self._members()):
+            if not hasattr(encoder, "describe"):
+                raise InputError(f"encoder {i}, {type(encoder).__name__}, does not describe itself")
+            members.append(encoder.describe())
+        return {
+            "class": type(self).__name__,
+            "encoders": members,
+            "weights": (self._roots() ** 2).tolist(),
+            "width": sum(int(member["width"]) for member in members),
+        }
+
+    def _members(self) -> Sequence[Encoder]:
+        if not len(self.encoders):
+            raise InputError("ConcatEncoder needs at least one encoder")
+        self._roots()
+        return self.encoders
+
+    def _roots(self) -> Any:
+        """(n_encoders,) what each space is scaled by."""
+        n = len(self.encoders)
+        weights = np.ones(n) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
+        if weights.shape != (n,) or not (np.isfinite(weights).all() and (weights > 0).all()):
+            raise InputError(f"expected {n} positive weights, one an encoder, found {self.weights}")
+        return np.sqrt(weights / weights.sum())
+
+    def _joined(self, parts: list[Matrix]) -> Matrix:
+        wide = [sparse.issparse(part) for part in parts]
+        if any(wide) and not all(wide):
+            dense, other = wide.index(False), wide.index(True)
+            raise VectorError(
+                f"encoder {dense} is dense and encoder {other} sparse: concatenate dense ones or sparse ones, and give "
+                "an ensemble the other as a further space"
+            )
+        scaled = []
+        for i, (part, root) in enumerate(zip(parts, self._roots(), strict=True)):
+            rows = check_matrix(part, f"encoder {i}")
+            scaled.append((normalized_sparse(rows) if wide[0] else normalized(rows)) * np.float32(root))
+        return sparse.hstack(scaled, format="csr") if wide[0] else np.concatenate(scaled, axis=1)

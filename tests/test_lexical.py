@@ -1,0 +1,306 @@
+"""Lexical encoders against scikit-learn's vectorisers; their files; several spaces side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from haybale import counting
+from haybale.analysis import Analyzer, char_ngrams
+from haybale.collections import Collection
+from haybale.embeddings import ConcatEncoder, Encoder, LSAEncoder, TfidfEncoder, encode_queries
+from haybale.embeddings import lsa as lsa_module
+from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
+from haybale.experiments import Settings, compare
+from haybale.retrieval import PassageIndex
+
+TEXTS = [
+    "Dogs bark at cats,\tdogs at doors",
+    "cats meow",
+    "a Dog and a cat",
+    "the dogs bark loudly; é, ß, I",
+    "cats do meow and purr",
+    "barking",
+    "of the",
+]
+GERMAN = ["Die Häuser brennen, ein Haus!", "Das Gericht entschied über Häuser", "Gerichte, Straßen und ein Haus"]
+
+
+def columns(encoder: TfidfEncoder, kind: str) -> list[str]:
+    return list(encoder.vocabularies_[kind])
+
+
+@pytest.mark.parametrize("language", ["english", "german"])
+@pytest.mark.parametrize("sublinear_tf", [True, False])
+@pytest.mark.parametrize("min_df", [1, 2])
+def test_words_are_scikit_learns(language: str, sublinear_tf: bool, min_df: int) -> None:
+    texts = TEXTS if language == "english" else GERMAN
+    encoder = TfidfEncoder(language=language, sublinear_tf=sublinear_tf, min_df=min_df).fit(texts)
+    vectorizer = TfidfVectorizer(analyzer=Analyzer(language).terms, min_df=min_df, sublinear_tf=sublinear_tf)
+    expected = vectorizer.fit_transform(texts).toarray()
+    order = [vectorizer.vocabulary_[term] for term in columns(encoder, "word")]
+    found = encoder.encode(texts)
+    assert found.dtype == np.float32
+    assert found.shape == (len(texts), encoder.width) == expected.shape
+    np.testing.assert_allclose(found.toarray(), expected[:, order], atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 5), (4, 4), (2, 9)])
+@pytest.mark.parametrize("texts", [TEXTS, GERMAN], ids=["english", "german"])
+def test_character_ngrams_are_scikit_learns(texts: list[str], sizes: tuple[int, int]) -> None:
+    encoder = TfidfEncoder(words=False, char_ngrams=sizes).fit(texts)
+    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=sizes, min_df=2, sublinear_tf=True)
+    expected = vectorizer.fit_transform(texts).toarray()
+    order = [vectorizer.vocabulary_[term] for term in columns(encoder, "ngram")]
+    assert len(order) == len(vectorizer.vocabulary_)
+    np.testing.assert_allclose(encoder.encode(texts).toarray(), expected[:, order], atol=1e-6)
+
+
+@given(text=st.text(max_size=30), least=st.integers(1, 5), more=st.integers(0, 3))
+def test_any_text_has_the_ngrams_of_scikit_learn(text: str, least: int, more: int) -> None:
+    analyzer = TfidfVectorizer(analyzer="char_wb", ngram_range=(least, least + more)).build_analyzer()
+    found = [gram for word in text.lower().split() for gram in char_ngrams(word, (least, least + more))]
+    # scikit-learn's pattern for white space and str.split differ on control characters such as \x1c only.
+    if text.lower().split() == " ".join(text.lower().split()).split(" ") or not text.strip():
+        assert sorted(found) == sorted(analyzer(text))
+
+
+def test_words_and_ngrams_are_counted_apart() -> None:
+    """The word "cat" and the n-gram "cat" are two terms; the row is normalised over both kinds."""
+    encoder = TfidfEncoder(char_ngrams=(3, 3), min_df=1).fit(["cat", "cats and cat"])
+    assert encoder.vocabularies_["word"] == {"cat": 0}
+    assert encoder.vocabularies_["ngram"]["cat"] == 1
+    row = encoder.encode(["cat"])
+    assert row.indices.tolist() == [0, 1, 2, 3]  # cat; " ca", "cat", "at "
+    np.testing.assert_allclose(sparse.linalg.norm(row), 1, rtol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(batch=st.integers(1, 9), ngrams=st.booleans())
+def test_batches_change_nothing(batch: int, ngrams: bool) -> None:
+    given_ngrams = (2, 3) if ngrams else None
+    expected = TfidfEncoder(char_ngrams=given_ngrams).fit(TEXTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "BATCH", batch)
+        patch.setattr(lsa_module, "BATCH", batch)
+        encoder = TfidfEncoder(char_ngrams=given_ngrams).fit(iter(TEXTS))
+        assert encoder.describe() == expected.describe()
+        rows = encoder.encode(TEXTS)
+        np.testing.assert_array_equal(rows.toarray(), expected.encode(TEXTS).toarray())
+        lsa = LSAEncoder(3, char_ngrams=given_ngrams).fit(iter(TEXTS))
+        vectors = lsa.encode(TEXTS)
+    other = LSAEncoder(3, char_ngrams=given_ngrams).fit(TEXTS)
+    assert lsa.describe() == other.describe()
+    np.testing.assert_array_equal(vectors, other.encode(TEXTS))
+
+
+def test_a_row_depends_on_its_text_alone(pydocs: Collection) -> None:
+    """Bit for bit, so that what a store holds does not depend on the order it was made in."""
+    texts = pydocs.passages.texts[:1500].to_pylist()
+    for encoder in (TfidfEncoder(char_ngrams=(3, 4), min_df=3).fit(texts), LSAEncoder(70).fit(texts)):
+        together = encoder.encode(texts)
+        for chosen in ([0], [7, 3, 1499], list(range(11, 400, 3))):
+            rows, alone = together[chosen], encoder.encode([texts[i] for i in chosen])
+            if sparse.issparse(rows):
+                rows, alone = rows.toarray(), alone.toarray()
+            np.testing.assert_array_equal(rows, alone)
+
+
+def test_nothing_known_is_the_zero_row() -> None:
+    encoder = TfidfEncoder().fit(TEXTS)
+    assert isinstance(encoder, Encoder)
+    rows = encoder.encode(["zzzz qqqq", "dogs", "the of"])
+    assert np.diff(rows.indptr).tolist() == [0, 1, 0]
+    assert encoder.encode([]).shape == (0, encoder.width)
+    index = PassageIndex(rows)
+    assert index.search(encoder.encode(["zzzz"]), 3).passages.tolist() == [[-1, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"language": "klingon"}, "known: english, german"),
+        ({"min_df": 0}, "min_df must be at least 1, found 0"),
+        ({"words": False}, "without words an encoder needs char_ngrams"),
+        ({"char_ngrams": (4, 3)}, "1 <= least <= greatest, found"),
+        ({"char_ngrams": (3,)}, "two sizes"),
+        ({"char_ngrams": (0, 3)}, "two sizes"),
+        ({"min_df": 99}, "no term occurs in 99 or more of the 7 texts"),
+    ],
+)
+def test_settings_that_make_no_encoder(settings: dict, message: str) -> None:
+    for encoder in (TfidfEncoder(**settings), LSAEncoder(**settings)):
+        with pytest.raises((InputError, UnknownNameError), match=message):
+            encoder.fit(TEXTS)
+
+
+def test_bad_texts_are_refused() -> None:
+    for encoder in (TfidfEncoder(), LSAEncoder(2)):
+        with pytest.raises(InputError, match="no texts"):
+            encoder.fit([])
+        with pytest.raises(InputError, match="single string"):
+            encoder.fit("one text")
+        with pytest.raises(InputError, match="text 1 is no string but int"):
+            encoder.fit(["a", 3])
+        encoder.fit(TEXTS)
+        with pytest.raises(InputError, match="text 1 of 2 is empty"):
+            encoder.encode(["a", " "])
+
+
+def test_lsa_fits_on_a_sample() -> None:
+    texts = [f"{word} {other}" for word in ("dog", "cat", "tax", "road") for other in ("salt", "snow", "gate", "law")]
+    whole = LSAEncoder(4).fit(texts)
+    part = LSAEncoder(4, max_fit_texts=9).fit(texts)
+    assert part.describe()["fitted"] != whole.describe()["fitted"]
+    assert part.describe() == LSAEncoder(4, max_fit_texts=9).fit(iter(texts)).describe()
+    other = LSAEncoder(4, max_fit_texts=9, random_state=1).fit(texts)
+    assert other.describe()["fitted"] != part.describe()["fitted"]
+    enough = LSAEncoder(4, max_fit_texts=16).fit(texts)
+    assert enough.describe()["fitted"] == whole.describe()["fitted"]
+    with pytest.raises(InputError, match="max_fit_texts must be at least 1"):
+        LSAEncoder(max_fit_texts=0).fit(texts)
+
+
+def test_every_text_is_as_likely_in_the_sample() -> None:
+    counts = np.zeros(20)
+    for seed in range(2000):
+        sample = lsa_module._sampled([str(i) for i in range(20)], 5, seed)
+        assert len(set(sample)) == 5
+        counts[[int(text) for text in sample]] += 1
+    np.testing.assert_allclose(counts / 2000, 0.25, atol=0.05)
+
+
+# files ----------------------------------------------------------------------------------------------------
+
+
+ENCODERS = [TfidfEncoder(char_ngrams=(3, 4)), TfidfEncoder(sublinear_tf=False), LSAEncoder(3, char_ngrams=(2, 2))]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=["tfidf with n-grams", "tfidf", "lsa"])
+def test_a_saved_encoder_encodes_bit_for_bit(encoder: TfidfEncoder, tmp_path: Path) -> None:
+    encoder.fit(TEXTS)
+    encoder.save(tmp_path / "saved")
+    loaded = type(encoder).load(tmp_path / "saved")
+    rows = [model.encode([*TEXTS, "unknown: zzz"]) for model in (encoder, loaded)]
+    np.testing.assert_array_equal(*[row.toarray() if sparse.issparse(row) else row for row in rows])
+    assert loaded.describe() == encoder.describe()
+    assert json.loads(json.dumps(loaded.describe()))["width"] == loaded.width == rows[0].shape[1]
+    assert loaded.get_params() == encoder.get_params()
+    with pytest.raises(OutputExistsError, match="exists and is not empty"):
+        encoder.save(tmp_path / "saved")
+
+
+def _other_class(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace("TfidfEncoder", "LSAEncoder"))
+
+
+def _flip(folder: Path) -> None:
+    path = folder / "tensors.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def _odd_parameter(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"parameters": {"n_dogs": 3}}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "is no saved encoder"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "expected JSON"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "expected format 'haybale encoder', found None"),
+        (lambda folder: (folder / "vocabulary.parquet").unlink(), "vocabulary.parquet: not found"),
+        (_other_class, "expected class 'TfidfEncoder', found 'LSAEncoder'"),
+        (_flip, "the SHA-256 differs"),
+        (_odd_parameter, "parameters: .*n_dogs"),
+    ],
+)
+def test_a_damaged_encoder_is_refused(damage, message: str, tmp_path: Path) -> None:
+    TfidfEncoder().fit(TEXTS).save(tmp_path / "saved")
+    damage(tmp_path / "saved")
+    with pytest.raises(FileFormatError, match=message):
+        TfidfEncoder.load(tmp_path / "saved")
+
+
+# several spaces -------------------------------------------------------------------------------------------
+
+
+class Asymmetric:
+    """Encodes queries differently, and not to length 1."""
+
+    width = 2
+
+    def encode(self, texts):
+        return np.array([[2.0, 0.0]] * len(texts), dtype=np.float32)
+
+    def encode_queries(self, texts):
+        return np.array([[3.0, 3.0]] * len(texts), dtype=np.float32)
+
+
+def test_the_inner_product_is_the_weighted_mean_of_cosines() -> None:
+    members = [LSAEncoder(2).fit(TEXTS), LSAEncoder(4, words=False, char_ngrams=(3, 3)).fit(TEXTS)]
+    encoder = ConcatEncoder(members, weights=[1, 3])
+    vectors = encoder.encode(TEXTS[:6])
+    assert vectors.shape == (6, encoder.width)
+    assert vectors.dtype == np.float32
+    cosines = [(m.encode(TEXTS[:6]) @ m.encode(TEXTS[:6]).T) for m in members]
+    np.testing.assert_allclose(vectors @ vectors.T, (cosines[0] + 3 * cosines[1]) / 4, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    described = json.loads(json.dumps(encoder.describe()))
+    assert described["width"] == encoder.width == 6
+    np.testing.assert_allclose(described["weights"], [0.25, 0.75])
+
+
+def test_sparse_spaces_stay_sparse() -> None:
+    members = [TfidfEncoder().fit(TEXTS), TfidfEncoder(words=False, char_ngrams=(3, 3)).fit(TEXTS)]
+    rows = ConcatEncoder(members).encode(TEXTS)
+    assert sparse.issparse(rows)
+    products = [(m.encode(TEXTS) @ m.encode(TEXTS).T).toarray() for m in members]
+    np.testing.assert_allclose((rows @ rows.T).toarray(), (products[0] + products[1]) / 2, atol=1e-6)
+    with pytest.raises(VectorError, match="encoder 1 is dense and encoder 0 sparse"):
+        ConcatEncoder([members[0], LSAEncoder(2).fit(TEXTS)]).encode(TEXTS[:1])
+
+
+def test_queries_are_encoded_as_queries() -> None:
+    lsa = LSAEncoder(2).fit(TEXTS)
+    encoder = ConcatEncoder([Asymmetric(), lsa])
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(encoder.encode(["dogs"])[0, :2], [half, 0], atol=1e-6)
+    np.testing.assert_allclose(encode_queries(encoder, ["dogs"])[0, :2], [0.5, 0.5], atol=1e-6)
+    np.testing.assert_array_equal(encode_queries(lsa, ["dogs"]), lsa.encode(["dogs"]))
+
+
+def test_concatenations_that_make_no_sense() -> None:
+    lsa = LSAEncoder(2).fit(TEXTS)
+    with pytest.raises(InputError, match="at least one encoder"):
+        ConcatEncoder([]).encode(["a"])
+    for weights in ([1], [1, 0], [1, -1], [1, np.inf]):
+        with pytest.raises(InputError, match="expected 2 positive weights"):
+            ConcatEncoder([lsa, lsa], weights).encode(["a"])
+    with pytest.raises(InputError, match="encoder 1, Asymmetric, does not describe itself"):
+        ConcatEncoder([lsa, Asymmetric()]).describe()
+
+
+# at work --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*bags have no relevant row")
+def test_a_comparison_over_tfidf(toy: Collection) -> None:
+    rankers = ("bm25", "knn", "svr", "svr-blend", "parm-rrf", "parm-vrrf")
+    chosen = Settings(encoder="tfidf", rankers=rankers, ensemble={"n_bags": 2, "blend_queries": None})
+    outcome = compare(toy, chosen)
+    means = outcome.results.values
+    assert set(means) == set(rankers)
+    assert outcome.facts["vectors"][0] == toy.n_passages
