@@ -1,7 +1,28 @@
-"""Text to vectors: encoders, each ``encode(texts) -> (n, d)`` float32, L2-normalised."""
+"""Text to vectors: encoders, each ``encode(texts) -> (n, d)`` float32, L2-normalised.
 
-from haybale.embeddings.encoder import Encoder
+:class:`LongformerEncoder` is imported when it is asked for: it is a module of torch, which the base install lacks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from haybale.embeddings.counts import EncodeCounts
+from haybale.embeddings.encoder import Encoder, encode_queries
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 
-__all__ = ["Encoder", "LSAEncoder", "SentenceTransformerEncoder"]
+if TYPE_CHECKING:
+    from haybale.embeddings.longformer.encoder import LongformerEncoder as LongformerEncoder
+
+__all__ = ["EncodeCounts", "Encoder", "LSAEncoder", "SentenceTransformerEncoder", "encode_queries"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LongformerEncoder":
+        from haybale.extras import require
+
+        for package in ("torch", "transformers", "sentence_transformers"):
+            require(package, "neural")
+        return require("haybale.embeddings.longformer.encoder", "neural").LongformerEncoder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
