@@ -5,8 +5,20 @@ The rooms follow the way of the data, and none imports from one behind it:
 :mod:`~haybale.ensemble` → :mod:`~haybale.evaluation`; :mod:`~haybale.experiments` puts them together.
 """
 
+from typing import Any
+
 from haybale.collections import Collection, CollectionBuilder, open_collection
-from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder
+from haybale.embeddings import (
+    CachedEncoder,
+    Chunking,
+    ConcatEncoder,
+    EmbeddingStore,
+    Encoder,
+    LSAEncoder,
+    SentenceTransformerEncoder,
+    TfidfEncoder,
+    embed,
+)
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.errors import (
     FileFormatError,
@@ -14,6 +26,7 @@ from haybale.errors import (
     InputError,
     MissingExtraError,
     OutputExistsError,
+    StoreError,
     UnknownNameError,
     VectorError,
 )
@@ -25,8 +38,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BM25Index",
+    "CachedEncoder",
+    "Chunking",
     "Collection",
     "CollectionBuilder",
+    "ConcatEncoder",
+    "EmbeddingStore",
     "Encoder",
     "FileFormatError",
     "HaybaleError",
@@ -41,12 +58,23 @@ __all__ = [
     "SVREnsemble",
     "SentenceTransformerEncoder",
     "Settings",
+    "StoreError",
+    "TfidfEncoder",
     "UnknownNameError",
     "VectorError",
     "compare",
+    "embed",
     "evaluate",
     "open_collection",
     "pool",
     "rank_documents",
     "reciprocal_rank_fusion",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LongformerEncoder":  # a module of torch, which the base install lacks
+        from haybale import embeddings
+
+        return embeddings.LongformerEncoder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from haybale.embeddings import Chunking
 from haybale.experiments.settings import DEFAULT_RANKERS, Settings
 
 app = typer.Typer(
@@ -15,6 +16,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+# Options that commands share.
+Encoder = Annotated[
+    str, typer.Option(help="lsa, tfidf, a folder or hub id; longformer:NAME and sentence-transformers:NAME decide.")
+]
+Width = Annotated[int, typer.Option(help="Width of the LSA vectors.")]
+Language = Annotated[str | None, typer.Option(help="english or german; guessed by default.")]
+Layout = Annotated[str | None, typer.Option(help="gerdalir, beir or structured, if not recognised.")]
+Pieces = Annotated[int, typer.Option(help="Cut passages into pieces of so many words or tokens; 0 for whole ones.")]
+Stride = Annotated[int, typer.Option(help="A piece begins every so many; 0 for the length of a piece.")]
+Unit = Annotated[str, typer.Option(help="words or tokens: what pieces are counted in.")]
+Tokenizer = Annotated[str | None, typer.Option(help="For tokens: a hub id or folder.")]
+QueryPrompt = Annotated[str, typer.Option(help="Put before each query, for models that ask for it.")]
+PassagePrompt = Annotated[str, typer.Option(help="Put before each passage, likewise.")]
+
+
+def _chunking(length: int, stride: int, unit: str, tokenizer: str | None) -> Chunking | None:
+    return Chunking(length, stride or None, unit, tokenizer) if length else None
 
 
 @app.command()
@@ -33,10 +52,17 @@ def compare(
         DEFAULT_RANKERS
     ),
     out: Annotated[Path | None, typer.Option(help="A new or empty folder for runs, table and settings.")] = None,
-    encoder: Annotated[str, typer.Option(help="lsa, or a sentence-transformers hub id or folder.")] = "lsa",
-    width: Annotated[int, typer.Option(help="Width of the LSA vectors.")] = Settings.width,
-    language: Annotated[str | None, typer.Option(help="english or german; guessed by default.")] = None,
-    layout: Annotated[str | None, typer.Option(help="gerdalir, beir or structured, if not recognised.")] = None,
+    encoder: Encoder = "lsa",
+    store: Annotated[str | None, typer.Option(help="A store made by embed: its vectors, pieces and encoder.")] = None,
+    width: Width = Settings.width,
+    pieces: Pieces = 0,
+    stride: Stride = 0,
+    unit: Unit = "words",
+    tokenizer: Tokenizer = None,
+    query_prompt: QueryPrompt = "",
+    passage_prompt: PassagePrompt = "",
+    language: Language = None,
+    layout: Layout = None,
     protocol: Annotated[str, typer.Option(help="end-to-end, or injected for the paper's own figures.")] = "end-to-end",
     k1: Annotated[float, typer.Option(help="BM25's k1.")] = Settings.k1,
     b: Annotated[float, typer.Option(help="BM25's b.")] = Settings.b,
@@ -60,6 +86,10 @@ def compare(
         rankers=tuple(split_names(rankers)),
         protocol=protocol,
         encoder=encoder,
+        store=store,
+        chunking=_chunking(pieces, stride, unit, tokenizer),
+        query_prompt=query_prompt,
+        passage_prompt=passage_prompt,
         width=width,
         language=language,
         k1=k1,
@@ -72,6 +102,56 @@ def compare(
         n_jobs=jobs,
     )
     run_compare(collection, layout, settings, out)
+
+
+@app.command()
+def embed(
+    collection: Annotated[str, typer.Argument(help="pydocs, or a folder, which is streamed: it may exceed memory.")],
+    out: Annotated[str, typer.Option(help="The store: a folder or fsspec address. The same again goes on with it.")],
+    encoder: Encoder = "lsa",
+    dtype: Annotated[str, typer.Option(help="float32 or float16: of the stored vectors.")] = "float32",
+    shard: Annotated[str | None, typer.Option(help="i/n: every n-th chunk, for one of n machines.")] = None,
+    rows_per_chunk: Annotated[int, typer.Option(help="Passages a chunk; what an interruption may cost.")] = 2048,
+    pieces: Pieces = 0,
+    stride: Stride = 0,
+    unit: Unit = "words",
+    tokenizer: Tokenizer = None,
+    width: Width = Settings.width,
+    fit_passages: Annotated[int, typer.Option(help="LSA is fitted on at most so many passages; 0 for all.")] = 250_000,
+    language: Language = None,
+    layout: Layout = None,
+    query_prompt: QueryPrompt = "",
+    passage_prompt: PassagePrompt = "",
+    pooling: Annotated[str, typer.Option(help="mean or cls, of a Longformer.")] = "mean",
+    global_attention: Annotated[str, typer.Option(help="none or cls, of a Longformer.")] = "none",
+    max_length: Annotated[int, typer.Option(help="Tokens at which a Longformer cuts a passage; 0: its own.")] = 0,
+    precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16, in a Longformer.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, … of a neural encoder.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of the SVD and of the passages it is fitted on.")] = 0,
+) -> None:
+    """Embed a collection's passages into a store; interrupted, the same command goes on where it was."""
+    from haybale.cli.embed import run_embed
+
+    run_embed(
+        collection,
+        out,
+        encoder,
+        layout=layout,
+        dtype=dtype,
+        rows_per_chunk=rows_per_chunk,
+        shard=shard,
+        chunking=_chunking(pieces, stride, unit, tokenizer),
+        lexical={"width": width, "language": language, "max_fit_texts": fit_passages or None, "random_state": seed},
+        neural={
+            "device": device,
+            "query_prompt": query_prompt,
+            "passage_prompt": passage_prompt,
+            "pooling": pooling,
+            "global_attention": global_attention,
+            "max_length": max_length or None,
+            "dtype": precision,
+        },
+    )
 
 
 @app.command()

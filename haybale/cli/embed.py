@@ -3,39 +3,60 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from rich.console import Console
 
-from haybale.embeddings import Chunking, EmbeddingStore, embed
+from haybale.analysis import guess_language
+from haybale.collections.spool import first_passages
+from haybale.embeddings import Chunking, EmbeddingStore, embed, find_encoder
 from haybale.errors import InputError
+
+_DEFAULTS = {"pooling": "mean", "global_attention": "none", "max_length": None, "dtype": "float32"}
 
 
 def run_embed(
-    collection: str, layout: str | None, encoder: object, out: str, dtype: str, chunk_rows: int, shard: str | None,
+    collection: str,
+    out: str,
+    encoder: str,
+    *,
+    layout: str | None,
+    dtype: str,
+    rows_per_chunk: int,
+    shard: str | None,
     chunking: Chunking | None,
-) -> None:  # fmt: skip
-    """Embed, and say on stderr what was done and how fast."""
+    lexical: dict[str, Any],
+    neural: dict[str, Any],
+) -> None:
+    """Embed, and say on stderr what was done and how fast. ``lexical`` is for LSA and TF-IDF, ``neural`` for others."""
+    part = None if shard is None else shard_of(shard)
+    if lexical["language"] is None and encoder in ("lsa", "tfidf"):
+        lexical = lexical | {"language": guess_language(first_passages(collection, 1000, layout))}
+    # What was left as it is by default is not held against an encoder that knows nothing of it.
+    given = {key: value for key, value in neural.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
+    found = find_encoder(encoder, **{**lexical, "language": lexical["language"] or "english"}, **given)
     done = embed(
         collection,
-        encoder,
+        found,
         out,
         layout=layout,
         dtype=dtype,
-        rows_per_chunk=chunk_rows,
-        shard=None if shard is None else shard_of(shard),
+        rows_per_chunk=rows_per_chunk,
+        shard=part,
         chunking=chunking,
     )
     console = Console(stderr=True, highlight=False)
     kept = f", {done.kept:,} were there" if done.kept else ""
-    console.print(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}: {done.rates}", soft_wrap=True)
-    if shard is None:
+    rates = f": {done.rates}" if done.passages else ""
+    console.print(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}", soft_wrap=True)
+    if part is None:
         console.print(repr(EmbeddingStore(out)), soft_wrap=True)
     else:
-        console.print(f"shard {shard} of {out}: readable when all shards are there", soft_wrap=True)
+        console.print(f"shard {shard} of {out}; it can be read when all shards are there", soft_wrap=True)
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """``"2/8"`` as (2, 8).
+    """``"2/8"`` as numbers.
 
     >>> shard_of("2/8")
     (2, 8)

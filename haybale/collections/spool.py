@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -133,14 +134,43 @@ class PassageSpool:
         return Spooled(self._passages, self._rows, len(self._documents), self._empty, self._hash.hexdigest())
 
 
-def spool(source: str | Path | Collection, sink: Any, layout: str | None = None) -> Spooled:
+class _Enough(Exception):
+    """As many passages as were wanted have been read."""
+
+
+class _First(PassageSpool):
+    """Keeps the first passages and stops the reader."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(None, rows_per_group=2**62)
+        self.n, self.texts = n, list[str]()
+
+    def add_row(self, passage_id: str, doc_id: str, text: str) -> None:
+        self.texts.append(text)
+        if len(self.texts) == self.n:
+            raise _Enough
+
+
+def first_passages(source: str | Path | Collection, n: int, layout: str | None = None) -> list[str]:
+    """The texts of the first n passages of a collection, read no further than that."""
+    first = _First(n)
+    with contextlib.suppress(_Enough):
+        _read(source, first, layout)
+    return first.texts
+
+
+def spool(source: str | Path | Collection, sink: PassageSpool, layout: str | None = None) -> Spooled:
     """Read all passages of a collection, or of a folder without holding it in memory, into a :class:`PassageSpool`."""
+    _read(source, sink, layout)
+    return sink.close()
+
+
+def _read(source: str | Path | Collection, sink: PassageSpool, layout: str | None) -> None:
     if isinstance(source, Collection) or source == "pydocs":
         _add_collection(source if isinstance(source, Collection) else read_pydocs(), sink)
     else:
         folder = Path(source)
         find_layout(folder, layout).add_documents(sink, folder)
-    return sink.close()  # type: ignore[no-any-return]
 
 
 def _add_collection(collection: Collection, sink: PassageSpool) -> None:

@@ -1,4 +1,4 @@
-"""Text to vectors: encoders, each ``encode(texts) -> (n, d)`` float32, L2-normalised, dense or CSR; chunking; the store.
+"""Text to vectors: encoders, each ``encode(texts) -> (n, d)``, rows of length 1; pieces of passages; the store.
 
 :class:`LongformerEncoder` is imported when it is asked for: it is a module of torch, which the base install lacks.
 """

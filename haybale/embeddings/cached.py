@@ -63,7 +63,7 @@ class CachedEncoder:
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """(n,) queries to (n, d) float32, by the encoder."""
-        return encode_queries(self.encoder, texts)
+        return np.asarray(encode_queries(self.encoder, texts))
 
 
 def _digest(text: str) -> bytes:

@@ -22,24 +22,36 @@ def find_encoder(
     language: str = "english",
     max_fit_texts: int | None = None,
     random_state: int | None = 0,
-    **neural: Any,
+    query_prompt: str = "",
+    passage_prompt: str = "",
+    device: str = "auto",
+    **longformer: Any,
 ) -> Any:
     """``"lsa"`` or ``"tfidf"`` (not yet fitted); the folder of a saved one (fitted); or a neural encoder.
 
     ``longformer:NAME`` is a :class:`LongformerEncoder`, ``sentence-transformers:NAME`` a
     :class:`SentenceTransformerEncoder`, NAME a hub id or folder. Without such a beginning, a folder that transformers
-    wrote of a Longformer is the former, anything else the latter. ``neural`` is given to these two.
+    wrote of a Longformer is the former, anything else the latter. Prompts and device are for both, ``longformer``
+    for the first alone: given to another encoder it is refused, as are prompts where there is no model to take them.
     """
+    neural: dict[str, Any] = {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "device": device}
+    is_lexical = name in ("lsa", "tfidf") or (Path(name) / "manifest.json").is_file()
+    is_longformer = not is_lexical and (name.startswith(LONGFORMER) or _is_longformer(Path(name)))
+    unused = [] if is_longformer else sorted(longformer)
+    unused += [key for key in ("query_prompt", "passage_prompt") if is_lexical and neural[key]]
+    if unused:
+        raise InputError(f"the encoder {name!r} takes no {unused[0]}")
     if name == "lsa":
         return LSAEncoder(width, language=language, max_fit_texts=max_fit_texts, random_state=random_state)
     if name == "tfidf":
         return TfidfEncoder(language=language)
-    if (Path(name) / "manifest.json").is_file():
+    if is_lexical:
         return load_fitted(name)
-    if name.startswith(LONGFORMER) or _is_longformer(Path(name)):
+    if is_longformer:
         from haybale.embeddings import LongformerEncoder
 
-        return LongformerEncoder(name.removeprefix(LONGFORMER), **neural)
+        return LongformerEncoder(name.removeprefix(LONGFORMER), **neural, **longformer)
+    neural["device"] = None if device == "auto" else device
     return SentenceTransformerEncoder(name.removeprefix(SENTENCE_TRANSFORMERS), **neural)
 
 

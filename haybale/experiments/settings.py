@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from haybale.analysis import LANGUAGES
+from haybale.embeddings import Chunking
 from haybale.ensemble import PROTOCOLS, SVREnsemble
 from haybale.errors import InputError, UnknownNameError
 
@@ -19,7 +20,11 @@ class Settings:
     split: str = "dev"
     rankers: tuple[str, ...] = DEFAULT_RANKERS
     protocol: str = "end-to-end"
-    encoder: str = "lsa"  # or "tfidf", or a sentence-transformers hub id or folder
+    encoder: str = "lsa"  # or "tfidf", a hub id, a folder: see haybale.embeddings.find_encoder
+    store: str | None = None  # a store of embeddings: its vectors, pieces and encoder instead of `encoder`
+    chunking: Chunking | None = None  # passages are cut into pieces
+    query_prompt: str = ""  # of a neural encoder
+    passage_prompt: str = ""
     width: int = 1024  # of LSA
     language: str | None = None  # None: the collection's own, else guessed
     k1: float = 1.2
@@ -43,6 +48,8 @@ class Settings:
         for name in ("width", "depth", "parm_hits", "train_candidates", "candidates"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.store is not None and self.chunking is not None:
+            raise InputError("a store says itself how its passages were cut; leave chunking out")
         unknown = sorted(set(self.ensemble) - set(SVREnsemble().get_params()))
         if unknown:
             raise UnknownNameError("ensemble parameter", unknown[0], sorted(SVREnsemble().get_params()))

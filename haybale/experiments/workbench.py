@@ -13,7 +13,7 @@ import numpy as np
 from haybale.analysis import guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import pick
-from haybale.embeddings import Encoder, LSAEncoder, SentenceTransformerEncoder, TfidfEncoder
+from haybale.embeddings import EmbeddingStore, Encoder, cut, encode_queries, find_encoder
 from haybale.ensemble import SVREnsemble, feature_names, pair_features
 from haybale.errors import InputError
 from haybale.experiments.settings import Settings
@@ -31,8 +31,14 @@ class Workbench:
         settings: Settings,
         report: Callable[[str, float], None] = lambda stage, seconds: None,
     ) -> None:
-        self.collection = collection
         self.settings = settings
+        self.store = None if settings.store is None else EmbeddingStore(settings.store)
+        self.whole = collection  # as it was given
+        self.collection = collection  # as it is searched: its passages may be pieces
+        if self.store is not None:
+            self.collection = self.store.cut(collection)
+        elif settings.chunking is not None:
+            self.collection = cut(collection, settings.chunking).collection
         self.seconds: dict[str, float] = {}
         self.facts: dict[str, Any] = {}  # what was found on the way and belongs into the results
         self._report = report
@@ -76,9 +82,11 @@ class Workbench:
         return self.settings.language or self.collection.language or guess_language(sample.to_pylist())
 
     def _bm25(self, unit: str) -> BM25Index:
+        # Whole documents are those that were given: pieces may overlap.
+        collection = self.whole if unit == "document" else self.collection
         with self.stage(f"index BM25 ({unit}s)"):
             return BM25Index.from_collection(
-                self.collection, unit, k1=self.settings.k1, b=self.settings.b, language=self.language
+                collection, unit, k1=self.settings.k1, b=self.settings.b, language=self.language
             )
 
     @cached_property
@@ -87,28 +95,42 @@ class Workbench:
 
     @cached_property
     def encoder(self) -> Encoder:
-        if self.settings.encoder == "tfidf":
-            with self.stage("fit TF-IDF"):
-                return TfidfEncoder(language=self.language).fit(self.passage_texts)
-        if self.settings.encoder != "lsa":
-            with self.stage("load encoder"):
-                return SentenceTransformerEncoder(self.settings.encoder)
-        with self.stage("fit LSA"):
-            encoder = LSAEncoder(self.settings.width, language=self.language, random_state=self.settings.random_state)
-            return encoder.fit(self.passage_texts)
+        settings = self.settings
+        with self.stage("load encoder"):
+            encoder = (
+                self.store.encoder()
+                if self.store
+                else find_encoder(
+                    settings.encoder,
+                    width=settings.width,
+                    language=self.language,
+                    random_state=settings.random_state,
+                    query_prompt=settings.query_prompt,
+                    passage_prompt=settings.passage_prompt,
+                )
+            )
+        if self.store is None and settings.encoder in ("lsa", "tfidf"):
+            texts = self.passage_texts
+            with self.stage(f"fit {settings.encoder}"):
+                encoder.fit(texts)
+        return encoder  # type: ignore[no-any-return]
 
     @cached_property
     def index(self) -> PassageIndex:
-        encoder = self.encoder
-        with self.stage("encode passages"):
-            vectors = encoder.encode(self.passage_texts)
+        if self.store is not None:
+            with self.stage("read vectors"):
+                vectors = self.store.vectors_of(self.collection)
+        else:
+            encoder, texts = self.encoder, self.passage_texts
+            with self.stage("encode passages"):
+                vectors = encoder.encode(texts)
         self.facts["vectors"] = list(vectors.shape)
         return PassageIndex.from_collection(self.collection, vectors)
 
     def _query_vectors(self, split: str) -> Floats:
         encoder = self.encoder
         with self.stage(f"encode {split} queries"):
-            return encoder.encode(self.texts(split))
+            return encode_queries(encoder, self.texts(split))  # type: ignore[no-any-return]
 
     # hits ---------------------------------------------------------------------------------------------
 
@@ -129,7 +151,7 @@ class Workbench:
         lengths = np.array([len(part) for part in paragraphs])
         index, encoder = self.index, self.encoder
         with self.stage("encode query paragraphs"):
-            vectors = encoder.encode([text for part in paragraphs for text in part])
+            vectors = encode_queries(encoder, [text for part in paragraphs for text in part])
         self.facts["query paragraphs"] = int(lengths.sum())
         with self.stage("search query paragraphs"):
             own = np.repeat(self.own(self.settings.split), lengths)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from haybale.embeddings.find import load_fitted
 from haybale.embeddings.store.files import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles
+from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import InputError, StoreError
 
 
@@ -80,7 +81,7 @@ def _is_fitted(encoder: Any) -> bool:
 
 
 def _check_storable(encoder: Any) -> None:
-    if getattr(encoder, "is_sparse", False):
+    if isinstance(encoder, TfidfEncoder):
         raise InputError(
             f"{type(encoder).__name__} makes sparse vectors, which a store does not hold: they are made in seconds; "
             "save the encoder instead"

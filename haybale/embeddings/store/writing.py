@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from scipy import sparse
 
 from haybale.collections import Collection
 from haybale.collections.spool import PassageSpool, Spooled, spool
@@ -185,7 +186,10 @@ def _fill(files: StoreFiles, encoder: Any, dtype: str, rows_per_chunk: int) -> E
 
         for number in track(wanted, "embedding", status=status):
             texts = parquet.read_row_group(number, columns=["text"]).column("text").to_pylist()
-            vectors = check_vectors(encoder.encode(texts), f"{type(encoder).__name__}.encode", chunks.width)
+            encoded, name = encoder.encode(texts), type(encoder).__name__
+            if sparse.issparse(encoded):
+                raise InputError(f"{name} makes sparse vectors, which a store does not hold")
+            vectors = check_vectors(encoded, f"{name}.encode", chunks.width)
             if dtype == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
                 raise InputError("the vectors have values beyond float16; store them as float32")
             chunks.write(number, vectors)
