@@ -111,6 +111,21 @@ def test_a_lost_and_a_damaged_chunk_are_named_and_computed_anew(store: Path, fol
         assert tree(store) == before
 
 
+def test_damaged_and_lost_passages_are_written_anew(store: Path, folder: Path) -> None:
+    before, path = tree(store), store / "passages.parquet"
+    middle = len(before[path.name]) // 3
+    for damage in (b"", before[path.name][:500], before[path.name][:middle] + b"xx" + before[path.name][middle + 2 :]):
+        path.write_bytes(damage)
+        with pytest.raises(StoreError, match=r"passages\.parquet: damaged .* remove it and run the embed"):
+            EmbeddingStore(store).texts()
+        path.unlink()
+        with pytest.raises(StoreError, match=r"passages\.parquet is missing"):
+            EmbeddingStore(store).texts()
+        with pytest.warns(UserWarning, match="1 passages of only whitespace"):
+            assert embed(folder, HashEncoder(), store, rows_per_chunk=8).passages == 0
+        assert tree(store) == before
+
+
 def test_other_settings_and_other_input_are_refused(store: Path, folder: Path) -> None:
     before = tree(store)
     with pytest.raises(StoreError, match=r"begun with encoder salt '', now it is 'x'"):
@@ -125,6 +140,10 @@ def test_other_settings_and_other_input_are_refused(store: Path, folder: Path) -
     with pytest.raises(StoreError, match=r"the input has changed since .*101 passages then, 1 now"):
         embed(folder, HashEncoder(), store, rows_per_chunk=8)
     assert tree(store) == before
+    (store / "passages.parquet").unlink()
+    with pytest.raises(StoreError, match="the input has changed since"):
+        embed(folder, HashEncoder(), store, rows_per_chunk=8)
+    assert not (store / "passages.parquet").exists()  # not written from another input
 
 
 def test_an_unfinished_store_is_no_store(store: Path) -> None:

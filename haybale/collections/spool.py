@@ -48,7 +48,7 @@ class PassageSpool:
         shard: tuple[int, int] = (0, 1),
         split: Split | None = None,
     ) -> None:
-        self._writer = None if file is None else pq.ParquetWriter(file, SCHEMA, compression="zstd")
+        self._writer = None if file is None else _writer(file)
         self._size, self._shard, self._split = rows_per_group, shard, split
         self._documents: dict[str, int] = {}
         self._doc_ids: list[str] = []
@@ -132,6 +132,10 @@ class PassageSpool:
         if not self._passages:
             raise InputError("the collection is empty: no document has a passage")
         return Spooled(self._passages, self._rows, len(self._documents), self._empty, self._hash.hexdigest())
+
+
+def _writer(file: BinaryIO) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True)
 
 
 class _Enough(Exception):

@@ -7,32 +7,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.embeddings.find import load_fitted
-from haybale.embeddings.store.files import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles
+from haybale.embeddings.store.files import BUILDING, ENCODER, MANIFEST, StoreFiles
+from haybale.embeddings.store.passages import open_passages
 from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import InputError, StoreError
 
 
 class SpooledTexts:
-    """The texts of a Parquet file, one row group in memory at a time, as often as they are asked for."""
+    """The texts of a store, one chunk in memory at a time, as often as they are asked for."""
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
-        with files.fs.open(files.at(PASSAGES), "rb") as file:
-            self._length = int(pq.ParquetFile(file).metadata.num_rows)
+        with open_passages(files) as passages:
+            self._length = len(passages)
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[str]:
-        with self._files.fs.open(self._files.at(PASSAGES), "rb") as file:
-            parquet = pq.ParquetFile(file)
-            for group in range(parquet.num_row_groups):
-                yield from parquet.read_row_group(group, columns=["text"]).column("text").to_pylist()
+        with open_passages(self._files) as passages:
+            yield from passages.all_texts()
 
 
 def fitted_encoder(encoder: Any, files: StoreFiles, shard: tuple[int, int]) -> Any:

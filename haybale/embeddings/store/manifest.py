@@ -45,15 +45,19 @@ def read_manifest(files: StoreFiles) -> dict[str, Any]:
     return manifest
 
 
-def check_same(files: StoreFiles, begun: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to go on with a store of other input, encoder, settings or library versions, naming the first of them."""
-    then, today = begun.get("input", {}), now["input"]
+def check_input(files: StoreFiles, begun: dict[str, Any], today: dict[str, Any]) -> None:
+    """Refuse to go on with other passages than the store was begun with."""
+    then = begun.get("input", {})
     if then.get("sha256") != today["sha256"]:
         raise StoreError(
             f"{files}: the input has changed since this store was begun with {then.get('name')!r} "
             f"({then.get('passages')} passages then, {today['passages']} now, or other texts); "
             "give the old input or a new folder"
         )
+
+
+def check_same(files: StoreFiles, begun: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse to go on with another encoder, other settings or library versions, naming the first of them."""
     for where, before, after in _differences("", begun, now):
         raise StoreError(
             f"{files}: this store was begun with {where} {before!r}, now it is {after!r}; "

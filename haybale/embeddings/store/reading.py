@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings, numbers_of
 from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.find import load_fitted, rebuild
 from haybale.embeddings.store.chunks import Chunks
-from haybale.embeddings.store.files import ENCODER, PASSAGES, StoreFiles
+from haybale.embeddings.store.files import ENCODER, StoreFiles
 from haybale.embeddings.store.manifest import as_json, read_manifest
+from haybale.embeddings.store.passages import open_passages
 from haybale.errors import InputError, StoreError
 from haybale.extras import require
 from haybale.progress import track
@@ -144,8 +144,8 @@ class EmbeddingStore:
     def _column(self, name: str) -> Strings:
         columns = []
         for files in self._files:
-            with files.fs.open(files.at(PASSAGES), "rb") as file:
-                columns.append(pq.read_table(file, columns=[name]).column(name))
+            with open_passages(files) as passages:
+                columns.append(passages.column(name))
         if len(columns) == 1:
             return columns[0]
         size, chunks = self._parts[0].size, []

@@ -6,21 +6,30 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-import pyarrow.parquet as pq
 from scipy import sparse
 
 from haybale.collections import Collection
-from haybale.collections.spool import PassageSpool, Spooled, spool
+from haybale.collections.spool import PassageSpool, spool
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.counts import EncodeCounts
 from haybale.embeddings.store.chunks import Chunks
 from haybale.embeddings.store.files import BUILDING, MANIFEST, PASSAGES, VECTORS, StoreFiles
 from haybale.embeddings.store.fitted import fitted_encoder
 from haybale.embeddings.store.lock import writer_lock
-from haybale.embeddings.store.manifest import DTYPES, FORMAT, VERSION, as_json, check_same, read_manifest, versions
+from haybale.embeddings.store.manifest import (
+    DTYPES,
+    FORMAT,
+    VERSION,
+    as_json,
+    check_input,
+    check_same,
+    read_manifest,
+    versions,
+)
+from haybale.embeddings.store.passages import open_passages
 from haybale.errors import InputError, OutputExistsError, StoreError, UnknownNameError
 from haybale.progress import track
 from haybale.vectors import check_vectors
@@ -83,56 +92,14 @@ def embed(
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
             raise OutputExistsError(f"{files} holds other files ({taken[0]}); give a new folder")
+    job = _Job(source, layout, chunking, dtype, rows_per_chunk, shard or (1, 1))
     with writer_lock(files):
         try:
-            return _embed(source, encoder, files, layout, dtype, rows_per_chunk, shard or (1, 1), chunking)
+            return _embed(job, encoder, files)
         except OSError as error:
             if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
                 raise
             raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
-
-
-def _embed(
-    source: str | Path | Collection,
-    encoder: Any,
-    files: StoreFiles,
-    layout: str | None,
-    dtype: str,
-    rows_per_chunk: int,
-    shard: tuple[int, int],
-    chunking: Chunking | None,
-) -> Embedded:
-    begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
-    if files.exists(MANIFEST):
-        begun = read_manifest(files)
-    spooled = _spooled(source, files, layout, rows_per_chunk, shard, chunking, write=begun is None)
-    encoder = fitted_encoder(encoder, files, shard)
-    settings = {
-        "format": FORMAT,
-        "version": VERSION,
-        "input": {
-            "name": source.name if isinstance(source, Collection) else str(source),
-            "passages": spooled.passages,
-            "documents": spooled.documents,
-            "sha256": spooled.sha256,
-            "chunking": None if chunking is None else chunking.describe(),
-        },
-        "encoder": encoder.describe(),
-        "dtype": dtype,
-        "rows_per_chunk": rows_per_chunk,
-        "shard": list(shard),
-        "versions": versions(),
-    }
-    settings = as_json(settings)
-    if begun is not None:
-        check_same(files, begun, settings)
-    else:
-        files.write_json(BUILDING, settings)
-    embedded = _fill(files, encoder, dtype, rows_per_chunk)
-    if not files.exists(MANIFEST):
-        files.write_json(MANIFEST, settings)
-    files.remove(BUILDING)
-    return embedded
 
 
 def _shard_name(i: int, n: int) -> str:
@@ -141,39 +108,84 @@ def _shard_name(i: int, n: int) -> str:
     return f"shard-{i}-of-{n}"
 
 
-def _spooled(
-    source: str | Path | Collection,
-    files: StoreFiles,
-    layout: str | None,
-    rows_per_chunk: int,
-    shard: tuple[int, int],
-    chunking: Chunking | None,
-    write: bool,
-) -> Spooled:
-    """Read the input whole, to hash it and, the first time, to write the passages."""
-    at, split = (shard[0] - 1, shard[1]), None if chunking is None else chunking.splitter()
-    if not write:
-        return spool(source, PassageSpool(None, rows_per_chunk, at, split), layout)
+@dataclass(frozen=True)
+class _Job:
+    """What was asked for, but for the encoder and the place."""
+
+    source: str | Path | Collection
+    layout: str | None
+    chunking: Chunking | None
+    dtype: str
+    rows_per_chunk: int
+    shard: tuple[int, int]
+
+
+def _embed(job: _Job, encoder: Any, files: StoreFiles) -> Embedded:
+    begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
+    if files.exists(MANIFEST):
+        begun = read_manifest(files)
+    source = _read_input(job, files, begun)
+    encoder = fitted_encoder(encoder, files, job.shard)
+    settings = as_json(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "input": source,
+            "encoder": encoder.describe(),
+            "dtype": job.dtype,
+            "rows_per_chunk": job.rows_per_chunk,
+            "shard": job.shard,
+            "versions": versions(),
+        }
+    )
+    if begun is None:
+        files.write_json(BUILDING, settings)
+    else:
+        check_same(files, begun, settings)
+    embedded = _fill(job, encoder, files)
+    if not files.exists(MANIFEST):
+        files.write_json(MANIFEST, settings)
+    files.remove(BUILDING)
+    return embedded
+
+
+def _read_input(job: _Job, files: StoreFiles, begun: dict[str, Any] | None) -> dict[str, Any]:
+    """Read the input whole, to know what it is and, the first time, to write the passages."""
+    i, n = job.shard
+    split = None if job.chunking is None else job.chunking.splitter()
+
+    def read(file: BinaryIO | None) -> dict[str, Any]:
+        spooled = spool(job.source, PassageSpool(file, job.rows_per_chunk, (i - 1, n), split), job.layout)
+        found = {
+            "name": job.source.name if isinstance(job.source, Collection) else str(job.source),
+            "passages": spooled.passages,
+            "documents": spooled.documents,
+            "sha256": spooled.sha256,
+            "chunking": None if job.chunking is None else job.chunking.describe(),
+        }
+        if begun is not None:
+            check_input(files, begun, found)
+        if file is not None and spooled.empty:
+            warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=2)
+        if file is not None and not spooled.rows:
+            raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {i} of {n}")
+        return found
+
+    if begun is not None and files.exists(PASSAGES):
+        return read(None)
     with files.whole(PASSAGES) as file:
-        spooled = spool(source, PassageSpool(file, rows_per_chunk, at, split), layout)
-        if not spooled.rows:
-            raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {shard[0]} of {shard[1]}")
-    if spooled.empty:
-        warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=2)
-    return spooled
+        return read(file)
 
 
-def _fill(files: StoreFiles, encoder: Any, dtype: str, rows_per_chunk: int) -> Embedded:
+def _fill(job: _Job, encoder: Any, files: StoreFiles) -> Embedded:
     """Compute every chunk that is not there or is damaged."""
     if hasattr(encoder, "counts"):
         encoder.counts = EncodeCounts()
     start, passages = time.perf_counter(), 0
-    with files.fs.open(files.at(PASSAGES), "rb") as file:
-        parquet = pq.ParquetFile(file)
-        rows = parquet.metadata.num_rows
+    with open_passages(files) as source:
         if not files.exists(f"{VECTORS}/zarr.json"):
             files.remove(VECTORS)
-            chunks = Chunks.create(files, rows, encoder.width, rows_per_chunk, dtype)
+            chunks = Chunks.create(files, len(source), encoder.width, job.rows_per_chunk, job.dtype)
         else:
             chunks = Chunks.open(files, writable=True)
         chunks.remove_unfinished()
@@ -185,12 +197,12 @@ def _fill(files: StoreFiles, encoder: Any, dtype: str, rows_per_chunk: int) -> E
             return Embedded(str(files), passages, done, time.perf_counter() - start, _counts(encoder)).rates
 
         for number in track(wanted, "embedding", status=status):
-            texts = parquet.read_row_group(number, columns=["text"]).column("text").to_pylist()
+            texts = source.texts(number)
             encoded, name = encoder.encode(texts), type(encoder).__name__
             if sparse.issparse(encoded):
                 raise InputError(f"{name} makes sparse vectors, which a store does not hold")
             vectors = check_vectors(encoded, f"{name}.encode", chunks.width)
-            if dtype == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
+            if job.dtype == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
                 raise InputError("the vectors have values beyond float16; store them as float32")
             chunks.write(number, vectors)
             passages += len(texts)
