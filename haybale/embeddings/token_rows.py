@@ -39,5 +39,5 @@ def warn_truncated(truncated: int, texts: int, limit: int) -> None:
         warnings.warn(
             f"{truncated} of {texts} texts {verb} longer than {limit} tokens and {was} cut there",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -51,7 +51,7 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
     ``counts`` (:class:`EncodeCounts`) adds up what was encoded.
 
     It is a module too: ``SentenceTransformer(modules=[encoder])`` gives the same vectors, and both its ``save`` and
-    this one's write the standard modules, which load without haybale.
+    this one's write the standard modules, which load without haybale. It can be trained; there is no dropout.
 
     Errors: :class:`MissingExtraError` without the extra; :class:`UnknownNameError` for the names above;
     :class:`InputError` for a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer.
