@@ -161,7 +161,7 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
     from haybale import LongformerEncoder
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    folder = save_longformer(tmp_path / "model")
+    folder = save_longformer(tmp_path / "model", attention_window=8)
     encoder = find_encoder(str(folder), passage_prompt="law: ", pooling="cls")
     assert isinstance(encoder, LongformerEncoder)
     done = embed(toy, encoder, tmp_path / "s", rows_per_chunk=4)
@@ -179,6 +179,6 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
         np.testing.assert_allclose(
             plain.encode(["a cat"]), find_encoder(str(folder), passage_prompt="law: ").encode(["a cat"]), atol=1e-5
         )
-    save_longformer(folder, std=0.2)  # other weights under the same name
+    save_longformer(folder, std=0.2, attention_window=8)  # other weights under the same name
     with pytest.raises(StoreError, match="is not the one it was"):
         store.encoder()

@@ -153,7 +153,7 @@ class SentenceTransformerEncoder:
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
         return {
-            "encoder": "SentenceTransformerEncoder",
+            "class": "SentenceTransformerEncoder",
             "model": self.name,
             "modules": [type(module).__name__ for module in self.model],
             "weights": digest.hexdigest(),
