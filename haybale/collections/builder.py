@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +22,9 @@ from haybale.collections.collection import (
     Split,
     Strings,
 )
+from haybale.collections.names import Names, fail
 from haybale.collections.sink import At
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import InputError
 
 
 class StringColumn:
@@ -64,14 +64,11 @@ class CollectionBuilder:
     def __init__(self, name: str, language: str | None = None) -> None:
         self.name = name
         self.language = language
-        self._documents: dict[str, int] = {}
+        self._names = Names()
         self._queries: dict[str, int] = {}
-        self._doc_ids: list[str] = []
         self._titles = StringColumn()
         self._passage_ids, self._texts = StringColumn(), StringColumn()
         self._passage_doc, self._passage_section = array("q"), array("q")
-        self._passage_count = array("q")  # passages of each document so far, for generated ids
-        self._given_passages: dict[str, int] = {}  # only ids given by the caller; generated ones cannot clash
         self._query_ids, self._paragraphs = StringColumn(), StringColumn()
         self._query_offsets, self._own = array("q", [0]), array("q")
         self._section_numbers: dict[str, int] = {}
@@ -86,19 +83,15 @@ class CollectionBuilder:
 
     def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
         """Add a document with its passages; returns its number."""
-        if doc_id in self._documents:
-            fail(f"duplicate document id {doc_id!r}", at)
-        number = self._documents[doc_id] = len(self._documents)
-        self._doc_ids.append(doc_id)
+        number = self._names.add_document(doc_id, at)
         self._titles.append(title)
-        self._passage_count.append(0)
         for text in passages:
             self.add_passage(number, text, at=at)
         return number
 
     def document_number(self, doc_id: str) -> int | None:
         """The number of a document added before, or None."""
-        return self._documents.get(doc_id)
+        return self._names.documents.get(doc_id)
 
     def add_passage(
         self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
@@ -107,14 +100,7 @@ class CollectionBuilder:
         if not text.strip():
             self._n_empty += 1
             return
-        if passage_id is None:
-            passage_id = f"{self._doc_ids[document]}:{self._passage_count[document]}"
-        elif passage_id in self._given_passages:
-            fail(f"duplicate passage id {passage_id!r}", at)
-        else:
-            self._given_passages[passage_id] = len(self._texts)
-        self._passage_count[document] += 1
-        self._passage_ids.append(passage_id)
+        self._passage_ids.append(self._names.add_passage(document, passage_id, at))
         self._texts.append(text)
         self._passage_doc.append(document)
         self._passage_section.append(section)
@@ -133,15 +119,15 @@ class CollectionBuilder:
 
     def add_internal_link(self, passage_id: str, section_id: str, at: At = None) -> None:
         """A passage that refers to a section of its own document."""
-        if passage_id not in self._given_passages:
+        if passage_id not in self._names.given:
             fail(f"unknown passage id {passage_id!r} in an internal link", at)
-        self._links["internal"].append((self._given_passages[passage_id], self._section(section_id, at)))
+        self._links["internal"].append((self._names.given[passage_id], self._section(section_id, at)))
 
     def add_external_link(self, source_id: str, doc_id: str, at: At = None) -> None:
         """A passage or a section that cites another document."""
         target = self._document(doc_id, "an external link", at)
-        if source_id in self._given_passages:
-            self._links["passage"].append((self._given_passages[source_id], target))
+        if source_id in self._names.given:
+            self._links["passage"].append((self._names.given[source_id], target))
         else:
             self._links["section"].append((self._section(source_id, at), target))
 
@@ -151,9 +137,9 @@ class CollectionBuilder:
         return self._section_numbers[section_id]
 
     def _document(self, doc_id: str, where: str, at: At) -> int:
-        if doc_id not in self._documents:
+        if doc_id not in self._names.documents:
             fail(f"{where} names document {doc_id!r}, which is not in the collection", at)
-        return self._documents[doc_id]
+        return self._names.documents[doc_id]
 
     # queries and judgements ---------------------------------------------------------------------------
 
@@ -172,7 +158,7 @@ class CollectionBuilder:
         for paragraph in kept:
             self._paragraphs.append(paragraph)
         self._query_offsets.append(len(self._paragraphs))
-        self._own.append(-1 if own is None else self._documents.get(own, -1))
+        self._own.append(-1 if own is None else self._names.documents.get(own, -1))
         if split is not None:
             self._split_queries.setdefault(split, {})[number] = None
         return number
@@ -195,7 +181,7 @@ class CollectionBuilder:
         if self._n_empty:
             message = f"collection {self.name!r}: {self._n_empty} passages of only whitespace were left out"
             warnings.warn(message, stacklevel=2)
-        n = len(self._documents)
+        n = len(self._names.documents)
         passage_doc, order = _grouped(_numbers(self._passage_doc), n)
         section_doc, section_order = _grouped(_numbers(self._section_doc), n)
         new_passage, new_section = _inverse(order), _inverse(section_order)
@@ -217,7 +203,7 @@ class CollectionBuilder:
         of_section = _numbers(self._passage_section)[order]
         return Collection(
             name=self.name,
-            doc_ids=pa.chunked_array([pa.array(self._doc_ids, type=pa.large_string())]),
+            doc_ids=pa.chunked_array([pa.array(self._names.doc_ids, type=pa.large_string())]),
             doc_titles=self._titles.finish(),
             passages=Passages(
                 ids=_reordered(self._passage_ids, order),
@@ -251,11 +237,6 @@ class CollectionBuilder:
             judged_documents=judged[:, 1],
             grades=np.array(list(pairs.values()), dtype=np.int64),
         )
-
-
-def fail(message: str, at: At) -> NoReturn:
-    """Raise the one error of bad input, with file and line where they are known."""
-    raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
 
 
 def _numbers(values: array[int]) -> Ints:

@@ -11,8 +11,8 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from haybale.collections.builder import fail
 from haybale.collections.collection import Collection
+from haybale.collections.names import Names
 from haybale.collections.open import find_layout
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.sink import At
@@ -50,10 +50,7 @@ class PassageSpool:
     ) -> None:
         self._writer = None if file is None else _writer(file)
         self._size, self._shard, self._split = rows_per_group, shard, split
-        self._documents: dict[str, int] = {}
-        self._doc_ids: list[str] = []
-        self._counts: list[int] = []  # passages of each document so far, for generated ids
-        self._given: set[str] = set()  # passage ids that were given, not generated
+        self._names = Names()
         self._buffer: list[tuple[str, str, str]] = []
         self._passages = self._rows = self._empty = 0
         self._hash = hashlib.sha256()
@@ -61,17 +58,13 @@ class PassageSpool:
     # the sink -----------------------------------------------------------------------------------------
 
     def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
-        if doc_id in self._documents:
-            fail(f"duplicate document id {doc_id!r}", at)
-        number = self._documents[doc_id] = len(self._documents)
-        self._doc_ids.append(doc_id)
-        self._counts.append(0)
+        number = self._names.add_document(doc_id, at)
         for text in passages:
             self.add_passage(number, text, at=at)
         return number
 
     def document_number(self, doc_id: str) -> int | None:
-        return self._documents.get(doc_id)
+        return self._names.documents.get(doc_id)
 
     def add_passage(
         self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
@@ -79,14 +72,7 @@ class PassageSpool:
         if not text.strip():
             self._empty += 1
             return
-        if passage_id is None:
-            passage_id = f"{self._doc_ids[document]}:{self._counts[document]}"
-        elif passage_id in self._given:
-            fail(f"duplicate passage id {passage_id!r}", at)
-        else:
-            self._given.add(passage_id)
-        self._counts[document] += 1
-        self.add_row(passage_id, self._doc_ids[document], text)
+        self.add_row(self._names.add_passage(document, passage_id, at), self._names.doc_ids[document], text)
 
     def add_section(self, document: int, section_id: str, title: str, parent: str | None, at: At = None) -> int:
         return 0  # passages are all that is kept
@@ -131,7 +117,7 @@ class PassageSpool:
             self._writer.close()
         if not self._passages:
             raise InputError("the collection is empty: no document has a passage")
-        return Spooled(self._passages, self._rows, len(self._documents), self._empty, self._hash.hexdigest())
+        return Spooled(self._passages, self._rows, len(self._names.documents), self._empty, self._hash.hexdigest())
 
 
 def _writer(file: BinaryIO) -> pq.ParquetWriter:
