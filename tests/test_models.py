@@ -13,10 +13,10 @@ from scipy import sparse
 from worlds import world
 
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
-from haybale.ensemble.model_files import _digest
 from haybale.ensemble.solvers.sklearn import solve_sklearn
 from haybale.errors import FileFormatError, OutputExistsError, VectorError
 from haybale.retrieval import PassageIndex
+from haybale.sealed import digest
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def _tensors(folder: Path, **changes) -> None:
     tensors = load_file(folder / "tensors.safetensors") | changes
     save_file({name: value for name, value in tensors.items() if value is not None}, folder / "tensors.safetensors")
     files = json.loads((folder / "manifest.json").read_text())["files"]
-    _manifest(folder, files=files | {"tensors.safetensors": _digest(folder / "tensors.safetensors")})
+    _manifest(folder, files=files | {"tensors.safetensors": digest(folder / "tensors.safetensors")})
 
 
 def _flip(folder: Path) -> None:
@@ -120,11 +120,11 @@ def _flip(folder: Path) -> None:
     [
         (lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved model"),
         (lambda f: (f / "manifest.json").write_text("{"), "manifest.json: expected JSON"),
-        (lambda f: (f / "manifest.json").write_text("[1]"), "expected the format 'haybale model'"),
-        (lambda f: _manifest(f, version=2), "expected version 1 of the format, found 2"),
-        (lambda f: _manifest(f, kind="ProductKernelSVR"), "expected a saved SVREnsemble, found ProductKernelSVR"),
+        (lambda f: (f / "manifest.json").write_text("[1]"), "expected format 'haybale model', found "),
+        (lambda f: _manifest(f, version=2), "expected version 1, found 2"),
+        (lambda f: _manifest(f, kind="ProductKernelSVR"), "expected kind 'SVREnsemble', found 'ProductKernelSVR'"),
         (lambda f: _manifest(f, gamma=None), "'gamma' is missing or of another type"),
-        (lambda f: _manifest(f, files={}), "expected the files passages.parquet, queries.parquet, tensors.safetensors"),
+        (lambda f: _manifest(f, files={}), "expected 'files' passages.parquet, queries.parquet, tensors.safetensors"),
         (lambda f: _manifest(f, parameters={"colour": 1}), "parameters: .*colour"),
         (lambda f: _manifest(f, parameters={"n_bags": -1}), "parameters: The 'n_bags' parameter"),
         (_flip, "its content is not what was saved"),

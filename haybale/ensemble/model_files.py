@@ -10,8 +10,6 @@ A model is what its support is, whichever solver found it: loading needs none.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from scipy import sparse
 
 from haybale.ensemble.blending import Blend
@@ -28,14 +25,15 @@ from haybale.ensemble.half import Half
 from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError
-from haybale.folders import whole_folder, write_json
+from haybale.folders import whole_folder
+from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, seal
 
 if TYPE_CHECKING:
     from haybale.ensemble.product_kernel_svr import ProductKernelSVR
     from haybale.ensemble.scoring import EnsembleScorer
 
 FORMAT, VERSION = "haybale model", 1
-_MANIFEST, _TENSORS = "manifest.json", "tensors.safetensors"
+_TENSORS = "tensors.safetensors"
 _IDS = {"support_query_ids_": "queries.parquet", "support_passage_ids_": "passages.parquet"}
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
 _ENSEMBLE_FACTS = ("n_rows_", "bag_sizes_", "n_iter_", "oob_score_", "oob_mrr_")
@@ -118,11 +116,10 @@ def _write(folder: Path, kind: str, model: Any, tensors: Tensors, more: dict[str
     from haybale import __version__
 
     save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, folder / _TENSORS)
-    files = {path.name: _digest(path) for path in sorted(folder.iterdir())}
     parameters = {name: _plain(name, value) for name, value in model.get_params(deep=False).items()}
     gamma = [list(pair) for pair in model.spaces_.gamma]
     head = {"format": FORMAT, "version": VERSION, "kind": kind, "haybale": __version__}
-    write_json(folder / _MANIFEST, head | {"parameters": parameters, "gamma": gamma} | more | {"files": files})
+    seal(folder, head | {"parameters": parameters, "gamma": gamma} | more)
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -170,40 +167,13 @@ def _scaling_tensors(name: str, scaling: Scaling) -> Tensors:
 
 def _read(folder: Path, kind: str) -> tuple[dict[str, Any], Tensors]:
     """The manifest and the tensors, after every file has been found to be what was written."""
-    path = folder / _MANIFEST
-    if not path.is_file():
-        raise FileFormatError(path, None, f"not found: {folder} is no saved model")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(path, None, f"expected JSON: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FileFormatError(path, None, f"expected the format {FORMAT!r}")
-    if manifest.get("version") != VERSION:
-        raise FileFormatError(path, None, f"expected version {VERSION} of the format, found {manifest.get('version')}")
-    if manifest.get("kind") != kind:
-        raise FileFormatError(path, None, f"expected a saved {kind}, found {manifest.get('kind')}")
-    expected = {"parameters": dict, "gamma": list, "files": dict, "facts": dict, "eta": (int, float)}
+    manifest = read_manifest(folder, "model", {"format": FORMAT, "version": VERSION, "kind": kind})
+    expected = {"parameters": dict, "gamma": list, "facts": dict, "eta": (int, float)}
     for name, kinds in expected.items():
         if not isinstance(manifest.get(name), kinds):  # type: ignore[arg-type]
-            raise FileFormatError(path, None, f"{name!r} is missing or of another type")
-    names = {_TENSORS, *(_IDS.values() if kind == "SVREnsemble" else ())}
-    if set(manifest["files"]) != names:
-        raise FileFormatError(path, None, f"expected the files {', '.join(sorted(names))} in the manifest")
-    for name, digest in manifest["files"].items():
-        if not (folder / name).is_file():
-            raise FileFormatError(folder / name, None, "not found, the manifest lists it")
-        if _digest(folder / name) != digest:
-            raise FileFormatError(folder / name, None, "its content is not what was saved: the SHA-256 differs")
-    try:
-        return manifest, load_file(folder / _TENSORS)
-    except SafetensorError as error:
-        raise FileFormatError(folder / _TENSORS, None, f"expected safetensors: {error}") from None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+            raise FileFormatError(folder / MANIFEST, None, f"{name!r} is missing or of another type")
+    check_files(folder, manifest, {_TENSORS, *(_IDS.values() if kind == "SVREnsemble" else ())})
+    return manifest, read_tensors(folder / _TENSORS)
 
 
 def _estimator(cls: Any, manifest: dict[str, Any], folder: Path) -> Any:
@@ -214,7 +184,7 @@ def _estimator(cls: Any, manifest: dict[str, Any], folder: Path) -> Any:
         model = cls(**parameters)
         model._validate_params()
     except (TypeError, ValueError) as error:
-        raise FileFormatError(folder / _MANIFEST, None, f"parameters: {error}") from None
+        raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
     return model
 
 
