@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ def test_batches(lengths: list[int], budget: int, padded: bool) -> None:
 
     for batch in batches:
         assert len(batch) == 1 or cost(batch.tolist()) <= budget
-    for batch, after in zip(batches[:-1], batches[1:], strict=True):  # none could have taken one more
+    for batch, after in pairwise(batches):  # none could have taken one more
         assert cost([*batch.tolist(), int(after[0])]) > budget
 
 

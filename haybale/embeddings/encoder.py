@@ -21,7 +21,7 @@ class Encoder(Protocol):
 def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """(n,) queries to (n, d): by the encoder's own ``encode_queries`` if it has one, else as passages are."""
     own = getattr(encoder, "encode_queries", None)
-    return encoder.encode(texts) if own is None else own(texts)  # type: ignore[no-any-return]
+    return encoder.encode(texts) if own is None else own(texts)
 
 
 def check_texts(texts: Sequence[str]) -> Sequence[str]:

@@ -1,5 +1,8 @@
 """Longformer as an encoder of haybale, and as a module of sentence-transformers."""
 
+# Of the libraries one has partial annotations and one, for a first module, wider ones than text; both may be absent.
+# mypy: disable-error-code="misc,no-any-return,no-untyped-call,return-value,union-attr,call-arg,override,unused-ignore"
+
 from __future__ import annotations
 
 import hashlib
@@ -36,7 +39,7 @@ TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 Rows = Sequence[NDArray[np.int32]]  # token numbers, one array a text
 
 
-class LongformerEncoder(InputModule):  # type: ignore[misc]
+class LongformerEncoder(InputModule):
     """Encodes with a Longformer (extra ``neural``): the numbers of transformers' LongformerModel, without its padding.
 
     Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020.
@@ -46,7 +49,8 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
     ``device``: ``"auto"`` is CUDA if there is some. ``dtype``: None is ``"float32"``; ``"float16"`` and
     ``"bfloat16"`` hold for weights and activations, pooling is float32. ``global_attention``: ``"none"``, or
     ``"cls"`` for the first token. The prompts are put before each text. ``max_length``: texts are cut there; None is
-    what model and tokenizer read (longformer-base-4096: 4096). ``tokens_per_batch``: None is 2,048 on a CPU, 65,536 on CUDA.
+    what model and tokenizer read (longformer-base-4096: 4096). ``tokens_per_batch``: None is 2,048 on a CPU and
+    65,536 on CUDA.
 
     ``counts`` (:class:`EncodeCounts`) adds up what was encoded.
 
@@ -165,8 +169,7 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
         ids = torch.from_numpy(np.concatenate(rows)).to(self.device, torch.int64)
         padding = self.model.config.pad_token_id
         positions = np.concatenate([_positions(row, padding) for row in rows])
-        hidden = self.model(ids, torch.from_numpy(positions).to(self.device), [len(row) for row in rows])
-        return hidden  # type: ignore[no-any-return]
+        return self.model(ids, torch.from_numpy(positions).to(self.device), [len(row) for row in rows])
 
     def _pooled(self, hidden: Tensor, lengths: Sequence[int]) -> Tensor:
         """(tokens, d) to (texts, d) float32."""
