@@ -18,9 +18,10 @@ class Encoder(Protocol):
         ...
 
 
-def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Any:
-    """(n,) query texts to (n, d): by the encoder's ``encode_queries`` if it has one, else by its ``encode``."""
-    return getattr(encoder, "encode_queries", encoder.encode)(texts)
+def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Floats:
+    """(n,) queries to (n, d): by the encoder's own ``encode_queries`` if it has one, else as passages are."""
+    own = getattr(encoder, "encode_queries", None)
+    return encoder.encode(texts) if own is None else own(texts)
 
 
 def check_texts(texts: Sequence[str]) -> Sequence[str]:

@@ -6,6 +6,7 @@ Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020, se
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ def window_attention(
     count = -(-length // BLOCK.get(q.device.type, BLOCK["cuda"]))
     edges = [length * i // count for i in range(count + 1)]
     blocks = []
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges):
         low, high = max(0, start - reach), min(length, stop + reach)
         far_first = first_seen_by_all and low > 0
         keys, values = k[:, :, low:high], v[:, :, low:high]

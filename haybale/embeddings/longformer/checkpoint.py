@@ -44,7 +44,9 @@ def read_checkpoint(model: str) -> Checkpoint:
             raise InputError(f"cannot load the tokenizer of the Longformer {model!r}: {error}") from error
     # Without files, transformers makes up a tokenizer that knows the special tokens only.
     if not getattr(tokenizer, "is_fast", False) or len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise InputError(f"cannot load the tokenizer of the Longformer {model!r}: expected tokenizer.json or vocab.json")
+        raise InputError(
+            f"cannot load the tokenizer of the Longformer {model!r}: expected tokenizer.json or vocab.json"
+        )
     if len(tokenizer) > config.vocab_size:
         raise InputError(f"{model!r}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size}")
     return Checkpoint(config, state, tokenizer)
@@ -75,7 +77,9 @@ def _transformer_folder(model: str) -> str:
 
 def _check_config(model: str, config: Any) -> None:
     if config.model_type != "longformer":
-        raise InputError(f"{model!r}: expected a Longformer checkpoint (model_type 'longformer'), found {config.model_type!r}")
+        raise InputError(
+            f"{model!r}: expected a Longformer checkpoint (model_type 'longformer'), found {config.model_type!r}"
+        )
     windows, layers = config.attention_window, config.num_hidden_layers
     windows = [windows] * layers if isinstance(windows, int) else list(windows)
     if len(windows) != layers or any(window < 2 or window % 2 for window in windows):

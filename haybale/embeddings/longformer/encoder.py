@@ -1,5 +1,8 @@
 """Longformer as an encoder of haybale, and as a module of sentence-transformers."""
 
+# Of the libraries one has partial annotations and one, for a first module, wider ones than text; both may be absent.
+# mypy: disable-error-code="misc,no-any-return,no-untyped-call,return-value,union-attr,call-arg,override,unused-ignore"
+
 from __future__ import annotations
 
 import hashlib
@@ -36,7 +39,7 @@ TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 Rows = Sequence[NDArray[np.int32]]  # token numbers, one array a text
 
 
-class LongformerEncoder(InputModule):  # type: ignore[misc]
+class LongformerEncoder(InputModule):
     """Encodes with a Longformer (extra ``neural``): the numbers of transformers' LongformerModel, without its padding.
 
     Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020.
@@ -46,7 +49,8 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
     ``device``: ``"auto"`` is CUDA if there is some. ``dtype``: None is ``"float32"``; ``"float16"`` and
     ``"bfloat16"`` hold for weights and activations, pooling is float32. ``global_attention``: ``"none"``, or
     ``"cls"`` for the first token. The prompts are put before each text. ``max_length``: texts are cut there; None is
-    what the model reads (longformer-base-4096: 4096). ``tokens_per_batch``: None is 2,048 on a CPU, 65,536 on CUDA.
+    what model and tokenizer read (longformer-base-4096: 4096). ``tokens_per_batch``: None is 2,048 on a CPU and
+    65,536 on CUDA.
 
     ``counts`` (:class:`EncodeCounts`) adds up what was encoded.
 
@@ -82,7 +86,12 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
                 raise UnknownNameError(kind, name, known)
         if tokens_per_batch is not None and tokens_per_batch < 1:
             raise InputError(f"tokens_per_batch must be at least 1, found {tokens_per_batch}")
-        self.name, self.pooling, self.normalize, self.global_attention = str(model), pooling, normalize, global_attention
+        self.name, self.pooling, self.normalize, self.global_attention = (
+            str(model),
+            pooling,
+            normalize,
+            global_attention,
+        )
         self.query_prompt, self.passage_prompt, self.tokens_per_batch = query_prompt, passage_prompt, tokens_per_batch
         checkpoint = read_checkpoint(self.name)
         config, self.tokenizer = checkpoint.config, checkpoint.tokenizer
@@ -93,7 +102,7 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
                 f"max_length must be above the {special} special tokens and at most the {readable} tokens that "
                 f"{self.name!r} reads, found {max_length}"
             )
-        self.max_length = max_length or readable
+        self.max_length = max_length or min(readable, self.tokenizer.model_max_length)
         state = {name: tensor.to(getattr(torch, dtype)) for name, tensor in checkpoint.state.items()}
         act = config.hidden_act
         activation = None if act == "gelu" else require("transformers.activations", "neural").ACT2FN[act]
@@ -139,9 +148,7 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
             vectors[batch] = self._pooled(hidden, lengths).cpu().numpy()
         return vectors
 
-    def _batches(
-        self, texts: Sequence[str], prompt: str
-    ) -> Iterator[tuple[NDArray[np.int64], Tensor, list[int]]]:
+    def _batches(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[NDArray[np.int64], Tensor, list[int]]]:
         """Batch by batch: which texts, their hidden states (tokens, d) end to end, and their token counts."""
         prompted = [prompt + text for text in check_texts(texts)]
         rows, truncated = token_rows(self.tokenizer, prompted, self.max_length)
@@ -162,8 +169,7 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
         ids = torch.from_numpy(np.concatenate(rows)).to(self.device, torch.int64)
         padding = self.model.config.pad_token_id
         positions = np.concatenate([_positions(row, padding) for row in rows])
-        hidden = self.model(ids, torch.from_numpy(positions).to(self.device), [len(row) for row in rows])
-        return hidden  # type: ignore[no-any-return]
+        return self.model(ids, torch.from_numpy(positions).to(self.device), [len(row) for row in rows])
 
     def _pooled(self, hidden: Tensor, lengths: Sequence[int]) -> Tensor:
         """(tokens, d) to (texts, d) float32."""
@@ -254,9 +260,9 @@ class LongformerEncoder(InputModule):  # type: ignore[misc]
             modules=standard_stack(self), device=str(self.device), prompts=prompts, default_prompt_name=default
         )
 
-    def save(self, folder: str | Path, **_: Any) -> None:
+    def save(self, folder: str | Path, *, create_model_card: bool = False, **_: Any) -> None:
         """Write the folder of :meth:`to_sentence_transformer`, in the dtype of the weights."""
-        self.to_sentence_transformer().save(str(folder))
+        self.to_sentence_transformer().save(str(folder), create_model_card=create_model_card)
 
     @classmethod
     def load(cls, folder: str | Path, **parameters: Any) -> LongformerEncoder:

@@ -1,6 +1,11 @@
 """A linear layer; on a CPU in single precision with its weights laid out for oneDNN once, not at every call."""
 
+# torch's annotations are partial, and may be absent.
+# mypy: disable-error-code="misc,no-any-return,no-untyped-call"
+
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +41,8 @@ class PackedLinear(nn.Module):
         """The packed weights, made anew if the weights have changed; None where that cannot be had."""
         if self.weight.device.type != "cpu" or not _has_onednn():
             return None
-        now = (self.weight.data_ptr(), self.weight._version)
+        # Weights made under inference_mode count no versions; they do not change either, but in that mode.
+        now = (self.weight.data_ptr(), 0 if self.weight.is_inference() else self.weight._version)
         if self._packed_of != now:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             self._packed_of = now
@@ -44,9 +50,10 @@ class PackedLinear(nn.Module):
 
 
 def _has_onednn() -> bool:
-    return (
-        torch.backends.mkldnn.is_available()
-        and torch.backends.mkldnn.enabled
+    mkldnn: Any = torch.backends.mkldnn
+    return bool(
+        mkldnn.is_available()
+        and mkldnn.enabled
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )

@@ -1,5 +1,8 @@
 """The layers of a Longformer over one row of tokens: all texts of a batch end to end, without padding."""
 
+# torch's annotations are partial, and may be absent.
+# mypy: disable-error-code="misc,no-any-return,no-untyped-call"
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -31,6 +34,15 @@ _EMBEDDING = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 class PackedLayer(nn.Module):
     """One layer; ``prefix`` is its place in the standard state, ``window`` the two-sided attention window."""
 
+    qkv: PackedLinear
+    out: PackedLinear
+    up: PackedLinear
+    down: PackedLinear
+    global_q: PackedLinear  # with global attention only
+    global_kv: PackedLinear
+    norm_attention: nn.LayerNorm
+    norm_output: nn.LayerNorm
+
     def __init__(self, config: Any, state: State, prefix: str, window: int, activation: nn.Module | None) -> None:
         super().__init__()
         self.heads, self.reach, self.activation = config.num_attention_heads, window // 2, activation
@@ -47,11 +59,8 @@ class PackedLayer(nn.Module):
         """(tokens, d) to (tokens, d); ``groups`` cover the tokens in order."""
         y = self.out(self._attended(x, groups))
         y = self.norm_attention(y.add_(x))
-        if self.activation is None:
-            inner = self.up(y, gelu=True)  # (tokens, intermediate)
-        else:
-            inner = self.activation(self.up(y))
-        return self.norm_output(self.down(inner).add_(y))  # type: ignore[no-any-return]
+        inner = self.up(y, gelu=True) if self.activation is None else self.activation(self.up(y))  # (tokens, inner)
+        return self.norm_output(self.down(inner).add_(y))
 
     def _attended(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
         """The attention's context vectors, (tokens, d)."""
@@ -96,6 +105,10 @@ class PackedLongformer(nn.Module):
     ``unused``, so that :meth:`standard_state` is complete.
     """
 
+    word_embeddings: nn.Parameter  # (vocabulary, d)
+    position_embeddings: nn.Parameter  # (positions, d)
+    token_type_embeddings: nn.Parameter  # (types, d)
+
     def __init__(self, config: Any, state: State, is_global: bool, activation: nn.Module | None) -> None:
         super().__init__()
         self.config = config
@@ -127,8 +140,9 @@ class PackedLongformer(nn.Module):
         """All weights by their standard names, on the CPU."""
         state = {f"embeddings.{name}.weight": getattr(self, name).detach() for name in _EMBEDDING}
         state |= {f"embeddings.LayerNorm.{k}": p.detach() for k, p in self.norm.named_parameters()}
-        for i, layer in enumerate(self.layers):
-            state |= layer.standard_state(f"encoder.layer.{i}.")  # type: ignore[operator]
+        layers: Any = self.layers
+        for i, layer in enumerate(layers):
+            state |= layer.standard_state(f"encoder.layer.{i}.")
         dtype = self.word_embeddings.dtype
         state |= {name: tensor.to(dtype) for name, tensor in self.unused.items()}
         return {name: tensor.to("cpu").contiguous() for name, tensor in state.items()}

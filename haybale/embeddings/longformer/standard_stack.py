@@ -28,7 +28,7 @@ def standard_stack(encoder: LongformerEncoder) -> list[torch.nn.Module]:
     modules = require("sentence_transformers.sentence_transformer.modules", "neural")
     with TemporaryDirectory() as folder:  # the Transformer can only be made from one
         standard_model(encoder.model).save_pretrained(folder)
-        encoder.tokenizer.save_pretrained(folder)
+        encoder.save_tokenizer(folder)
         transformer = modules.Transformer(folder, max_seq_length=encoder.max_length)
     stack = [transformer, modules.Pooling(encoder.width, encoder.pooling)]
     if encoder.normalize:
