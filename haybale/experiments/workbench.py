@@ -130,7 +130,7 @@ class Workbench:
     def _query_vectors(self, split: str) -> Floats:
         encoder = self.encoder
         with self.stage(f"encode {split} queries"):
-            return encode_queries(encoder, self.texts(split))  # type: ignore[no-any-return]
+            return encode_queries(encoder, self.texts(split))
 
     # hits ---------------------------------------------------------------------------------------------
 
