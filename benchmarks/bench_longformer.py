@@ -213,7 +213,7 @@ def _collection(folder: Path, name: str, a: argparse.Namespace, peak: float) -> 
         ("library", "sentence-transformers", theirs),
         ("padded", "padded to 1,024", padded),
     ):
-        cosine = (vectors[peer].astype(np.float64) * vectors["ours"]).sum(1).min()
+        cosine = torch.cosine_similarity(*(torch.from_numpy(vectors[of]).double() for of in (peer, "ours"))).min()
         yield (
             f"| {label} | {seconds:.2f} | {seconds / ours:.1f} | {len(sample) / seconds:,.1f} | "
             f"{sum(lengths) / seconds:,.0f} | {_flops(lengths, a.layers) / seconds / peak:.0%} | "
