@@ -39,7 +39,7 @@ def test_compare_prints_one_table_and_writes_everything(tmp_path: Path) -> None:
     )
     done = haybale(
         "compare", str(folder), "--rankers", "bm25, knn, svr, parm-rrf, vrrf, rrf(bm25,svr)",
-        "--out", str(tmp_path / "out"), "--bags", "2", "--width", "4",
+        "--out", str(tmp_path / "out"), "--bags", "2", "--width", "6",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for name in ("bm25", "knn", "svr", "parm-rrf", "vrrf", "rrf(bm25,svr)"):
