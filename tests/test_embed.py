@@ -179,6 +179,9 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
         np.testing.assert_allclose(
             plain.encode(["a cat"]), find_encoder(str(folder), passage_prompt="law: ").encode(["a cat"]), atol=1e-5
         )
+    embed(toy, plain, tmp_path / "t")
+    again = EmbeddingStore(tmp_path / "t").encoder(device="cpu")
+    np.testing.assert_allclose(again.encode(["a cat"]), plain.encode(["a cat"]), atol=1e-6)
     save_longformer(folder, std=0.2, attention_window=8)  # other weights under the same name
     with pytest.raises(StoreError, match="is not the one it was"):
         store.encoder()

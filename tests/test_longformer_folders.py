@@ -106,6 +106,8 @@ def test_global_attention_has_no_standard_modules(folder: Path, tmp_path: Path) 
     encoder = LongformerEncoder(folder, global_attention="cls")
     with pytest.raises(InputError, match="global_attention='cls' has no counterpart"):
         encoder.save(tmp_path / "saved")
+    with pytest.raises(InputError, match="global_attention='cls' has no counterpart"):
+        SentenceTransformer(modules=[encoder]).save(str(tmp_path / "saved"))
 
 
 def test_description(folder: Path, tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_description(folder: Path, tmp_path: Path) -> None:
     weights = described.pop("weights")
     assert len(weights) == 64
     assert described == {
-        "encoder": "LongformerEncoder",
+        "class": "LongformerEncoder",
         "model": str(folder),
         "pooling": "mean",
         "normalize": True,

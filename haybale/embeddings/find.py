@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,10 @@ def rebuild(described: dict[str, Any], **settings: Any) -> Any:
     kind = described.get("class")
     if kind not in ("LongformerEncoder", "SentenceTransformerEncoder"):
         raise InputError(f"cannot load an encoder of class {kind!r} by its description; give the encoder itself")
-    given = {name: value for name, value in described.items() if name not in ("class", "weights", "width")}
-    return getattr(embeddings, str(kind))(given.pop("model"), **{**given, **settings})
+    known = getattr(embeddings, str(kind))
+    parameters = inspect.signature(known.__init__).parameters
+    given = {name: value for name, value in described.items() if name in parameters}
+    return known(given.pop("model"), **{**given, **settings})
 
 
 def _is_longformer(folder: Path) -> bool:

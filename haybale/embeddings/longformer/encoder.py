@@ -246,7 +246,7 @@ class LongformerEncoder(InputModule):
         """
         for name, prompt in (("query", self.query_prompt), ("document", self.passage_prompt)):
             model.prompts[name] = model.prompts.get(name) or prompt
-        if model._first_module() is self and self.global_attention == "none":
+        if model._first_module() is self:
             model.save = partial(_save_as_standard, model)
 
     def to_sentence_transformer(self) -> SentenceTransformer:
