@@ -103,6 +103,8 @@ def test_all_weights_come_back(folder: Path) -> None:
 
 
 def test_global_attention_has_no_standard_modules(folder: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
     encoder = LongformerEncoder(folder, global_attention="cls")
     with pytest.raises(InputError, match="global_attention='cls' has no counterpart"):
         encoder.save(tmp_path / "saved")
