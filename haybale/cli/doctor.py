@@ -46,6 +46,7 @@ CHECKS = (
     Check("index backend numpy", "numpy", "numpy", None),
     Check("BM25", "bm25s", "bm25s", None),
     Check("SVR solver sklearn", "sklearn", "scikit-learn", None),
+    Check("store of embeddings", "zarr", "zarr", None),
     Check("measures", "ir_measures", "ir_measures", None),
     Check("encoder sentence-transformers", "sentence_transformers", "sentence-transformers", "neural"),
     Check("encoder torch", "torch", "torch", "neural", _cuda_of_torch),
