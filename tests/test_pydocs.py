@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from haybale.collections import Collection
+from haybale.collections import Collection, read_pydocs
 from haybale.collections.collection import pick
 from haybale.collections.numpydoc import sections, see_also
 
@@ -72,6 +72,14 @@ def test_another_process_reads_the_same(pydocs: Collection) -> None:
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+def test_a_second_reading_is_the_first(pydocs: Collection) -> None:
+    """Reading imports modules, some of which make others public."""
+    again = read_pydocs()
+    assert again.passages.ids.equals(pydocs.passages.ids)
+    assert again.passages.texts.equals(pydocs.passages.texts)
+    assert again.queries.ids.equals(pydocs.queries.ids)
 
 
 def test_tables_are_no_headings() -> None:
