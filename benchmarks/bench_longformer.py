@@ -67,7 +67,7 @@ def main() -> None:
             f"# Longformer without padding, {a.device}, {a.dtype}, {torch.get_num_threads()} threads",
             "",
             f"Base size with random weights ({a.layers} layers). Matrix products reach {peak / 1e12:.3g} TFLOP/s here "
-            "(one large product in this dtype, the best of torch.matmul and oneDNN): the peak that the shares below refer to.",
+            "(one large product in this dtype, the best of torch.matmul and oneDNN): the peak of the shares.",
             "",
             *_equal_lengths(folder, a, peak),
         ]
@@ -209,9 +209,8 @@ def _collection(folder: Path, name: str, a: argparse.Namespace, peak: float) -> 
     yield (
         f"`{Path(name).name}`: {len(sample)} random passages of {len(texts):,}, {np.mean(lengths):.0f} tokens on "
         f"average (median {np.median(lengths):.0f}, longest {max(lengths):,}); ours is the median of 3 runs between "
-        f"the others, padding waste {counts.padding_waste:.0%}; padded to 1,024 are {a.padded} of them, for the time of "
-        "all. Difference and cosine: of the "
-        "vectors, against ours."
+        f"the others, padding waste {counts.padding_waste:.0%}; padded to 1,024 are {a.padded} of them, whose time "
+        "stands for that of all. Difference and cosine: of the vectors, against ours."
     )
     yield ""
     yield "| | s | × | passages/s | tokens/s | of peak | difference | 1 - cosine |"

@@ -27,6 +27,7 @@ from haybale.errors import (
     MissingExtraError,
     OutputExistsError,
     StoreError,
+    TruncationWarning,
     UnknownNameError,
     VectorError,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "Settings",
     "StoreError",
     "TfidfEncoder",
+    "TruncationWarning",
     "UnknownNameError",
     "VectorError",
     "compare",

@@ -9,7 +9,8 @@
     ├── OutputExistsError     (FileExistsError)  an output folder that is not empty
     └── StoreError            (OSError)          a store of embeddings that cannot be written or read as it is
 
-Every error also is the fitting builtin, so code that knows nothing of haybale can catch it.
+Every error also is the fitting builtin, so code that knows nothing of haybale can catch it. One warning has a name of
+its own, :class:`TruncationWarning`.
 """
 
 from __future__ import annotations
@@ -81,3 +82,7 @@ class StoreError(HaybaleError, OSError):
 
     What it holds is left as it is; the message says what would go on.
     """
+
+
+class TruncationWarning(UserWarning):
+    """Texts were longer than a model reads, and were cut there; the message counts them."""

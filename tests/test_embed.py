@@ -27,7 +27,7 @@ from haybale.embeddings import (
     find_encoder,
 )
 from haybale.embeddings.find import rebuild
-from haybale.errors import InputError, StoreError
+from haybale.errors import InputError, StoreError, TruncationWarning
 from haybale.experiments import Settings, compare
 
 
@@ -168,6 +168,10 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
     assert done.counts.texts == 15
     assert done.counts.padding_waste == 0
     assert "tokens/s" in done.rates
+    cutting = find_encoder(str(folder), max_length=4)
+    with pytest.warns(TruncationWarning, match=r"^15 of 15 passages are longer than the encoder reads") as caught:
+        embed(toy, cutting, tmp_path / "cut", rows_per_chunk=4)
+    assert len([w for w in caught if issubclass(w.category, TruncationWarning)]) == 1
     store = EmbeddingStore(tmp_path / "s")
     back = store.encoder(device="cpu")
     assert isinstance(back, LongformerEncoder)

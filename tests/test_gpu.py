@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from encoders import HashEncoder
 
+from haybale.collections import Collection
+from haybale.embeddings import EmbeddingStore, embed
 from haybale.ensemble.gram import kernel_tile
 from haybale.ensemble.half import Half
 from haybale.vectors import array_namespace, check_vectors
@@ -36,6 +41,39 @@ def test_kernel_tiles_are_those_of_numpy() -> None:
     a, b = (0.1 * rng.normal(size=(n, 64)).astype(np.float32) for n in (300, 200))
     found = cupy.asnumpy(kernel_tile(Half(cupy.asarray(a)), Half(cupy.asarray(b))))
     np.testing.assert_allclose(found, kernel_tile(Half(a), Half(b)), atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_blocks_of_a_store_on_the_device(toy: Collection, tmp_path: Path) -> None:
+    cupy = _cupy()
+    embed(toy, HashEncoder(), tmp_path / "store", rows_per_chunk=4)
+    store = EmbeddingStore(tmp_path / "store")
+    for start, block in store.blocks("cupy"):
+        assert isinstance(block, cupy.ndarray)
+        np.testing.assert_array_equal(cupy.asnumpy(block), store.rows(np.arange(start, start + len(block))))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("global_attention", ["none", "cls"])
+def test_longformer_on_the_device(tmp_path: Path, global_attention: str) -> None:
+    """float32 to 1e-4 of the CPU's hidden states; bfloat16 to a cosine of 0.999."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("sentence_transformers")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    from longformers import save_longformer, texts
+
+    from haybale import LongformerEncoder
+
+    folder = save_longformer(tmp_path / "model")
+    of = texts([128, 3, 4, 5, 9, 12, 20, 21, 31, 64, 127, 90, 33])
+    expected = LongformerEncoder(folder, device="cpu", global_attention=global_attention)
+    found = LongformerEncoder(folder, device="cuda", global_attention=global_attention)
+    for ours, theirs in zip(found.encode_tokens(of), expected.encode_tokens(of), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    half = LongformerEncoder(folder, device="cuda", dtype="bfloat16", global_attention=global_attention)
+    assert (half.encode(of) * expected.encode(of)).sum(axis=1).min() > 0.999
 
 
 def test_numpy_is_the_default_namespace() -> None:

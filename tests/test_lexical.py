@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from haybale import counting
 from haybale.analysis import Analyzer, char_ngrams
 from haybale.collections import Collection
-from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder
+from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder, counting
 from haybale.embeddings import lsa as lsa_module
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError
 from haybale.experiments import Settings, compare

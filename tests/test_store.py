@@ -184,6 +184,13 @@ def test_bad_settings_and_bad_vectors(folder: Path, tmp_path: Path, collection: 
         embed(collection, Broken(), tmp_path / "s")
     assert embed(collection, HashEncoder(), tmp_path / "s").passages == 101  # nothing wrong was kept
 
+    class Wide(HashEncoder):
+        def encode(self, texts):  # type: ignore[no-untyped-def]
+            return np.tile(super().encode(texts), 2)
+
+    with pytest.raises(VectorError, match=r"Wide\.encode: expected vectors of width 8, found 16"):
+        embed(collection, Wide(), tmp_path / "wide")
+
 
 @pytest.mark.parametrize("n", [2, 3, 13])
 def test_shards_are_put_together_in_order(n: int, store: Path, collection: Collection, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from haybale.counting import Vocabulary
+from haybale.embeddings.counting import Vocabulary
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
 from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, seal

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.counting import BATCH, batches
+from haybale.embeddings.counting import BATCH, batches
 from haybale.embeddings.encoder import check_texts
 from haybale.embeddings.encoder_files import Tensors, load_encoder, restored, save_encoder
 from haybale.embeddings.tfidf import TfidfEncoder

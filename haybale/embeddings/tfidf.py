@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.analysis import LANGUAGES
-from haybale.counting import Counter, Vocabulary, batches, ngram_counter, word_counter
+from haybale.embeddings.counting import Counter, Vocabulary, batches, ngram_counter, word_counter
 from haybale.embeddings.encoder import check_texts
 from haybale.embeddings.encoder_files import load_encoder, restored, save_encoder
 from haybale.errors import FileFormatError, InputError, UnknownNameError

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.errors import TruncationWarning
+
 _CHUNK = 4096  # texts tokenised at once: bounds the memory of the tokenizer's own objects
 
 
@@ -38,6 +40,6 @@ def warn_truncated(truncated: int, texts: int, limit: int) -> None:
         was = "was" if truncated == 1 else "were"
         warnings.warn(
             f"{truncated} of {texts} texts {verb} longer than {limit} tokens and {was} cut there",
-            UserWarning,
+            TruncationWarning,
             stacklevel=5,
         )

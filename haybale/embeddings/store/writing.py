@@ -30,7 +30,7 @@ from haybale.embeddings.store.manifest import (
     versions,
 )
 from haybale.embeddings.store.passages import open_passages
-from haybale.errors import InputError, OutputExistsError, StoreError, UnknownNameError
+from haybale.errors import InputError, OutputExistsError, StoreError, TruncationWarning, UnknownNameError
 from haybale.progress import track
 from haybale.vectors import check_vectors
 
@@ -181,7 +181,7 @@ def _fill(job: _Job, encoder: Any, files: StoreFiles) -> Embedded:
     """Compute every chunk that is not there or is damaged."""
     if hasattr(encoder, "counts"):
         encoder.counts = EncodeCounts()
-    start, passages = time.perf_counter(), 0
+    passages = 0
     with open_passages(files) as source:
         if not files.exists(f"{VECTORS}/zarr.json"):
             files.remove(VECTORS)
@@ -192,13 +192,16 @@ def _fill(job: _Job, encoder: Any, files: StoreFiles) -> Embedded:
         kept = {number for number in track(sorted(chunks.present()), "checking") if chunks.is_whole(number)}
         wanted = [number for number in range(len(chunks)) if number not in kept]
         done = sum(end - first for first, end in map(chunks.bounds, kept))
+        start = time.perf_counter()
 
         def status() -> str:
             return Embedded(str(files), passages, done, time.perf_counter() - start, _counts(encoder)).rates
 
         for number in track(wanted, "embedding", status=status):
             texts = source.texts(number)
-            encoded, name = encoder.encode(texts), type(encoder).__name__
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", TruncationWarning)  # once, for all of them, below
+                encoded, name = encoder.encode(texts), type(encoder).__name__
             if sparse.issparse(encoded):
                 raise InputError(f"{name} makes sparse vectors, which a store does not hold")
             vectors = check_vectors(encoded, f"{name}.encode", chunks.width)
@@ -206,6 +209,10 @@ def _fill(job: _Job, encoder: Any, files: StoreFiles) -> Embedded:
                 raise InputError("the vectors have values beyond float16; store them as float32")
             chunks.write(number, vectors)
             passages += len(texts)
+    truncated = _counts(encoder).truncated
+    if truncated:
+        message = f"{truncated} of {passages} passages are longer than the encoder reads and were cut: see Chunking"
+        warnings.warn(message, TruncationWarning, stacklevel=4)
     return Embedded(str(files), passages, done, time.perf_counter() - start, _counts(encoder))
 
 
