@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from provenance import peak_memory, provenance
+from provenance import peak_memory, provenance, shown
 from scipy import sparse
 
 from haybale.analysis import guess_language
@@ -215,8 +214,7 @@ def ensembles(collection: Collection, arguments: argparse.Namespace) -> Iterator
 def page(parts: list[dict[str, object]], arguments: argparse.Namespace) -> str:
     what = "The ensemble over sparse TF-IDF and over LSA" if arguments.svr else "Lexical vector spaces"
     names = [Path(name).name for name in arguments.collections]
-    given = [Path(argument).name if argument in arguments.collections else argument for argument in sys.argv[1:]]
-    command = shlex.join(["python", "benchmarks/bench_lexical.py", *given])
+    command = shown("bench_lexical.py", sys.argv[1:])
     lines = [f"# {what}: {', '.join(names)}, {arguments.split}", ""]
     if not arguments.svr:
         lines += [

@@ -12,7 +12,6 @@ texts a batch), and every text padded to 1,024 tokens, as the paper's code does.
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from provenance import provenance
+from provenance import provenance, shown
 from tokenizers import ByteLevelBPETokenizer
 from tokenizers.processors import RobertaProcessing
 from transformers import LongformerConfig, LongformerModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
@@ -73,8 +72,7 @@ def main() -> None:
         ]
         for collection in a.collections:
             lines += ["", *_collection(folder, collection, a, peak)]
-    shown = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    command = f"python benchmarks/bench_longformer.py {shlex.join(shown)}"
+    command = shown("bench_longformer.py", sys.argv[1:])
     gpu = [f"- {torch.cuda.get_device_name()}"] if a.device.startswith("cuda") else []
     lines += ["", provenance(command, more=("torch", "transformers", "sentence-transformers")), *gpu]
     a.out.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,6 +22,11 @@ def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
         f"- commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {processor()}, {cpus()} cores; "
         f"python {platform.python_version()}, {versions}"
     )
+
+
+def shown(script: str, arguments: list[str]) -> str:
+    """A command as a result file names it: folders and files by their last part."""
+    return shlex.join(["python", f"benchmarks/{script}", *(Path(a).name if "/" in a else a for a in arguments)])
 
 
 def peak_memory() -> int:
