@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ MANIFEST = "manifest.json"
 
 
 def seal(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest, with the digests of all files that are in the folder."""
+    """Write the manifest, with the version that wrote it and the digests of all files that are in the folder."""
     files = {path.name: digest(path) for path in sorted(folder.iterdir())}
-    write_json(folder / MANIFEST, {**manifest, "files": files})
+    write_json(folder / MANIFEST, {**manifest, "haybale": version("haybale"), "files": files})
 
 
 def read_manifest(folder: Path, what: str, expected: dict[str, Any]) -> dict[str, Any]:

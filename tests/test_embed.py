@@ -172,6 +172,13 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
     with pytest.warns(TruncationWarning, match=r"^15 of 15 passages are longer than the encoder reads") as caught:
         embed(toy, cutting, tmp_path / "cut", rows_per_chunk=4)
     assert len([w for w in caught if issubclass(w.category, TruncationWarning)]) == 1
+    (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")
+    command = haybale(
+        "embed", str(tmp_path), "--out", str(tmp_path / "p"), "--encoder", str(folder), "--device", "cpu",
+        "--pieces", "2", "--unit", "tokens",
+    )  # fmt: skip
+    assert "3 passages embedded" in command.stderr  # in the tokens of the encoder
+    assert EmbeddingStore(tmp_path / "p").texts().to_pylist() == ["w1 w2", "w3 w4", "w5"]
     store = EmbeddingStore(tmp_path / "s")
     back = store.encoder(device="cpu")
     assert isinstance(back, LongformerEncoder)

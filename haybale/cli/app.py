@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from haybale.embeddings import Chunking
+from haybale.embeddings.find import model_name
 from haybale.experiments.settings import DEFAULT_RANKERS, Settings
 
 app = typer.Typer(
@@ -27,13 +28,17 @@ Layout = Annotated[str | None, typer.Option(help="gerdalir, beir or structured, 
 Pieces = Annotated[int, typer.Option(help="Cut passages into pieces of so many words or tokens; 0 for whole ones.")]
 Stride = Annotated[int, typer.Option(help="A piece begins every so many; 0 for the length of a piece.")]
 Unit = Annotated[str, typer.Option(help="words or tokens: what pieces are counted in.")]
-Tokenizer = Annotated[str | None, typer.Option(help="For tokens: a hub id or folder.")]
+Tokenizer = Annotated[str | None, typer.Option(help="For tokens: a hub id or folder; the encoder's by default.")]
 QueryPrompt = Annotated[str, typer.Option(help="Put before each query, for models that ask for it.")]
 PassagePrompt = Annotated[str, typer.Option(help="Put before each passage, likewise.")]
 
 
-def _chunking(length: int, stride: int, unit: str, tokenizer: str | None) -> Chunking | None:
-    return Chunking(length, stride or None, unit, tokenizer) if length else None
+def _chunking(length: int, stride: int, unit: str, tokenizer: str | None, encoder: str) -> Chunking | None:
+    if not length:
+        return None
+    if unit == "tokens" and tokenizer is None and encoder not in ("lsa", "tfidf"):
+        tokenizer = model_name(encoder)
+    return Chunking(length, stride or None, unit, tokenizer)
 
 
 @app.command()
@@ -87,7 +92,7 @@ def compare(
         protocol=protocol,
         encoder=encoder,
         store=store,
-        chunking=_chunking(pieces, stride, unit, tokenizer),
+        chunking=_chunking(pieces, stride, unit, tokenizer, encoder),
         query_prompt=query_prompt,
         passage_prompt=passage_prompt,
         width=width,
@@ -140,7 +145,7 @@ def embed(
         dtype=dtype,
         rows_per_chunk=rows_per_chunk,
         shard=shard,
-        chunking=_chunking(pieces, stride, unit, tokenizer),
+        chunking=_chunking(pieces, stride, unit, tokenizer, encoder),
         lexical={"width": width, "language": language, "max_fit_texts": fit_passages or None, "random_state": seed},
         neural={
             "device": device,

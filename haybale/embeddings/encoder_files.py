@@ -32,12 +32,10 @@ def save_encoder(
     folder: Path, described: dict[str, Any], tensors: Tensors, vocabularies: dict[str, Vocabulary]
 ) -> None:
     """Write an encoder; the folder must be new or empty. ``described`` is what its ``describe`` says."""
-    from haybale import __version__
-
     terms = [term for vocabulary in vocabularies.values() for term in vocabulary]
     kinds = [kind for kind, vocabulary in vocabularies.items() for _ in vocabulary]
     table = pa.table({"term": pa.array(terms, type=pa.large_string()), "kind": pa.array(kinds, type=pa.string())})
-    head = {"format": FORMAT, "version": VERSION, "haybale": __version__}
+    head = {"format": FORMAT, "version": VERSION}
     with whole_folder(folder) as aside:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, aside / _TENSORS)
         pq.write_table(table, aside / _TERMS)

@@ -51,9 +51,18 @@ def find_encoder(
     if is_longformer:
         from haybale.embeddings import LongformerEncoder
 
-        return LongformerEncoder(name.removeprefix(LONGFORMER), **neural, **longformer)
+        return LongformerEncoder(model_name(name), **neural, **longformer)
     neural["device"] = None if device == "auto" else device
-    return SentenceTransformerEncoder(name.removeprefix(SENTENCE_TRANSFORMERS), **neural)
+    return SentenceTransformerEncoder(model_name(name), **neural)
+
+
+def model_name(name: str) -> str:
+    """The hub id or folder in the name of a neural encoder.
+
+    >>> model_name("longformer:allenai/longformer-base-4096")
+    'allenai/longformer-base-4096'
+    """
+    return name.removeprefix(LONGFORMER).removeprefix(SENTENCE_TRANSFORMERS)
 
 
 def load_fitted(folder: Path | str) -> Any:

@@ -113,12 +113,10 @@ def load_svr(cls: type[S], folder: Path) -> S:
 
 
 def _write(folder: Path, kind: str, model: Any, tensors: Tensors, more: dict[str, Any]) -> None:
-    from haybale import __version__
-
     save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, folder / _TENSORS)
     parameters = {name: _plain(name, value) for name, value in model.get_params(deep=False).items()}
     gamma = [list(pair) for pair in model.spaces_.gamma]
-    head = {"format": FORMAT, "version": VERSION, "kind": kind, "haybale": __version__}
+    head = {"format": FORMAT, "version": VERSION, "kind": kind}
     seal(folder, head | {"parameters": parameters, "gamma": gamma} | more)
 
 
