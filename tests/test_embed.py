@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -145,6 +148,26 @@ def test_the_command(tmp_path: Path) -> None:
     assert "begun with dtype 'float16', now it is 'float32'" in other.stderr
     bad = haybale(*command[:2], "--out", str(tmp_path / "t"), "--shard", "1of2")
     assert bad.stderr == "haybale: shard must be i/n, such as 2/8, found '1of2'\n"
+
+
+def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
+    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(3000)]
+    (tmp_path / "collection.tsv").write_text("\n".join(lines))
+    code = "import sys; from haybale.cli import main; main()"
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--rows-per-chunk", "1"]
+    process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "s" / "vectors.zarr" / "c.5.0").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert said == "interrupted; what is written is kept, the same command goes on from there\n"
+    assert process.returncode == 130
+    assert not (tmp_path / "s" / ".lock").exists()
+    with pytest.raises(StoreError, match="not finished"):
+        EmbeddingStore(tmp_path / "s")
+    again = haybale(*command)
+    assert " were there" in again.stderr
+    assert len(EmbeddingStore(tmp_path / "s")) == 3000
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,17 +35,21 @@ def run_embed(
     # What was left as it is by default is not held against an encoder that knows nothing of it.
     given = {key: value for key, value in neural.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
     found = find_encoder(encoder, **{**lexical, "language": lexical["language"] or "english"}, **given)
-    done = embed(
-        collection,
-        found,
-        out,
-        layout=layout,
-        dtype=dtype,
-        rows_per_chunk=rows_per_chunk,
-        shard=part,
-        chunking=chunking,
-    )
     console = Console(stderr=True, highlight=False)
+    try:
+        done = embed(
+            collection,
+            found,
+            out,
+            layout=layout,
+            dtype=dtype,
+            rows_per_chunk=rows_per_chunk,
+            shard=part,
+            chunking=chunking,
+        )
+    except KeyboardInterrupt:
+        console.print("interrupted; what is written is kept, the same command goes on from there", soft_wrap=True)
+        raise SystemExit(130) from None
     kept = f", {done.kept:,} were there" if done.kept else ""
     rates = f": {done.rates}" if done.passages else ""
     console.print(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}", soft_wrap=True)
