@@ -228,6 +228,11 @@ def test_shards_that_do_not_belong_together(collection: Collection, tmp_path: Pa
     embed(collection, HashEncoder("x"), tmp_path / "s", rows_per_chunk=8, shard=(2, 2))
     with pytest.raises(StoreError, match="shards 1 and 2 do not belong together: encoder"):
         EmbeddingStore(tmp_path / "s")
+    with pytest.raises(OutputExistsError, match=r"holds other files \(shard-1-of-2\)"):
+        embed(collection, HashEncoder(), tmp_path / "s")
+    embed(collection, HashEncoder(), tmp_path / "whole")
+    with pytest.raises(OutputExistsError, match="holds a store without shards"):
+        embed(collection, HashEncoder(), tmp_path / "whole", shard=(1, 2))
     with pytest.raises(InputError, match="101 passages leave nothing for shard 2 of 2"):
         embed(collection, HashEncoder(), tmp_path / "t", shard=(2, 2))
 

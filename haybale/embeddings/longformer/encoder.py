@@ -86,12 +86,8 @@ class LongformerEncoder(InputModule):
                 raise UnknownNameError(kind, name, known)
         if tokens_per_batch is not None and tokens_per_batch < 1:
             raise InputError(f"tokens_per_batch must be at least 1, found {tokens_per_batch}")
-        self.name, self.pooling, self.normalize, self.global_attention = (
-            str(model),
-            pooling,
-            normalize,
-            global_attention,
-        )
+        self.name = str(model)
+        self.pooling, self.normalize, self.global_attention = pooling, normalize, global_attention
         self.query_prompt, self.passage_prompt, self.tokens_per_batch = query_prompt, passage_prompt, tokens_per_batch
         checkpoint = read_checkpoint(self.name)
         config, self.tokenizer = checkpoint.config, checkpoint.tokenizer

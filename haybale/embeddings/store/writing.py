@@ -87,7 +87,11 @@ def embed(
         raise UnknownNameError("dtype", dtype, DTYPES)
     if rows_per_chunk < 1:
         raise InputError(f"rows_per_chunk must be at least 1, found {rows_per_chunk}")
-    files = StoreFiles(out if shard is None else f"{str(out).rstrip('/')}/{_shard_name(*shard)}")
+    files = StoreFiles(out)
+    if shard is not None:
+        if files.exists(MANIFEST) or files.exists(BUILDING):
+            raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
+        files = StoreFiles(f"{str(out).rstrip('/')}/{_shard_name(*shard)}")
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, PASSAGES)):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
