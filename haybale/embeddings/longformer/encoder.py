@@ -33,7 +33,8 @@ from haybale.vectors import Floats
 POOLINGS = ("mean", "cls")
 DTYPES = ("float32", "float16", "bfloat16")
 GLOBAL_ATTENTIONS = ("none", "cls")
-# Tokens of a batch. On a CPU what a layer makes should stay in the cache; a GPU wants work. By measurement.
+# Tokens of a batch. On a CPU what a layer makes should stay in the cache; a GPU wants work.
+# The CPU's is measured, CUDA's is not yet.
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 
 Rows = Sequence[NDArray[np.int32]]  # token numbers, one array a text
