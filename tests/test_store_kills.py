@@ -93,7 +93,7 @@ def test_killed_over_and_over(folder: Path, tmp_path: Path, nursery: Nursery) ->
     embed(folder, HashEncoder(), whole, rows_per_chunk=ROWS)
     rng, kills, longest = random.Random(0), 0, 0.15
     while True:
-        pid = nursery.writer(0.01)
+        pid = nursery.writer(0.02 if kills < 25 else 0)
         time.sleep(rng.uniform(0, longest))
         if kills < 25:
             with contextlib.suppress(ProcessLookupError):  # it was done before us
