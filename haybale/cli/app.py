@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from haybale.embeddings import Chunking
-from haybale.embeddings.find import model_name
+from haybale.embeddings.find import LEXICAL, model_name
 from haybale.experiments.settings import DEFAULT_RANKERS, Settings
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ PassagePrompt = Annotated[str, typer.Option(help="Put before each passage, likew
 def _chunking(length: int, stride: int, unit: str, tokenizer: str | None, encoder: str) -> Chunking | None:
     if not length:
         return None
-    if unit == "tokens" and tokenizer is None and encoder not in ("lsa", "tfidf"):
+    if unit == "tokens" and tokenizer is None and encoder not in LEXICAL:
         tokenizer = model_name(encoder)
     return Chunking(length, stride or None, unit, tokenizer)
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from haybale.analysis import guess_language
 from haybale.collections.spool import first_passages
 from haybale.embeddings import Chunking, EmbeddingStore, embed, find_encoder
+from haybale.embeddings.find import LEXICAL
 from haybale.errors import InputError
 
 _DEFAULTS = {"pooling": "mean", "global_attention": "none", "max_length": None, "dtype": "float32"}
@@ -30,7 +31,7 @@ def run_embed(
 ) -> None:
     """Embed, and say on stderr what was done and how fast. ``lexical`` is for LSA and TF-IDF, ``neural`` for others."""
     part = None if shard is None else shard_of(shard)
-    if lexical["language"] is None and encoder in ("lsa", "tfidf"):
+    if lexical["language"] is None and encoder in LEXICAL:
         lexical = lexical | {"language": guess_language(first_passages(collection, 1000, layout))}
     # What was left as it is by default is not held against an encoder that knows nothing of it.
     given = {key: value for key, value in neural.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}

@@ -47,6 +47,15 @@ class Names:
         return passage_id
 
 
+def piece_id(passage_id: str, number: int) -> str:
+    """The id of a piece of a passage, counted from 0.
+
+    >>> piece_id("bgb:12", 0)
+    'bgb:12#0'
+    """
+    return f"{passage_id}#{number}"
+
+
 def fail(message: str, at: At) -> NoReturn:
     """Raise the one error of bad input, with file and line where they are known."""
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from haybale.collections.collection import Collection
-from haybale.collections.names import Names
+from haybale.collections.names import Names, piece_id
 from haybale.collections.open import find_layout
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.sink import At
@@ -89,7 +89,7 @@ class PassageSpool:
             self._add(passage_id, doc_id, text)
             return
         for number, (start, end) in enumerate(self._split(text)):
-            self._add(f"{passage_id}#{number}", doc_id, text[start:end])
+            self._add(piece_id(passage_id, number), doc_id, text[start:end])
 
     def _add(self, *row: str) -> None:
         for value in row:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from haybale.collections import Collection, Links, Passages
 from haybale.collections.collection import Ints
+from haybale.collections.names import piece_id
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
 
@@ -137,15 +138,6 @@ def cut(collection: Collection, chunking: Chunking) -> Pieces:
         )
     flat = np.array([span for found in spans for span in found], dtype=np.int64).reshape(-1, 2)
     return Pieces(replace(collection, passages=passages, links=links), passage, flat)
-
-
-def piece_id(passage_id: str, number: int) -> str:
-    """The id of a piece.
-
-    >>> piece_id("bgb:12", 0)
-    'bgb:12#0'
-    """
-    return f"{passage_id}#{number}"
 
 
 def _from_pieces(edges: Ints, first: Ints) -> Ints:

@@ -13,6 +13,7 @@ from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import InputError
 
 FITTED = {"LSAEncoder": LSAEncoder, "TfidfEncoder": TfidfEncoder}
+LEXICAL = ("lsa", "tfidf")  # encoders that are fitted on the passages
 LONGFORMER, SENTENCE_TRANSFORMERS = "longformer:", "sentence-transformers:"
 
 
@@ -36,7 +37,7 @@ def find_encoder(
     for the first alone: given to another encoder it is refused, as are prompts where there is no model to take them.
     """
     neural: dict[str, Any] = {"query_prompt": query_prompt, "passage_prompt": passage_prompt, "device": device}
-    is_lexical = name in ("lsa", "tfidf") or (Path(name) / "manifest.json").is_file()
+    is_lexical = name in LEXICAL or (Path(name) / "manifest.json").is_file()
     is_longformer = not is_lexical and (name.startswith(LONGFORMER) or _is_longformer(Path(name)))
     unused = [] if is_longformer else sorted(longformer)
     unused += [key for key in ("query_prompt", "passage_prompt") if is_lexical and neural[key]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from haybale.embeddings.counts import EncodeCounts
 from haybale.embeddings.encoder import check_texts
 from haybale.embeddings.token_batches import token_batches
 from haybale.embeddings.token_rows import token_rows, warn_truncated
+from haybale.embeddings.weights import weights_digest
 from haybale.errors import InputError
 from haybale.extras import require
 from haybale.progress import track
@@ -147,16 +147,11 @@ class SentenceTransformerEncoder:
 
     def describe(self) -> dict[str, Any]:
         """What decides the vectors, as JSON can hold it; ``weights`` is the SHA-256 of the weights in use."""
-        torch = require("torch", "neural")
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
         return {
             "class": "SentenceTransformerEncoder",
             "model": self.name,
             "modules": [type(module).__name__ for module in self.model],
-            "weights": digest.hexdigest(),
+            "weights": weights_digest(self.model),
             "max_length": self.model.max_seq_length,
             "query_prompt": self._prompt("query"),
             "passage_prompt": self._prompt("document"),

@@ -14,6 +14,7 @@ from haybale.analysis import guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import pick
 from haybale.embeddings import EmbeddingStore, Encoder, cut, encode_queries, find_encoder
+from haybale.embeddings.find import LEXICAL
 from haybale.ensemble import SVREnsemble, feature_names, pair_features
 from haybale.errors import InputError
 from haybale.experiments.settings import Settings
@@ -109,7 +110,7 @@ class Workbench:
                     passage_prompt=settings.passage_prompt,
                 )
             )
-        if self.store is None and settings.encoder in ("lsa", "tfidf"):
+        if self.store is None and settings.encoder in LEXICAL:
             texts = self.passage_texts
             with self.stage(f"fit {settings.encoder}"):
                 encoder.fit(texts)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from haybale.embeddings.longformer.model import PackedLongformer
 from haybale.embeddings.longformer.standard_stack import standard_stack
 from haybale.embeddings.token_batches import token_batches
 from haybale.embeddings.token_rows import token_rows, warn_truncated
+from haybale.embeddings.weights import weights_digest
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
 from haybale.progress import track
@@ -179,14 +179,10 @@ class LongformerEncoder(InputModule):
 
     def describe(self) -> dict[str, Any]:
         """What decides the vectors, as JSON can hold it; ``weights`` is the SHA-256 of the weights in use."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
         return {
             "class": "LongformerEncoder",
             "model": self.name,
-            "weights": digest.hexdigest(),
+            "weights": weights_digest(self.model),
             "pooling": self.pooling,
             "normalize": self.normalize,
             "dtype": self.dtype,

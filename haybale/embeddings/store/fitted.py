@@ -22,11 +22,6 @@ class SpooledTexts:
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
-        with open_passages(files) as passages:
-            self._length = len(passages)
-
-    def __len__(self) -> int:
-        return self._length
 
     def __iter__(self) -> Iterator[str]:
         with open_passages(self._files) as passages:

@@ -185,11 +185,10 @@ def _check_shards(top: StoreFiles, manifests: list[dict[str, Any]]) -> None:
         raise StoreError(f"{top}: expected {n} shards, missing {', '.join(map(str, missing)) or 'none'}, found {have}")
     for key in ("input", "encoder", "dtype", "rows_per_chunk"):
         for manifest in manifests[1:]:
-            then, now = dict(first), dict(manifest)
-            if key == "input":
-                then, now = ({**m, "input": {**m["input"], "name": None}} for m in (then, now))
-            if then[key] != now[key]:
+            # The same input may go by another name on another machine; its hash covers texts, ids and pieces.
+            then, now = (m["input"]["sha256"] if key == "input" else m[key] for m in (first, manifest))
+            if then != now:
                 raise StoreError(
                     f"{top}: shards {first['shard'][0]} and {manifest['shard'][0]} do not belong together: "
-                    f"{key} {then[key]!r} and {now[key]!r}"
+                    f"{key} {then!r} and {now!r}"
                 )
