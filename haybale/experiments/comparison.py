@@ -15,6 +15,7 @@ from haybale.errors import InputError
 from haybale.evaluation import Results, evaluate, markdown, results
 from haybale.experiments.rankers import learns, parts_of, run_of
 from haybale.experiments.settings import Settings
+from haybale.experiments.training import check_training
 from haybale.experiments.workbench import Workbench
 from haybale.folders import whole_folder, write_json
 from haybale.retrieval import Run
@@ -68,7 +69,7 @@ def compare(
     collection.split(settings.split)
     bench = Workbench(collection, settings, report)
     for name in filter(learns, names):
-        bench.check_training(name)
+        check_training(bench, name)
     made: dict[str, Run] = {}
     runs = {name: run_of(bench, name, made) for name in names}
     qrels = collection.qrels_frame(settings.split)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.experiments.workbench import Workbench
-from haybale.retrieval import Hits, Run, rank_documents, reciprocal_rank_fusion
+from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Run, rank_documents, reciprocal_rank_fusion
+from haybale.vectors import Matrix
 
 Ranker = Callable[[Workbench], Run]
 
@@ -58,18 +59,31 @@ def _svr_paper(bench: Workbench) -> Run:
         return ensemble.rank(queries, bench.query_ids, candidates=candidates)
 
 
-def _parm_rrf(bench: Workbench) -> Run:
-    return _parm(bench, "rrf")
+def _knn_firstp(bench: Workbench) -> Run:
+    index, queries = bench.first_passages, bench.query_vectors(bench.settings.split)
+    return _of_documents(bench, index, queries, "first passages")
 
 
-def _parm_vrrf(bench: Workbench) -> Run:
-    return _parm(bench, "vrrf")
+def _knn_doc(bench: Workbench) -> Run:
+    index, queries = bench.whole_documents, bench.query_vectors(bench.settings.split)
+    return _of_documents(bench, index, queries, "whole documents")
 
 
-def _parm(bench: Workbench, aggregation: str) -> Run:
-    hits, vectors, offsets = bench.paragraph_hits
-    with bench.stage(f"aggregate parm-{aggregation}"):
-        return bench.aggregated(aggregation, hits, offsets, vectors)
+def _of_documents(bench: Workbench, index: PassageIndex, queries: Matrix, what: str) -> Run:
+    """A run over an index with one vector a document."""
+    own = bench.own_with_passages
+    with bench.stage(f"search {what}"):
+        hits = index.search(queries, min(len(index), bench.settings.depth), exclude=own)
+        return rank_documents(index, hits, bench.query_ids, depth=bench.settings.depth)
+
+
+def _parm(aggregation: str, lexical: bool = False) -> Ranker:
+    def ranker(bench: Workbench) -> Run:
+        found = bench.lexical_paragraph_hits if lexical else bench.paragraph_hits
+        with bench.stage(f"aggregate {'bm25-' * lexical}parm-{aggregation}"):
+            return bench.aggregated(aggregation, found.hits, found.offsets, found.vectors)
+
+    return ranker
 
 
 RANKERS: dict[str, Ranker] = {
@@ -79,9 +93,15 @@ RANKERS: dict[str, Ranker] = {
     "svr": _svr,  # the SVR ensemble over BM25's and kNN's candidates
     "svr-blend": _svr_blend,  # the same with the evidence of the searches added, by out-of-bag scores
     "svr-paper": _svr_paper,  # the SVR ensemble with the paper's settings over kNN's candidates
-    "parm-rrf": _parm_rrf,  # PARM: reciprocal ranks of the query's paragraphs' hits, summed
-    "parm-vrrf": _parm_vrrf,  # PARM: vectors of the hits weighted by reciprocal rank
-    "vrrf": _parm_vrrf,  # short for parm-vrrf
+    "knn-firstp": _knn_firstp,  # nearest documents by their first passage (FirstP)
+    "knn-doc": _knn_doc,  # nearest documents, each one vector
+    **{f"parm-{name}": _parm(name) for name in AGGREGATIONS},  # PARM: what the query's paragraphs retrieve
+    "vrrf": _parm("vrrf"),  # short for parm-vrrf
+    **{
+        f"bm25-parm-{name}": _parm(name, lexical=True)  # PARM over BM25
+        for name, aggregation in AGGREGATIONS.items()
+        if aggregation.vectors is None
+    },
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
@@ -15,12 +15,22 @@ from haybale.collections import Collection
 from haybale.collections.collection import pick
 from haybale.embeddings import EmbeddingStore, Encoder, cut, encode_queries, find_encoder
 from haybale.embeddings.find import LEXICAL
-from haybale.ensemble import SVREnsemble, feature_names, pair_features
-from haybale.errors import InputError
+from haybale.ensemble import SVREnsemble, pair_features
 from haybale.experiments.settings import Settings
-from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, Vectors, pool, rank_documents
+from haybale.experiments.training import train
+from haybale.retrieval import (
+    PARM,
+    BM25Index,
+    Hits,
+    ParagraphHits,
+    PassageIndex,
+    Run,
+    Vectors,
+    pool,
+    rank_documents,
+)
 from haybale.retrieval.hits import Ints
-from haybale.vectors import Floats
+from haybale.vectors import Floats, Matrix
 
 
 class Workbench:
@@ -128,6 +138,36 @@ class Workbench:
         self.facts["vectors"] = list(vectors.shape)
         return PassageIndex.from_collection(self.collection, vectors)
 
+    @cached_property
+    def with_passages(self) -> Ints:
+        """The documents that have a passage; the others have no vector."""
+        return np.flatnonzero(np.diff(self.collection.passages.doc_offsets) > 0)
+
+    @cached_property
+    def first_passages(self) -> PassageIndex:
+        """An index of each document's first passage."""
+        index, documents = self.index, self.with_passages
+        return self._of_documents(index.vectors[index.doc_offsets[documents]])
+
+    @cached_property
+    def whole_documents(self) -> PassageIndex:
+        """An index of each document's text as one vector; an encoder may read no more than its beginning."""
+        encoder, texts = self.encoder, self.whole.document_texts()
+        with self.stage("encode documents"):
+            vectors = encoder.encode([texts[document] for document in self.with_passages])
+        return self._of_documents(vectors)
+
+    def _of_documents(self, vectors: Matrix) -> PassageIndex:
+        ids = pick(self.collection.doc_ids, self.with_passages)
+        return PassageIndex(vectors, passage_ids=ids, doc_ids=ids)
+
+    @cached_property
+    def own_with_passages(self) -> Ints:
+        """(m,) the place of each query's own document among :attr:`with_passages`, -1 for none."""
+        place = np.full(self.collection.n_documents + 1, -1)  # the last is for queries without one
+        place[self.with_passages] = np.arange(len(self.with_passages))
+        return place[self.own(self.settings.split)]
+
     def _query_vectors(self, split: str) -> Floats:
         encoder = self.encoder
         with self.stage(f"encode {split} queries"):
@@ -145,19 +185,34 @@ class Workbench:
             return index.search(vectors, k, exclude=self.own(self.settings.split))
 
     @cached_property
-    def paragraph_hits(self) -> tuple[Hits, Vectors, Ints]:
+    def query_paragraphs(self) -> list[list[str]]:
+        """The paragraphs of each query of the ranked split."""
+        queries = self.collection.queries
+        paragraphs = [queries.paragraphs_of(int(number)) for number in self.queries(self.settings.split)]
+        self.facts["query paragraphs"] = sum(map(len, paragraphs))
+        return paragraphs
+
+    @cached_property
+    def paragraph_hits(self) -> ParagraphHits:
         """Hits of every paragraph of the ranked split's queries, their vectors, and where queries begin."""
-        queries, numbers = self.collection.queries, self.queries(self.settings.split)
-        paragraphs = [queries.paragraphs_of(int(number)) for number in numbers]
-        lengths = np.array([len(part) for part in paragraphs])
-        index, encoder = self.index, self.encoder
+        paragraphs, index, encoder = self.query_paragraphs, self.index, self.encoder
         with self.stage("encode query paragraphs"):
             vectors = encode_queries(encoder, [text for part in paragraphs for text in part])
-        self.facts["query paragraphs"] = int(lengths.sum())
+        ends = np.cumsum([len(part) for part in paragraphs])
+        each = [vectors[end - len(part) : end] for part, end in zip(paragraphs, ends, strict=True)]
         with self.stage("search query paragraphs"):
-            own = np.repeat(self.own(self.settings.split), lengths)
-            hits = index.search(vectors, min(len(index), self.settings.parm_hits), exclude=own)
-        return hits, Vectors(index.vectors, vectors), np.concatenate(([0], np.cumsum(lengths)))
+            return self._paragraph_hits(index, each)
+
+    @cached_property
+    def lexical_paragraph_hits(self) -> ParagraphHits:
+        """The same from BM25."""
+        paragraphs, index = self.query_paragraphs, self.bm25("passage")
+        with self.stage("search query paragraphs (BM25)"):
+            return self._paragraph_hits(index, paragraphs)
+
+    def _paragraph_hits(self, index: PassageIndex | BM25Index, paragraphs: Sequence[Any]) -> ParagraphHits:
+        parm = PARM(index, "rrf", n_hits=self.settings.parm_hits)
+        return parm.search(paragraphs, exclude=self.own(self.settings.split), query_ids=self.query_ids)
 
     def _searches(self, split: str, k: int) -> tuple[Hits, Hits]:
         """k passages from BM25 and k neighbours of each query."""
@@ -181,57 +236,11 @@ class Workbench:
         with self.stage(f"pair features ({split})"):
             return pair_features(candidates, searches, index, vectors)
 
-    # the ensemble -------------------------------------------------------------------------------------
-
-    def check_training(self, name: str) -> None:
-        """Refuse to train a ranker where there is nothing to train on but the queries it is measured with."""
-        settings = self.settings
-        if settings.train_split == settings.split:
-            raise InputError(f"{name} would be trained and evaluated on the same split, {settings.split!r}")
-        if settings.train_split not in self.collection.splits:
-            raise InputError(
-                f"{name} needs a split to learn from: {self.collection.name} has no split "
-                f"{settings.train_split!r}, only {', '.join(self.collection.splits)}; leave {name} out"
-            )
+    # scores and runs ----------------------------------------------------------------------------------
 
     def _ensemble(self, name: str) -> SVREnsemble:
-        """A fitted ensemble: ``"svr"`` with the pool and our settings, ``"svr-paper"`` as published."""
-        self.check_training(name)
-        settings = self.settings
-        common = {
-            "rows_per_bag": settings.rows_per_bag,
-            "random_state": settings.random_state,
-            "n_jobs": settings.n_jobs,
-            "protocol": settings.protocol,
-        } | settings.ensemble
-        published = name == "svr-paper"
-        if not published and any("svr-blend" in ranker for ranker in settings.rankers):
-            common["blend"] = True
-        ensemble = SVREnsemble.as_published(**common) if published else SVREnsemble(**common)
-        index, train = self.index, settings.train_split
-        queries, own = self.query_vectors(train), self.own(train)
-        given: dict[str, Any] = {"exclude": own}
-        if not published:
-            given["candidates"] = self.candidates(train, settings.train_candidates)
-            if ensemble.blend or ensemble.eta:
-                given["features"] = self.features(train, settings.train_candidates)
-        with self.stage(f"train {name}"):
-            ensemble.fit(index, queries, self.collection.relevant_ids(train), **given)
-        self.facts[name] = {
-            "training queries": int(queries.shape[0]),
-            "candidate rows": ensemble.n_rows_,
-            "bags": ensemble.n_bags,
-            "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
-            "support rows": len(ensemble.support_.coef),
-            "gamma": list(ensemble.gamma_),
-        }
-        if ensemble.blend_ is not None:
-            self.facts["svr-blend"] = {
-                "out-of-bag MRR@10 of memory alone": ensemble.blend_.mrr[0],
-                "out-of-bag MRR@10 with evidence": max(ensemble.blend_.mrr),
-                "weights of " + ", ".join(feature_names()): ensemble.blend_.weights.tolist(),
-            }
-        return ensemble
+        """A fitted ensemble: ``"svr"`` or ``"svr-paper"``."""
+        return train(self, name)
 
     @cached_property
     def memory(self) -> Hits:
@@ -245,5 +254,12 @@ class Workbench:
     def aggregated(self, name: str, hits: Hits, offsets: Ints | None = None, vectors: Vectors | None = None) -> Run:
         """A run from hits by one aggregation."""
         return rank_documents(
-            self.index, hits, self.query_ids, name, offsets, vectors=vectors, depth=self.settings.depth
+            self.index,
+            hits,
+            self.query_ids,
+            name,
+            offsets,
+            vectors=vectors,
+            n_hits=None if offsets is None else self.settings.parm_hits,
+            depth=self.settings.depth,
         )

@@ -3,17 +3,22 @@
 from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate, rank_documents
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.exact import BACKENDS
+from haybale.retrieval.explanation import ParagraphExplanation
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, pool
 from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.parm import PARM, ParagraphHits
 from haybale.retrieval.pieces import passage_hits
 from haybale.retrieval.run import Run
 
 __all__ = [
     "AGGREGATIONS",
     "BACKENDS",
+    "PARM",
     "BM25Index",
     "Hits",
+    "ParagraphExplanation",
+    "ParagraphHits",
     "PassageIndex",
     "Run",
     "Vectors",

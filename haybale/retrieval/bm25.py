@@ -103,6 +103,12 @@ class BM25Index(PassageTable):
         empty: list[Ints] = [np.empty(0, dtype=np.int64)]
         return np.concatenate(rows or empty), np.concatenate(documents or empty), np.concatenate(values or empty)
 
+    def similarities(self, queries: Sequence[str], document: int) -> Floats:
+        """(m, passages of the document) scores of its passages for query texts; 0 for no common term."""
+        part = slice(*self.doc_offsets[document : document + 2])
+        rows = [np.maximum(scores[part], 0) for scores in self._scores(queries, None)]
+        return np.asarray(rows, dtype=np.float32).reshape(len(queries), -1)
+
     def _scores(self, queries: Sequence[str], exclude: Exclude | None) -> Iterator[Floats]:
         """(n,) scores of every passage, query by query; -inf for no common term and for the excluded document."""
         for i, query in enumerate(queries):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from haybale.collections import Collection
+from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError, VectorError
 from haybale.progress import track
 from haybale.retrieval.exact import backend as find_backend
@@ -71,6 +72,15 @@ class PassageIndex(PassageTable):
         ids = {"passage_ids": passages.ids, "doc_ids": collection.doc_ids}
         return cls(vectors, passages.doc_offsets, backend=backend, **ids)
 
+    @classmethod
+    def from_store(cls, store: EmbeddingStore, backend: str = "auto") -> PassageIndex:
+        """Index the passages of a store of embeddings, by its document ids."""
+        documents = store.doc_ids.combine_chunks().to_pandas().to_numpy()
+        starts = np.flatnonzero(np.append(True, documents[1:] != documents[:-1]))
+        offsets = np.append(starts, len(documents))
+        ids = {"passage_ids": store.passage_ids, "doc_ids": documents[starts].tolist()}
+        return cls(store.vectors(), offsets, backend=backend, **ids)
+
     @property
     def width(self) -> int:
         return int(self.vectors.shape[1])
@@ -103,6 +113,15 @@ class PassageIndex(PassageTable):
                 found = self._search_batch(queries[rows], k, own[rows])
             passages[rows], scores[rows] = found
         return Hits(passages, scores)
+
+    def similarities(self, queries: Matrix, document: int) -> Floats:
+        """(m, passages of the document) inner products of query vectors (m, d) with its passages."""
+        queries = check_like(queries, "queries", self.vectors)
+        start, end = (int(place) for place in self.doc_offsets[document : document + 2])
+        if self.is_sparse:
+            return np.asarray((queries @ self.vectors[start:end].T).toarray(), dtype=np.float32)
+        found = np.broadcast_to(np.arange(start, end), (len(queries), end - start))
+        return self._exact(queries, found)
 
     @cached_property
     def _postings(self) -> sparse.csc_matrix:

@@ -46,6 +46,10 @@ class PassageTable:
         """Passage numbers of passage ids; an unknown id raises and is named."""
         return numbers_of(self.passage_ids, passage_ids, "passage")
 
+    def document_number(self, doc_id: str) -> int:
+        """The number of a document; an unknown id raises and is named."""
+        return int(numbers_of(self.doc_ids, [doc_id], "document")[0])
+
     def ids(self, hits: Hits) -> list[list[str]]:
         """The passage ids of hits, row by row, without padding."""
         real = hits.passages != NO_PASSAGE
@@ -61,7 +65,7 @@ class PassageTable:
         """(m,) the number of the document each query leaves out, -1 for none."""
         if exclude is None:
             return np.full(m, -1)
-        if any(isinstance(document, str) for document in exclude):
+        if any(document is None or isinstance(document, str) for document in exclude):
             named = [i for i, document in enumerate(exclude) if document is not None]
             own = np.full(len(exclude), -1)
             own[named] = numbers_of(self.doc_ids, [str(exclude[i]) for i in named], "document")

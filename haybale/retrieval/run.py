@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -80,6 +81,27 @@ class Run:
         strings = pa.chunked_array([pa.array(list(doc_ids), type=pa.large_string())])
         scores = frame["score"].to_numpy(dtype=np.float64)
         return cls.from_numbers(list(query_ids), strings, rows.astype(np.int64), documents, scores, depth)
+
+    @classmethod
+    def joined(cls, runs: Sequence[Run]) -> Run:
+        """Runs about different queries as one, in their order.
+
+        >>> parts = [Run.from_frame(pd.DataFrame({"query_id": [q], "doc_id": "a", "score": 1.0})) for q in "xy"]
+        >>> Run.joined(parts).query_ids
+        ['x', 'y']
+        """
+        query_ids = [query for run in runs for query in run.query_ids]
+        if len(set(query_ids)) != len(query_ids):
+            raise InputError("runs to be joined must be about different queries")
+        before = np.cumsum([0, *(len(run) for run in runs)])
+        rows = [run._rows + start for run, start in zip(runs, before[:-1], strict=True)]
+        empty: list[Any] = [np.empty(0, dtype=np.int64)]
+        return cls(
+            query_ids,
+            np.concatenate(rows or empty),
+            pa.chunked_array([chunk for run in runs for chunk in run._doc_ids.chunks], type=pa.large_string()),
+            np.concatenate([run._scores for run in runs] or empty).astype(np.float64),
+        )
 
     @classmethod
     def from_trec(cls, path: Path | str, depth: int = DEPTH) -> Run:

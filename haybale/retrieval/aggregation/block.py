@@ -1,0 +1,129 @@
+"""The hits of some whole query documents, numbered by (query, document): what every aggregation reads.
+
+Hits stay in their table (r, N), a row a query paragraph, so that nothing is copied out and sorted; what does not
+count (padding, paragraphs of weight 0) goes to one cell too many, which is thrown away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from haybale.errors import InputError, UnknownNameError
+from haybale.retrieval.hits import NO_PASSAGE
+from haybale.vectors import array_namespace
+
+OCCURRENCES = ("all", "best")
+Array = Any  # of the library the hits are in, NumPy or CuPy
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an aggregation may be told; see :func:`~haybale.retrieval.aggregate`."""
+
+    n_hits: int
+    rrf_k: float = 60
+    occurrences: str = "all"
+    code_variant: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_hits < 1:
+            raise InputError(f"n_hits must be at least 1, found {self.n_hits}")
+        if not self.rrf_k > -1:  # also refuses NaN
+            raise InputError(f"rrf_k must be greater than -1, so that 1 / (rrf_k + rank) exists, found {self.rrf_k}")
+        if self.occurrences not in OCCURRENCES:
+            raise UnknownNameError("occurrences", self.occurrences, OCCURRENCES)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Whose the passages are, on the device of the hits."""
+
+    doc_of: Array  # (n_passages,) rising
+    n: int
+    n_passages: int
+
+    @classmethod
+    def of(cls, doc_of: NDArray[Any], xp: Any) -> Documents:
+        return cls(xp.asarray(doc_of), int(doc_of[-1]) + 1, len(doc_of))
+
+
+@dataclass(frozen=True)
+class Block:
+    """r paragraphs of q query documents with up to N hits each."""
+
+    passages: Array  # (r, N), -1 where there is no hit
+    scores: Array  # (r, N)
+    query: Array  # (r,) from 0, rising
+    weight: Array  # (r,) float64, of the paragraph
+    used: Array  # (r, N) whether the hit counts
+    cell: Array  # (r, N) query · (documents of the block) + document; n_cells where unused
+    n_queries: int
+    documents: Array | None  # (documents of the block,) their numbers; None: all there are
+    width: int  # documents of the block
+    options: Options
+
+    @property
+    def xp(self) -> Any:
+        return array_namespace(self.passages)
+
+    @property
+    def n_cells(self) -> int:
+        return self.n_queries * self.width
+
+    @property
+    def n_hits_of_query(self) -> Array:
+        """(q,) hits that count."""
+        return self.xp.bincount(self.query, weights=self.used.sum(axis=1), minlength=self.n_queries)
+
+    def filled(self) -> tuple[Array, Array, Array]:
+        """``(cells, query, document number)`` of the cells with a hit, rising."""
+        xp = self.xp
+        mark = xp.zeros(self.n_cells + 1, dtype=bool)
+        mark[self.cell] = True
+        cells = xp.flatnonzero(mark[:-1])
+        query, column = xp.divmod(cells, self.width)
+        return cells, query, column if self.documents is None else self.documents[column]
+
+
+def block_of(
+    passages: Array,
+    scores: Array,
+    query: Array,
+    n_queries: int,
+    weight: Array,
+    documents: Documents,
+    options: Options,
+    *,
+    only_first: bool = False,
+) -> Block:
+    """Number the hits of some query documents; ``only_first``: those on the first passage of a document only."""
+    xp = array_namespace(passages)
+    used = (passages != NO_PASSAGE) & (weight > 0)[:, None]
+    document = documents.doc_of[passages]  # -1 reads the last; it is not used
+    if only_first:
+        used &= (passages == 0) | (documents.doc_of[passages - 1] != document)
+    numbers, width = None, documents.n
+    if n_queries * documents.n > passages.size:  # else a table of all documents is small beside the hits
+        seen = xp.zeros(documents.n, dtype=bool)
+        seen[document[used]] = True
+        numbers = xp.flatnonzero(seen)
+        width = int(numbers.size)
+        document = (xp.cumsum(seen) - 1)[document]
+    if options.occurrences == "best":
+        used &= _best(document, used, width)
+    cell = xp.where(used, query[:, None] * width + document, n_queries * width)
+    return Block(passages, scores, query, weight, used, cell, n_queries, numbers, width, options)
+
+
+def _best(document: Array, used: Array, width: int) -> Array:
+    """(r, N) whether a hit is the first of its document in its row."""
+    xp = array_namespace(document)
+    r, n = document.shape
+    column = xp.broadcast_to(xp.arange(n), (r, n))
+    place = xp.where(used, xp.arange(r)[:, None] * width + document, r * width)
+    first = xp.full(r * width + 1, n)
+    xp.minimum.at(first, place.ravel(), column.ravel())
+    return first[place] == column

@@ -1,0 +1,105 @@
+"""VMin and VMax: ⟨agg_i q_i, agg p⟩ with the element-wise minimum or maximum on both sides (Li et al., PARADE, 2020).
+
+These do not split into hits: each dimension of a document is given by one passage. A passage retrieved by several
+paragraphs counts once, since it changes neither minimum nor maximum.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.retrieval.aggregation.block import Array, Block
+from haybale.retrieval.hits import Ints
+from haybale.vectors import Matrix, array_namespace
+
+_TILE = 2**21  # float32 values of document vectors made at once: 8 MiB, and their products in float64
+
+
+def extremes(paragraphs: Matrix, weight: Array, offsets: Ints, ufunc: str) -> Array:
+    """(q, d) float64: the element-wise ``"minimum"`` or ``"maximum"`` of each query's paragraphs of weight > 0."""
+    xp = array_namespace(weight)
+    out = xp.zeros((len(offsets) - 1, paragraphs.shape[1]))
+    for number, (start, end) in enumerate(pairwise(offsets.tolist())):
+        rows = paragraphs[start:end][weight[start:end] > 0]
+        if rows.shape[0] and sparse.issparse(rows):
+            out[number] = getattr(rows, ufunc[:3])(axis=0).toarray()[0]  # counts the zeros that are not stored
+        elif rows.shape[0]:
+            out[number] = getattr(rows, ufunc[:3])(axis=0)
+    return out
+
+
+def elementwise(block: Block, passages: Matrix, q: Array, ufunc: str) -> Array:
+    """(n_cells,) ⟨q̂, d̂⟩, 0 for an empty cell; ``q`` (q, d) of :func:`extremes`."""
+    xp = block.xp
+    passage, cell = _distinct(block, int(passages.shape[0]))
+    starts = xp.flatnonzero(xp.diff(cell, prepend=-1))
+    lengths = xp.diff(starts, append=len(cell))
+    # Long documents first: then those that still have a passage to give are always the first of the tile.
+    order = xp.argsort(-lengths, kind="stable")
+    starts, lengths = starts[order], lengths[order]
+    filled = cell[starts]
+    score = xp.zeros(block.n_cells)
+    scores_of = _sparse if sparse.issparse(passages) else _dense
+    step = _step(passages, len(passage) / max(1, len(starts)))
+    for left in range(0, len(starts), step):
+        part = slice(left, left + step)
+        query = filled[part] // block.width
+        score[filled[part]] = scores_of(passages, passage, starts[part], lengths[part], q, query, ufunc)
+    return score
+
+
+def _step(passages: Matrix, mean_length: float) -> int:
+    """Documents made at once; of sparse ones, all values of their passages are held."""
+    n, d = passages.shape
+    values = mean_length * passages.nnz / n if sparse.issparse(passages) else d
+    return max(1, int(_TILE / max(values, 1)))
+
+
+def _distinct(block: Block, n: int) -> tuple[Array, Array]:
+    """``(passage, cell)`` of every passage that a query retrieved, once, by rising cell and passage."""
+    xp = block.xp
+    pair = xp.where(block.used, block.query[:, None] * n + block.passages, block.n_queries * n)
+    cell_of = xp.full(block.n_queries * n + 1, -1)  # equal pairs lie in one cell: whichever is written last
+    cell_of[pair] = block.cell
+    cell_of = cell_of[:-1]
+    pairs = xp.flatnonzero(cell_of >= 0)
+    return pairs % n, cell_of[pairs]
+
+
+def _dense(passages: Array, passage: Array, starts: Array, lengths: Array, q: Array, query: Array, ufunc: str) -> Array:
+    """(s,) scores of documents: document i has the passages ``passage[starts[i] : starts[i] + lengths[i]]``.
+
+    ``query`` (s,) is the row of ``q`` each is scored by; lengths fall.
+    """
+    xp = array_namespace(passages)
+    extreme = getattr(xp, ufunc)
+    out = passages[passage[starts]]  # (s, d)
+    for place in range(1, int(lengths[0])):
+        alive = int((lengths > place).sum())
+        extreme(out[:alive], passages[passage[starts[:alive] + place]], out=out[:alive])
+    return (out * q[query]).sum(axis=1)  # summed row by row, so in the same order whatever the tile
+
+
+def _sparse(
+    passages: Any, passage: Ints, starts: Ints, lengths: Ints, q: Array, query: Ints, ufunc: str
+) -> NDArray[np.float64]:
+    """The same for CSR: the extreme of the stored values, and of 0 where a passage of the document has none."""
+    which = np.repeat(np.arange(len(starts)), lengths)
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    rows = passages[passage[starts[which] + within]]
+    key = np.repeat(which, np.diff(rows.indptr)) * passages.shape[1] + rows.indices
+    order = np.argsort(key, kind="stable")
+    key, values = key[order], rows.data[order]
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    if not len(first):
+        return np.zeros(len(starts))
+    best = getattr(np, ufunc).reduceat(values, first)
+    line, term = np.divmod(key[first], passages.shape[1])
+    absent = np.diff(first, append=len(key)) < lengths[line]
+    best = np.where(absent, getattr(np, ufunc)(best, 0), best)
+    return np.asarray(np.bincount(line, weights=best * q[query[line], term], minlength=len(starts)), dtype=np.float64)

@@ -1,0 +1,191 @@
+"""On which paragraphs a document's score rests: for every pair of paragraphs its rank, similarity and share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from haybale.errors import InputError, UnknownNameError
+from haybale.retrieval.aggregation.products import Vectors
+from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.shares import shares_of
+from haybale.vectors import Floats
+
+SHOWN = ("share", "similarity", "rank")
+
+
+@dataclass(frozen=True)
+class ParagraphExplanation:
+    """A document's score, taken apart by query paragraph (n) and paragraph of the document (m).
+
+    ``share`` sums to ``score``, exactly, for CombSum, RRF, VSum, VScores, VRanks and VRRF, and up to rounding for VAvg.
+    MaxP and FirstP rest on one pair. VMin and VMax do not split by hits; there a share is what the dimensions add whose
+    extremes come from this pair. With ``code_variant`` the shares are those of the score before it is cut.
+    ``rank`` and ``score`` are None for a document that no paragraph found.
+    """
+
+    doc_id: str
+    aggregation: str
+    score: float | None
+    rank: int | None
+    n_documents: int  # found for the query
+    labels: list[str]  # (n,) of the query's paragraphs
+    passage_ids: list[str]  # (m,)
+    ranks: Ints  # (n, m) rank of the passage in the paragraph's list, from 1; 0 where it is not in it
+    similarity: Floats  # (n, m) the index's score of every pair
+    share: NDArray[np.float64]  # (n, m)
+    query_texts: list[str] | None = None
+    passage_texts: list[str] | None = None
+
+    def to_frame(self, all_pairs: bool = False) -> pd.DataFrame:
+        """A row a pair that was found or carries a share, the largest share first; with ``all_pairs`` every pair.
+
+        Columns ``query_paragraph``, ``passage_id``, ``rank`` (missing where the passage is not in the paragraph's
+        list), ``similarity``, ``share``, ``share_of_score`` and, where texts are known, ``query_text`` and
+        ``passage_text``.
+        """
+        kept = np.ones_like(self.ranks, dtype=bool) if all_pairs else (self.ranks > 0) | (self.share != 0)
+        rows, columns = np.nonzero(kept)
+        order = np.lexsort((columns, rows, -np.abs(self.share[rows, columns])))
+        rows, columns = rows[order], columns[order]
+        ranks, share = self.ranks[rows, columns], self.share[rows, columns]
+        frame = pd.DataFrame(
+            {
+                "query_paragraph": np.asarray(self.labels, dtype=object)[rows],
+                "passage_id": np.asarray(self.passage_ids, dtype=object)[columns],
+                "rank": pd.array(np.where(ranks > 0, ranks, 0), dtype="Int64"),
+                "similarity": self.similarity[rows, columns],
+                "share": share,
+                "share_of_score": share / self.score if self.score else np.zeros(len(share)),
+            }
+        )
+        frame.loc[ranks == 0, "rank"] = pd.NA
+        if self.query_texts is not None:
+            frame["query_text"] = np.asarray(self.query_texts, dtype=object)[rows]
+        if self.passage_texts is not None:
+            frame["passage_text"] = np.asarray(self.passage_texts, dtype=object)[columns]
+        return frame
+
+    def text(self, top: int = 5, width: int = 100) -> str:
+        """The ``top`` pairs that carry most, with the beginnings of their texts, ``width`` characters each."""
+        if self.score is None:
+            return f"{self.doc_id}: found by no paragraph of the query (best similarity {self.similarity.max():.3f})"
+        frame = self.to_frame()
+        found = self.ranks > 0
+        lines = [
+            f"{self.doc_id}: rank {self.rank:,} of {self.n_documents:,}, {self.aggregation} {self.score:.4f}; "
+            f"{found.any(axis=1).sum()} of {len(self.labels)} query paragraphs found "
+            f"{found.any(axis=0).sum()} of its {len(self.passage_ids)}"
+        ]
+        for pair in frame.head(top).to_dict("records"):
+            rank = "not in its list" if pd.isna(pair["rank"]) else f"rank {pair['rank']}"
+            lines.append(
+                f"  {self._shown(pair['share'])}  {pair['query_paragraph']} → {pair['passage_id']}  "
+                f"({rank}, similarity {pair['similarity']:.3f})"
+            )
+            texts = [pair[name] for name in ("query_text", "passage_text") if name in pair]
+            lines += [f"                  {shortened(text, width)}" for text in texts]
+        rest = frame["share"].iloc[top:]
+        if len(rest):
+            lines.append(f"  {self._shown(float(rest.sum()))}  {len(rest):,} other pairs")
+        return "\n".join(lines)
+
+    def _shown(self, share: float) -> str:
+        return f"{share:+.4f} {100 * share / self.score if self.score else 0:4.0f} %"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def heatmap(self, path: str | Path | None = None, of: str = "share") -> Any:
+        """Query paragraphs × paragraphs of the document, drawn; ``of`` ``"share"``, ``"similarity"`` or ``"rank"``.
+
+        Returns a matplotlib figure, and writes it to ``path`` (svg, png, pdf). (Extra ``plots``.)
+        """
+        from haybale.drawing import draw_heatmap
+
+        if of not in SHOWN:
+            raise UnknownNameError("value of a heatmap", of, SHOWN)
+        values = {"share": self.share, "similarity": self.similarity, "rank": np.where(self.ranks, self.ranks, np.nan)}
+        rank = "not found" if self.rank is None else f"rank {self.rank}"
+        return draw_heatmap(
+            np.asarray(values[of], dtype=np.float64),
+            self.labels,
+            [passage_id.removeprefix(f"{self.doc_id}:") for passage_id in self.passage_ids],
+            title=f"{self.doc_id} ({rank}, {self.aggregation})",
+            x_label="paragraph of the document",
+            y_label="paragraph of the query",
+            value_label=of,
+            path=path,
+        )
+
+
+def explained(
+    index: Any,
+    aggregation: str,
+    hits: Hits,
+    vectors: Vectors | None,
+    queries: Any,
+    doc_id: str,
+    *,
+    weights: Sequence[float] | None,
+    options: dict[str, Any],
+    labels: Sequence[str] | None = None,
+    query_texts: list[str] | None = None,
+    passage_texts: Any = None,
+) -> ParagraphExplanation:
+    """Explain one document for one query document, whose paragraphs are the rows of ``hits`` (n, N).
+
+    ``queries``: the paragraphs as the index is searched with them, vectors or texts.
+    """
+    document = index.document_number(doc_id)
+    start, end = (int(place) for place in index.doc_offsets[document : document + 2])
+    n = len(hits)
+    labels = [str(number) for number in range(1, n + 1)] if labels is None else list(labels)
+    if len(labels) != n:
+        raise InputError(f"{len(labels)} labels for {n} query paragraphs")
+    found = shares_of(index.doc_of, aggregation, hits, vectors, document, (start, end), weights, options)
+    ranks = np.zeros((n, end - start), dtype=np.int64)
+    row, rank, passage, _ = hits.top(options["n_hits"]).flat()
+    own = (passage >= start) & (passage < end)
+    ranks[row[own], passage[own] - start] = rank[own]
+    better = (found.scores > found.score) if found.score is not None else np.zeros(0, dtype=bool)
+    place = None
+    if found.score is not None:
+        ids = index.doc_ids
+        tied = [int(other) for other in found.documents[found.scores == found.score] if other != document]
+        place = 1 + int(better.sum()) + sum(ids[other].as_py() < doc_id for other in tied)
+    return ParagraphExplanation(
+        doc_id,
+        aggregation,
+        found.score,
+        place,
+        len(found.documents),
+        labels,
+        index.passage_ids[start:end].to_pylist(),
+        ranks,
+        index.similarities(queries, document),
+        found.share,
+        query_texts,
+        None if passage_texts is None else _texts(passage_texts, start, end),
+    )
+
+
+def shortened(text: str, width: int = 100) -> str:
+    """One line of at most ``width`` characters.
+
+    >>> shortened("one two\\nthree", 9)
+    'one two …'
+    """
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def _texts(texts: Any, start: int, end: int) -> list[str]:
+    part = texts[start:end]
+    return list(part.to_pylist() if hasattr(part, "to_pylist") else part)

@@ -1,0 +1,230 @@
+"""PARM: a query that is a whole document, ranked by what each of its paragraphs retrieves.
+
+Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
+ECIR 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.embeddings import encode_queries
+from haybale.errors import InputError
+from haybale.retrieval.aggregation import Vectors, rank_documents
+from haybale.retrieval.aggregation.aggregate import find_aggregation
+from haybale.retrieval.aggregation.block import Options
+from haybale.retrieval.bm25 import BM25Index
+from haybale.retrieval.explanation import ParagraphExplanation, explained
+from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.passages import Exclude
+from haybale.retrieval.run import DEPTH, Run
+
+Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or their vectors (n, d), dense or CSR
+_ROWS = 8192  # query paragraphs searched at once: a thousand hits of each take 100 MB
+
+
+@dataclass(frozen=True)
+class ParagraphHits:
+    """Hits of every paragraph of some query documents; ``offsets`` (n_queries + 1,) is where documents begin."""
+
+    hits: Hits  # (n_paragraphs, N)
+    offsets: Ints
+    vectors: Vectors | None  # None where the index is lexical
+
+
+class PARM:
+    """Ranks documents for query documents of one or many paragraphs.
+
+    Parameters: ``index``, a :class:`PassageIndex` or, for the aggregations without vectors, a :class:`BM25Index`;
+    ``aggregation``, one of :data:`~haybale.retrieval.AGGREGATIONS`; ``encoder``, which turns paragraphs into vectors
+    where they are given as texts; ``n_hits``, the passages N retrieved for each paragraph; ``rrf_k``, ``occurrences``
+    and ``code_variant`` as in :func:`~haybale.retrieval.aggregate`; ``depth``, documents kept for a query.
+
+    >>> index = PassageIndex(np.eye(3), np.array([0, 2, 3]), doc_ids=["a", "b"])
+    >>> parm = PARM(index, "rrf")
+    >>> run = parm.rank(["q"], [np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 0.1]])])
+    >>> [(doc_id, round(score, 4)) for doc_id, score in run["q"]]
+    [('a', 0.0648), ('b', 0.032)]
+    """
+
+    def __init__(
+        self,
+        index: PassageIndex | BM25Index,
+        aggregation: str = "vrrf",
+        *,
+        encoder: Any = None,
+        n_hits: int = 1000,
+        rrf_k: float = 60,
+        occurrences: str = "all",
+        code_variant: bool = False,
+        depth: int = DEPTH,
+    ) -> None:
+        if find_aggregation(aggregation).vectors is not None and isinstance(index, BM25Index):
+            raise InputError(f"the aggregation {aggregation!r} needs vectors, which a BM25 index lacks; take 'rrf'")
+        Options(n_hits, rrf_k, occurrences, code_variant)
+        self.index = index
+        self.aggregation = aggregation
+        self.encoder = encoder
+        self.n_hits = n_hits
+        self.rrf_k = rrf_k
+        self.occurrences = occurrences
+        self.code_variant = code_variant
+        self.depth = depth
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How hits are aggregated, as :func:`~haybale.retrieval.aggregate` takes it."""
+        return {
+            "rrf_k": self.rrf_k,
+            "n_hits": self.n_hits,
+            "occurrences": self.occurrences,
+            "code_variant": self.code_variant,
+        }
+
+    def rank(
+        self,
+        query_ids: Sequence[str],
+        paragraphs: Sequence[Paragraphs],
+        *,
+        weights: Sequence[Sequence[float]] | None = None,
+        exclude: Exclude | None = None,
+    ) -> Run:
+        """The best documents of each query document, in batches.
+
+        ``paragraphs`` (n_queries,), each a sequence of texts or (n_i, d) vectors; ``weights`` of each paragraph, in
+        the same shape; ``exclude`` (n_queries,) a document that a query leaves out, such as its own: ids (None for
+        none) or numbers (-1). Errors: a query document without paragraphs or with an empty one, texts without an
+        encoder, an unknown document.
+        """
+        if len(query_ids) != len(paragraphs):
+            raise InputError(f"{len(query_ids)} query ids for {len(paragraphs)} query documents")
+        if weights is not None and [len(part) for part in weights] != [_length(part) for part in paragraphs]:
+            raise InputError("weights must hold one number for each paragraph of each query document")
+        own = self.index.excluded(exclude, len(paragraphs))
+        _check_paragraphs(query_ids, paragraphs)
+        runs = []
+        for part in _batches([_length(each) for each in paragraphs]):
+            found = self._search(paragraphs[part], own[part])
+            flat = None if weights is None else [weight for each in weights[part] for weight in each]
+            runs.append(self.aggregate(query_ids[part], found, weights=flat))
+        return Run.joined(runs)
+
+    def search(
+        self,
+        paragraphs: Sequence[Paragraphs],
+        *,
+        exclude: Exclude | None = None,
+        query_ids: Sequence[str] | None = None,
+    ) -> ParagraphHits:
+        """The hits of all paragraphs, at once; parameters as in :meth:`rank`. Aggregations may share them."""
+        _check_paragraphs([str(i) for i in range(len(paragraphs))] if query_ids is None else query_ids, paragraphs)
+        return self._search(paragraphs, self.index.excluded(exclude, len(paragraphs)))
+
+    def _search(self, paragraphs: Sequence[Paragraphs], own: Ints) -> ParagraphHits:
+        lengths = [_length(each) for each in paragraphs]
+        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        own = np.repeat(own, lengths)
+        k = min(self.n_hits, len(self.index))
+        texts = bool(len(paragraphs)) and isinstance(paragraphs[0][0], str)
+        if isinstance(self.index, BM25Index):
+            if not texts:
+                raise InputError("a BM25 index is searched with the texts of paragraphs, not with vectors")
+            hits = self.index.search([text for each in paragraphs for text in each], k, exclude=own)
+            return ParagraphHits(hits, offsets, None)
+        vectors = self._vectors(paragraphs, texts)
+        hits = self.index.search(vectors, k, exclude=own)
+        return ParagraphHits(hits, offsets, Vectors(self.index.vectors, vectors))
+
+    def aggregate(
+        self, query_ids: Sequence[str], found: ParagraphHits, *, weights: Sequence[float] | None = None
+    ) -> Run:
+        """The run that this aggregation makes of hits found before; ``weights`` (n_paragraphs,)."""
+        return rank_documents(
+            self.index,
+            found.hits,
+            query_ids,
+            self.aggregation,
+            found.offsets,
+            vectors=found.vectors,
+            weights=weights,
+            depth=self.depth,
+            **self.options,
+        )
+
+    def explain(
+        self,
+        paragraphs: Paragraphs,
+        doc_id: str,
+        *,
+        weights: Sequence[float] | None = None,
+        exclude: str | None = None,
+        labels: Sequence[str] | None = None,
+        passage_texts: Any = None,
+    ) -> ParagraphExplanation:
+        """On which paragraphs the score of one document rests.
+
+        ``paragraphs`` of one query document; ``labels``, what they are called (default: 1, 2, …); ``passage_texts``
+        (n_passages,), the texts of all passages of the index, for snippets. The query's paragraphs are shown too
+        where they are given as texts. An unknown document raises.
+        """
+        found = self.search([paragraphs], exclude=[exclude], query_ids=["the query document"])
+        texts = list(paragraphs) if isinstance(paragraphs[0], str) else None
+        queries = texts if found.vectors is None else found.vectors.paragraphs
+        return explained(
+            self.index,
+            self.aggregation,
+            found.hits,
+            found.vectors,
+            queries,
+            doc_id,
+            weights=weights,
+            options=self.options,
+            labels=labels,
+            query_texts=texts,
+            passage_texts=passage_texts,
+        )
+
+    def _vectors(self, paragraphs: Sequence[Paragraphs], texts: bool) -> Any:
+        if texts:
+            if self.encoder is None:
+                raise InputError("paragraphs given as texts need an encoder; give PARM one, or vectors")
+            return encode_queries(self.encoder, [text for each in paragraphs for text in each])
+        if not len(paragraphs):
+            return self.index.vectors[:0]  # type: ignore[union-attr]
+        if sparse.issparse(paragraphs[0]):
+            return sparse.vstack(list(paragraphs), format="csr")
+        return np.concatenate([np.asarray(each, dtype=np.float32) for each in paragraphs])
+
+
+def _length(paragraphs: Paragraphs) -> int:
+    return int(paragraphs.shape[0]) if hasattr(paragraphs, "shape") else len(paragraphs)
+
+
+def _check_paragraphs(query_ids: Sequence[str], paragraphs: Sequence[Paragraphs]) -> None:
+    for query_id, each in zip(query_ids, paragraphs, strict=True):
+        if isinstance(each, str):
+            raise InputError(f"query document {query_id!r}: expected its paragraphs, found one string; split it first")
+        if not _length(each):
+            raise InputError(f"query document {query_id!r} has no paragraphs")
+        if isinstance(each[0], str):
+            empty = [number for number, text in enumerate(each) if not text.strip()]
+            if empty:
+                raise InputError(f"query document {query_id!r}: paragraph {empty[0]} of {len(each)} is empty")
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[slice]:
+    """Consecutive documents with at most ``_ROWS`` paragraphs together; one document is never divided."""
+    start = rows = 0
+    for number, length in enumerate(lengths):
+        if number > start and rows + length > _ROWS:
+            yield slice(start, number)
+            start, rows = number, 0
+        rows += length
+    yield slice(start, len(lengths))
