@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy import stats
 from haybale.errors import InputError
 from haybale.evaluation import evaluate, markdown, paired_tests, print_table, results
 from haybale.evaluation.measures import MEASURES
-from haybale.evaluation.significance import randomization_test, t_test
+from haybale.evaluation.significance import effect_size, randomization_test, t_test
 from haybale.retrieval import Run
 
 
@@ -105,6 +106,66 @@ def test_edges_of_significance() -> None:
         paired_tests(same, same[:2])
 
 
+@given(seed=st.integers(0, 1000), n=st.integers(2, 60))
+def test_effect_size_is_t_over_the_root_of_n(seed: int, n: int) -> None:
+    """And the one of the PARM paper's code, with the deviation of a population, times √((n - 1) / n)."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.random(n), rng.random(n)
+    d = paired_tests(a, b).effect_size
+    assert d == pytest.approx(stats.ttest_rel(a, b).statistic / math.sqrt(n))
+    theirs = np.mean(a - b) / np.std(a - b)
+    assert d == pytest.approx(theirs * math.sqrt((n - 1) / n))
+    assert effect_size(b - a) == pytest.approx(-effect_size(a - b))  # type: ignore[operator]
+
+
+def test_edges_of_effect_size() -> None:
+    same = np.array([0.2, 0.7, 0.7, 0.1])
+    assert paired_tests(same, same).effect_size == 0
+    assert effect_size(np.zeros(1)) == 0
+    assert effect_size(np.zeros(0)) == 0
+    assert effect_size(np.array([0.5])) is None
+    for constant in (np.full(4, 0.1), same + 0.1 - same, same - 0.1 - same):  # the last two but for their last bits
+        assert effect_size(constant) is None
+    tiny = np.array([1e-9, 2e-9, 3e-9])
+    assert effect_size(tiny) == pytest.approx(2)
+
+
+def test_results_are_json_whatever_the_differences() -> None:
+    queries = pd.Index(["a", "b", "c"], name="query_id")
+    base = np.array([0.25, 0.5, 0.5])
+    values = {"bm25": base, "same": base, "shifted": base + 0.25, "other": base[::-1]}
+    table = results({name: pd.DataFrame({"MAP": value}, index=queries) for name, value in values.items()}, "bm25")
+    read = json.loads(json.dumps(table.to_dict(), allow_nan=False))
+    effects = {name: read[name]["against_baseline"]["MAP"]["effect_size"] for name in values if name != "bm25"}
+    assert effects == {"same": 0, "shifted": None, "other": 0.0}
+    assert list(read["other"]["against_baseline"]["MAP"]) == ["difference", "p_t", "p_randomization", "effect_size"]
+    lines = markdown(table, detailed=["MAP"]).splitlines()
+    assert lines[0] == "| ranker | MAP | p (t) MAP | d MAP |"
+    assert lines[2].endswith(" |  |  |")  # the baseline
+    assert lines[3].endswith(" | 1.0000 | 0.00 |")
+    assert lines[4].endswith(" | <0.0001 | – |")
+
+
+def test_the_caller_chooses_the_detailed_measures() -> None:
+    queries = pd.Index([f"q{i}" for i in range(8)], name="query_id")
+    rng = np.random.default_rng(0)
+    names = ["R@50", "R@500", "MAP"]
+    values = {ranker: pd.DataFrame(rng.random((8, 3)), queries, names) for ranker in ("bm25", "parm")}
+    table = results(values, "bm25")
+    text = markdown(table)  # neither of the two by default was measured
+    assert text.splitlines()[0] == "| ranker | R@50 | R@500 | MAP |"
+    assert "p (t)" not in text
+    text = markdown(table, detailed=("R@500", "nDCG@10"))
+    assert text.splitlines()[0] == "| ranker | R@50 | R@500 | MAP | p (t) R@500 | d R@500 |"
+    assert text.splitlines()[3].endswith(f" | {table.comparisons['parm']['R@500'].effect_size:.2f} |")
+    assert "p (t) is the corrected t-test's on R@500; d is Cohen's effect size" in text
+    console = Console(width=160, record=True, file=io.StringIO())
+    print_table(console, table, "", detailed=("R@50",))
+    printed = console.export_text()
+    assert "d R@50 " in printed
+    assert "d R@500" not in printed
+
+
 def test_the_table() -> None:
     queries = pd.Index([f"q{i}" for i in range(40)], name="query_id")
     rng = np.random.default_rng(0)
@@ -119,17 +180,19 @@ def test_the_table() -> None:
     lines = text.splitlines()
     assert lines[0].startswith("| ranker | MRR@10 | nDCG@10 |")
     assert f"**{values['better']['MRR@10'].mean():.4f}‡**" in lines[3]
-    assert "<0.0001" in lines[3]
+    assert lines[0].endswith("| p (t) MRR@10 | d MRR@10 | p (t) nDCG@10 | d nDCG@10 |")
+    d = table.comparisons["better"]["MRR@10"].effect_size
+    assert f"| <0.0001 | {d:.2f} |" in lines[3]
     assert "‡" not in lines[2] + lines[4]
     assert "Bonferroni-corrected for 2 comparisons" in text
-    for width, tables in ((160, 1), (80, 2)):
+    for width, tables in ((160, 1), (80, 2), (60, 3)):
         console = Console(width=width, record=True, file=io.StringIO())
         print_table(console, table, "forty queries")
         printed = console.export_text()
         assert printed.count("┃ ranker") == tables
         assert "…" not in printed  # nothing is cut off
         assert all(measure in printed for measure in MEASURES)
-        assert "Bonferroni-corrected for 2" in printed
+        assert "Bonferroni-corrected for 2" in " ".join(printed.split())
     assert table.to_dict()["better"]["against_baseline"]["MAP"]["difference"] == pytest.approx(0.35, abs=0.02)
     with pytest.raises(InputError, match="baseline 'knn' is not among the rankers: bm25"):
         results(values, "knn")

@@ -1,7 +1,10 @@
-"""Runs and judgements to measures, significance and tables."""
+"""Runs and judgements to measures, significance and tables; and what the runs found, paragraph by paragraph."""
 
 from haybale.evaluation.classification import Classification, classify
+from haybale.evaluation.found_sets import FoundSets, found_sets, found_table, plot_found
 from haybale.evaluation.measures import MEASURES, averages, evaluate
+from haybale.evaluation.paragraph_relations import ParagraphRelations, paragraph_relations
+from haybale.evaluation.recall_curve import plot_recall, recall_curves
 from haybale.evaluation.results import Results, results
 from haybale.evaluation.significance import Comparison, paired_tests
 from haybale.evaluation.table import markdown, print_table
@@ -10,12 +13,20 @@ __all__ = [
     "MEASURES",
     "Classification",
     "Comparison",
+    "FoundSets",
+    "ParagraphRelations",
     "Results",
     "averages",
     "classify",
     "evaluate",
+    "found_sets",
+    "found_table",
     "markdown",
     "paired_tests",
+    "paragraph_relations",
+    "plot_found",
+    "plot_recall",
     "print_table",
+    "recall_curves",
     "results",
 ]

@@ -28,7 +28,7 @@ class Results:
         return len(self.values[self.baseline])
 
     def to_dict(self) -> dict[str, object]:
-        """Averages and p-values, for JSON."""
+        """Averages, p-values and effect sizes, for JSON."""
         return {
             name: {
                 "measures": averages(table),

@@ -1,6 +1,7 @@
-"""Is a difference between two rankers more than chance? Paired tests over the same queries.
+"""Is a difference between two rankers more than chance, and how large is it? Over the same queries, paired.
 
-Smucker, Allan & Carterette, "A Comparison of Statistical Significance Tests for Information Retrieval
+Cohen, "Statistical Power Analysis for the Behavioral Sciences", 2nd edition, 1988, chapter 2 (d of paired
+differences); Smucker, Allan & Carterette, "A Comparison of Statistical Significance Tests for Information Retrieval
 Evaluation", CIKM 2007.
 """
 
@@ -25,6 +26,7 @@ class Comparison:
     difference: float  # mean over queries, ranker minus baseline
     p_t: float  # paired t-test
     p_randomization: float  # sign-flip randomisation test
+    effect_size: float | None  # Cohen's d of the differences; None where they have no spread, see effect_size()
 
 
 def paired_tests(
@@ -53,6 +55,7 @@ def paired_tests(
         difference=mean,
         p_t=min(1.0, n_comparisons * t_test(differences)),
         p_randomization=min(1.0, n_comparisons * randomization_test(differences, rounds, random_state)),
+        effect_size=effect_size(differences),
     )
 
 
@@ -65,6 +68,26 @@ def t_test(differences: NDArray[np.float64]) -> float:
         return 0.0
     t = differences.mean() / (deviation / np.sqrt(len(differences)))
     return float(2 * stats.t.sf(abs(t), len(differences) - 1))
+
+
+def effect_size(differences: NDArray[np.float64]) -> float | None:
+    """Cohen's d of paired differences (n,): their mean over their standard deviation, that of a sample (ddof 1).
+
+    By custom 0.2 is a small effect, 0.5 a medium and 0.8 a large one, in either direction. 0 if there is no
+    difference at all. None, which JSON can hold, where d is not finite: all differences are the same, or there is
+    one query only. The code of the PARM paper divides by the standard deviation of a population (ddof 0), which
+    gives d · √(n / (n - 1)): over 100 queries, half a percent more.
+
+    >>> effect_size(np.array([0.0, 0.25, 0.5]))
+    1.0
+    """
+    if not differences.any():
+        return 0.0
+    if len(differences) < 2:
+        return None
+    mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
+    # Differences that are the same but for their last bits have a deviation of that size.
+    return None if deviation <= 1e-12 * abs(mean) else mean / deviation
 
 
 def randomization_test(differences: NDArray[np.float64], rounds: int, random_state: int) -> float:

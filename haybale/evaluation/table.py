@@ -11,45 +11,59 @@ from haybale.evaluation.measures import averages
 from haybale.evaluation.results import Results
 from haybale.evaluation.significance import Comparison
 
-_P_MEASURES = ("MRR@10", "nDCG@10")  # the two whose p-values have columns of their own
+DETAILED = ("MRR@10", "nDCG@10")  # the measures whose p-values and effect sizes have columns of their own
+_P, _D = "p (t) ", "d "
 
 
-def columns_of(results: Results) -> list[str]:
-    """The measures, then the columns of p-values."""
-    return [*results.measures, *(f"p (t) {measure}" for measure in _P_MEASURES if measure in results.measures)]
+def columns_of(results: Results, detailed: Sequence[str] = DETAILED) -> list[str]:
+    """The measures, then p and d of each of the ``detailed`` ones; those that were not measured are left out."""
+    measured = [measure for measure in detailed if measure in results.measures]
+    return [*results.measures, *(f"{kind}{measure}" for measure in measured for kind in (_P, _D))]
 
 
-def legend(results: Results) -> str:
-    """What the marks mean, in one line."""
+def legend(results: Results, detailed: Sequence[str] = DETAILED) -> str:
+    """What the marks and the columns mean, in one line."""
     n = len(results.comparisons)
-    return (
+    measured = [measure for measure in detailed if measure in results.measures]
+    marks = (
         f"{results.n_queries} queries. † p < 0.05, ‡ p < 0.01 against {results.baseline}, in both the paired t-test "
-        f"and the randomisation test, Bonferroni-corrected for {n} comparison{'' if n == 1 else 's'}. "
-        f"p (t) is the corrected t-test's on {' and '.join(_P_MEASURES)}."
+        f"and the randomisation test, Bonferroni-corrected for {n} comparison{'' if n == 1 else 's'}."
+    )
+    if not measured:
+        return marks
+    return (
+        f"{marks} p (t) is the corrected t-test's on {' and '.join(measured)}; d is Cohen's effect size there, the "
+        "mean difference over the standard deviation of the differences (– where they are all the same)."
     )
 
 
-def markdown(results: Results) -> str:
-    """The table in Markdown, the best of each measure in bold, with its legend."""
-    columns = columns_of(results)
+def markdown(results: Results, detailed: Sequence[str] = DETAILED) -> str:
+    """The table in Markdown, the best of each measure in bold, with its legend.
+
+    ``detailed``: the measures that also get a column of p and one of Cohen's d, as far as they were measured.
+    """
+    columns = columns_of(results, detailed)
     lines = ["| ranker | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
     for ranker in results.values:
         lines.append(f"| {ranker} | " + " | ".join(_cells(results, ranker, columns, "**", "**")) + " |")
-    return "\n".join([*lines, "", legend(results)])
+    return "\n".join([*lines, "", legend(results, detailed)])
 
 
-def print_table(console: Console, results: Results, title: str) -> None:
-    """The table on a terminal; in two, one below the other, where it is too narrow for all columns."""
-    columns = columns_of(results)
-    whole = _table(results, columns, title)
+def print_table(console: Console, results: Results, title: str, detailed: Sequence[str] = DETAILED) -> None:
+    """The table on a terminal; in several, one below the other, where it is too narrow for all columns.
+
+    ``detailed`` as for :func:`markdown`.
+    """
     unbounded = console.options.update(width=1000)  # else the measure is cut to the console's own width
-    if console.measure(whole, options=unbounded).maximum <= console.width:
-        console.print(whole)
-    else:
-        first = [column for column in columns if column.endswith(_P_MEASURES)]
-        console.print(_table(results, first, title))
-        console.print(_table(results, [column for column in columns if column not in first], ""))
-    console.print(legend(results))
+    parts: list[list[str]] = [[]]
+    for column in columns_of(results, detailed):
+        table = _table(results, [*parts[-1], column], "")
+        if parts[-1] and console.measure(table, options=unbounded).maximum > console.width:
+            parts.append([])
+        parts[-1].append(column)
+    for number, part in enumerate(parts):
+        console.print(_table(results, part, "" if number else title))
+    console.print(legend(results, detailed))
 
 
 def _table(results: Results, columns: Sequence[str], title: str) -> Table:
@@ -63,20 +77,26 @@ def _table(results: Results, columns: Sequence[str], title: str) -> Table:
 
 
 def _cells(results: Results, ranker: str, columns: Sequence[str], begin: str, end: str) -> list[str]:
-    """A ranker's cells: averages with marks, the best of each measure between ``begin`` and ``end``; p-values."""
+    """A ranker's cells: averages with marks, the best of each measure between ``begin`` and ``end``; p and d."""
     means = {name: averages(values) for name, values in results.values.items()}
     compared = results.comparisons.get(ranker, {})
     cells = []
     for column in columns:
-        measure = column.removeprefix("p (t) ")
+        measure = column.removeprefix(_P).removeprefix(_D)
         if column != measure:
-            p = compared[measure].p_t if compared else None
-            cells.append("" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}")
+            cells.append(_detail(compared[measure], column) if compared else "")
             continue
         cell = f"{means[ranker][measure]:.4f}{_marks(compared.get(measure))}"
         best = max(other[measure] for other in means.values())
         cells.append(f"{begin}{cell}{end}" if means[ranker][measure] == best else cell)
     return cells
+
+
+def _detail(comparison: Comparison, column: str) -> str:
+    """The cell of a column of p or d."""
+    if column.startswith(_P):
+        return "<0.0001" if comparison.p_t < 0.0001 else f"{comparison.p_t:.4f}"
+    return "–" if comparison.effect_size is None else f"{comparison.effect_size:z.2f}"
 
 
 def _marks(comparison: Comparison | None) -> str:

@@ -1,0 +1,302 @@
+"""Recall curves against ir_measures, found sets and paragraph relations against loops; and their figures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from haybale.collections import Collection
+from haybale.errors import InputError, MissingExtraError
+from haybale.evaluation import (
+    evaluate,
+    found_sets,
+    found_table,
+    paragraph_relations,
+    plot_found,
+    plot_recall,
+    recall_curves,
+)
+from haybale.retrieval import Hits, Run
+
+QUERIES, DOCUMENTS = [f"q{i}" for i in range(4)], [f"d{i}" for i in range(8)]
+
+
+def run_of(*ranked: tuple[str, str]) -> Run:
+    """A run with these pairs, the first of each query first."""
+    rows = [(query, doc, -float(place)) for place, (query, doc) in enumerate(ranked)]
+    return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
+
+
+def qrels_of(*pairs: tuple[str, str, int]) -> pd.DataFrame:
+    return pd.DataFrame(pairs, columns=["query_id", "doc_id", "relevance"])
+
+
+pair = st.tuples(st.sampled_from(QUERIES), st.sampled_from(DOCUMENTS))
+runs = st.lists(pair, unique=True, max_size=30).map(lambda pairs: run_of(*pairs))
+judgements = (
+    st.dictionaries(pair, st.integers(0, 2), min_size=1)
+    .filter(lambda grades: any(grades.values()))
+    .map(lambda grades: qrels_of(*((q, d, g) for (q, d), g in grades.items())))
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(one=runs, other=runs, qrels=judgements)
+def test_recall_curves_are_ir_measures_recall(one: Run, other: Run, qrels: pd.DataFrame) -> None:
+    cutoffs = [7, 1, 2, 3, 5]
+    frame = recall_curves({"one": one, "other": other}, qrels, cutoffs)
+    assert frame.index.tolist() == sorted(cutoffs)
+    for name, run in (("one", one), ("other", other)):
+        expected = evaluate(run, qrels, [f"Recall@{k}" for k in sorted(cutoffs)]).mean().to_numpy()
+        np.testing.assert_allclose(frame[name].to_numpy(), expected, atol=1e-12)
+
+
+def test_default_cutoffs_go_as_far_as_the_deepest_run() -> None:
+    qrels = qrels_of(("a", "x30", 1), ("b", "x0", 1))
+    shallow = run_of(*(("a", f"x{i}") for i in range(3)))
+    deep = run_of(*(("a", f"x{i}") for i in range(49)))
+    assert recall_curves({"s": shallow}, qrels).index.tolist() == [1, 2]
+    assert recall_curves({"s": shallow, "d": deep}, qrels).index.tolist() == [1, 2, 5, 10, 20]
+    empty = Run.from_frame(pd.DataFrame({"query_id": [], "doc_id": [], "score": []}))
+    assert recall_curves({"e": empty.reindexed(["a"])}, qrels)["e"].to_dict() == {1: 0.0}
+    assert recall_curves({"d": deep}, qrels, [50])["d"].to_dict() == {50: 0.5}  # b is not in the run: 0
+
+
+def test_recall_curves_need_runs_cutoffs_and_judgements() -> None:
+    run, qrels = run_of(("a", "x")), qrels_of(("a", "x", 1))
+    with pytest.raises(InputError, match="no run"):
+        recall_curves({}, qrels)
+    for cutoffs in ([], [0, 5]):
+        with pytest.raises(InputError, match="cut-offs must be 1 or more"):
+            recall_curves({"a": run}, qrels, cutoffs)
+    with pytest.raises(InputError, match="no relevant document"):
+        recall_curves({"a": run}, qrels_of(("a", "x", 0)))
+
+
+def test_the_recall_figure(tmp_path: Path) -> None:
+    run = run_of(*(("a", f"x{i}") for i in range(12)))
+    frame = recall_curves({"bm25": run, "parm": run}, qrels_of(("a", "x3", 1)))
+    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    figure, _ = [plot_recall(frame, path) for path in paths]
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("cut-off", "recall")
+    assert len(axes.get_lines()) == 2
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "5", "10"]
+    assert axes.get_lines()[1].get_ydata().tolist() == [0, 0, 1, 1]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@settings(max_examples=50, deadline=None)
+@given(one=runs, other=runs, qrels=judgements, depth=st.integers(1, 6))
+def test_found_sets_are_those_of_a_loop(one: Run, other: Run, qrels: pd.DataFrame, depth: int) -> None:
+    sets = found_sets(one, other, qrels, depth)
+    expected = []
+    for query, doc, grade in qrels.itertuples(index=False):
+        if grade <= 0:
+            continue
+        places = []
+        for run in (one, other):
+            ranked = [d for d, _ in run[query]][:depth] if query in run.query_ids else []
+            places.append(ranked.index(doc) + 1 if doc in ranked else None)
+        a, b = (place is not None for place in places)
+        expected.append((query, doc, "both" if a and b else "a" if a else "b" if b else "none", *places))
+    found = sets.pairs.astype(object).where(sets.pairs.notna(), None)
+    assert list(found.columns) == ["query_id", "doc_id", "found_by", "rank_a", "rank_b"]
+    assert list(found.itertuples(index=False, name=None)) == expected
+    assert sum(sets.counts.values()) == len(expected)
+    assert sets.counts["a"] == sum(row[2] == "a" for row in expected)
+    with pytest.raises(InputError, match="depth must be 1 or more; found 0"):
+        found_sets(one, other, qrels, 0)
+
+
+def test_the_table_and_figure_of_found_sets(tmp_path: Path) -> None:
+    qrels = qrels_of(*(("q", f"d{i}", 1) for i in range(7)), ("q", "d7", 0))
+    parm = run_of(*(("q", f"d{i}") for i in range(4)))
+    doc = run_of(("q", "d3"), ("q", "d4"), ("q", "d7"))
+    sets = found_sets(parm, doc, qrels)
+    names = ("PARM", "Doc")
+    assert sets.markdown(names, "COLIEE").splitlines() == [
+        "| | COLIEE |",
+        "| --- | ---: |",
+        "| relevant | 7 |",
+        "| PARM | 4 |",
+        "| Doc | 2 |",
+        "| PARM ∩ Doc | 1 |",
+        "| PARM ∖ Doc | 3 |",
+        "| Doc ∖ PARM | 1 |",
+    ]
+    both = {"deep": sets, "shallow": found_sets(parm, doc, qrels, 1)}
+    assert "| PARM ∖ Doc | 3 | 1 |" in found_table(both, names)
+    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    figure, _ = [sets.plot(names, path) for path in paths]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == "relevant documents (found: among the first 1,000)"
+    assert [box.get_width() for part in axes.containers for box in part] == [3, 1, 1, 2]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["PARM only", "both", "Doc only", "neither"]
+    several = plot_found(both, names).axes[0]
+    assert [label.get_text() for label in several.get_yticklabels()] == ["deep", "shallow"]
+    assert several.get_xlabel() == "relevant documents"  # the depths differ
+
+
+def offsets_of(lengths: list[int]) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Hits, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], int]:
+    """Queries and documents of 0 to 5 paragraphs, random hits with padding, relevant pairs that may repeat."""
+    lengths = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(any)
+    offsets, doc_offsets = offsets_of(draw(lengths)), offsets_of(draw(lengths))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    n, k = int(doc_offsets[-1]), draw(st.integers(0, 6))
+    passages = np.full((offsets[-1], k), -1)
+    for row in passages:
+        filled = rng.integers(0, min(n, k) + 1)
+        row[:filled] = rng.permutation(n)[:filled]
+    hits = Hits(passages, np.zeros(passages.shape, dtype=np.float32))
+    n_pairs = draw(st.integers(0, 10))
+    relevant = rng.integers(0, len(offsets) - 1, n_pairs), rng.integers(0, len(doc_offsets) - 1, n_pairs)
+    return hits, offsets, doc_offsets, relevant, draw(st.integers(1, 6))
+
+
+def binned(labels: list[str], size: int) -> tuple[list[str], dict[str, int]]:
+    known = list(dict.fromkeys(labels))
+    names = [*known[:size], *(["later"] if len(known) > size else [])]
+    return names, {label: min(place, size) for place, label in enumerate(known)}
+
+
+def by_loops(
+    hits: Hits,
+    offsets: np.ndarray,
+    doc_offsets: np.ndarray,
+    relevant: tuple[np.ndarray, np.ndarray],
+    size: int,
+    labels: list[list[str]],
+    orders: list[list[str]],
+) -> tuple[np.ndarray, np.ndarray, list[str], list[str]]:
+    (rows, row_of), (columns, column_of) = (binned(order, size) for order in orders)
+    counts, pairs = np.zeros((len(rows), len(columns)), int), np.zeros((len(rows), len(columns)), int)
+    for query, document in set(zip(relevant[0].tolist(), relevant[1].tolist(), strict=True)):
+        for i in range(offsets[query], offsets[query + 1]):
+            for p in range(doc_offsets[document], doc_offsets[document + 1]):
+                cell = row_of[labels[0][i]], column_of[labels[1][p]]
+                pairs[cell] += 1
+                counts[cell] += p in hits.passages[i].tolist()
+    return counts, pairs, rows, columns
+
+
+def positions(offsets: np.ndarray) -> list[str]:
+    return [str(place + 1) for length in np.diff(offsets) for place in range(length)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(world=worlds(), labelled=st.booleans())
+def test_paragraph_relations_are_those_of_three_loops(
+    world: tuple[Hits, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], int], labelled: bool
+) -> None:
+    hits, offsets, doc_offsets, relevant, size = world
+    if labelled:
+        rng = np.random.default_rng(size)
+        labels = [rng.choice(list("ISxyz"), offset[-1]).tolist() for offset in (offsets, doc_offsets)]
+        orders = labels
+        named = {"query_labels": labels[0], "passage_labels": labels[1]}
+    else:
+        labels = [positions(offsets), positions(doc_offsets)]
+        orders = [sorted(part, key=int) for part in labels]
+        named = {}
+    found = paragraph_relations(hits, offsets, doc_offsets, relevant, size=size, **named)
+    counts, pairs, rows, columns = by_loops(hits, offsets, doc_offsets, relevant, size, labels, orders)
+    assert (found.rows, found.columns) == (rows, columns)
+    assert found.counts.dtype == found.pairs.dtype == np.int64
+    np.testing.assert_array_equal(found.counts, counts)
+    np.testing.assert_array_equal(found.pairs, pairs)
+    rates = found.to_frame(normalize=True).to_numpy()
+    np.testing.assert_array_equal(np.isnan(rates), pairs == 0)
+    np.testing.assert_allclose(rates[pairs > 0], counts[pairs > 0] / pairs[pairs > 0])
+
+
+def test_categories_give_the_order_of_the_labels() -> None:
+    """Without them a summary that the first document lacks would come last, or fall among the later."""
+    hits = Hits(np.array([[0, 3, 4]]), np.zeros((1, 3), dtype=np.float32))
+    labels = ["I", "1", "2", "I", "S", "1"]
+    arguments = (hits, np.array([0, 1]), np.array([0, 3, 6]), (np.array([0, 0]), np.array([0, 1])))
+    assert paragraph_relations(*arguments, size=3, passage_labels=labels).columns == ["I", "1", "2", "later"]
+    ordered = pd.Categorical(labels, ["I", "S", "1", "2"])
+    found = paragraph_relations(*arguments, size=3, passage_labels=ordered)
+    assert found.to_frame().loc["1"].to_dict() == {"I": 2, "S": 1, "1": 0, "later": 0}
+    with pytest.raises(InputError, match="passage_labels: paragraph 4 has no label"):
+        paragraph_relations(*arguments, passage_labels=pd.Categorical([*labels[:4], None, "1"], ["I", "1", "2"]))
+
+
+def test_a_split_has_what_paragraph_relations_read(toy: Collection) -> None:
+    """Two paragraphs a query; every query's first finds its document's first and last passage, its second none."""
+    part = toy.split("dev")
+    paragraphs = np.concatenate([np.arange(*toy.queries.offsets[q : q + 2]) for q in part.queries])
+    assert len(paragraphs) == 8
+    wanted = dict(zip(*part.relevant_rows(), strict=True))
+    passages = np.full((8, 2), -1)
+    for query in range(4):
+        start, end = toy.passages.doc_offsets[wanted[query] : wanted[query] + 2]
+        passages[2 * query] = start, end - 1
+    hits = Hits(passages, np.zeros((8, 2), dtype=np.float32))
+    found = paragraph_relations(hits, np.arange(0, 9, 2), toy.passages.doc_offsets, part.relevant_rows())
+    assert found.counts.tolist() == [[4, 0, 4], [0, 0, 0]]
+    assert found.rates.tolist() == [[1, 0, 1], [0, 0, 0]]
+
+
+SMALL = {
+    "hits": Hits(np.array([[0, 2], [1, -1]]), np.zeros((2, 2), dtype=np.float32)),
+    "offsets": np.array([0, 2]),
+    "doc_offsets": np.array([0, 2, 3]),
+    "relevant": (np.array([0]), np.array([0])),
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"size": 0}, "size must be 1 or more; found 0"),
+        ({"offsets": np.array([0, 1])}, "offsets must rise from 0 to the number of rows of hits, 2"),
+        ({"doc_offsets": np.array([0, 3, 2])}, "doc_offsets must rise from 0"),
+        ({"doc_offsets": np.array([0, 1, 2])}, "hits name passage 2, but doc_offsets end at 2"),
+        ({"relevant": (np.array([1]), np.array([0]))}, "query row 1 is not among the 1 there are"),
+        ({"relevant": (np.array([0]), np.array([-1]))}, "document -1 is not among the 2 there are"),
+        ({"query_labels": ["I"]}, "expected 2 query_labels, found 1"),
+        ({"passage_labels": ["I"]}, "expected 3 passage_labels, found 1"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        paragraph_relations(**{**SMALL, **wrong})  # type: ignore[arg-type]
+
+
+def test_the_heatmap_of_paragraphs(tmp_path: Path) -> None:
+    found = paragraph_relations(**SMALL, query_labels=["I", "S"])  # type: ignore[arg-type]
+    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    figure, _ = [found.plot(path, title="BM25") for path in paths]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    axes, bar = figure.axes
+    assert axes.get_title() == "BM25"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("paragraph of a relevant document", "paragraph of the query")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["I", "S"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+    assert axes.get_images()[0].get_array().tolist() == [[1, 0], [0, 1]]
+    assert bar.get_ylabel() == "hits"
+    assert found.plot(normalize=True).axes[1].get_ylabel() == "share retrieved"
+
+
+def test_figures_without_matplotlib_name_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, qrels = run_of(("a", "x")), qrels_of(("a", "x", 1))
+    curves, sets = recall_curves({"a": run}, qrels), found_sets(run, run, qrels)
+    relations = paragraph_relations(**SMALL)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for plot in (lambda: plot_recall(curves), sets.plot, relations.plot):
+        with pytest.raises(MissingExtraError, match=r'pip install "haybale\[plots\]"'):
+            plot()

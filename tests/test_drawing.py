@@ -1,0 +1,228 @@
+"""Figures: what stands on their axes, how large they get, and the same bytes whenever the same is drawn."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+
+from haybale.drawing import draw_bars, draw_heatmap, draw_lines, save_figure
+from haybale.errors import InputError, MissingExtraError
+
+
+def texts(labels: list[Any]) -> list[str]:
+    return [label.get_text() for label in labels]
+
+
+def heatmap(path: Path | None = None, **labels: str) -> Any:
+    values = np.array([[0.0, 1.0, 2.0], [3.0, np.nan, 5.0]])
+    return draw_heatmap(values, ["I", "S"], ["1", "2", "later"], path=path, **labels)
+
+
+def lines(path: Path | None = None, n: int = 3, **options: Any) -> Any:
+    curves = {f"run {i}": ([1, 10, 100], [0.1, 0.2 + i / 100, 0.9]) for i in range(n)}
+    return draw_lines(curves, path=path, **options)
+
+
+def bars(path: Path | None = None, **labels: str) -> Any:
+    return draw_bars({"one": {"a": 30, "b": 1, "c": 0}, "two": {"a": 10, "b": 20, "c": 1}}, path=path, **labels)
+
+
+ALL = pytest.mark.parametrize("draw", [heatmap, lines, bars])
+
+
+@ALL
+def test_labels_stand_where_they_belong(draw: Callable[..., Any]) -> None:
+    figure = draw(title="the title", x_label="costs $5 to $6", y_label="the y")
+    axes = figure.axes[0]
+    assert (axes.get_title(), axes.get_ylabel()) == ("the title", "the y")
+    assert axes.get_xlabel() == r"costs \$5 to \$6"  # not a formula
+
+
+@ALL
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_the_same_drawing_gives_the_same_bytes(draw: Callable[..., Any], suffix: str, tmp_path: Path) -> None:
+    before = matplotlib.rcParams.copy()
+    figure = draw(tmp_path / f"new/one.{suffix}", title="again")
+    save_figure(figure, tmp_path / f"two.{suffix}")
+    draw(tmp_path / f"three.{suffix.upper()}", title="again")
+    written = {path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert len(written) == 1
+    assert next(iter(written)).startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[suffix])
+    assert not list(tmp_path.rglob(".*"))
+    assert matplotlib.rcParams.copy() == before
+    draw(tmp_path / f"other.{suffix}", title="another")
+    assert (tmp_path / f"other.{suffix}").read_bytes() not in written
+
+
+def test_pyplot_is_left_alone() -> None:
+    code = """import sys; from haybale.drawing import draw_lines
+draw_lines({"a": ([1, 2], [1, 2])})
+print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == "True False\n"
+
+
+def test_other_suffixes_are_refused(tmp_path: Path) -> None:
+    for name in ("figure.gif", "figure"):
+        with pytest.raises(InputError, match=r"saved as one of \.svg, \.png, \.pdf; found"):
+            save_figure(heatmap(), tmp_path / "folder" / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "figure.svg"
+    path.write_text("the old one")
+    figure = heatmap()
+
+    def fail(aside: Path, **options: Any) -> None:
+        aside.write_text("half of")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_figure(figure, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["figure.svg"]
+    assert path.read_text() == "the old one"
+
+
+@ALL
+def test_without_matplotlib_the_pip_line(draw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r'matplotlib is not installed; pip install "haybale\[plots\]"'):
+        draw()
+
+
+def test_a_small_heatmap() -> None:
+    figure = heatmap(value_label="hits")
+    axes, bar = figure.axes
+    assert texts(axes.get_xticklabels()) == ["1", "2", "later"]
+    assert texts(axes.get_yticklabels()) == ["I", "S"]
+    (image,) = axes.get_images()
+    np.testing.assert_array_equal(np.ma.filled(image.get_array(), np.nan), [[0, 1, 2], [3, np.nan, 5]])
+    assert image.get_clim() == (0, 5)
+    assert bar.get_ylabel() == "hits (grey: none)"
+    assert min(image.cmap(image.norm(0.0))[:3]) > 0.95  # near white
+    low, top = axes.get_ylim()
+    assert low > top  # the first row is the upper one
+
+
+def test_negative_values_have_a_colour_of_their_own() -> None:
+    (image,) = draw_heatmap([[-1.0, 0.0, 4.0]], ["x"], ["a", "b", "c"]).axes[0].get_images()
+    assert image.get_clim() == (-4, 4)
+    red, _, blue, _ = image.cmap(image.norm(-4.0))
+    assert blue > red
+    assert min(image.cmap(image.norm(0.0))[:3]) > 0.95
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 2)), np.full((2, 2), np.nan)])
+def test_heatmaps_of_nothing_can_be_drawn(values: np.ndarray, tmp_path: Path) -> None:
+    (image,) = draw_heatmap(values, "ab", "cd", path=tmp_path / "nothing.png").axes[0].get_images()
+    assert image.get_clim() == (0, 1)
+
+
+@pytest.mark.parametrize(("r", "c"), [(9, 1400), (1400, 9), (3000, 2000), (1, 1)])
+def test_a_heatmap_of_any_size_is_readable(r: int, c: int) -> None:
+    """Bounded in size, its tick labels apart from each other, each at the cell it names."""
+    names = [f"{i + 1}" for i in range(c)]
+    figure = draw_heatmap(np.ones((r, c)), ["a long name of a paragraph " + str(i) for i in range(r)], names)
+    assert max(figure.get_size_inches() / [17, 12.5]) <= 1
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    for axis, low, high in ((axes.xaxis, "x0", "x1"), (axes.yaxis, "y0", "y1")):
+        boxes = sorted((label.get_window_extent() for label in axis.get_ticklabels()), key=lambda b: getattr(b, low))
+        assert all(getattr(a, high) <= getattr(b, low) for a, b in itertools.pairwise(boxes))
+    shown = texts(axes.get_xticklabels())
+    assert [names[int(place)] for place in axes.get_xticks()] == shown
+    assert len(shown) <= 50
+    if c == 1400:
+        assert shown[:2] == ["50", "100"]
+        assert axes.get_window_extent().width >= 1400 / 1.5  # of 100 pixels an inch; files have 150: a pixel each
+
+
+def test_long_names_of_columns_stand_upright() -> None:
+    axes = draw_heatmap(np.ones((2, 30)), "ab", [f"document {i} of many, with a long name" for i in range(30)]).axes[0]
+    labels = axes.get_xticklabels()
+    assert {label.get_rotation() for label in labels} == {90}
+    assert len(labels) == 30
+    assert all(len(label.get_text()) == 32 and label.get_text().endswith("…") for label in labels)
+
+
+def test_a_single_strong_value_is_seen_among_thousands() -> None:
+    values = np.full((2, 5000), 0.1)
+    values[0, 1234], values[1, 4999] = 7.0, -9.0
+    (image,) = draw_heatmap(values, "ab", [str(i) for i in range(5000)]).axes[0].get_images()
+    drawn = image.get_array()
+    assert drawn.shape == (2, 1667)  # three columns in one
+    assert drawn[0, 1234 // 3] == 7
+    assert drawn[1, 4999 // 3] == -9
+    assert image.get_extent() == [-0.5, 5000.5, 1.5, -0.5]
+
+
+def test_what_is_no_heatmap_is_refused() -> None:
+    with pytest.raises(InputError, match=r"values of shape \(2, 2\) for 1 rows and 2 columns"):
+        draw_heatmap(np.ones((2, 2)), ["a"], ["b", "c"])
+    with pytest.raises(InputError, match=r"shape \(0, 2\)"):
+        draw_heatmap(np.ones((0, 2)), [], ["b", "c"])
+    with pytest.raises(InputError, match="infinite"):
+        draw_heatmap([[np.inf]], ["a"], ["b"])
+
+
+def test_twelve_lines_differ() -> None:
+    figure = lines(n=12)
+    axes = figure.axes[0]
+    drawn = axes.get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 12
+    assert texts(axes.get_legend().get_texts()) == [f"run {i}" for i in range(12)]
+    figure.canvas.draw()
+    assert axes.get_legend().get_window_extent().x0 > axes.get_window_extent().x1  # beside the lines
+    few = lines(n=3)
+    few.canvas.draw()
+    assert few.axes[0].get_legend().get_window_extent().x1 < few.axes[0].get_window_extent().x1
+
+
+def test_a_logarithmic_axis_is_marked_where_the_points_are() -> None:
+    axes = draw_lines({"_hidden": ([1, 20, 1000], [0.0, 0.5, 1.0])}, log_x=True).axes[0]
+    assert axes.get_xscale() == "log"
+    assert texts(axes.get_xticklabels()) == ["1", "20", "1,000"]
+    assert texts(axes.get_legend().get_texts()) == ["_hidden"]
+    assert axes.get_lines()[0].get_xydata().tolist() == [[1, 0], [20, 0.5], [1000, 1]]
+    assert lines().axes[0].get_xscale() == "linear"
+    many = draw_lines({"long": (np.arange(1, 500), np.zeros(499))}, log_x=True).axes[0]
+    assert many.get_lines()[0].get_marker() == "None"
+
+
+def test_what_are_no_lines_is_refused() -> None:
+    with pytest.raises(InputError, match="nothing to draw"):
+        draw_lines({})
+    with pytest.raises(InputError, match=r"'a' has x of shape \(2,\) and y of shape \(1,\)"):
+        draw_lines({"a": ([1, 2], [1])})
+    with pytest.raises(InputError, match="'a' has x = 0"):
+        draw_lines({"a": ([0, 2], [1, 1])}, log_x=True)
+
+
+def test_bars() -> None:
+    axes = bars().axes[0]
+    assert texts(axes.get_yticklabels()) == ["one", "two"]
+    boxes = [[(box.get_x(), box.get_width()) for box in part] for part in axes.containers]
+    assert boxes == [[(0, 30), (0, 10)], [(30, 1), (10, 20)], [(31, 0), (30, 1)]]
+    assert texts(axes.texts) == ["30", "10", "1", "20", "", "1"]
+    assert texts(bars().legends[0].get_texts()) == ["a", "b", "c"]
+    wide = draw_bars({"": {"a": 5000, "b": 60}}).axes[0]
+    assert texts(wide.texts) == ["5,000", ""]  # the other is narrower than its number
+
+
+def test_what_are_no_bars_is_refused() -> None:
+    for wrong in ({}, {"one": {}}, {"one": {"a": 1}, "two": {"b": 1}}):
+        with pytest.raises(InputError, match="the same segments"):
+            draw_bars(wrong)
+    for value in (-1, float("nan")):
+        with pytest.raises(InputError, match="below 0, or none"):
+            draw_bars({"one": {"a": value}})
