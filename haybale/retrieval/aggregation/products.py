@@ -19,6 +19,7 @@ from haybale.retrieval.aggregation.reduce import on_grid
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace, check_like
 
+_WASTE = 16  # a product in a matrix product costs so much less than one of a row fetched for it
 _TILE = 2**22  # float64 values of passage vectors held at once: 32 MiB
 
 
@@ -41,15 +42,31 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Products:
-    """(q, m) float32 products of the summed paragraphs of some queries with the m passages that were retrieved."""
+    """⟨q̂, p⟩ for the summed paragraphs ``q`` (q, d) of some queries, summed in float64 and rounded to float32.
 
-    table: Array
-    column: Array | None  # (n_passages,) where a passage stands in the table; None: at its number
+    Equal passages have equal products, as in the index. With a ``table`` (q, m) all queries have been multiplied with
+    all m passages that any of them retrieved; without one, each pair is when it is asked for.
+    """
+
+    passages: Matrix  # (n, d)
+    q: Array
+    table: Array | None = None
+    column: Array | None = None  # (n,) where a passage stands in the table; None: at its number
 
     def of(self, passages: Array, query: Array) -> Array:
         """(r, N) float64 for hits (r, N) of the queries (r,); anything where there is no hit."""
-        place = passages if self.column is None else self.column[passages]
-        return self.table[query[:, None], place].astype(np.float64)
+        if self.table is not None:
+            place = passages if self.column is None else self.column[passages]
+            return self.table[query[:, None], place].astype(np.float64)
+        xp = array_namespace(passages)
+        n = int(self.passages.shape[0])
+        pairs, place = xp.unique(query[:, None] * n + xp.maximum(passages, 0), return_inverse=True)
+        found = xp.empty(len(pairs), dtype=xp.float32)
+        step = max(1, _TILE // int(self.q.shape[1]))
+        for start in range(0, len(pairs), step):
+            row, passage = xp.divmod(pairs[start : start + step], n)
+            found[start : start + step] = (self.passages[passage] * self.q[row]).sum(axis=1)
+        return found[place.reshape(passages.shape)].astype(np.float64)
 
 
 def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:
@@ -73,25 +90,25 @@ def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:
     return out
 
 
-def products(passages: Matrix, q: Array, retrieved: Array) -> Products:
-    """Products of summed paragraphs ``q`` (q, d) with the passages ``retrieved`` (m,), which rise.
-
-    Summed in float64 and rounded to float32, as the index does: equal passages have equal products.
-    """
+def products(passages: Matrix, q: Array, retrieved: Array, n_hits: int) -> Products:
+    """Products of summed paragraphs ``q`` (q, d) with the passages ``retrieved`` (m,), which rise, in ``n_hits`` hits."""
     n, d = passages.shape
     if sparse.issparse(passages):
         chosen = passages[retrieved].astype(np.float64)
-        return Products(np.ascontiguousarray((chosen @ q.T).T, dtype=np.float32), _columns(retrieved, n))
+        table = np.ascontiguousarray((chosen @ q.T).T, dtype=np.float32)
+        return Products(passages, q, table, _columns(retrieved, n))
     xp = array_namespace(passages)
     everything = 2 * retrieved.size > n  # then gathering costs more than the products nobody asked for
     m = n if everything else int(retrieved.size)
+    if len(q) * m > _WASTE * n_hits:
+        return Products(passages, q)
     table = xp.empty((len(q), m), dtype=xp.float32)
     step = max(1, _TILE // d)
     for start in range(0, m, step):
         part = slice(start, start + step)
         tile = passages[part] if everything else passages[retrieved[part]]
         table[:, part] = q @ tile.astype(xp.float64).T
-    return Products(table, None if everything else _columns(retrieved, n))
+    return Products(passages, q, table, None if everything else _columns(retrieved, n))
 
 
 def _columns(retrieved: Array, n: int) -> Any:
