@@ -33,11 +33,21 @@ from haybale.errors import (
 )
 from haybale.evaluation import evaluate
 from haybale.experiments import Settings, compare
-from haybale.retrieval import BM25Index, Hits, PassageIndex, Run, pool, rank_documents, reciprocal_rank_fusion
+from haybale.retrieval import (
+    PARM,
+    BM25Index,
+    Hits,
+    PassageIndex,
+    Run,
+    pool,
+    rank_documents,
+    reciprocal_rank_fusion,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PARM",
     "BM25Index",
     "CachedEncoder",
     "Chunking",

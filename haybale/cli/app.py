@@ -160,6 +160,42 @@ def embed(
 
 
 @app.command()
+def rank(
+    file: Annotated[str, typer.Argument(help="A document, UTF-8 text; - for stdin.")],
+    store: Annotated[str, typer.Argument(help="A store made by embed.")],
+    aggregation: Annotated[str | None, typer.Option(help="vrrf, rrf, combsum, …; vrrf, or rrf with --bm25.")] = None,
+    bm25: Annotated[bool, typer.Option("--bm25", help="Search the store's texts with BM25, not its vectors.")] = False,
+    paragraphs: Annotated[
+        str, typer.Option(help="How the document is split: blank-lines, lines, numbered, sentences, headings.")
+    ] = "blank-lines",
+    hits: Annotated[int, typer.Option(help="Passages retrieved for each paragraph (N).")] = 1000,
+    top: Annotated[int, typer.Option(help="Documents shown.")] = 10,
+    pairs: Annotated[int, typer.Option(help="Pairs of paragraphs shown for each.")] = 3,
+    exclude: Annotated[str | None, typer.Option(help="A document to leave out, such as the file itself.")] = None,
+    explain: Annotated[list[str] | None, typer.Option(help="Show this document in place of the first ones.")] = None,
+    heatmap: Annotated[Path | None, typer.Option(help="Draw the first document shown: svg, png or pdf.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the whole ranking as a TREC run.")] = None,
+) -> None:
+    """Rank the documents of a store for a document, with the paragraphs on which each rests (PARM)."""
+    from haybale.cli.rank import run_rank
+
+    run_rank(
+        file,
+        store,
+        aggregation=aggregation,
+        bm25=bm25,
+        paragraphs=paragraphs,
+        hits=hits,
+        top=top,
+        pairs=pairs,
+        exclude=exclude,
+        explain=explain or [],
+        heatmap=heatmap,
+        out=out,
+    )
+
+
+@app.command()
 def doctor() -> None:
     """List which backends and extras are usable here, and the pip line for those that are not."""
     from haybale.cli.doctor import run_doctor

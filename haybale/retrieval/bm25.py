@@ -10,10 +10,11 @@ import numpy as np
 
 from haybale.analysis import Analyzer, guess_language
 from haybale.collections import Collection
+from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
-from haybale.retrieval.passages import Exclude, Ids, PassageTable
+from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
 from haybale.vectors import Floats
 
 
@@ -68,6 +69,15 @@ class BM25Index(PassageTable):
         if unit == "document":
             return cls(collection.document_texts(), passage_ids=documents, doc_ids=documents, **settings)
         raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
+
+    @classmethod
+    def from_store(
+        cls, store: EmbeddingStore, *, k1: float = 1.2, b: float = 0.75, language: str | None = None
+    ) -> BM25Index:
+        """Index the texts that a store of embeddings keeps beside its vectors."""
+        offsets, doc_ids = document_offsets(store.doc_ids)
+        ids: dict[str, Any] = {"passage_ids": store.passage_ids, "doc_ids": doc_ids}
+        return cls(store.texts().to_pylist(), offsets, k1=k1, b=b, language=language, **ids)
 
     def search(self, queries: Sequence[str], k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k best passages of each query text; those without a common term are no hits.

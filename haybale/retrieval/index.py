@@ -16,7 +16,7 @@ from haybale.errors import InputError, VectorError
 from haybale.progress import track
 from haybale.retrieval.exact import backend as find_backend
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
-from haybale.retrieval.passages import Exclude, Ids, PassageTable
+from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import search_sparse
 from haybale.vectors import Floats, Matrix, check_like, check_matrix
 
@@ -75,10 +75,8 @@ class PassageIndex(PassageTable):
     @classmethod
     def from_store(cls, store: EmbeddingStore, backend: str = "auto") -> PassageIndex:
         """Index the passages of a store of embeddings, by its document ids."""
-        documents = store.doc_ids.combine_chunks().to_pandas().to_numpy()
-        starts = np.flatnonzero(np.append(True, documents[1:] != documents[:-1]))
-        offsets = np.append(starts, len(documents))
-        ids = {"passage_ids": store.passage_ids, "doc_ids": documents[starts].tolist()}
+        offsets, doc_ids = document_offsets(store.doc_ids)
+        ids = {"passage_ids": store.passage_ids, "doc_ids": doc_ids}
         return cls(store.vectors(), offsets, backend=backend, **ids)
 
     @property

@@ -158,38 +158,44 @@ class PARM:
             **self.options,
         )
 
-    def explain(
+    def explain(self, paragraphs: Paragraphs, doc_id: str, **how: Any) -> ParagraphExplanation:
+        """On which paragraphs the score of one document rests; ``how`` as in :meth:`explain_all`."""
+        return self.explain_all(paragraphs, [doc_id], **how)[0]
+
+    def explain_all(
         self,
         paragraphs: Paragraphs,
-        doc_id: str,
+        doc_ids: Sequence[str],
         *,
         weights: Sequence[float] | None = None,
         exclude: str | None = None,
         labels: Sequence[str] | None = None,
         passage_texts: Any = None,
-    ) -> ParagraphExplanation:
-        """On which paragraphs the score of one document rests.
+    ) -> list[ParagraphExplanation]:
+        """The same for several documents and one query document, which is searched once.
 
-        ``paragraphs`` of one query document; ``labels``, what they are called (default: 1, 2, …); ``passage_texts``
+        ``paragraphs`` of the query document; ``labels``, what they are called (default: 1, 2, …); ``passage_texts``
         (n_passages,), the texts of all passages of the index, for snippets. The query's paragraphs are shown too
         where they are given as texts. An unknown document raises.
         """
         found = self.search([paragraphs], exclude=[exclude], query_ids=["the query document"])
         texts = list(paragraphs) if isinstance(paragraphs[0], str) else None
-        queries = texts if found.vectors is None else found.vectors.paragraphs
-        return explained(
-            self.index,
-            self.aggregation,
-            found.hits,
-            found.vectors,
-            queries,
-            doc_id,
-            weights=weights,
-            options=self.options,
-            labels=labels,
-            query_texts=texts,
-            passage_texts=passage_texts,
-        )
+        return [
+            explained(
+                self.index,
+                self.aggregation,
+                found.hits,
+                found.vectors,
+                texts if found.vectors is None else found.vectors.paragraphs,
+                doc_id,
+                weights=weights,
+                options=self.options,
+                labels=labels,
+                query_texts=texts,
+                passage_texts=passage_texts,
+            )
+            for doc_id in doc_ids
+        ]
 
     def _vectors(self, paragraphs: Sequence[Paragraphs], texts: bool) -> Any:
         if texts:

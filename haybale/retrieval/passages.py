@@ -78,6 +78,17 @@ class PassageTable:
         return own
 
 
+def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
+    """Where documents begin (n_documents + 1,), and their ids, from the document id of each passage.
+
+    >>> document_offsets(pa.chunked_array([["a", "a", "b"]]))
+    (array([0, 2, 3]), ['a', 'b'])
+    """
+    column = np.asarray(doc_ids.to_pylist(), dtype=object)
+    starts = np.flatnonzero(np.append(len(column) > 0, column[1:] != column[:-1]))
+    return np.append(starts, len(column)), column[starts].tolist()
+
+
 def _strings(ids: Ids | None, n: int, name: str) -> Strings:
     if ids is None:
         ids = [str(i) for i in range(n)]

@@ -91,7 +91,7 @@ def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:
 
 
 def products(passages: Matrix, q: Array, retrieved: Array, n_hits: int) -> Products:
-    """Products of summed paragraphs ``q`` (q, d) with the passages ``retrieved`` (m,), which rise, in ``n_hits`` hits."""
+    """Products of summed paragraphs ``q`` (q, d) with the passages ``retrieved`` (m,), rising, of ``n_hits`` hits."""
     n, d = passages.shape
     if sparse.issparse(passages):
         chosen = passages[retrieved].astype(np.float64)

@@ -1,0 +1,105 @@
+"""PARM's tables and figures on a collection of query documents: every aggregation beside BM25 and document retrieval.
+
+    python benchmarks/bench_parm_rankers.py FOLDER [--split dev] [--encoder lsa | --store STORE --name minilm]
+
+Writes results/parm-COLLECTION-SPLIT-NAME.md and, beside it, recall against cut-off and the heatmap of paragraph
+positions as SVG. The paper's tables 2 and 3, its figures 2, 3 and 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from provenance import provenance, shown
+
+from haybale import Run, open_collection
+from haybale.evaluation import (
+    evaluate,
+    found_sets,
+    found_table,
+    markdown,
+    paragraph_relations,
+    plot_recall,
+    recall_curves,
+    results,
+)
+from haybale.experiments import Settings
+from haybale.experiments.rankers import run_of
+from haybale.experiments.workbench import Workbench
+
+MEASURES = ("nDCG@10", "MRR@10", "Recall@50", "Recall@100", "Recall@500")
+DETAILED = ("nDCG@10", "Recall@100", "Recall@500")
+AGGREGATED = ("combsum", "rrf", "vavg", "vmax", "vmin", "vsum", "vscores", "vranks", "vrrf")
+DOCUMENTS = ("bm25-doc", "bm25", "knn-firstp", "knn", "knn-doc")
+RANKERS = (*DOCUMENTS, "bm25-parm-combsum", "bm25-parm-rrf", *(f"parm-{name}" for name in AGGREGATED))
+CURVES = ("bm25-doc", "bm25", "bm25-parm-rrf", "knn-firstp", "knn", "knn-doc", "parm-rrf", "parm-vrrf")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("collection", help="pydocs, or a folder")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--encoder", default="lsa")
+    parser.add_argument("--store", help="a store of embeddings in place of an encoder")
+    parser.add_argument("--name", help="what the encoder is called in the files' names (default: its own)")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    settings = Settings(split=arguments.split, encoder=arguments.encoder, store=arguments.store)
+    bench = Workbench(open_collection(arguments.collection), settings, lambda *stage: print(*stage, flush=True))
+    made: dict[str, Run] = {}
+    runs = {name: run_of(bench, name, made) for name in RANKERS}
+    qrels = bench.collection.qrels_frame(arguments.split)
+    values = {name: evaluate(run, qrels, MEASURES) for name, run in runs.items()}
+    stem = f"parm-{bench.collection.name}-{arguments.split}-{arguments.name or Path(arguments.encoder).name}"
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    plot_recall(recall_curves({name: runs[name] for name in CURVES}, qrels), arguments.results / f"{stem}-recall.svg")
+    positions(bench, arguments.results / f"{stem}-positions.svg")
+    within = {name: table for name, table in values.items() if name.startswith("parm-")}
+    sets = {
+        "BM25": found_sets(runs["bm25-parm-rrf"], runs["bm25-doc"], qrels, 100),
+        arguments.name or Path(arguments.encoder).name: found_sets(runs["parm-vrrf"], runs["knn"], qrels, 100),
+    }
+    lines = [
+        f"# PARM on {bench.collection.name}, {arguments.split}, {arguments.name or Path(arguments.encoder).name}",
+        "",
+        f"{bench.collection!r}; {bench.facts['query paragraphs']:,} query paragraphs, vectors of width "
+        f"{bench.index.width}, N = {settings.parm_hits}.",
+        "",
+        "Against BM25 over whole documents (the paper's table 3):",
+        "",
+        markdown(results(values, "bm25-doc"), DETAILED),
+        "",
+        "Against RRF, the aggregations of the same hits (table 2):",
+        "",
+        markdown(results(within, "parm-rrf"), DETAILED),
+        "",
+        "Relevant documents among the first 100, with PARM (BM25: RRF, vectors: VRRF) and with document retrieval "
+        "(BM25 over whole documents, vectors: best passage; figure 3):",
+        "",
+        found_table(sets, ("PARM", "Doc")),
+        "",
+        f"[Recall against cut-off]({stem}-recall.svg) (figure 2), [which paragraph finds which]({stem}-positions.svg) "
+        "(figure 4, as a share of the pairs that exist).",
+        "",
+        "Seconds: " + ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in bench.seconds.items()) + ".",
+        "",
+        provenance(shown("bench_parm_rankers.py", sys.argv[1:]), more=("scipy", "faiss-cpu", "bm25s", "ir_measures")),
+        "",
+    ]
+    path = arguments.results / f"{stem}.md"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    print(path, "\n".join(lines), sep="\n")
+
+
+def positions(bench: Workbench, path: Path) -> None:
+    """Which query paragraph finds which paragraph of a relevant document, among its first 100 hits."""
+    found, split = bench.paragraph_hits, bench.collection.split(bench.settings.split)
+    offsets = bench.index.doc_offsets
+    relations = paragraph_relations(found.hits.top(100), found.offsets, offsets, split.relevant_rows())
+    relations.plot(path, normalize=True, title=f"{bench.collection.name}: who finds whom among 100 hits")
+
+
+if __name__ == "__main__":
+    main()

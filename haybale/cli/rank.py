@@ -1,0 +1,79 @@
+"""``haybale rank``: the documents of a store for one document file, with the paragraphs that carried them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from haybale.collections import find_splitter
+from haybale.embeddings import EmbeddingStore
+from haybale.errors import FileFormatError, InputError
+from haybale.retrieval import PARM, BM25Index, PassageIndex
+
+
+def run_rank(
+    file: str,
+    store: str,
+    *,
+    aggregation: str | None,
+    bm25: bool,
+    paragraphs: str,
+    hits: int,
+    top: int,
+    pairs: int,
+    exclude: str | None,
+    explain: list[str],
+    heatmap: Path | None,
+    out: Path | None,
+) -> None:
+    """Split the file, search the store with every paragraph, aggregate, and print why."""
+    splitter = find_splitter(paragraphs)
+    text, name = read_document(file)
+    parts = splitter(text)
+    if not parts:
+        raise InputError(f"{name}: no paragraph found by {paragraphs!r}")
+    opened = EmbeddingStore(store)
+    aggregation = aggregation or ("rrf" if bm25 else "vrrf")
+    if bm25:
+        parm = PARM(BM25Index.from_store(opened), aggregation, n_hits=hits)
+    else:
+        parm = PARM(PassageIndex.from_store(opened), aggregation, encoder=opened.encoder(), n_hits=hits)
+    texts, labels = [part.text for part in parts], [part.label for part in parts]
+    query = Path(name).stem or name
+    run = parm.rank([query], [texts], exclude=[exclude])
+    shown = explain or [doc_id for doc_id, _ in run[query][:top]]
+    console = Console(highlight=False, markup=False)
+    count = "1 paragraph" if len(parts) == 1 else f"{len(parts):,} paragraphs"
+    console.print(
+        f"{name}, {count} ({paragraphs}), against {len(parm.index.doc_ids):,} documents of {store}: "
+        f"{len(run[query]):,} found by {'BM25 and ' if bm25 else ''}{aggregation}",
+        soft_wrap=True,
+    )
+    found = parm.explain_all(texts, shown, exclude=exclude, labels=labels, passage_texts=opened.texts())
+    for explanation in found:
+        console.print()
+        console.print(explanation.text(top=pairs), soft_wrap=True)
+    if heatmap is not None:
+        if not found:
+            raise InputError("nothing was found, so there is no heatmap to draw")
+        found[0].heatmap(heatmap)
+    if out is not None:
+        run.to_trec(out, tag=f"haybale-{aggregation}")
+
+
+def read_document(file: str) -> tuple[str, str]:
+    """``(text, name)`` of a UTF-8 file, or of what stands on stdin for ``-``."""
+    if file == "-":
+        return sys.stdin.read(), "stdin"
+    path = Path(file)
+    try:
+        return path.read_text(encoding="utf-8"), path.name
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise FileFormatError(
+            path, line, f"expected UTF-8 text, found byte {error.object[error.start]:#04x}"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{file}: cannot read the document: {error.strerror}") from error
