@@ -12,6 +12,7 @@ from haybale.collections import Collection
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.ensemble.gram import kernel_tile
 from haybale.ensemble.half import Half
+from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate
 from haybale.vectors import array_namespace, check_vectors
 
 
@@ -74,6 +75,40 @@ def test_longformer_on_the_device(tmp_path: Path, global_attention: str) -> None
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
     half = LongformerEncoder(folder, device="cuda", dtype="bfloat16", global_attention=global_attention)
     assert (half.encode(of) * expected.encode(of)).sum(axis=1).min() > 0.999
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", AGGREGATIONS)
+@pytest.mark.parametrize("occurrences", ["all", "best"])
+def test_aggregations_on_the_device(name: str, occurrences: str) -> None:
+    """Scores without vectors to the bit, those with vectors to 1e-6 of the largest."""
+    cupy = _cupy()
+    rng = np.random.default_rng(0)
+    doc_of = np.repeat(np.arange(50), 8)
+    vectors = rng.normal(size=(400, 16)).astype(np.float32)
+    offsets = np.array([0, 5, 5, 12])
+    paragraphs = rng.normal(size=(12, 16)).astype(np.float32)
+    hits = PassageIndex(vectors).search(paragraphs, 100)
+    weights = rng.random(12)
+    expected = aggregate(
+        hits, name, doc_of, offsets, vectors=Vectors(vectors, paragraphs), weights=weights, occurrences=occurrences
+    )
+    found = aggregate(
+        Hits(cupy.asarray(hits.passages), cupy.asarray(hits.scores)),
+        name,
+        doc_of,
+        offsets,
+        vectors=Vectors(cupy.asarray(vectors), cupy.asarray(paragraphs)),
+        weights=weights,
+        occurrences=occurrences,
+    )
+    query, document, score = (cupy.asnumpy(column) for column in found)
+    np.testing.assert_array_equal(query, expected[0])
+    np.testing.assert_array_equal(document, expected[1])
+    if AGGREGATIONS[name].vectors is None:
+        np.testing.assert_array_equal(score, expected[2])
+    else:
+        np.testing.assert_allclose(score, expected[2], atol=1e-6 * np.abs(expected[2]).max())
 
 
 def test_numpy_is_the_default_namespace() -> None:

@@ -146,7 +146,7 @@ def explained(
     document = index.document_number(doc_id)
     start, end = (int(place) for place in index.doc_offsets[document : document + 2])
     n = len(hits)
-    labels = [str(number) for number in range(1, n + 1)] if labels is None else list(labels)
+    labels = [str(number) for number in range(n)] if labels is None else list(labels)
     if len(labels) != n:
         raise InputError(f"{len(labels)} labels for {n} query paragraphs")
     found = shares_of(index.doc_of, aggregation, hits, vectors, document, (start, end), weights, options)

@@ -174,7 +174,8 @@ class PARM:
     ) -> list[ParagraphExplanation]:
         """The same for several documents and one query document, which is searched once.
 
-        ``paragraphs`` of the query document; ``labels``, what they are called (default: 1, 2, …); ``passage_texts``
+        ``paragraphs`` of the query document; ``labels``, what they are called (default: 0, 1, …,
+        as passages are in their ids); ``passage_texts``
         (n_passages,), the texts of all passages of the index, for snippets. The query's paragraphs are shown too
         where they are given as texts. An unknown document raises.
         """
