@@ -2,6 +2,7 @@
 
 from haybale.collections.beir import read_beir
 from haybale.collections.builder import CollectionBuilder
+from haybale.collections.coliee import read_coliee
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
 from haybale.collections.gerdalir import read_gerdalir
 from haybale.collections.open import LAYOUTS, open_collection
@@ -30,6 +31,7 @@ __all__ = [
     "labels_of",
     "open_collection",
     "read_beir",
+    "read_coliee",
     "read_gerdalir",
     "read_pydocs",
     "read_qrels",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from haybale.collections.beir import add_beir_documents, read_beir
+from haybale.collections.coliee import add_coliee_documents, is_coliee, read_coliee
 from haybale.collections.collection import Collection
 from haybale.collections.gerdalir import add_gerdalir_documents, read_gerdalir
 from haybale.collections.lines import find_file
@@ -17,17 +18,23 @@ from haybale.errors import InputError, UnknownNameError
 
 
 class Layout(NamedTuple):
-    """``file``, by which a folder is recognised; how to read it whole, or only its documents."""
+    """``files``, in words, by which ``fits`` recognises a folder; how to read it whole, or only its documents."""
 
-    file: str
+    files: str
+    fits: Callable[[Path], bool]
     read: Callable[[Path], Collection]
     add_documents: Callable[[DocumentSink, Path], None]
 
 
+def _has(name: str) -> Callable[[Path], bool]:
+    return lambda folder: find_file(folder, name) is not None
+
+
 LAYOUTS: dict[str, Layout] = {
-    "gerdalir": Layout("collection.tsv", read_gerdalir, add_gerdalir_documents),
-    "beir": Layout("corpus.jsonl", read_beir, add_beir_documents),
-    "structured": Layout("documents.jsonl", read_structured, add_structured_documents),
+    "gerdalir": Layout("collection.tsv", _has("collection.tsv"), read_gerdalir, add_gerdalir_documents),
+    "beir": Layout("corpus.jsonl", _has("corpus.jsonl"), read_beir, add_beir_documents),
+    "structured": Layout("documents.jsonl", _has("documents.jsonl"), read_structured, add_structured_documents),
+    "coliee": Layout("*labels*.json", is_coliee, read_coliee, add_coliee_documents),
 }
 
 
@@ -37,21 +44,23 @@ def open_collection(name: str | Path, layout: str | None = None) -> Collection:
     Errors: a folder that does not exist, that holds the files of no layout, or of more than one (give
     ``layout`` then).
     """
-    return read_pydocs() if name == "pydocs" else find_layout(Path(name), layout).read(Path(name))
+    if name == "pydocs":
+        return read_pydocs()
+    return find_layout(Path(name), layout).read(Path(name))
 
 
 def find_layout(folder: Path, layout: str | None = None) -> Layout:
-    """The layout of that name, or the one whose file the folder has."""
+    """The layout of that name, or the one whose files the folder has."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; expected 'pydocs' or the folder of a collection")
     if layout is not None:
         if layout not in LAYOUTS:
             raise UnknownNameError("layout", layout, LAYOUTS)
         return LAYOUTS[layout]
-    found = [name for name, known in LAYOUTS.items() if find_file(folder, known.file)]
+    found = [name for name, known in LAYOUTS.items() if known.fits(folder)]
     if len(found) == 1:
         return LAYOUTS[found[0]]
-    known = ", ".join(f"{layout.file} ({name})" for name, layout in LAYOUTS.items())
+    known = ", ".join(f"{layout.files} ({name})" for name, layout in LAYOUTS.items())
     if found:
         raise InputError(f"{folder}: fits the layouts {', '.join(found)}; say which one with layout=")
-    raise InputError(f"{folder}: no layout recognised; expected one of {known}, plain or .gz")
+    raise InputError(f"{folder}: no layout recognised; expected one of {known}, all but the last plain or .gz")
