@@ -5,6 +5,7 @@ from haybale.collections.builder import CollectionBuilder
 from haybale.collections.coliee import read_coliee
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
 from haybale.collections.gerdalir import read_gerdalir
+from haybale.collections.ir_datasets import read_ir_datasets
 from haybale.collections.open import LAYOUTS, open_collection
 from haybale.collections.paragraphs import labels_of, resplit
 from haybale.collections.pydocs import read_pydocs
@@ -33,6 +34,7 @@ __all__ = [
     "read_beir",
     "read_coliee",
     "read_gerdalir",
+    "read_ir_datasets",
     "read_pydocs",
     "read_qrels",
     "read_structured",

@@ -10,6 +10,7 @@ from haybale.collections.beir import add_beir_documents, read_beir
 from haybale.collections.coliee import add_coliee_documents, is_coliee, read_coliee
 from haybale.collections.collection import Collection
 from haybale.collections.gerdalir import add_gerdalir_documents, read_gerdalir
+from haybale.collections.ir_datasets import PREFIX, read_ir_datasets
 from haybale.collections.lines import find_file
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.sink import DocumentSink
@@ -39,20 +40,31 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def open_collection(name: str | Path, layout: str | None = None) -> Collection:
-    """``"pydocs"``, or a folder in one of the :data:`LAYOUTS`.
+    """``"pydocs"``, ``"ir_datasets:<id>"``, or a folder in one of the :data:`LAYOUTS`.
 
     Errors: a folder that does not exist, that holds the files of no layout, or of more than one (give
     ``layout`` then).
     """
     if name == "pydocs":
         return read_pydocs()
+    if (dataset_id := ir_datasets_id(name)) is not None:
+        return read_ir_datasets(dataset_id)
     return find_layout(Path(name), layout).read(Path(name))
+
+
+def ir_datasets_id(name: str | Path) -> str | None:
+    """The id in ``"ir_datasets:<id>"``, or None.
+
+    >>> ir_datasets_id("ir_datasets:beir/scifact/test"), ir_datasets_id("irled")
+    ('beir/scifact/test', None)
+    """
+    return str(name).removeprefix(PREFIX) if str(name).startswith(PREFIX) else None
 
 
 def find_layout(folder: Path, layout: str | None = None) -> Layout:
     """The layout of that name, or the one whose files the folder has."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; expected 'pydocs' or the folder of a collection")
+        raise InputError(f"{folder}: no such folder; expected 'pydocs', '{PREFIX}<id>' or the folder of a collection")
     if layout is not None:
         if layout not in LAYOUTS:
             raise UnknownNameError("layout", layout, LAYOUTS)
