@@ -64,7 +64,7 @@ def ir_datasets_id(name: str | Path) -> str | None:
 def find_layout(folder: Path, layout: str | None = None) -> Layout:
     """The layout of that name, or the one whose files the folder has."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; expected 'pydocs', '{PREFIX}<id>' or the folder of a collection")
+        raise InputError(f"{folder}: no such folder; expected 'pydocs' or the folder of a collection")
     if layout is not None:
         if layout not in LAYOUTS:
             raise UnknownNameError("layout", layout, LAYOUTS)
