@@ -2,28 +2,42 @@
 
 from haybale.collections.beir import read_beir
 from haybale.collections.builder import CollectionBuilder
+from haybale.collections.coliee import read_coliee
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
 from haybale.collections.gerdalir import read_gerdalir
+from haybale.collections.ir_datasets import read_ir_datasets
 from haybale.collections.open import LAYOUTS, open_collection
+from haybale.collections.paragraphs import labels_of, resplit
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.qrels import read_qrels
+from haybale.collections.sections import by_section
+from haybale.collections.splitters import SPLITTERS, Paragraph, Splitter, find_splitter
 from haybale.collections.structured import read_structured
 from haybale.collections.trec import read_trec_run
 
 __all__ = [
     "LAYOUTS",
+    "SPLITTERS",
     "Collection",
     "CollectionBuilder",
     "Links",
+    "Paragraph",
     "Passages",
     "Queries",
     "Sections",
     "Split",
+    "Splitter",
+    "by_section",
+    "find_splitter",
+    "labels_of",
     "open_collection",
     "read_beir",
+    "read_coliee",
     "read_gerdalir",
+    "read_ir_datasets",
     "read_pydocs",
     "read_qrels",
     "read_structured",
     "read_trec_run",
+    "resplit",
 ]

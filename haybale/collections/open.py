@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from haybale.collections.beir import add_beir_documents, read_beir
+from haybale.collections.coliee import add_coliee_documents, is_coliee, read_coliee
 from haybale.collections.collection import Collection
 from haybale.collections.gerdalir import add_gerdalir_documents, read_gerdalir
+from haybale.collections.ir_datasets import PREFIX, read_ir_datasets
 from haybale.collections.lines import find_file
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.sink import DocumentSink
@@ -17,41 +19,60 @@ from haybale.errors import InputError, UnknownNameError
 
 
 class Layout(NamedTuple):
-    """``file``, by which a folder is recognised; how to read it whole, or only its documents."""
+    """``files``, in words, by which ``fits`` recognises a folder; how to read it whole, or only its documents."""
 
-    file: str
+    files: str
+    fits: Callable[[Path], bool]
     read: Callable[[Path], Collection]
     add_documents: Callable[[DocumentSink, Path], None]
 
 
+def _has(name: str) -> Callable[[Path], bool]:
+    return lambda folder: find_file(folder, name) is not None
+
+
 LAYOUTS: dict[str, Layout] = {
-    "gerdalir": Layout("collection.tsv", read_gerdalir, add_gerdalir_documents),
-    "beir": Layout("corpus.jsonl", read_beir, add_beir_documents),
-    "structured": Layout("documents.jsonl", read_structured, add_structured_documents),
+    "gerdalir": Layout("collection.tsv", _has("collection.tsv"), read_gerdalir, add_gerdalir_documents),
+    "beir": Layout("corpus.jsonl", _has("corpus.jsonl"), read_beir, add_beir_documents),
+    "structured": Layout("documents.jsonl", _has("documents.jsonl"), read_structured, add_structured_documents),
+    "coliee": Layout("*labels*.json", is_coliee, read_coliee, add_coliee_documents),
 }
 
 
 def open_collection(name: str | Path, layout: str | None = None) -> Collection:
-    """``"pydocs"``, or a folder in one of the :data:`LAYOUTS`.
+    """``"pydocs"``, ``"ir_datasets:<id>"``, or a folder in one of the :data:`LAYOUTS`.
 
     Errors: a folder that does not exist, that holds the files of no layout, or of more than one (give
     ``layout`` then).
     """
-    return read_pydocs() if name == "pydocs" else find_layout(Path(name), layout).read(Path(name))
+    if name == "pydocs":
+        return read_pydocs()
+    if (dataset_id := ir_datasets_id(name)) is not None:
+        return read_ir_datasets(dataset_id)
+    return find_layout(Path(name), layout).read(Path(name))
+
+
+def ir_datasets_id(name: str | Path) -> str | None:
+    """The id in ``"ir_datasets:<id>"``, or None.
+
+    >>> ir_datasets_id("ir_datasets:beir/scifact/test"), ir_datasets_id("irled")
+    ('beir/scifact/test', None)
+    """
+    return str(name).removeprefix(PREFIX) if str(name).startswith(PREFIX) else None
 
 
 def find_layout(folder: Path, layout: str | None = None) -> Layout:
-    """The layout of that name, or the one whose file the folder has."""
+    """The layout of that name, or the one whose files the folder has."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; expected 'pydocs' or the folder of a collection")
     if layout is not None:
         if layout not in LAYOUTS:
             raise UnknownNameError("layout", layout, LAYOUTS)
         return LAYOUTS[layout]
-    found = [name for name, known in LAYOUTS.items() if find_file(folder, known.file)]
+    found = [name for name, known in LAYOUTS.items() if known.fits(folder)]
     if len(found) == 1:
         return LAYOUTS[found[0]]
-    known = ", ".join(f"{layout.file} ({name})" for name, layout in LAYOUTS.items())
+    known = ", ".join(f"{layout.files} ({name})" for name, layout in LAYOUTS.items())
     if found:
         raise InputError(f"{folder}: fits the layouts {', '.join(found)}; say which one with layout=")
-    raise InputError(f"{folder}: no layout recognised; expected one of {known}, plain or .gz")
+    raise InputError(f"{folder}: no layout recognised; expected one of {known}, all but the last plain or .gz")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.lines import read_lines
+from haybale.collections.split_order import in_usual_order
 from haybale.errors import FileFormatError
 
 Judgement = tuple[int, str, str, int]  # line, query id, document id, grade
@@ -48,5 +49,4 @@ def qrels_files(folder: Path) -> dict[str, Path]:
         path.name.removesuffix(".gz").removesuffix(".tsv"): path
         for path in sorted(folder.glob("qrels/*.tsv.gz")) + sorted(folder.glob("qrels/*.tsv"))
     }
-    usual = [name for name in ("train", "dev", "test") if name in found]
-    return {name: found[name] for name in usual + sorted(found.keys() - set(usual))}
+    return in_usual_order(found)

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from haybale.collections.collection import Collection
+from haybale.collections.ir_datasets import add_ir_datasets_documents
 from haybale.collections.names import Names, piece_id
-from haybale.collections.open import find_layout
+from haybale.collections.open import find_layout, ir_datasets_id
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.sink import At
 from haybale.errors import InputError
@@ -150,7 +151,10 @@ def first_passages(source: str | Path | Collection, n: int, layout: str | None =
 
 
 def spool(source: str | Path | Collection, sink: PassageSpool, layout: str | None = None) -> Spooled:
-    """Read all passages of a collection, or of a folder without holding it in memory, into a :class:`PassageSpool`."""
+    """Read all passages of a collection into a :class:`PassageSpool`.
+
+    A folder, or a dataset of ir_datasets, is not held in memory.
+    """
     _read(source, sink, layout)
     return sink.close()
 
@@ -158,6 +162,8 @@ def spool(source: str | Path | Collection, sink: PassageSpool, layout: str | Non
 def _read(source: str | Path | Collection, sink: PassageSpool, layout: str | None) -> None:
     if isinstance(source, Collection) or source == "pydocs":
         _add_collection(source if isinstance(source, Collection) else read_pydocs(), sink)
+    elif (dataset_id := ir_datasets_id(source)) is not None:
+        add_ir_datasets_documents(sink, dataset_id)
     else:
         folder = Path(source)
         find_layout(folder, layout).add_documents(sink, folder)
