@@ -1,7 +1,8 @@
-"""Without the extra `neural` there is nothing to collect in the package that defines modules of torch."""
+"""Without an extra there is nothing to collect in the modules that are made of its packages."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("torch") else ["haybale/embeddings/longformer/*"]
+_MODULES = {"torch": "haybale/embeddings/longformer/*", "pyterrier": "haybale/pyterrier/*"}
+collect_ignore_glob = [modules for package, modules in _MODULES.items() if not find_spec(package)]

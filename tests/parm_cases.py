@@ -1,0 +1,103 @@
+"""Hits of random lists for the tests of aggregations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import strategies as st
+from parm_oracle import oracle
+from scipy import sparse
+
+from haybale.retrieval import Hits, Vectors, aggregate
+
+
+@dataclass(frozen=True)
+class Case:
+    """Hits of the paragraphs of some query documents, and all that an aggregation may be told of them."""
+
+    hits: Hits
+    doc_of: np.ndarray
+    offsets: np.ndarray
+    vectors: Vectors
+    weights: np.ndarray
+    whole: bool  # scores, vectors and weights are whole numbers
+
+    def aggregate(self, name: str, **options):
+        return aggregate(self.hits, name, self.doc_of, self.offsets, vectors=self.vectors, **options)
+
+    def oracle(self, name: str, **options):
+        return oracle(name, self.hits, self.doc_of, self.offsets, self.vectors, **options)
+
+    def tolerance(self, name: str, factor: float = 1e-5, **options) -> dict[tuple[int, int], float]:
+        """``factor`` · (1 + Σ |terms|) of each score: the oracle's score of the absolute values."""
+        positive = replace(
+            self,
+            hits=Hits(self.hits.passages, np.abs(self.hits.scores)),
+            vectors=Vectors(abs(self.vectors.passages), abs(self.vectors.paragraphs)),
+        )
+        terms = positive.oracle("vmax" if name == "vmin" else name, truncate=False, **options)
+        return {pair: factor * (1 + value) for pair, value in terms.items()}
+
+    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Case:
+        """Of these paragraphs (rows of the hits), in this order."""
+        return replace(
+            self,
+            hits=Hits(self.hits.passages[rows], self.hits.scores[rows]),
+            offsets=offsets,
+            vectors=Vectors(self.vectors.passages, self.vectors.paragraphs[rows]),
+            weights=self.weights[rows],
+        )
+
+
+@st.composite
+def cases(draw: st.DrawFn, whole: bool | None = None, is_sparse: bool | None = None) -> Case:
+    """Lists of distinct passages with ties in scores, full, short or empty; few documents, so many hits on each."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    whole = draw(st.booleans()) if whole is None else whole
+    n, d, width = draw(st.integers(1, 20)), draw(st.integers(1, 5)), draw(st.integers(1, 30))
+    lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    m = sum(lengths)
+    passages, scores = np.full((m, width), -1), np.full((m, width), -np.inf, dtype=np.float32)
+    for row in range(m):
+        count = rng.choice([0, min(n, width), rng.integers(min(n, width) + 1)], p=[0.1, 0.4, 0.5])
+        passages[row, :count] = rng.permutation(n)[:count]
+        values = rng.integers(-3, 6, size=count) if whole else rng.choice([-0.7, 0.1, 0.3, 0.31, 1.4], size=count)
+        scores[row, :count] = -np.sort(-values)
+    shapes = (n, d), (m, d)
+    if whole:
+        matrices = [rng.integers(-3, 4, size=shape) for shape in shapes]
+    else:
+        matrices = [rng.normal(size=shape) * (rng.random(shape) < 0.7) for shape in shapes]
+    matrices = [matrix.astype(np.float32) for matrix in matrices]
+    if draw(st.booleans()) if is_sparse is None else is_sparse:
+        matrices = [sparse.csr_matrix(matrix) for matrix in matrices]
+    return Case(
+        Hits(passages, scores),
+        np.sort(rng.integers(draw(st.integers(1, 6)), size=n)),
+        np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+        Vectors(*matrices),
+        rng.choice([0, 1, 2, 3] if whole else [0, 1 / 3, 0.7, 1, 2.1], size=m),
+        whole,
+    )
+
+
+@st.composite
+def options(draw: st.DrawFn, case: Case, code_variant: bool | None = None) -> dict:
+    width = case.hits.passages.shape[1]
+    chosen = {
+        "rrf_k": draw(st.sampled_from([60.0, 0.0, -0.5])),
+        "n_hits": draw(st.sampled_from([None, max(1, width - 2), width + 7])),
+        "occurrences": draw(st.sampled_from(["all", "best"])),
+        "code_variant": draw(st.booleans()) if code_variant is None else code_variant,
+    }
+    return chosen | ({"weights": case.weights} if draw(st.booleans()) else {})
+
+
+def pairs_of(result) -> list[tuple[int, int]]:
+    return list(zip(result[0].tolist(), result[1].tolist(), strict=True))
+
+
+def assert_same(one, other) -> None:
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
