@@ -104,7 +104,7 @@ def block_of(
     used = (passages != NO_PASSAGE) & (weight > 0)[:, None]
     document = documents.doc_of[passages]  # -1 reads the last; it is not used
     if only_first:
-        used &= (passages == 0) | (documents.doc_of[passages - 1] != document)
+        used &= (passages == 0) | (documents.doc_of[xp.maximum(passages, 1) - 1] != document)
     numbers, width = None, documents.n
     if n_queries * documents.n > passages.size:  # else a table of all documents is small beside the hits
         seen = xp.zeros(documents.n, dtype=bool)
