@@ -129,7 +129,7 @@ def test_the_import_is_light() -> None:
 def test_rooms_do_not_reach_back() -> None:
     rooms = ["collections", "embeddings", "retrieval", "ensemble", "evaluation", "experiments", "cli"]
     for number, room in enumerate(rooms):
-        for path in (ROOT / "haybale" / room).glob("*.py"):
+        for path in (ROOT / "haybale" / room).rglob("*.py"):
             used = set(re.findall(r"^\s*(?:from|import) haybale\.(\w+)", path.read_text(), re.M))
             assert not used & set(rooms[number + 1 :]), f"{path.name} imports from a room behind {room}"
             if room == "evaluation":

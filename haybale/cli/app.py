@@ -24,11 +24,15 @@ Encoder = Annotated[
 ]
 Width = Annotated[int, typer.Option(help="Width of the LSA vectors.")]
 Language = Annotated[str | None, typer.Option(help="english or german; guessed by default.")]
-Layout = Annotated[str | None, typer.Option(help="gerdalir, beir or structured, if not recognised.")]
+Layout = Annotated[str | None, typer.Option(help="gerdalir, beir, coliee or structured, if not recognised.")]
 Pieces = Annotated[int, typer.Option(help="Cut passages into pieces of so many words or tokens; 0 for whole ones.")]
 Stride = Annotated[int, typer.Option(help="A piece begins every so many; 0 for the length of a piece.")]
 Unit = Annotated[str, typer.Option(help="words or tokens: what pieces are counted in.")]
 Tokenizer = Annotated[str | None, typer.Option(help="For tokens: a hub id or folder; the encoder's by default.")]
+Paragraphs = Annotated[
+    str | None,
+    typer.Option(help="Split documents and queries anew: lines, blank-lines, numbered, sentences, headings, sections."),
+]
 QueryPrompt = Annotated[str, typer.Option(help="Put before each query, for models that ask for it.")]
 PassagePrompt = Annotated[str, typer.Option(help="Put before each passage, likewise.")]
 
@@ -51,7 +55,7 @@ def demo() -> None:
 
 @app.command()
 def compare(
-    collection: Annotated[str, typer.Argument(help="pydocs, or a folder; its layout is recognised.")],
+    collection: Annotated[str, typer.Argument(help="pydocs, a folder, whose layout is recognised, or ir_datasets:ID.")],
     split: Annotated[str, typer.Option(help="Whose queries are ranked.")] = "dev",
     rankers: Annotated[str, typer.Option(help="Names, separated by commas; rrf(a,b) fuses.")] = ",".join(
         DEFAULT_RANKERS
@@ -60,6 +64,7 @@ def compare(
     encoder: Encoder = "lsa",
     store: Annotated[str | None, typer.Option(help="A store made by embed: its vectors, pieces and encoder.")] = None,
     width: Width = Settings.width,
+    paragraphs: Paragraphs = None,
     pieces: Pieces = 0,
     stride: Stride = 0,
     unit: Unit = "words",
@@ -92,6 +97,7 @@ def compare(
         protocol=protocol,
         encoder=encoder,
         store=store,
+        paragraphs=paragraphs,
         chunking=_chunking(pieces, stride, unit, tokenizer, encoder),
         query_prompt=query_prompt,
         passage_prompt=passage_prompt,
@@ -111,12 +117,15 @@ def compare(
 
 @app.command()
 def embed(
-    collection: Annotated[str, typer.Argument(help="pydocs, or a folder, which is streamed: it may exceed memory.")],
+    collection: Annotated[
+        str, typer.Argument(help="pydocs, a folder or ir_datasets:ID; streamed: it may exceed memory.")
+    ],
     out: Annotated[str, typer.Option(help="The store: a folder or fsspec address. The same again goes on with it.")],
     encoder: Encoder = "lsa",
     dtype: Annotated[str, typer.Option(help="float32 or float16: of the stored vectors.")] = "float32",
     shard: Annotated[str | None, typer.Option(help="i/n: every n-th chunk, for one of n machines.")] = None,
     rows_per_chunk: Annotated[int, typer.Option(help="Passages a chunk; what an interruption may cost.")] = 2048,
+    paragraphs: Paragraphs = None,
     pieces: Pieces = 0,
     stride: Stride = 0,
     unit: Unit = "words",
@@ -142,6 +151,7 @@ def embed(
         out,
         encoder,
         layout=layout,
+        paragraphs=paragraphs,
         dtype=dtype,
         rows_per_chunk=rows_per_chunk,
         shard=shard,

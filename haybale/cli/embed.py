@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from haybale.analysis import guess_language
+from haybale.collections import Collection, open_collection, with_paragraphs
 from haybale.collections.spool import first_passages
 from haybale.embeddings import Chunking, EmbeddingStore, embed, find_encoder
 from haybale.embeddings.find import LEXICAL
@@ -22,6 +23,7 @@ def run_embed(
     encoder: str,
     *,
     layout: str | None,
+    paragraphs: str | None,
     dtype: str,
     rows_per_chunk: int,
     shard: str | None,
@@ -31,15 +33,18 @@ def run_embed(
 ) -> None:
     """Embed, and say on stderr what was done and how fast. ``lexical`` is for LSA and TF-IDF, ``neural`` for others."""
     part = None if shard is None else shard_of(shard)
+    source: str | Collection = collection
+    if paragraphs is not None:  # whole documents are needed, so they are held in memory
+        source = with_paragraphs(open_collection(collection, layout), paragraphs)
     if lexical["language"] is None and encoder in LEXICAL:
-        lexical = lexical | {"language": guess_language(first_passages(collection, 1000, layout))}
+        lexical = lexical | {"language": guess_language(first_passages(source, 1000, layout))}
     # What was left as it is by default is not held against an encoder that knows nothing of it.
     given = {key: value for key, value in neural.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
     found = find_encoder(encoder, **{**lexical, "language": lexical["language"] or "english"}, **given)
     console = Console(stderr=True, highlight=False)
     try:
         done = embed(
-            collection,
+            source,
             found,
             out,
             layout=layout,

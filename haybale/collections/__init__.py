@@ -12,11 +12,13 @@ from haybale.collections.pydocs import read_pydocs
 from haybale.collections.qrels import read_qrels
 from haybale.collections.sections import by_section
 from haybale.collections.splitters import SPLITTERS, Paragraph, Splitter, find_splitter
+from haybale.collections.splitting import PARAGRAPHS, with_paragraphs
 from haybale.collections.structured import read_structured
 from haybale.collections.trec import read_trec_run
 
 __all__ = [
     "LAYOUTS",
+    "PARAGRAPHS",
     "SPLITTERS",
     "Collection",
     "CollectionBuilder",
@@ -40,4 +42,5 @@ __all__ = [
     "read_structured",
     "read_trec_run",
     "resplit",
+    "with_paragraphs",
 ]

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from haybale.analysis import LANGUAGES
+from haybale.collections import PARAGRAPHS
 from haybale.embeddings import Chunking
 from haybale.ensemble import PROTOCOLS, SVREnsemble
 from haybale.errors import InputError, UnknownNameError
@@ -22,6 +23,7 @@ class Settings:
     protocol: str = "end-to-end"
     encoder: str = "lsa"  # or "tfidf", a hub id, a folder: see haybale.embeddings.find_encoder
     store: str | None = None  # a store of embeddings: its vectors, pieces and encoder instead of `encoder`
+    paragraphs: str | None = None  # documents and queries are split anew: see haybale.collections.with_paragraphs
     chunking: Chunking | None = None  # passages are cut into pieces
     query_prompt: str = ""  # of a neural encoder
     passage_prompt: str = ""
@@ -43,6 +45,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise UnknownNameError("protocol", self.protocol, PROTOCOLS)
+        if self.paragraphs is not None and self.paragraphs not in PARAGRAPHS:
+            raise UnknownNameError("way to split paragraphs", self.paragraphs, PARAGRAPHS)
         if self.language is not None and self.language not in LANGUAGES:
             raise UnknownNameError("language", self.language, LANGUAGES)
         for name in ("width", "depth", "parm_hits", "train_candidates", "candidates"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from haybale.analysis import guess_language
-from haybale.collections import Collection
+from haybale.collections import Collection, with_paragraphs
 from haybale.collections.collection import pick
 from haybale.embeddings import EmbeddingStore, Encoder, cut, encode_queries, find_encoder
 from haybale.embeddings.find import LEXICAL
@@ -44,7 +44,9 @@ class Workbench:
     ) -> None:
         self.settings = settings
         self.store = None if settings.store is None else EmbeddingStore(settings.store)
-        self.whole = collection  # as it was given
+        if settings.paragraphs is not None:
+            collection = with_paragraphs(collection, settings.paragraphs)
+        self.whole = collection  # before it is cut
         self.collection = collection  # as it is searched: its passages may be pieces
         if self.store is not None:
             self.collection = self.store.cut(collection)

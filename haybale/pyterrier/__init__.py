@@ -10,7 +10,7 @@ from haybale.extras import require
 require("pyterrier", "pyterrier")
 
 from haybale.pyterrier.ensemble import EnsembleReranker  # noqa: E402
-from haybale.pyterrier.parm import PARMRetriever, lines  # noqa: E402
+from haybale.pyterrier.parm import PARMRetriever  # noqa: E402
 from haybale.pyterrier.passages import BestPassage, PassageRetriever  # noqa: E402
 
-__all__ = ["BestPassage", "EnsembleReranker", "PARMRetriever", "PassageRetriever", "lines"]
+__all__ = ["BestPassage", "EnsembleReranker", "PARMRetriever", "PassageRetriever"]

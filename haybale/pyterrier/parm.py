@@ -3,53 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 import pyterrier as pt
 
+from haybale.collections import Paragraph, find_splitter
 from haybale.errors import InputError
 from haybale.pyterrier.frames import own_of, ranked, texts_of
-from haybale.retrieval import Run
-
-
-class RanksParagraphs(Protocol):
-    """What is asked of :class:`~haybale.retrieval.PARM`."""
-
-    def rank(
-        self,
-        query_ids: Sequence[str],
-        paragraphs: Sequence[Sequence[str]],
-        *,
-        exclude: Sequence[str | None] | None = None,
-    ) -> Run:
-        """A run of query documents, each given by its paragraphs; ``exclude`` a document of each."""
-        ...
-
-
-def lines(text: str) -> list[str]:
-    """One paragraph a line; blank lines are none.
-
-    >>> lines("the facts\\n\\nthe grounds")
-    ['the facts', 'the grounds']
-    """
-    return [line for line in text.splitlines() if line.strip()]
+from haybale.retrieval import PARM
 
 
 class PARMRetriever(pt.Transformer):
     """Query documents to ranked documents, by what their paragraphs find.
 
     Parameters: ``parm``, a :class:`~haybale.retrieval.PARM` that takes texts, whose ``depth`` is how many documents
-    are ranked; ``splitter``, a text to its paragraphs (default: :func:`lines`, one a non-empty line).
+    are ranked; ``splitter``, the name of one of :data:`~haybale.collections.SPLITTERS` (default: every non-empty line
+    is a paragraph) or a function from a text to its paragraphs.
 
     Input: ``qid``, ``query`` (the text of a whole document), optionally ``own``; output: the same with ``docno``,
     ``score``, ``rank``. Errors: a blank query, or one that the splitter makes no or a blank paragraph of.
     """
 
-    def __init__(self, parm: RanksParagraphs, splitter: Callable[[str], Sequence[str]] = lines) -> None:
+    def __init__(
+        self, parm: PARM, splitter: str | Callable[[str], Sequence[str] | Sequence[Paragraph]] = "lines"
+    ) -> None:
         self.parm = parm
-        self.splitter = splitter
+        self.splitter = find_splitter(splitter) if isinstance(splitter, str) else splitter
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Queries to results."""
@@ -64,7 +44,8 @@ class PARMRetriever(pt.Transformer):
         return ranked(inp, rows, run["doc_id"].tolist(), run["score"].to_numpy(dtype=np.float64))
 
     def _paragraphs(self, qid: object, text: str) -> Sequence[str]:
-        paragraphs = self.splitter(text)
-        if isinstance(paragraphs, str) or not len(paragraphs) or not all(part.strip() for part in paragraphs):
+        found = self.splitter(text)
+        paragraphs = [part.text if isinstance(part, Paragraph) else part for part in found]
+        if isinstance(found, str) or not paragraphs or not all(part.strip() for part in paragraphs):
             raise InputError(f"query {qid!r}: the splitter must make a list of non-empty paragraphs of it")
         return paragraphs

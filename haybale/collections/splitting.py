@@ -1,0 +1,18 @@
+"""The paragraphs of a collection, by the name of how they are split."""
+
+from __future__ import annotations
+
+from haybale.collections.collection import Collection
+from haybale.collections.paragraphs import resplit
+from haybale.collections.sections import by_section
+from haybale.collections.splitters import SPLITTERS, find_splitter
+from haybale.errors import UnknownNameError
+
+PARAGRAPHS = (*SPLITTERS, "sections")
+
+
+def with_paragraphs(collection: Collection, name: str) -> Collection:
+    """:func:`resplit` by the splitter of that name, or :func:`by_section` for ``"sections"``."""
+    if name not in PARAGRAPHS:
+        raise UnknownNameError("way to split paragraphs", name, PARAGRAPHS)
+    return by_section(collection) if name == "sections" else resplit(collection, find_splitter(name))
