@@ -7,7 +7,7 @@ The rooms follow the way of the data, and none imports from one behind it:
 
 from typing import Any
 
-from haybale.collections import Collection, CollectionBuilder, open_collection
+from haybale.collections import Collection, CollectionBuilder, find_splitter, open_collection
 from haybale.embeddings import (
     CachedEncoder,
     Chunking,
@@ -77,6 +77,7 @@ __all__ = [
     "compare",
     "embed",
     "evaluate",
+    "find_splitter",
     "open_collection",
     "pool",
     "rank_documents",

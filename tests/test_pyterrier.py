@@ -14,28 +14,11 @@ from terriers import Numbered, queries, rankings, trained
 
 from haybale.collections import Collection
 from haybale.errors import InputError, MissingExtraError
-from haybale.retrieval import BM25Index, PassageIndex, Run, rank_documents
+from haybale.retrieval import PARM, BM25Index, PassageIndex, Run
 
 pt = pytest.importorskip("pyterrier")
 
 from haybale.pyterrier import BestPassage, EnsembleReranker, PARMRetriever, PassageRetriever  # noqa: E402
-
-try:
-    from haybale.retrieval import PARM
-except ImportError:  # PARM is on its way
-
-    class PARM:  # type: ignore[no-redef]
-        def __init__(self, index, aggregation="vrrf", *, n_hits=1000, depth=1000) -> None:
-            self.index, self.aggregation, self.n_hits, self.depth = index, aggregation, n_hits, depth
-
-        def rank(self, query_ids, paragraphs, *, weights=None, exclude=None) -> Run:
-            sizes = [len(parts) for parts in paragraphs]
-            own = np.repeat(self.index.excluded(exclude, len(sizes)), sizes)
-            texts = [text for parts in paragraphs for text in parts]
-            hits = self.index.search(texts, min(self.n_hits, len(self.index)), exclude=own)
-            offsets = np.concatenate(([0], np.cumsum(sizes)))
-            return rank_documents(self.index, hits, query_ids, self.aggregation, offsets, depth=self.depth)
-
 
 # PyTerrier 1.1 is older than pandas 3.1.
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")

@@ -55,6 +55,8 @@ CHECKS = (
     Check("cuDF", "cudf", "cudf-cu13", "gpu"),
     Check("Dask cluster", "distributed", "distributed", "dask"),
     Check("plots", "matplotlib", "matplotlib", "plots"),
+    Check("collections of ir_datasets", "ir_datasets", "ir_datasets", "ir_datasets"),
+    Check("transformers for PyTerrier", "pyterrier", "pyterrier", "pyterrier"),
 )
 
 
