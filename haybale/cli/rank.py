@@ -8,8 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from haybale.collections import find_splitter
+from haybale.collections.lines import read_text
 from haybale.embeddings import EmbeddingStore
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import InputError
 from haybale.retrieval import PARM, BM25Index, PassageIndex
 
 
@@ -69,11 +70,6 @@ def read_document(file: str) -> tuple[str, str]:
         return sys.stdin.read(), "stdin"
     path = Path(file)
     try:
-        return path.read_text(encoding="utf-8"), path.name
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise FileFormatError(
-            path, line, f"expected UTF-8 text, found byte {error.object[error.start]:#04x}"
-        ) from error
+        return read_text(path), path.name
     except OSError as error:
         raise InputError(f"{file}: cannot read the document: {error.strerror}") from error

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from haybale.collections.lines import read_text
 from haybale.collections.split_order import in_usual_order
 from haybale.errors import FileFormatError, InputError
 
@@ -22,16 +23,6 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
         for path in found
         if path.is_file() and not path.name.startswith((".", "README")) and path.parent.name != "__MACOSX"
     ]
-
-
-def read_text(path: Path) -> str:
-    """A UTF-8 file, each line ended by a newline alone."""
-    data = path.read_bytes()
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise FileFormatError(path, line, f"expected UTF-8 text: {error.reason}") from error
 
 
 def case_files(folder: Path) -> dict[str, Path]:

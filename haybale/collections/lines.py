@@ -85,3 +85,13 @@ def text_field(path: Path, number: int, record: dict[str, Any], name: str, defau
         found = "nothing" if value is None else type(value).__name__
         raise FileFormatError(path, number, f"expected a string in field {name!r}, found {found}")
     return value
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file, each line ended by a newline alone."""
+    data = path.read_bytes()
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileFormatError(path, line, f"expected UTF-8 text: {error.reason}") from error
