@@ -19,6 +19,7 @@ from haybale.errors import InputError, OutputExistsError, UnknownNameError
 from haybale.evaluation import evaluate
 from haybale.experiments import RANKERS, Settings, check_output, classify_injected, compare, split_names, write
 from haybale.experiments.injected import CAVEAT
+from haybale.experiments.rankers import learns
 from haybale.retrieval import Run, reciprocal_rank_fusion
 
 SMALL = Settings(
@@ -199,3 +200,27 @@ def test_a_killed_writer_leaves_whole_folders_only(tmp_path: Path) -> None:
             assert json.loads((out / "settings.json").read_text())["split"] == "dev"
             assert (out / "table.md").read_text().endswith("\n")
             assert {p.name for p in (out / "runs").iterdir()} == {"bm25.trec", "bm25-doc.trec"}
+
+
+@pytest.mark.parametrize("encoder", ["lsa", "tfidf"])
+def test_every_ranker_that_learns_nothing(toy: Collection, encoder: str) -> None:
+    names = tuple(name for name in RANKERS if not learns(name))
+    assert {"knn-firstp", "knn-doc", "parm-vmin", "bm25-parm-combsum", "bm25-parm-rrf"} <= set(names)
+    outcome = compare(toy, Settings(rankers=names, width=4, encoder=encoder))
+    assert list(outcome.runs) == list(names)
+    for name, run in outcome.runs.items():
+        assert run.query_ids == outcome.runs["bm25"].query_ids
+        assert all("soup" not in dict(run[query]) for query in run.query_ids if query.endswith("roads")), name
+        assert any(len(run[query]) for query in run.query_ids), name
+    assert outcome.runs["vrrf"] == outcome.runs["parm-vrrf"]
+
+
+def test_paragraphs_of_a_comparison(toy: Collection) -> None:
+    settings = Settings(rankers=("bm25", "parm-rrf"), width=4, paragraphs="sentences")
+    outcome = compare(toy, settings)
+    assert outcome.facts["query paragraphs"] == 4  # two short lines make one paragraph of at most 200 words
+    assert outcome.facts["vectors"][0] == 5
+    with pytest.raises(UnknownNameError, match=r"known: lines, .*sections"):
+        Settings(paragraphs="pages")
+    with pytest.raises(InputError, match="no sections"):
+        compare(toy, Settings(paragraphs="sections"))
