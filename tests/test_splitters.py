@@ -21,9 +21,9 @@ from haybale.collections import (
     labels_of,
     resplit,
 )
-from haybale.collections.splitters.french import is_french
-from haybale.collections.splitters.numbering import numbering
-from haybale.collections.splitters.sentence_ends import sentences
+from haybale.collections.paragraphs.french import is_french
+from haybale.collections.paragraphs.numbering import numbering
+from haybale.collections.paragraphs.sentence_ends import sentences
 from haybale.errors import InputError, UnknownNameError
 
 ENGLISH = "The officer did not consider the evidence that was before the Board."

@@ -7,12 +7,12 @@ from haybale.collections.collection import Collection, Links, Passages, Queries,
 from haybale.collections.gerdalir import read_gerdalir
 from haybale.collections.ir_datasets import read_ir_datasets
 from haybale.collections.open import LAYOUTS, open_collection
-from haybale.collections.paragraphs import labels_of, resplit
+from haybale.collections.paragraphs import SPLITTERS, Paragraph, Splitter, find_splitter
+from haybale.collections.paragraphs.by_name import PARAGRAPHS, with_paragraphs
+from haybale.collections.paragraphs.resplit import labels_of, resplit
+from haybale.collections.paragraphs.sections import by_section
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.qrels import read_qrels
-from haybale.collections.sections import by_section
-from haybale.collections.splitters import SPLITTERS, Paragraph, Splitter, find_splitter
-from haybale.collections.splitting import PARAGRAPHS, with_paragraphs
 from haybale.collections.structured import read_structured
 from haybale.collections.trec import read_trec_run
 

@@ -17,9 +17,9 @@ from haybale.collections.builder import CollectionBuilder
 from haybale.collections.coliee_files import case_files, files_in, read_splits
 from haybale.collections.collection import Collection
 from haybale.collections.lines import read_text
-from haybale.collections.paragraphs import passage_ids
+from haybale.collections.paragraphs import Paragraph, Splitter, find_splitter, split_or_whole
+from haybale.collections.paragraphs.resplit import passage_ids
 from haybale.collections.sink import DocumentSink
-from haybale.collections.splitters import Paragraph, Splitter, find_splitter, split_or_whole
 from haybale.errors import FileFormatError
 
 

@@ -6,8 +6,8 @@ line breaks and merge sentences up to 200 words. Theirs may pass that mark by a 
 
 from __future__ import annotations
 
-from haybale.collections.splitters.paragraph import Paragraph, numbered_from_one
-from haybale.collections.splitters.sentence_ends import sentences
+from haybale.collections.paragraphs.paragraph import Paragraph, numbered_from_one
+from haybale.collections.paragraphs.sentence_ends import sentences
 from haybale.errors import InputError
 
 

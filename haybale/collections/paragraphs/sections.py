@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from haybale.collections.collection import Collection, Ints, Links, Passages
-from haybale.collections.paragraphs import check_unique, strings
+from haybale.collections.paragraphs.resplit import check_unique, strings
 from haybale.errors import InputError
 
 

@@ -2,17 +2,17 @@
 
 Althammer et al. 2022 (PARM), section 4.1, divide the cases of COLIEE into an introduction, a summary and the numbered
 paragraphs, and remove the French versions and the numbers. How a number is told from a number in a list or a
-quotation: :mod:`~haybale.collections.splitters.numbering`.
+quotation: :mod:`~haybale.collections.paragraphs.numbering`.
 """
 
 from __future__ import annotations
 
 import re
 
-from haybale.collections.splitters.blank_lines import blocks
-from haybale.collections.splitters.french import english_version, is_french, without_markers
-from haybale.collections.splitters.numbering import Number, numbering
-from haybale.collections.splitters.paragraph import Paragraph, numbered_from_one, uniquely_labelled
+from haybale.collections.paragraphs.blank_lines import blocks
+from haybale.collections.paragraphs.french import english_version, is_french, without_markers
+from haybale.collections.paragraphs.numbering import Number, numbering
+from haybale.collections.paragraphs.paragraph import Paragraph, numbered_from_one, uniquely_labelled
 from haybale.errors import InputError
 
 FRENCH = ("drop", "keep")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from haybale.collections.splitters.blank_lines import split_blank_lines
-from haybale.collections.splitters.paragraph import Paragraph, uniquely_labelled
+from haybale.collections.paragraphs.blank_lines import split_blank_lines
+from haybale.collections.paragraphs.paragraph import Paragraph, uniquely_labelled
 
 _MOST_WORDS = 12
 _RULE = re.compile(r"([=\-~^#*+])\1{2,}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from haybale.collections.collection import Collection
-from haybale.collections.paragraphs import resplit
-from haybale.collections.sections import by_section
-from haybale.collections.splitters import SPLITTERS, find_splitter
+from haybale.collections.paragraphs import SPLITTERS, find_splitter
+from haybale.collections.paragraphs.resplit import resplit
+from haybale.collections.paragraphs.sections import by_section
 from haybale.errors import UnknownNameError
 
 PARAGRAPHS = (*SPLITTERS, "sections")

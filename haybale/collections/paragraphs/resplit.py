@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from haybale.collections.collection import Collection, Ints, Passages, Strings
-from haybale.collections.splitters import Paragraph, Splitter, split_or_whole
+from haybale.collections.paragraphs import Paragraph, Splitter, split_or_whole
 from haybale.errors import InputError
 
 

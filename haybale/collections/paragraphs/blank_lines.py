@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haybale.collections.splitters.paragraph import Paragraph, numbered_from_one
+from haybale.collections.paragraphs.paragraph import Paragraph, numbered_from_one
 
 
 def split_blank_lines(text: str) -> list[Paragraph]:

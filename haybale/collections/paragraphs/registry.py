@@ -6,12 +6,12 @@ import inspect
 from functools import partial
 from typing import Any
 
-from haybale.collections.splitters.blank_lines import split_blank_lines
-from haybale.collections.splitters.headings import split_headings
-from haybale.collections.splitters.lines import split_lines
-from haybale.collections.splitters.numbered import split_numbered
-from haybale.collections.splitters.paragraph import Splitter
-from haybale.collections.splitters.sentences import split_sentences
+from haybale.collections.paragraphs.blank_lines import split_blank_lines
+from haybale.collections.paragraphs.headings import split_headings
+from haybale.collections.paragraphs.lines import split_lines
+from haybale.collections.paragraphs.numbered import split_numbered
+from haybale.collections.paragraphs.paragraph import Splitter
+from haybale.collections.paragraphs.sentences import split_sentences
 from haybale.errors import InputError, UnknownNameError
 
 SPLITTERS: dict[str, Splitter] = {
