@@ -15,7 +15,9 @@ def rank(
     name: str, hits: Hits, documents: list[str], offsets: np.ndarray, vectors: Vectors | None, n_hits: int = 1000
 ) -> Ranked:
     """``documents`` (n_passages,) is the id of each passage's document; the formulas are those of ``aggregate``."""
-    lists, scores = hits.passages.tolist(), hits.scores.tolist()
+    # Without padding: a list may be short.
+    lists = [row[row >= 0].tolist() for row in hits.passages]
+    scores = [row[: len(real)].tolist() for row, real in zip(hits.scores, lists, strict=True)]
     return [
         _sorted(_query(name, lists[start:end], scores[start:end], documents, vectors, start, n_hits))
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)

@@ -57,7 +57,13 @@ class Run:
             raise InputError(
                 f"run: query {query_ids[int(rows[~np.isfinite(scores)][0])]!r} has a score that is no number"
             )
-        used, which = np.unique(documents, return_inverse=True)
+        # Not np.unique: document numbers are small, and there may be many of them.
+        mark = np.zeros(int(np.max(documents, initial=-1)) + 1, dtype=bool)
+        mark[documents] = True
+        used, which = np.flatnonzero(mark), (np.cumsum(mark) - 1)[documents]
+        pairs = np.sort(rows * len(used) + which)
+        if (pairs[1:] == pairs[:-1]).any():
+            raise InputError("run: a document occurs twice for one query")
         names = np.asarray(doc_ids.take(pa.array(used)).to_pylist(), dtype=object)
         by_id = np.empty(len(used), dtype=np.int64)
         by_id[np.argsort(names)] = np.arange(len(used))
@@ -66,8 +72,6 @@ class Run:
         place = np.arange(len(rows)) - np.searchsorted(rows, rows)
         kept = place < depth
         rows, which, scores = rows[kept], which[kept], scores[kept]
-        if len(np.unique(rows * len(used) + which)) != len(rows):
-            raise InputError("run: a document occurs twice for one query")
         return cls(query_ids, rows, pa.chunked_array([pa.array(names[which], type=pa.large_string())]), scores)
 
     @classmethod

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.retrieval.aggregation.aggregate import find_aggregation, scored_blocks
+from haybale.retrieval.aggregation.aggregate import scored_blocks
 from haybale.retrieval.aggregation.block import Block, Options
+from haybale.retrieval.aggregation.checks import find_aggregation
 from haybale.retrieval.aggregation.products import Vectors
 from haybale.retrieval.hits import Hits, Ints
 
@@ -37,30 +38,29 @@ def shares_of(
     """Aggregate the hits of one query document (n, N) and take one document apart, whose passages are ``span``."""
     n, (start, end) = len(hits), span
     share = np.zeros((n, end - start))
-    nothing = Shares(None, share, np.empty(0, dtype=np.int64), np.empty(0))
-    every = np.array([0, n])
-    chosen = Options(**options)
-    for _, block, scored in scored_blocks(
-        hits, aggregation, doc_of, every, vectors=vectors, weights=weights, options=chosen
-    ):
-        cells, _, documents = block.filled()
-        scores = scored.score[cells]
-        at = np.flatnonzero(documents == document)
-        if not len(at):
-            return nothing._replace(documents=documents, scores=scores)
-        score, cell = float(scores[at[0]]), cells[at[0]]
-        extreme = find_aggregation(aggregation).vectors
-        if scored.share is not None:
-            rows, columns = np.nonzero(block.cell == cell)
-            share[rows, block.passages[rows, columns] - start] = scored.share[rows, columns]
-        elif extreme is None:  # a maximum: the first of the best
-            rows, columns = np.nonzero((block.cell == cell) & (block.scores == np.float32(score)))
-            share[rows[0], block.passages[rows[0], columns[0]] - start] = score
-        else:
-            assert vectors is not None
-            _by_dimension(share, block, cell, vectors, start, extreme)
-        return Shares(score, share, documents, scores)
-    return nothing
+    one = np.array([0, n])
+    blocks = scored_blocks(hits, aggregation, doc_of, one, vectors=vectors, weights=weights, options=Options(**options))
+    done = next(blocks, None)
+    if done is None:
+        return Shares(None, share, np.empty(0, dtype=np.int64), np.empty(0))
+    _, block, scored = done
+    cells, _, documents = block.filled()
+    scores = scored.score[cells]
+    at = np.flatnonzero(documents == document)
+    if not len(at):
+        return Shares(None, share, documents, scores)
+    score, cell = float(scores[at[0]]), cells[at[0]]
+    extreme = find_aggregation(aggregation).vectors
+    if scored.share is not None:
+        rows, columns = np.nonzero(block.cell == cell)
+        share[rows, block.passages[rows, columns] - start] = scored.share[rows, columns]
+    elif extreme is None:  # a maximum: the first of the best
+        rows, columns = np.nonzero((block.cell == cell) & (block.scores == np.float32(score)))
+        share[rows[0], block.passages[rows[0], columns[0]] - start] = score
+    else:
+        assert vectors is not None
+        _by_dimension(share, block, cell, vectors, start, extreme)
+    return Shares(score, share, documents, scores)
 
 
 def _by_dimension(share: Any, block: Block, cell: Any, vectors: Vectors, start: int, extreme: str) -> None:

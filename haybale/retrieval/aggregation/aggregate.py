@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import InputError
 from haybale.retrieval.aggregation.block import Array, Block, Documents, Options, block_of
+from haybale.retrieval.aggregation.checks import (
+    checked_offsets,
+    checked_vectors,
+    checked_weights,
+    find_aggregation,
+)
 from haybale.retrieval.aggregation.elementwise import extremes
 from haybale.retrieval.aggregation.products import Vectors, products, summed
-from haybale.retrieval.aggregation.registry import AGGREGATIONS, Aggregation
+from haybale.retrieval.aggregation.registry import Aggregation
 from haybale.retrieval.aggregation.score import QueryVectors, Scored
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import PassageTable
@@ -20,7 +27,7 @@ from haybale.retrieval.run import DEPTH, Run
 from haybale.vectors import array_namespace
 
 MEMORY = 2**28  # bytes
-_BLOCK = 2**24  # bytes of hits numbered at once: what a cache holds
+_BLOCK = 2**22  # bytes of hits numbered at once: what a cache holds
 _HIT = 64  # bytes that a hit takes while it is numbered, weighed and summed
 
 
@@ -66,19 +73,20 @@ def aggregate(
     (array([0, 1]), array([0.0643, 0.0325]))
     """
     xp = array_namespace(hits.passages)
+    width = max(1, hits.passages.shape[1])
     parts = []
-    for done in scored_blocks(
+    for first, block, scored in scored_blocks(
         hits,
         name,
         doc_of,
         offsets,
         vectors=vectors,
         weights=weights,
-        options=Options(n_hits or hits.passages.shape[1], rrf_k, occurrences, code_variant),
+        options=Options(width if n_hits is None else n_hits, rrf_k, occurrences, code_variant),
         memory_budget=memory_budget,
     ):
-        cells, query, document = done.block.filled()
-        parts.append((query + done.first_query, document, done.scored.score[cells]))
+        cells, query, document = block.filled()
+        parts.append((query + first, document, scored.score[cells]))
     if not parts:
         return xp.empty(0, dtype=np.int64), xp.empty(0, dtype=np.int64), xp.empty(0)
     query, document, score = (xp.concatenate(column) for column in zip(*parts, strict=True))
@@ -93,6 +101,44 @@ class ScoredBlock(NamedTuple):
     scored: Scored
 
 
+@dataclass(frozen=True)
+class Task:
+    """An aggregation of some hits, checked, on the device of the hits."""
+
+    aggregation: Aggregation
+    hits: Hits
+    offsets: Ints
+    weight: Array
+    documents: Documents
+    vectors: Vectors | None
+    options: Options
+
+    def block(self, group: QueryVectors | None, start: int, part: slice) -> ScoredBlock | None:
+        """The queries ``part`` of a group that begins at query ``start``; None where no hit of theirs counts."""
+        first, last = start + part.start, start + part.stop
+        some = slice(int(self.offsets[first]), int(self.offsets[last]))
+        if some.start == some.stop:
+            return None
+        xp = array_namespace(self.weight)
+        block = block_of(
+            self.hits.passages[some],
+            self.hits.scores[some],
+            xp.asarray(np.repeat(np.arange(last - first), np.diff(self.offsets[first : last + 1]))),
+            last - first,
+            self.weight[some],
+            self.documents,
+            self.options,
+            only_first=self.aggregation.only_first,
+        )
+        if block.is_empty:
+            return None
+        known = None if group is None else _of_block(group, part, block)
+        scored = self.aggregation.score(block, self.aggregation.weigh(block), known)
+        if self.options.code_variant and group is not None:
+            scored = scored._replace(score=xp.trunc(scored.score))
+        return ScoredBlock(first, block, scored)
+
+
 def scored_blocks(
     hits: Hits,
     name: str,
@@ -104,50 +150,31 @@ def scored_blocks(
     options: Options,
     memory_budget: float = MEMORY,
 ) -> Iterator[ScoredBlock]:
-    """What :func:`aggregate` does, block by block, with the shares of the hits. Checks first, then yields."""
+    """What :func:`aggregate` does, block by block, with the shares of the hits."""
     aggregation = find_aggregation(name)
     xp = array_namespace(hits.passages)
     hits = hits.top(options.n_hits)
     rows, width = hits.passages.shape
-    offsets = _checked_offsets(offsets, rows)
-    weight = xp.asarray(_checked_weights(weights, rows))
+    offsets = checked_offsets(offsets, rows)
+    weight = xp.asarray(checked_weights(weights, rows))
     doc_of = np.asarray(doc_of)
     if rows and width and int(hits.passages.max()) >= len(doc_of):
         raise InputError(f"hits name passage {int(hits.passages.max())}, expected numbers below {len(doc_of)}")
     if aggregation.vectors is not None:
-        vectors = _checked_vectors(vectors, name, len(doc_of), rows)
+        vectors = checked_vectors(vectors, name, len(doc_of), rows)
     if not len(doc_of) or not width:
         return
-    documents = Documents.of(doc_of, xp)
+    task = Task(aggregation, hits, offsets, weight, Documents.of(doc_of, xp), vectors, options)
     lengths = np.diff(offsets)
-    held = np.minimum(documents.n_passages, lengths * width) if aggregation.vectors == "products" else 0 * lengths
+    held = np.minimum(len(doc_of), lengths * width) if aggregation.vectors == "products" else 0 * lengths
+    extreme = aggregation.vectors not in (None, "products")  # these hold a table of all passages
     for queries in _slices(8 * held, memory_budget / 2):
-        group = _group(aggregation, vectors, offsets, queries, hits, weight)
-        extreme = aggregation.vectors not in (None, "products")  # these hold a table of all passages
-        each = _HIT * lengths[queries] * width + 8 * documents.n_passages * extreme
+        group = _group(task, queries)
+        each = _HIT * lengths[queries] * width + 8 * len(doc_of) * extreme
         for part in _slices(each, min(_BLOCK, memory_budget / 2)):
-            first, last = queries.start + part.start, queries.start + part.stop
-            some = slice(int(offsets[first]), int(offsets[last]))
-            if some.start == some.stop:
-                continue
-            query = xp.asarray(np.repeat(np.arange(last - first), lengths[first:last]))
-            block = block_of(
-                hits.passages[some],
-                hits.scores[some],
-                query,
-                last - first,
-                weight[some],
-                documents,
-                options,
-                only_first=aggregation.only_first,
-            )
-            if not bool(block.used.any()):
-                continue
-            known = None if group is None else _of_block(group, part, block)
-            scored = aggregation.score(block, aggregation.weigh(block), known)
-            if options.code_variant and aggregation.vectors is not None:
-                scored = scored._replace(score=xp.trunc(scored.score))
-            yield ScoredBlock(first, block, scored)
+            done = task.block(group, queries.start, part)
+            if done is not None:
+                yield done
 
 
 def rank_documents(
@@ -176,41 +203,25 @@ def rank_documents(
     return Run.from_numbers(query_ids, index.doc_ids, query, document, score, depth)
 
 
-def find_aggregation(name: str) -> Aggregation:
-    """The aggregation of that name."""
-    if name not in AGGREGATIONS:
-        raise UnknownNameError("aggregation", name, AGGREGATIONS)
-    return AGGREGATIONS[name]
-
-
-def _group(
-    aggregation: Aggregation, vectors: Vectors | None, offsets: Ints, queries: slice, hits: Hits, weight: Array
-) -> QueryVectors | None:
+def _group(task: Task, queries: slice) -> QueryVectors | None:
     """What the queries of a group need of the vectors; rows of its tables are the queries of the group."""
-    if aggregation.vectors is None:
+    kind, vectors = task.aggregation.vectors, task.vectors
+    if kind is None:
         return None
     assert vectors is not None
-    xp = array_namespace(weight)
-    some = slice(int(offsets[queries.start]), int(offsets[queries.stop]))
-    own = offsets[queries.start : queries.stop + 1] - offsets[queries.start]
-    paragraphs, weight = vectors.paragraphs[some], weight[some]
+    xp = array_namespace(task.weight)
+    some = slice(int(task.offsets[queries.start]), int(task.offsets[queries.stop]))
+    own = task.offsets[queries.start : queries.stop + 1] - some.start
+    paragraphs, weight = vectors.paragraphs[some], task.weight[some]
     query = xp.asarray(np.repeat(np.arange(len(own) - 1), np.diff(own)))
     total = xp.bincount(query, weights=weight, minlength=len(own) - 1)
-    if aggregation.vectors != "products":
-        return QueryVectors(
-            vectors.passages, None, extremes(paragraphs, weight, own, aggregation.vectors), total, query
-        )
-    passages = hits.passages[some]
+    if kind != "products":
+        return QueryVectors(vectors.passages, None, extremes(paragraphs, weight, own, kind), total, query)
+    passages = task.hits.passages[some]
     mark = xp.zeros(int(vectors.passages.shape[0]) + 1, dtype=bool)
     mark[passages] = True  # padding, -1, marks the place behind the last
-    retrieved = xp.flatnonzero(mark[:-1])
-    return QueryVectors(
-        vectors.passages,
-        products(vectors.passages, summed(paragraphs, weight, own), retrieved, passages.size),
-        None,
-        total,
-        query,
-    )
+    multiplied = products(vectors.passages, summed(paragraphs, weight, own), xp.flatnonzero(mark[:-1]), passages.size)
+    return QueryVectors(vectors.passages, multiplied, None, total, query)
 
 
 def _of_block(group: QueryVectors, part: slice, block: Block) -> QueryVectors:
@@ -233,36 +244,3 @@ def _slices(costs: NDArray[Any], budget: float) -> Iterator[slice]:
         spent += cost
     if len(costs):
         yield slice(start, len(costs))
-
-
-def _checked_offsets(offsets: Ints | None, rows: int) -> Ints:
-    if offsets is None:
-        return np.arange(rows + 1)
-    offsets = np.asarray(offsets, dtype=np.int64)
-    if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or (np.diff(offsets) < 0).any():
-        raise InputError("offsets must rise from 0 to the number of paragraphs")
-    if offsets[-1] != rows:
-        raise InputError(f"offsets end at {offsets[-1]}, but there are hits of {rows} paragraphs")
-    return offsets
-
-
-def _checked_weights(weights: Sequence[float] | NDArray[Any] | None, rows: int) -> NDArray[np.float64]:
-    if weights is None:
-        return np.ones(rows)
-    weight = np.asarray(weights, dtype=np.float64)
-    if weight.shape != (rows,):
-        raise InputError(f"expected {rows} weights, one a query paragraph, found shape {weight.shape}")
-    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
-    if len(wrong):
-        raise InputError(f"weights must be finite and at least 0, found {weight[wrong[0]]} for paragraph {wrong[0]}")
-    return weight
-
-
-def _checked_vectors(vectors: Vectors | None, name: str, n_passages: int, rows: int) -> Vectors:
-    if vectors is None:
-        without = ", ".join(known for known, made in AGGREGATIONS.items() if made.vectors is None)
-        raise InputError(
-            f"the aggregation {name!r} needs vectors of passages and paragraphs, which a lexical index lacks; "
-            f"without them there are {without}"
-        )
-    return vectors.checked(n_passages, rows)

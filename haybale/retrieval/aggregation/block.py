@@ -58,7 +58,7 @@ class Block:
     scores: Array  # (r, N)
     query: Array  # (r,) from 0, rising
     weight: Array  # (r,) float64, of the paragraph
-    used: Array  # (r, N) whether the hit counts
+    used: Array | None  # (r, N) whether the hit counts; None: all do
     cell: Array  # (r, N) query · (documents of the block) + document; n_cells where unused
     n_queries: int
     documents: Array | None  # (documents of the block,) their numbers; None: all there are
@@ -74,9 +74,20 @@ class Block:
         return self.n_queries * self.width
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no hit counts."""
+        return not self.cell.size or (self.used is not None and not bool(self.used.any()))
+
+    @property
     def n_hits_of_query(self) -> Array:
         """(q,) hits that count."""
-        return self.xp.bincount(self.query, weights=self.used.sum(axis=1), minlength=self.n_queries)
+        r, n = self.cell.shape
+        of_row = self.xp.full(r, n) if self.used is None else self.used.sum(axis=1)
+        return self.xp.bincount(self.query, weights=of_row, minlength=self.n_queries)
+
+    def masked(self, values: Array, otherwise: float = 0) -> Array:
+        """``values`` (r, N), and ``otherwise`` where a hit does not count."""
+        return values if self.used is None else self.xp.where(self.used, values, otherwise)
 
     def filled(self) -> tuple[Array, Array, Array]:
         """``(cells, query, document number)`` of the cells with a hit, rising."""
@@ -101,20 +112,25 @@ def block_of(
 ) -> Block:
     """Number the hits of some query documents; ``only_first``: those on the first passage of a document only."""
     xp = array_namespace(passages)
-    used = (passages != NO_PASSAGE) & (weight > 0)[:, None]
     document = documents.doc_of[passages]  # -1 reads the last; it is not used
+    used = None
+    # Lists are padded at their ends, so the last column tells whether any is short.
+    if only_first or options.occurrences == "best" or bool((weight <= 0).any() | (passages[:, -1:] < 0).any()):
+        used = (passages != NO_PASSAGE) & (weight > 0)[:, None]
     if only_first:
         used &= (passages == 0) | (documents.doc_of[xp.maximum(passages, 1) - 1] != document)
     numbers, width = None, documents.n
     if n_queries * documents.n > passages.size:  # else a table of all documents is small beside the hits
         seen = xp.zeros(documents.n, dtype=bool)
-        seen[document[used]] = True
+        seen[document if used is None else document[used]] = True
         numbers = xp.flatnonzero(seen)
         width = int(numbers.size)
         document = (xp.cumsum(seen) - 1)[document]
     if options.occurrences == "best":
         used &= _best(document, used, width)
-    cell = xp.where(used, query[:, None] * width + document, n_queries * width)
+    cell = query[:, None] * width + document
+    if used is not None:
+        cell = xp.where(used, cell, n_queries * width)
     return Block(passages, scores, query, weight, used, cell, n_queries, numbers, width, options)
 
 

@@ -63,7 +63,7 @@ def _step(passages: Matrix, mean_length: float) -> int:
 def _distinct(block: Block, n: int) -> tuple[Array, Array]:
     """``(passage, cell)`` of every passage that a query retrieved, once, by rising cell and passage."""
     xp = block.xp
-    pair = xp.where(block.used, block.query[:, None] * n + block.passages, block.n_queries * n)
+    pair = block.masked(block.query[:, None] * n + block.passages, block.n_queries * n)
     cell_of = xp.full(block.n_queries * n + 1, -1)  # equal pairs lie in one cell: whichever is written last
     cell_of[pair] = block.cell
     cell_of = cell_of[:-1]

@@ -33,8 +33,13 @@ def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:
 def terms_on_grid(block: Block, terms: Array) -> Array:
     """``terms`` (r, N) or (1, N) times the paragraphs' weights, on the grid of each query; 0 where unused."""
     xp = block.xp
-    weighted = xp.where(block.used, terms * block.weight[:, None], 0)
-    return on_grid(weighted, block.query, block.n_queries, block.n_hits_of_query)
+    count, weight = block.n_hits_of_query, block.weight
+    if len(terms) == 1 and bool((weight == 1).all()):  # then rounding once for each query does
+        every = xp.arange(block.n_queries)
+        rounded = on_grid(xp.repeat(terms, block.n_queries, axis=0), every, block.n_queries, count)
+        return block.masked(rounded[block.query])
+    weighted = block.masked(terms * weight[:, None])
+    return on_grid(weighted, block.query, block.n_queries, count)
 
 
 def sums(block: Block, terms: Array) -> Array:

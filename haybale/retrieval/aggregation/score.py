@@ -42,10 +42,7 @@ def total(block: Block, weight: Array, vectors: QueryVectors | None) -> Scored:
 
 def largest(block: Block, weight: Array, vectors: QueryVectors | None) -> Scored:
     """max w; the first hit that has it carries all."""
-    xp = block.xp
-    weight = xp.where(block.used, weight, -xp.inf)
-    best = maxima(block, weight)
-    return Scored(best, None)
+    return Scored(maxima(block, block.masked(weight, -block.xp.inf)), None)
 
 
 def weighted_products(block: Block, weight: Array, vectors: QueryVectors | None) -> Scored:

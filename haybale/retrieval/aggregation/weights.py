@@ -14,8 +14,7 @@ def one(block: Block) -> Array:
 
 def score(block: Block) -> Array:
     """The hit's own score; 0 where there is no hit."""
-    xp = block.xp
-    return xp.where(block.used, block.scores, 0).astype(xp.float64)
+    return block.masked(block.scores).astype(block.xp.float64)
 
 
 def reciprocal_rank(block: Block) -> Array:
