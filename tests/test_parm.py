@@ -13,6 +13,7 @@ from scipy import sparse
 from haybale.embeddings import LSAEncoder, TfidfEncoder, embed
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import AGGREGATIONS, PARM, BM25Index, PassageIndex, Run, parm
+from haybale.retrieval.aggregation import elementwise, score
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
 LEXICAL = [name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None]
@@ -191,6 +192,18 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="known: share, similarity, rank"):
         ranker.explain(queries[0], "d0").heatmap(of="colour")
     assert ranker.rank([], []).query_ids == []
+
+
+@pytest.mark.parametrize("name", ["vmin", "vmax"])
+def test_extremes_without_compiled_loops(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a device runs, here on NumPy."""
+    index, queries, ids = small(5)
+    compiled = PARM(index, name, n_hits=40).rank(ids, queries)
+    monkeypatch.setattr(score, "elementwise", elementwise.by_segments)
+    monkeypatch.setattr(elementwise, "_TILE", 64)  # several tiles
+    for query in ids:
+        looped = PARM(index, name, n_hits=40).rank(ids, queries)
+        assert dict(compiled[query]) == pytest.approx(dict(looped[query]), rel=1e-12)
 
 
 def test_runs_are_joined() -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from haybale.errors import InputError, UnknownNameError
-from haybale.retrieval.hits import NO_PASSAGE
+from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.vectors import array_namespace
 
 OCCURRENCES = ("all", "best")
@@ -42,12 +43,14 @@ class Documents:
     """Whose the passages are, on the device of the hits."""
 
     doc_of: Array  # (n_passages,) rising
+    starts: Ints  # (n + 1,) where documents begin
     n: int
     n_passages: int
 
     @classmethod
     def of(cls, doc_of: NDArray[Any], xp: Any) -> Documents:
-        return cls(xp.asarray(doc_of), int(doc_of[-1]) + 1, len(doc_of))
+        n = int(doc_of[-1]) + 1
+        return cls(xp.asarray(doc_of), np.searchsorted(doc_of, np.arange(n + 1)), n, len(doc_of))
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Block:
     n_queries: int
     documents: Array | None  # (documents of the block,) their numbers; None: all there are
     width: int  # documents of the block
+    starts: Ints  # (n_documents + 1,) where all documents begin
     options: Options
 
     @property
@@ -131,7 +135,7 @@ def block_of(
     cell = query[:, None] * width + document
     if used is not None:
         cell = xp.where(used, cell, n_queries * width)
-    return Block(passages, scores, query, weight, used, cell, n_queries, numbers, width, options)
+    return Block(passages, scores, query, weight, used, cell, n_queries, numbers, width, documents.starts, options)
 
 
 def _best(document: Array, used: Array, width: int) -> Array:

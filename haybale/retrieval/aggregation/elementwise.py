@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.retrieval.aggregation.block import Array, Block
+from haybale.retrieval.aggregation.kernels import extremes_of_documents
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace
 
@@ -35,6 +36,16 @@ def extremes(paragraphs: Matrix, weight: Array, offsets: Ints, ufunc: str) -> Ar
 
 def elementwise(block: Block, passages: Matrix, q: Array, ufunc: str) -> Array:
     """(n_cells,) ⟨q̂, d̂⟩, 0 for an empty cell; ``q`` (q, d) of :func:`extremes`."""
+    if isinstance(passages, np.ndarray):
+        wanted = np.zeros((block.n_queries, len(passages) + 1), dtype=bool)
+        wanted[block.query[:, None], block.masked(block.passages, len(passages))] = True
+        table = extremes_of_documents(wanted, q, passages, block.starts, ufunc == "maximum")
+        return np.ravel(table if block.documents is None else table[:, block.documents])
+    return by_segments(block, passages, q, ufunc)
+
+
+def by_segments(block: Block, passages: Matrix, q: Array, ufunc: str) -> Array:
+    """The same without compiled loops: for arrays on a device, and for sparse ones."""
     xp = block.xp
     passage, cell = _distinct(block, int(passages.shape[0]))
     starts = xp.flatnonzero(xp.diff(cell, prepend=-1))

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from haybale.errors import InputError
 from haybale.retrieval.aggregation.block import Array
+from haybale.retrieval.aggregation.kernels import multiply
 from haybale.retrieval.aggregation.reduce import on_grid
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace, check_like
 
-_WASTE = 16  # a product in a matrix product costs so much less than one of a row fetched for it
-_TILE = 2**22  # float64 values of passage vectors held at once: 32 MiB
+_TILE = 2**22  # float64 values of passage vectors held at once on a device: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -42,31 +41,18 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Products:
-    """⟨q̂, p⟩ for the summed paragraphs ``q`` (q, d) of some queries, summed in float64 and rounded to float32.
+    """(q, m) float32 products of the summed paragraphs of some queries with m passages that they retrieved.
 
-    Equal passages have equal products, as in the index. With a ``table`` (q, m) all queries have been multiplied with
-    all m passages that any of them retrieved; without one, each pair is when it is asked for.
+    Summed in float64 and rounded, as in the index. What no query retrieved of them may be missing.
     """
 
-    passages: Matrix  # (n, d)
-    q: Array
-    table: Array | None = None
-    column: Array | None = None  # (n,) where a passage stands in the table; None: at its number
+    table: Array
+    column: Array | None  # (n,) where a passage stands in the table; None: at its number
 
     def of(self, passages: Array, query: Array) -> Array:
         """(r, N) float64 for hits (r, N) of the queries (r,); anything where there is no hit."""
-        if self.table is not None:
-            place = passages if self.column is None else self.column[passages]
-            return self.table[query[:, None], place].astype(np.float64)
-        xp = array_namespace(passages)
-        n = int(self.passages.shape[0])
-        pairs, place = xp.unique(query[:, None] * n + xp.maximum(passages, 0), return_inverse=True)
-        found = xp.empty(len(pairs), dtype=xp.float32)
-        step = max(1, _TILE // int(self.q.shape[1]))
-        for start in range(0, len(pairs), step):
-            row, passage = xp.divmod(pairs[start : start + step], n)
-            found[start : start + step] = (self.passages[passage] * self.q[row]).sum(axis=1)
-        return found[place.reshape(passages.shape)].astype(np.float64)
+        place = passages if self.column is None else self.column[passages]
+        return self.table[query[:, None], place].astype(np.float64)
 
 
 def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:
@@ -90,29 +76,29 @@ def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:
     return out
 
 
-def products(passages: Matrix, q: Array, retrieved: Array, n_hits: int) -> Products:
-    """Products of summed paragraphs ``q`` (q, d) with the passages ``retrieved`` (m,), rising, of ``n_hits`` hits."""
+def products(passages: Matrix, q: Array, hits: Array, query: Array) -> Products:
+    """Products of summed paragraphs ``q`` (q, d) with what ``hits`` (r, N), -1 for none, of ``query`` (r,) name."""
     n, d = passages.shape
+    xp = array_namespace(hits)
+    mark = xp.zeros(n + 1, dtype=bool)
+    mark[hits] = True  # padding marks the place behind the last
+    numbers, column = xp.flatnonzero(mark[:-1]), None
+    if 2 * numbers.size > n and not sparse.issparse(passages):
+        numbers = xp.arange(n)  # spares a look-up for each hit
+    else:
+        column = xp.zeros(n, dtype=xp.int64)
+        column[numbers] = xp.arange(numbers.size)
     if sparse.issparse(passages):
-        chosen = passages[retrieved].astype(np.float64)
-        table = np.ascontiguousarray((chosen @ q.T).T, dtype=np.float32)
-        return Products(passages, q, table, _columns(retrieved, n))
-    xp = array_namespace(passages)
-    everything = 2 * retrieved.size > n  # then gathering costs more than the products nobody asked for
-    m = n if everything else int(retrieved.size)
-    if len(q) * m > _WASTE * n_hits:
-        return Products(passages, q)
-    table = xp.empty((len(q), m), dtype=xp.float32)
+        chosen = passages[numbers].astype(np.float64)
+        return Products(np.ascontiguousarray((chosen @ q.T).T, dtype=np.float32), column)
+    if xp is np:
+        wanted = np.zeros((len(q), len(numbers) + 1), dtype=bool)
+        place = hits if column is None else np.where(hits >= 0, column[hits], -1)
+        wanted[query[:, None], place] = True
+        return Products(multiply(wanted, q, passages, numbers), column)
+    table = xp.empty((len(q), numbers.size), dtype=xp.float32)
     step = max(1, _TILE // d)
-    for start in range(0, m, step):
+    for start in range(0, numbers.size, step):
         part = slice(start, start + step)
-        tile = passages[part] if everything else passages[retrieved[part]]
-        table[:, part] = q @ tile.astype(xp.float64).T
-    return Products(passages, q, table, None if everything else _columns(retrieved, n))
-
-
-def _columns(retrieved: Array, n: int) -> Any:
-    xp = array_namespace(retrieved)
-    column = xp.zeros(n, dtype=xp.int64)
-    column[retrieved] = xp.arange(retrieved.size)
-    return column
+        table[:, part] = q @ passages[numbers[part]].astype(xp.float64).T
+    return Products(table, column)
