@@ -13,7 +13,8 @@ from scipy import sparse
 from haybale.embeddings import LSAEncoder, TfidfEncoder, embed
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import AGGREGATIONS, PARM, BM25Index, PassageIndex, Run, parm
-from haybale.retrieval.aggregation import elementwise, score
+from haybale.retrieval.aggregation import elementwise
+from haybale.retrieval.aggregation import score as scoring
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
 LEXICAL = [name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None]
@@ -199,7 +200,7 @@ def test_extremes_without_compiled_loops(name: str, monkeypatch: pytest.MonkeyPa
     """What a device runs, here on NumPy."""
     index, queries, ids = small(5)
     compiled = PARM(index, name, n_hits=40).rank(ids, queries)
-    monkeypatch.setattr(score, "elementwise", elementwise.by_segments)
+    monkeypatch.setattr(scoring, "elementwise", elementwise.by_segments)
     monkeypatch.setattr(elementwise, "_TILE", 64)  # several tiles
     for query in ids:
         looped = PARM(index, name, n_hits=40).rank(ids, queries)
