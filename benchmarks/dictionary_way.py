@@ -8,20 +8,25 @@ import numpy as np
 
 from haybale.retrieval import Hits, Vectors
 
-Ranked = list[list[tuple[str, float]]]  # of each query document, its documents with scores, best first
+Scores = list[dict[str, float]]  # of each query document, its documents
 
 
-def rank(
+def aggregate(
     name: str, hits: Hits, documents: list[str], offsets: np.ndarray, vectors: Vectors | None, n_hits: int = 1000
-) -> Ranked:
-    """``documents`` (n_passages,) is the id of each passage's document; the formulas are those of ``aggregate``."""
+) -> Scores:
+    """``documents`` (n_passages,) is the id of each passage's document; the formulas are those of haybale's."""
     # Without padding: a list may be short.
     lists = [row[row >= 0].tolist() for row in hits.passages]
     scores = [row[: len(real)].tolist() for row, real in zip(hits.scores, lists, strict=True)]
     return [
-        _sorted(_query(name, lists[start:end], scores[start:end], documents, vectors, start, n_hits))
+        _query(name, lists[start:end], scores[start:end], documents, vectors, start, n_hits)
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     ]
+
+
+def rank(scores: Scores) -> list[list[tuple[str, float]]]:
+    """Documents by falling score, then id."""
+    return [sorted(found.items(), key=lambda pair: (-pair[1], pair[0])) for found in scores]
 
 
 def _query(
@@ -70,7 +75,3 @@ def _query(
     if name == "vavg":
         return {d: float(query @ vector) / len(paragraphs) / counts[d] for d, vector in found.items()}
     return {document: float(query @ vector) for document, vector in found.items()}
-
-
-def _sorted(scores: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -64,15 +64,15 @@ class Run:
         pairs = np.sort(rows * len(used) + which)
         if (pairs[1:] == pairs[:-1]).any():
             raise InputError("run: a document occurs twice for one query")
-        names = np.asarray(doc_ids.take(pa.array(used)).to_pylist(), dtype=object)
+        names = doc_ids.take(pa.array(used))
         by_id = np.empty(len(used), dtype=np.int64)
-        by_id[np.argsort(names)] = np.arange(len(used))
+        by_id[np.argsort(np.asarray(names.to_pylist(), dtype=object))] = np.arange(len(used))
         order = np.lexsort((by_id[which], -scores, rows))
         rows, which, scores = rows[order], which[order], scores[order]
-        place = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        kept = place < depth
+        ends = np.cumsum(np.bincount(rows, minlength=len(query_ids)))
+        kept = np.arange(len(rows)) - np.concatenate(([0], ends))[rows] < depth
         rows, which, scores = rows[kept], which[kept], scores[kept]
-        return cls(query_ids, rows, pa.chunked_array([pa.array(names[which], type=pa.large_string())]), scores)
+        return cls(query_ids, rows, names.take(pa.array(which)), scores)
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, depth: int = DEPTH) -> Run:
