@@ -50,9 +50,9 @@ class Products:
     column: Array | None  # (n,) where a passage stands in the table; None: at its number
 
     def of(self, passages: Array, query: Array) -> Array:
-        """(r, N) float64 for hits (r, N) of the queries (r,); anything where there is no hit."""
+        """(r, N) for hits (r, N) of the queries (r,); anything where there is no hit."""
         place = passages if self.column is None else self.column[passages]
-        return self.table[query[:, None], place].astype(np.float64)
+        return self.table[query[:, None], place]
 
 
 def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:

@@ -23,23 +23,26 @@ def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:
     xp = array_namespace(terms)
     largest = xp.zeros(n)
     if terms.shape[1]:
-        xp.maximum.at(largest, segment, xp.abs(terms).max(axis=1))
+        xp.maximum.at(largest, segment, xp.maximum(terms.max(axis=1), -terms.min(axis=1)))
     # 3 · 2^e with 2^e above the sum of all magnitudes: adding it leaves multiples of 2^(e - 51) only.
     _, exponent = xp.frexp(largest * xp.maximum(count, 1))
     shift = xp.ldexp(xp.full(n, 3.0), exponent)[segment][:, None]
-    return (terms + shift) - shift
+    rounded = terms + shift
+    rounded -= shift
+    return rounded
 
 
 def terms_on_grid(block: Block, terms: Array) -> Array:
     """``terms`` (r, N) or (1, N) times the paragraphs' weights, on the grid of each query; 0 where unused."""
     xp = block.xp
     count, weight = block.n_hits_of_query, block.weight
-    if len(terms) == 1 and bool((weight == 1).all()):  # then rounding once for each query does
+    if not bool((weight == 1).all()):
+        terms = terms * weight[:, None]
+    elif len(terms) == 1:  # then rounding once for each query does
         every = xp.arange(block.n_queries)
         rounded = on_grid(xp.repeat(terms, block.n_queries, axis=0), every, block.n_queries, count)
         return block.masked(rounded[block.query])
-    weighted = block.masked(terms * weight[:, None])
-    return on_grid(weighted, block.query, block.n_queries, count)
+    return on_grid(block.masked(terms), block.query, block.n_queries, count)
 
 
 def sums(block: Block, terms: Array) -> Array:
