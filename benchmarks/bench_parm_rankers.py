@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from provenance import provenance, shown
 
 from haybale import Run, open_collection
@@ -80,6 +82,11 @@ def main() -> None:
         "",
         found_table(sets, ("PARM", "Doc")),
         "",
+        "How long the documents are that come first (paragraphs; the median of the first ten of all queries), beside "
+        "those that are relevant and all there are: "
+        + ", ".join(f"{name} {value:.0f}" for name, value in lengths(bench, runs).items())
+        + ".",
+        "",
         f"[Recall against cut-off]({stem}-recall.svg) (figure 2), [which paragraph finds which]({stem}-positions.svg) "
         "(figure 4, as a share of the pairs that exist).",
         "",
@@ -91,6 +98,16 @@ def main() -> None:
     path = arguments.results / f"{stem}.md"
     path.write_text("\n".join(lines), encoding="utf-8")
     print(path, "\n".join(lines), sep="\n")
+
+
+def lengths(bench: Workbench, runs: dict[str, Run]) -> dict[str, float]:
+    """Median number of paragraphs of the documents that each ranker puts first."""
+    collection = bench.collection
+    paragraphs = np.diff(collection.passages.doc_offsets)
+    found: dict[str, Any] = {"relevant": collection.split(bench.settings.split).relevant()[1], "all": slice(None)}
+    for name, run in runs.items():
+        found[name] = collection.document_numbers(run.top(10).to_frame()["doc_id"].tolist())
+    return {name: float(np.median(paragraphs[documents])) for name, documents in found.items()}
 
 
 def positions(bench: Workbench, path: Path) -> None:
