@@ -153,7 +153,9 @@ def test_the_command(tmp_path: Path) -> None:
 def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(1500)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    code = "import sys; from haybale.cli import main; main()"
+    # What runs in a shell's background inherits that interrupts are ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from haybale.cli import main; main()"
     command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--rows-per-chunk", "1"]
     process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "s" / "vectors.zarr" / "c.5.0").exists() and process.poll() is None:
