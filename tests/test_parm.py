@@ -95,6 +95,7 @@ def test_every_pair_has_its_rank() -> None:
     np.testing.assert_array_equal(why.ranks, [[1, 2], [0, 0]])
     np.testing.assert_allclose(why.share, [[1 / 61, 1 / 62], [0, 0]], rtol=1e-12)
     frame = why.to_frame()
+    assert "most from its paragraphs 0 (50 %), 1 (50 %); through the query's I (100 %)\n" in str(why)
     assert frame["query_paragraph"].tolist() == ["I", "I"]
     assert frame["rank"].tolist() == [1, 2]
     assert frame["share_of_score"].sum() == pytest.approx(1)

@@ -45,14 +45,15 @@ def run_rank(
     query = Path(name).stem or name
     run = parm.rank([query], [texts], exclude=[exclude])
     shown = explain or [doc_id for doc_id, _ in run[query][:top]]
+    found = parm.explain_all(texts, shown, exclude=exclude, labels=labels, passage_texts=opened.texts())
     console = Console(highlight=False, markup=False)
     count = "1 paragraph" if len(parts) == 1 else f"{len(parts):,} paragraphs"
+    n_found = found[0].n_documents if found else 0
     console.print(
         f"{name}, {count} ({paragraphs}), against {len(parm.index.doc_ids):,} documents of {store}: "
-        f"{len(run[query]):,} found by {'BM25 and ' if bm25 else ''}{aggregation}",
+        f"{n_found:,} found by {'BM25 and ' if bm25 else ''}{aggregation}",
         soft_wrap=True,
     )
-    found = parm.explain_all(texts, shown, exclude=exclude, labels=labels, passage_texts=opened.texts())
     for explanation in found:
         console.print()
         console.print(explanation.text(top=pairs), soft_wrap=True)

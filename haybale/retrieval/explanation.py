@@ -73,7 +73,7 @@ class ParagraphExplanation:
         return frame
 
     def text(self, top: int = 5, width: int = 100) -> str:
-        """The ``top`` pairs that carry most, with the beginnings of their texts, ``width`` characters each."""
+        """Which paragraphs carry most, on either side; the ``top`` pairs, with ``width`` characters of their texts."""
         if self.score is None:
             return f"{self.doc_id}: found by no paragraph of the query (best similarity {self.similarity.max():.3f})"
         frame = self.to_frame()
@@ -81,7 +81,9 @@ class ParagraphExplanation:
         lines = [
             f"{self.doc_id}: rank {self.rank:,} of {self.n_documents:,}, {self.aggregation} {self.score:.4f}; "
             f"{found.any(axis=1).sum()} of {len(self.labels)} query paragraphs found "
-            f"{found.any(axis=0).sum()} of its {len(self.passage_ids)}"
+            f"{found.any(axis=0).sum()} of its {len(self.passage_ids)}",
+            f"  most from its paragraphs {self._most(self.passage_ids, self.share.sum(axis=0))}; "
+            f"through the query's {self._most(self.labels, self.share.sum(axis=1))}",
         ]
         for pair in frame.head(top).to_dict("records"):
             rank = "not in its list" if pd.isna(pair["rank"]) else f"rank {pair['rank']}"
@@ -96,8 +98,20 @@ class ParagraphExplanation:
             lines.append(f"  {self._shown(float(rest.sum()))}  {len(rest):,} other pairs")
         return "\n".join(lines)
 
+    def _percent(self, share: float) -> str:
+        percent = 100 * share / self.score if self.score else 0.0
+        return f"{percent:.0f} %" if abs(percent) >= 10 else f"{percent:.1f} %"
+
     def _shown(self, share: float) -> str:
-        return f"{share:+.4f} {100 * share / self.score if self.score else 0:4.0f} %"
+        return f"{share:+.4f} {self._percent(share):>6}"
+
+    def _most(self, names: list[str], shares: NDArray[np.float64]) -> str:
+        """The three that carry most, summed over the other side."""
+        order = np.lexsort((np.arange(len(shares)), -shares))[:3]
+        short = [names[i].removeprefix(f"{self.doc_id}:") for i in order if shares[i] > 0]
+        return (
+            ", ".join(f"{name} ({self._percent(shares[i])})" for name, i in zip(short, order, strict=False)) or "none"
+        )
 
     def __str__(self) -> str:
         return self.text()
