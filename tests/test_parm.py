@@ -13,7 +13,7 @@ from scipy import sparse
 from haybale.embeddings import LSAEncoder, TfidfEncoder, embed
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import AGGREGATIONS, PARM, BM25Index, PassageIndex, Run, parm
-from haybale.retrieval.aggregation import elementwise
+from haybale.retrieval.aggregation import elementwise, kernels, products
 from haybale.retrieval.aggregation import score as scoring
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
@@ -206,6 +206,18 @@ def test_extremes_without_compiled_loops(name: str, monkeypatch: pytest.MonkeyPa
     for query in ids:
         looped = PARM(index, name, n_hits=40).rank(ids, queries)
         assert dict(compiled[query]) == pytest.approx(dict(looped[query]), rel=1e-12)
+
+
+def test_products_without_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a device runs, here on NumPy: to a bit of float32, the same."""
+    rng = np.random.default_rng(0)
+    q, passages = rng.normal(size=(5, 17)), rng.normal(size=(60, 17)).astype(np.float32)
+    numbers, wanted = np.arange(3, 60, 2), rng.random((5, 29)) < 0.5
+    compiled = kernels.multiply(wanted, q, passages, numbers)
+    monkeypatch.setattr(products, "_TILE", 100)  # several tiles
+    np.testing.assert_allclose(
+        compiled, np.where(wanted, products.by_matrix_product(q, passages, numbers), 0), rtol=2e-7
+    )
 
 
 def test_runs_are_joined() -> None:

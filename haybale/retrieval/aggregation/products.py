@@ -78,7 +78,7 @@ def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:
 
 def products(passages: Matrix, q: Array, hits: Array, query: Array) -> Products:
     """Products of summed paragraphs ``q`` (q, d) with what ``hits`` (r, N), -1 for none, of ``query`` (r,) name."""
-    n, d = passages.shape
+    n = int(passages.shape[0])
     xp = array_namespace(hits)
     mark = xp.zeros(n + 1, dtype=bool)
     mark[hits] = True  # padding marks the place behind the last
@@ -96,9 +96,15 @@ def products(passages: Matrix, q: Array, hits: Array, query: Array) -> Products:
         place = hits if column is None else np.where(hits >= 0, column[hits], -1)
         wanted[query[:, None], place] = True
         return Products(multiply(wanted, q, passages, numbers), column)
+    return Products(by_matrix_product(q, passages, numbers), column)
+
+
+def by_matrix_product(q: Array, passages: Array, numbers: Array) -> Array:
+    """(q, m) float32 products of ``q`` with ``passages[numbers]``, all of them: for arrays on a device."""
+    xp = array_namespace(passages)
     table = xp.empty((len(q), numbers.size), dtype=xp.float32)
-    step = max(1, _TILE // d)
+    step = max(1, _TILE // int(passages.shape[1]))
     for start in range(0, numbers.size, step):
         part = slice(start, start + step)
         table[:, part] = q @ passages[numbers[part]].astype(xp.float64).T
-    return Products(table, column)
+    return table
