@@ -88,6 +88,21 @@ def test_no_memory_budget_changes_anything(data: st.DataObject, name: str) -> No
     assert_same(case.aggregate(name, memory_budget=1, **chosen), case.aggregate(name, memory_budget=2**30, **chosen))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_one_short_list_is_rounded_alone_as_among_others(name: str) -> None:
+    """Of its two hits on one document only the first counts, and the second's term is larger."""
+    passages = np.array([[0.13229221], [1.1499612]], dtype=np.float32)
+    hits = Hits(np.array([[-1, -1, -1], [0, 1, -1]]), np.array([[-np.inf] * 3, [1.4, 0.3, -np.inf]], dtype=np.float32))
+    vectors = Vectors(passages, np.array([[0.0], [0.15586318]], dtype=np.float32))
+    alone, together = (
+        aggregate(
+            hits, name, np.array([0, 0]), np.array([0, 1, 2]), vectors=vectors, occurrences="best", memory_budget=budget
+        )
+        for budget in (1, 2**30)
+    )
+    assert_same(alone, together)
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("name", BY_VECTOR)
 def test_no_memory_budget_changes_larger_queries(name: str, is_sparse: bool) -> None:

@@ -38,7 +38,7 @@ def terms_on_grid(block: Block, terms: Array) -> Array:
     count, weight = block.n_hits_of_query, block.weight
     if not bool((weight == 1).all()):
         terms = terms * weight[:, None]
-    elif len(terms) == 1:  # then rounding once for each query does
+    elif len(terms) == 1 and block.used is None:  # then rounding once for each query does
         every = xp.arange(block.n_queries)
         rounded = on_grid(xp.repeat(terms, block.n_queries, axis=0), every, block.n_queries, count)
         return block.masked(rounded[block.query])
