@@ -53,7 +53,8 @@ def shares_of(
     extreme = find_aggregation(aggregation).vectors
     if scored.share is not None:
         rows, columns = np.nonzero(block.cell == cell)
-        share[rows, block.passages[rows, columns] - start] = scored.share[rows, columns]
+        by = 1 if scored.divisor is None else scored.divisor[cell]
+        share[rows, block.passages[rows, columns] - start] = scored.share[rows, columns] / by
     elif extreme is None:  # a maximum: the first of the best
         rows, columns = np.nonzero((block.cell == cell) & (block.scores == np.float32(score)))
         share[rows[0], block.passages[rows[0], columns[0]] - start] = score

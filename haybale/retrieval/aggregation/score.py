@@ -28,10 +28,14 @@ class QueryVectors:
 
 
 class Scored(NamedTuple):
-    """(n_cells,) scores, anything where a cell is empty; (r, N) shares, None where a score has none by hit."""
+    """(n_cells,) scores, anything where a cell is empty; (r, N) shares, None where a score has none by hit.
+
+    Shares are still to be divided by what is in ``divisor`` (n_cells,), where there is one: few are ever looked at.
+    """
 
     score: Array
     share: Array | None
+    divisor: Array | None = None
 
 
 def total(block: Block, weight: Array, vectors: QueryVectors | None) -> Scored:
@@ -56,13 +60,13 @@ def weighted_products(block: Block, weight: Array, vectors: QueryVectors | None)
 def mean_products(block: Block, weight: Array, vectors: QueryVectors | None) -> Scored:
     """⟨q̂ / Σ_i w_i, Σ w p / Σ w⟩: both sides divided by their weights."""
     assert vectors is not None
-    score, share = weighted_products(block, weight, vectors)
+    score, share, _ = weighted_products(block, weight, vectors)
     xp = block.xp
     weights = sums(block, terms_on_grid(block, weight))
     by = xp.where(weights > 0, weights, 1) * xp.repeat(
         xp.where(vectors.total_weight > 0, vectors.total_weight, 1), block.width
     )
-    return Scored(score / by, share / xp.append(by, 1)[block.cell])
+    return Scored(score / by, share, by)
 
 
 def minimum(block: Block, weight: Array, vectors: QueryVectors | None) -> Scored:
