@@ -43,9 +43,10 @@ def run_rank(
         parm = PARM(PassageIndex.from_store(opened), aggregation, encoder=opened.encoder(), n_hits=hits)
     texts, labels = [part.text for part in parts], [part.label for part in parts]
     query = Path(name).stem or name
-    run = parm.rank([query], [texts], exclude=[exclude])
+    hits_found = parm.search([texts], exclude=[exclude], query_ids=[query])
+    run = parm.aggregate([query], hits_found)
     shown = explain or [doc_id for doc_id, _ in run[query][:top]]
-    found = parm.explain_all(texts, shown, exclude=exclude, labels=labels, passage_texts=opened.texts())
+    found = parm.explain_all(texts, shown, labels=labels, passage_texts=opened.texts(), found=hits_found)
     console = Console(highlight=False, markup=False)
     count = "1 paragraph" if len(parts) == 1 else f"{len(parts):,} paragraphs"
     n_found = found[0].n_documents if found else 0

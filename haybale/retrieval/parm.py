@@ -6,7 +6,7 @@ ECIR 2022.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from scipy import sparse
 from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.retrieval.aggregation import Vectors, rank_documents
+from haybale.retrieval.aggregation.aggregate import slices
 from haybale.retrieval.aggregation.block import Options
 from haybale.retrieval.aggregation.checks import find_aggregation
 from haybale.retrieval.bm25 import BM25Index
@@ -110,7 +111,7 @@ class PARM:
         own = self.index.excluded(exclude, len(paragraphs))
         _check_paragraphs(query_ids, paragraphs)
         runs = []
-        for part in _batches([_length(each) for each in paragraphs]):
+        for part in slices(np.array([_length(each) for each in paragraphs]), _ROWS):
             found = self._search(paragraphs[part], own[part])
             flat = None if weights is None else [weight for each in weights[part] for weight in each]
             runs.append(self.aggregate(query_ids[part], found, weights=flat))
@@ -171,15 +172,16 @@ class PARM:
         exclude: str | None = None,
         labels: Sequence[str] | None = None,
         passage_texts: Any = None,
+        found: ParagraphHits | None = None,
     ) -> list[ParagraphExplanation]:
         """The same for several documents and one query document, which is searched once.
 
-        ``paragraphs`` of the query document; ``labels``, what they are called (default: 0, 1, …,
-        as passages are in their ids); ``passage_texts``
-        (n_passages,), the texts of all passages of the index, for snippets. The query's paragraphs are shown too
-        where they are given as texts. An unknown document raises.
+        ``paragraphs`` of the query document; ``labels``, what they are called (default: 0, 1, …, as passages are in
+        their ids); ``passage_texts`` (n_passages,), the texts of all passages of the index, for snippets; ``found``,
+        its hits, if it has been searched already. The query's paragraphs are shown too where they are given as texts.
+        An unknown document raises.
         """
-        found = self.search([paragraphs], exclude=[exclude], query_ids=["the query document"])
+        found = found or self.search([paragraphs], exclude=[exclude], query_ids=["the query document"])
         texts = list(paragraphs) if isinstance(paragraphs[0], str) else None
         return [
             explained(
@@ -224,14 +226,3 @@ def _check_paragraphs(query_ids: Sequence[str], paragraphs: Sequence[Paragraphs]
             empty = [number for number, text in enumerate(each) if not text.strip()]
             if empty:
                 raise InputError(f"query document {query_id!r}: paragraph {empty[0]} of {len(each)} is empty")
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[slice]:
-    """Consecutive documents with at most ``_ROWS`` paragraphs together; one document is never divided."""
-    start = rows = 0
-    for number, length in enumerate(lengths):
-        if number > start and rows + length > _ROWS:
-            yield slice(start, number)
-            start, rows = number, 0
-        rows += length
-    yield slice(start, len(lengths))

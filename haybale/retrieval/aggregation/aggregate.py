@@ -170,11 +170,11 @@ def scored_blocks(
     # A query's row in the tables of products: 4 bytes a product, 1 for whether it is wanted.
     held = np.minimum(len(doc_of), lengths * width) if aggregation.vectors == "products" else 0 * lengths
     extreme = aggregation.vectors not in (None, "products")  # these hold a table of all passages
-    for queries in _slices(5 * held, memory_budget / 2):
+    for queries in slices(5 * held, memory_budget / 2):
         group = _group(task, queries)
         each = _HIT * lengths[queries] * width + 8 * len(doc_of) * extreme
         # An extreme is the faster the more queries share a passage that is in the cache.
-        for part in _slices(each, memory_budget / 2 if extreme else min(_BLOCK, memory_budget / 2)):
+        for part in slices(each, memory_budget / 2 if extreme else min(_BLOCK, memory_budget / 2)):
             done = task.block(group, queries.start, part)
             if done is not None:
                 yield done
@@ -235,7 +235,7 @@ def _of_block(group: QueryVectors, part: slice, block: Block) -> QueryVectors:
     )
 
 
-def _slices(costs: NDArray[Any], budget: float) -> Iterator[slice]:
+def slices(costs: NDArray[Any], budget: float) -> Iterator[slice]:
     """Consecutive items whose costs together stay within the budget; at least one at once."""
     start, spent = 0, 0.0
     for number, cost in enumerate(costs.tolist()):

@@ -41,7 +41,7 @@ def terms_on_grid(block: Block, terms: Array) -> Array:
     elif len(terms) == 1 and block.used is None:  # then rounding once for each query does
         every = xp.arange(block.n_queries)
         rounded = on_grid(xp.repeat(terms, block.n_queries, axis=0), every, block.n_queries, count)
-        return block.masked(rounded[block.query])
+        return rounded[block.query]
     return on_grid(block.masked(terms), block.query, block.n_queries, count)
 
 
