@@ -21,6 +21,8 @@ from haybale.embeddings import (
 )
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.errors import (
+    ClusterError,
+    DeviceError,
     FileFormatError,
     HaybaleError,
     InputError,
@@ -51,9 +53,11 @@ __all__ = [
     "BM25Index",
     "CachedEncoder",
     "Chunking",
+    "ClusterError",
     "Collection",
     "CollectionBuilder",
     "ConcatEncoder",
+    "DeviceError",
     "EmbeddingStore",
     "Encoder",
     "FileFormatError",

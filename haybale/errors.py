@@ -6,6 +6,8 @@
     │   ├── UnknownNameError                     a ranker, layout, measure … that does not exist; lists the known
     │   └── VectorError                          NaN, infinity, or the wrong width
     ├── MissingExtraError     (ImportError)      a package is not installed; the message is the pip line
+    ├── DeviceError           (RuntimeError)     a device that is not there, two that mix, memory too small
+    ├── ClusterError          (ConnectionError)  a cluster that cannot be reached, or went away
     ├── OutputExistsError     (FileExistsError)  an output folder that is not empty
     └── StoreError            (OSError)          a store of embeddings that cannot be written or read as it is
 
@@ -67,6 +69,17 @@ class MissingExtraError(HaybaleError, ImportError):
         super().__init__(f'{package} is not installed; pip install "haybale[{extra}]"')
         self.package = package
         self.extra = extra
+
+
+class DeviceError(HaybaleError, RuntimeError):
+    """A device that does not exist, arrays on different ones, or memory too small for the smallest tile."""
+
+
+class ClusterError(HaybaleError, ConnectionError):
+    """A cluster that cannot be reached, has no worker, or went away while it worked."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class OutputExistsError(HaybaleError, FileExistsError):

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
 import pytest
+
+# Without a GPU our CUDA kernels run in numba's simulator; numba asks for it when it is first imported.
+if find_spec("cupy") is None:
+    os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
+
+from cupy_double import installed
 
 from haybale.collections import Collection, CollectionBuilder, read_pydocs
 
@@ -10,6 +21,15 @@ from haybale.collections import Collection, CollectionBuilder, read_pydocs
 @pytest.fixture(scope="session")
 def pydocs() -> Collection:
     return read_pydocs()
+
+
+@pytest.fixture
+def cupy_double() -> Iterator[Any]:
+    """A strict stand-in for CuPy, for code that takes arrays of a device; not where there is a real one."""
+    if find_spec("cupy") is not None:
+        pytest.skip("CuPy is here: the tests marked gpu are the ones to run")
+    with installed() as double:
+        yield double
 
 
 TOPICS = {

@@ -1,0 +1,158 @@
+"""Devices: where arrays are, and how they get from one library to another, without a copy where they lie already.
+
+NumPy is on the CPU; CuPy is on a CUDA device, and so are torch's CUDA tensors and whatever else shows
+``__cuda_array_interface__`` (cuML's and cuVS's results, columns of cuDF). haybale works with NumPy and CuPy arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from haybale.errors import DeviceError, MissingExtraError, UnknownNameError
+from haybale.extras import require
+from haybale.machine import half_of_memory
+
+
+@dataclass(frozen=True)
+class Device:
+    """The CPU, or one CUDA device.
+
+    >>> str(Device("cpu")), str(Device("cuda", 1))
+    ('cpu', 'cuda:1')
+    """
+
+    kind: str  # "cpu" or "cuda"
+    number: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.number}"
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.kind == "cpu"
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array library of the device: numpy or cupy."""
+        return np if self.is_cpu else require("cupy", "gpu")
+
+    def current(self) -> AbstractContextManager[Any]:
+        """A context in which new CuPy arrays are made on this device."""
+        return nullcontext() if self.is_cpu else self.xp.cuda.Device(self.number)
+
+    def half_of_memory(self) -> float:
+        """Bytes: half of the machine's memory, or half of what is free on the device."""
+        if self.is_cpu:
+            return half_of_memory()
+        with self.current() as current:
+            pool = self.xp.get_default_memory_pool()
+            # What the pool holds and nobody uses is as good as free.
+            return float(current.mem_info[0] + pool.free_bytes()) / 2
+
+
+CPU = Device("cpu")
+
+
+def find_device(name: str | Device) -> Device:
+    """The device of that name: ``"cpu"``, ``"cuda"`` (the current one), ``"cuda:1"``, or ``"auto"``.
+
+    ``"auto"`` is the current CUDA device where CuPy is installed and one answers, else the CPU. Errors:
+    :class:`UnknownNameError`; :class:`MissingExtraError` without CuPy; :class:`DeviceError` where there is no such
+    device.
+
+    >>> find_device("cpu")
+    Device(kind='cpu', number=0)
+    >>> find_device("gpu")
+    Traceback (most recent call last):
+    haybale.errors.UnknownNameError: unknown device 'gpu'; known: auto, cpu, cuda, cuda:0, cuda:1, …
+    """
+    if isinstance(name, Device):
+        return name
+    if name == "cpu":
+        return CPU
+    if name == "auto":
+        try:
+            return find_device("cuda")
+        except (MissingExtraError, DeviceError):
+            return CPU
+    kind, _, number = name.partition(":")
+    if kind != "cuda" or (":" in name and not number.isdecimal()):
+        raise UnknownNameError("device", name, ["auto", "cpu", "cuda", "cuda:0", "cuda:1", "…"])
+    runtime = require("cupy", "gpu").cuda.runtime
+    try:
+        count = int(runtime.getDeviceCount())
+    except RuntimeError as error:  # CuPy's CUDARuntimeError: no driver, or no device
+        raise DeviceError(f"device {name!r}: no CUDA device answers ({error})") from error
+    wanted = int(number) if number else int(runtime.getDevice()) if count else 0
+    if wanted >= count:
+        known = ", ".join(f"cuda:{i}" for i in range(count)) or "no CUDA device"
+        raise DeviceError(f"device {name!r} does not exist; this machine has {known}")
+    return Device("cuda", wanted)
+
+
+def device_of(array: Any) -> Device:
+    """Where an array is; lists, SciPy's matrices and everything else that is no array of a device are on the CPU.
+
+    >>> device_of(np.ones(2))
+    Device(kind='cpu', number=0)
+    """
+    library = _library(array)
+    if library == "cupy":
+        return Device("cuda", int(array.device.id))
+    if library == "torch":
+        return Device("cuda", array.device.index or 0) if array.device.type == "cuda" else CPU
+    if hasattr(array, "__cuda_array_interface__"):
+        return Device("cuda", int(require("cupy", "gpu").asarray(array).device.id))
+    return CPU
+
+
+def to_device(array: Any, device: Device) -> Any:
+    """``array`` as an array of the device's library; the same memory where it is there already.
+
+    >>> values = np.ones(2)
+    >>> to_device(values, CPU) is values
+    True
+    """
+    if device.is_cpu:
+        return to_numpy(array)
+    cupy = device.xp
+    with device.current():
+        if _library(array) == "torch":
+            tensor = array.detach()
+            return cupy.from_dlpack(tensor) if device_of(tensor) == device else cupy.asarray(tensor.cpu().numpy())
+        return cupy.asarray(array)
+
+
+def to_numpy(array: Any) -> Any:
+    """``array`` as a NumPy array; the same memory where it is on the CPU already."""
+    library = _library(array)
+    if library == "torch":
+        return array.detach().cpu().numpy()
+    if library == "cupy" or hasattr(array, "__cuda_array_interface__"):
+        cupy = sys.modules.get("cupy") or require("cupy", "gpu")
+        return cupy.asnumpy(array)
+    return np.asarray(array)
+
+
+def placed(array: Any, device: Device, what: str) -> Any:
+    """``array`` on the device; from the CPU it is copied there, from another device it is refused.
+
+    >>> placed([1.0], CPU, "queries")
+    array([1.])
+    """
+    found = device_of(array)
+    if found not in (device, CPU):
+        raise DeviceError(
+            f"{what} are on {found}, and would meet arrays on {device}; put both on one device, or give NumPy arrays"
+        )
+    return to_device(array, device)
+
+
+def _library(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]

@@ -1,0 +1,256 @@
+"""A stand-in for CuPy over NumPy, stricter than either: what would fail on a GPU for want of a copy fails here too.
+
+Its arrays are no NumPy arrays: mixing the two raises, as does the implicit conversion of one into the other, and
+every reduction gives a 0-d array. It has the functions that haybale uses and CuPy has, no other. Speed, memory and
+what kernels do at the same time are not imitated.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+# Functions of CuPy 14 that haybale may use; each was looked up there.
+FUNCTIONS = _words("""
+    abs add all any arange argmax argmin argpartition argsort array_equal asarray ascontiguousarray bincount
+    broadcast_to ceil clip concatenate cumsum diff divide divmod dot einsum empty empty_like equal exp fill_diagonal
+    flatnonzero floor frexp full full_like hstack isfinite isin isneginf isnan ldexp lexsort linspace log logical_and
+    logical_not logical_or matmul maximum max mean median min minimum mod multiply negative nonzero ones ones_like
+    outer partition prod ravel repeat reshape round searchsorted sign sort sqrt square stack subtract sum take
+    take_along_axis tile trunc unique vstack where zeros zeros_like
+""")
+VALUES = _words("bool_ float16 float32 float64 inf int8 int16 int32 int64 nan newaxis pi uint8 uint16 uint32 uint64")
+CREATING = {"asarray", "array", "ascontiguousarray"}
+
+
+def _inside(value: Any) -> Any:
+    """Arguments on their way in."""
+    if isinstance(value, ndarray):
+        return value._array
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    if isinstance(value, tuple | list):
+        return type(value)(_inside(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _inside(item) for key, item in value.items()}
+    return value
+
+
+def _outside(value: Any) -> Any:
+    """Results on their way out."""
+    if isinstance(value, np.ndarray | np.generic):
+        return ndarray(np.asarray(value))
+    if isinstance(value, tuple | list):
+        return (
+            type(value)(_outside(item) for item in value)
+            if type(value) in (tuple, list)
+            else tuple(map(_outside, value))
+        )
+    return value
+
+
+class ndarray:
+    """An array of the double."""
+
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    # Said of itself: these give plain values.
+    shape = property(lambda self: self._array.shape)
+    ndim = property(lambda self: self._array.ndim)
+    size = property(lambda self: self._array.size)
+    dtype = property(lambda self: self._array.dtype)
+    nbytes = property(lambda self: self._array.nbytes)
+    itemsize = property(lambda self: self._array.itemsize)
+    strides = property(lambda self: self._array.strides)
+    flags = property(lambda self: self._array.flags)
+    device = property(lambda self: Device(0))
+    T = property(lambda self: ndarray(self._array.T))
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def __array_function__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a NumPy function was given an array of the device")
+
+    def get(self) -> np.ndarray:
+        return self._array.copy()
+
+    def item(self) -> Any:
+        return self._array.item()
+
+    def tolist(self) -> Any:
+        return self._array.tolist()
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __bool__(self) -> bool:
+        return bool(self._array)
+
+    def __int__(self) -> int:
+        return int(self._array)
+
+    def __float__(self) -> float:
+        return float(self._array)
+
+    def __index__(self) -> int:
+        return self._array.__index__()
+
+    def __iter__(self) -> Iterator[Any]:
+        return (ndarray(np.asarray(item)) for item in self._array)
+
+    def __repr__(self) -> str:
+        return f"double of {self._array!r}"
+
+    def __getitem__(self, key: Any) -> Any:
+        return _outside(self._array[_inside(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._array[_inside(key)] = _inside(value)
+
+
+def _delegate(name: str) -> Any:
+    def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        result = getattr(self._array, name)(*_inside(args), **_inside(kwargs))
+        return self if result is self._array else _outside(result)
+
+    return method
+
+
+_BINARY = _words("add sub mul truediv floordiv mod pow matmul and or xor lshift rshift")
+for _name in _BINARY:
+    for _prefix in ("", "r"):
+        setattr(ndarray, f"__{_prefix}{_name}__", _delegate(f"__{_prefix}{_name}__"))
+for _name in _BINARY:
+    if _name != "matmul":
+        setattr(ndarray, f"__i{_name}__", _delegate(f"__i{_name}__"))
+for _name in _words("lt le gt ge eq ne neg pos invert abs divmod rdivmod"):
+    setattr(ndarray, f"__{_name}__", _delegate(f"__{_name}__"))
+_METHODS = _words("""
+    all any argmax argmin argpartition argsort astype copy cumsum dot fill flatten max mean min nonzero prod ravel
+    repeat reshape sort sum take transpose view
+""")
+for _name in _METHODS:
+    setattr(ndarray, _name, _delegate(_name))
+ndarray.__module__ = "cupy"
+
+
+class _Function:
+    def __init__(self, name: str) -> None:
+        self._function = getattr(np, name)
+        if isinstance(self._function, np.ufunc):
+            self.at = self._at
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        out = kwargs.get("out")
+        result = self._function(*_inside(args), **_inside(kwargs))
+        return result if result is None else out if isinstance(out, ndarray) else _outside(result)
+
+    def _at(self, target: ndarray, where: Any, values: Any = None) -> None:
+        # CuPy's scatter functions take no int64 but for additions.
+        if self._function is not np.add and target.dtype == np.int64:
+            raise TypeError(f"{self._function.__name__}.at does not support int64")
+        self._function.at(target._array, _inside(where), _inside(values))
+
+
+def _create(name: str) -> Any:
+    def create(value: Any, *args: Any, **kwargs: Any) -> ndarray:
+        if isinstance(value, list | tuple):
+            value = type(value)(_inside(item) for item in value)
+        given = value._array if isinstance(value, ndarray) else np.array(value)  # a copy: another memory
+        found = getattr(np, name)(given, *args, **kwargs)
+        return value if isinstance(value, ndarray) and found is given else ndarray(found)
+
+    return create
+
+
+class Device:
+    """``cupy.cuda.Device``: one, number 0."""
+
+    free, total = 2**33, 2**34
+
+    def __init__(self, number: int = 0) -> None:
+        self.id = number
+
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        return self.free, self.total
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class OutOfMemoryError(MemoryError):
+    """``cupy.cuda.memory.OutOfMemoryError``."""
+
+
+class CUDARuntimeError(RuntimeError):
+    """``cupy.cuda.runtime.CUDARuntimeError``."""
+
+
+class _Pool:
+    def free_bytes(self) -> int:
+        return 0
+
+    def free_all_blocks(self) -> None: ...
+
+
+def module(devices: int = 1) -> types.ModuleType:
+    """A module to stand under the name ``cupy``."""
+
+    def count() -> int:
+        if not devices:
+            raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+        return devices
+
+    double = types.ModuleType("cupy")
+    for name in FUNCTIONS:
+        setattr(double, name, _create(name) if name in CREATING else _Function(name))
+    for name in VALUES:
+        setattr(double, name, getattr(np, name))
+    double.array = _create("array")
+    double.ndarray = ndarray
+    double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
+    double.from_dlpack = lambda tensor: ndarray(np.from_dlpack(tensor))
+    double.get_default_memory_pool = _Pool
+    runtime = types.SimpleNamespace(getDeviceCount=count, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError)
+    memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory)
+    double.__version__ = "double"
+    return double
+
+
+@contextmanager
+def installed(devices: int = 1) -> Iterator[types.ModuleType]:
+    """The double in CuPy's place, and kernels launched in numba's simulator on the memory of its arrays."""
+    import sys
+
+    import pytest
+
+    from haybale import cuda
+
+    def launch(kernel: Any, blocks: Any, threads: int, *arguments: Any) -> None:
+        kernel[blocks, threads](*(_inside(argument) for argument in arguments))
+
+    with pytest.MonkeyPatch.context() as patch:
+        double = module(devices)
+        patch.setitem(sys.modules, "cupy", double)
+        patch.setattr(cuda, "launch", launch)
+        yield double
