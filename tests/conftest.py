@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
-
-# Without a GPU our CUDA kernels run in numba's simulator; numba asks for it when it is first imported.
-if find_spec("cupy") is None:
-    os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
-
-from cupy_double import installed
+from cupy_double import HAS_CUDA, installed
 
 from haybale.collections import Collection, CollectionBuilder, read_pydocs
 
@@ -25,11 +18,21 @@ def pydocs() -> Collection:
 
 @pytest.fixture
 def cupy_double() -> Iterator[Any]:
-    """A strict stand-in for CuPy, for code that takes arrays of a device; not where there is a real one."""
-    if find_spec("cupy") is not None:
-        pytest.skip("CuPy is here: the tests marked gpu are the ones to run")
+    """A strict stand-in for CuPy, with one device; our kernels run in numba's simulator."""
+    if HAS_CUDA:
+        pytest.skip("the kernels are compiled for the GPU that is here; the tests marked gpu are the ones to run")
     with installed() as double:
         yield double
+
+
+@pytest.fixture(params=["double", pytest.param("device", marks=pytest.mark.gpu)])
+def cupy(request: pytest.FixtureRequest) -> Any:
+    """CuPy: its double, and, where a CUDA device answers, itself. A test of it runs as both."""
+    if request.param == "double":
+        return request.getfixturevalue("cupy_double")
+    if not HAS_CUDA:
+        pytest.skip("no CUDA device")
+    return __import__("cupy")
 
 
 TOPICS = {

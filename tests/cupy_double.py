@@ -7,12 +7,27 @@ what kernels do at the same time are not imitated.
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+
+def _cuda_answers() -> bool:
+    try:
+        import cupy
+
+        return bool(cupy.cuda.runtime.getDeviceCount())
+    except (ImportError, RuntimeError):
+        return False
+
+
+HAS_CUDA = _cuda_answers()
+if not HAS_CUDA:  # our CUDA kernels then run in numba's simulator, which numba asks for when it is first imported
+    os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
 
 def _words(text: str) -> list[str]:
