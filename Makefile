@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -22,6 +22,21 @@ check: $(VENV)/$(EXTRAS)
 # The comparison tables of the built-in collection, and of those named: make bench COLLECTIONS="FOLDER …"
 bench: $(VENV)/base
 	$(BIN)/python benchmarks/bench_rankers.py pydocs $(COLLECTIONS)
+
+# For a host with a GPU, with its own Python and packages (benchmarks/gpu.md): nothing is installed here.
+# make gpu-bench DEVICE=cpu SCALE=0.01 tries the scripts on a machine without a GPU.
+GPU_PYTHON ?= python3
+DEVICE ?= cuda
+SCALE ?= 1
+RESULTS ?= benchmarks/results
+
+gpu-test:
+	PYTHONPATH=. $(GPU_PYTHON) -m pytest -m gpu -W default -p no:cacheprovider tests
+
+gpu-bench:
+	for part in knn svr scoring parm whole; do \
+		PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu_$$part.py --device $(DEVICE) --scale $(SCALE) --results $(RESULTS) || exit; \
+	done
 
 $(VENV)/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
