@@ -1,8 +1,10 @@
 """A stand-in for CuPy over NumPy, stricter than either: what would fail on a GPU for want of a copy fails here too.
 
 Its arrays are no NumPy arrays: mixing the two raises, as does the implicit conversion of one into the other, and
-every reduction gives a 0-d array. It has the functions that haybale uses and CuPy has, no other. Speed, memory and
-what kernels do at the same time are not imitated.
+every reduction gives a 0-d array. It has the functions that haybale uses and CuPy has, no other, with CuPy's
+parameters (``cupy_rules``). Arrays lie on the device that is current when they are made, and are worked with there
+only. ``ndarray.waits`` counts how often the host waited for the device. Speed, memory and what kernels do at the same
+time are not imitated.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from cupy_rules import WAITING, check_function, check_method, check_scatter, check_shape, check_written
+from cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool
 
 
 def _cuda_answers() -> bool:
@@ -50,6 +54,8 @@ CREATING = {"asarray", "array", "ascontiguousarray"}
 def _inside(value: Any) -> Any:
     """Arguments on their way in."""
     if isinstance(value, ndarray):
+        if value._number != Device.current:  # _core/_kernel.pyx: _preprocess_args
+            raise ValueError(f"Array device must be same as the current device: {value._number}, not {Device.current}")
         return value._array
     if isinstance(value, np.ndarray) and value.ndim:
         raise TypeError("Unsupported type <class 'numpy.ndarray'>")
@@ -73,14 +79,20 @@ def _outside(value: Any) -> Any:
     return value
 
 
+def _is_array(value: Any) -> bool:
+    return isinstance(value, ndarray)
+
+
 class ndarray:
     """An array of the double."""
 
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
+    waits = 0
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
+        self._number = Device.current
 
     # Said of itself: these give plain values.
     shape = property(lambda self: self._array.shape)
@@ -91,8 +103,8 @@ class ndarray:
     itemsize = property(lambda self: self._array.itemsize)
     strides = property(lambda self: self._array.strides)
     flags = property(lambda self: self._array.flags)
-    device = property(lambda self: Device(0))
-    T = property(lambda self: ndarray(self._array.T))
+    device = property(lambda self: Device(self._number))
+    T = property(lambda self: _outside(self._array.T))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -100,46 +112,63 @@ class ndarray:
     def __array_function__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a NumPy function was given an array of the device")
 
+    def _waited(self) -> np.ndarray:
+        ndarray.waits += 1
+        return self._array
+
     def get(self) -> np.ndarray:
-        return self._array.copy()
+        return self._waited().copy()
 
     def item(self) -> Any:
-        return self._array.item()
+        return self._waited().item()
 
     def tolist(self) -> Any:
-        return self._array.tolist()
+        return self._waited().tolist()
 
     def __len__(self) -> int:
         return len(self._array)
 
+    # There is no __index__: such an array is no length, and no end of a slice.
     def __bool__(self) -> bool:
-        return bool(self._array)
+        return bool(self._waited())
 
     def __int__(self) -> int:
-        return int(self._array)
+        return int(self._waited())
 
     def __float__(self) -> float:
-        return float(self._array)
-
-    def __index__(self) -> int:
-        return self._array.__index__()
+        return float(self._waited())
 
     def __iter__(self) -> Iterator[Any]:
-        return (ndarray(np.asarray(item)) for item in self._array)
+        return (_outside(np.asarray(item)) for item in self._array)
 
     def __repr__(self) -> str:
         return f"double of {self._array!r}"
 
     def __getitem__(self, key: Any) -> Any:
-        return _outside(self._array[_inside(key)])
+        _count_masks(key)
+        return _outside(_inside(self)[_inside(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._array[_inside(key)] = _inside(value)
+        _count_masks(key)
+        if isinstance(value, list):  # a scalar fills, an array is copied
+            raise TypeError("Unsupported type <class 'list'>")
+        inner, values = _inside(key), _inside(value)
+        check_written(self._array, inner, values)
+        _inside(self)[inner] = values
+
+
+def _count_masks(key: Any) -> None:
+    for part in key if isinstance(key, tuple) else (key,):
+        ndarray.waits += isinstance(part, ndarray) and part.dtype == bool
 
 
 def _delegate(name: str) -> Any:
     def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
-        result = getattr(self._array, name)(*_inside(args), **_inside(kwargs))
+        check_method(name, args, kwargs, self._array)
+        if name == "reshape":
+            check_shape(args[0] if isinstance(args[0], tuple) else args, _is_array)
+        ndarray.waits += name in WAITING
+        result = getattr(_inside(self), name)(*_inside(args), **_inside(kwargs))
         return self if result is self._array else _outside(result)
 
     return method
@@ -155,8 +184,8 @@ for _name in _BINARY:
 for _name in _words("lt le gt ge eq ne neg pos invert abs divmod rdivmod"):
     setattr(ndarray, f"__{_name}__", _delegate(f"__{_name}__"))
 _METHODS = _words("""
-    all any argmax argmin argpartition argsort astype copy cumsum dot fill flatten max mean min nonzero prod ravel
-    repeat reshape sort sum take transpose view
+    all any argmax argmin argpartition argsort astype clip copy cumsum diagonal dot fill flatten max mean min nonzero
+    partition prod ravel repeat reshape round searchsorted sort squeeze std sum swapaxes take transpose var view
 """)
 for _name in _METHODS:
     setattr(ndarray, _name, _delegate(_name))
@@ -165,20 +194,22 @@ ndarray.__module__ = "cupy"
 
 class _Function:
     def __init__(self, name: str) -> None:
-        self._function = getattr(np, name)
+        self._name, self._function = name, getattr(np, name)
         if isinstance(self._function, np.ufunc):
             self.at = self._at
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        check_function(self._name, args, kwargs, _is_array)
+        # A condition alone makes where wait.
+        ndarray.waits += self._name in WAITING and (self._name != "where" or len(args) == 1)
         out = kwargs.get("out")
         result = self._function(*_inside(args), **_inside(kwargs))
         return result if result is None else out if isinstance(out, ndarray) else _outside(result)
 
     def _at(self, target: ndarray, where: Any, values: Any = None) -> None:
-        # CuPy's scatter functions take no int64 but for additions.
-        if self._function is not np.add and target.dtype == np.int64:
-            raise TypeError(f"{self._function.__name__}.at does not support int64")
-        self._function.at(target._array, _inside(where), _inside(values))
+        if not (isinstance(where, ndarray) and where.dtype == bool):
+            check_scatter(self._function.__name__, target.dtype)
+        self._function.at(_inside(target), _inside(where), _inside(values))
 
 
 def _create(name: str) -> Any:
@@ -186,45 +217,11 @@ def _create(name: str) -> Any:
         if isinstance(value, list | tuple):
             value = type(value)(_inside(item) for item in value)
         given = value._array if isinstance(value, ndarray) else np.array(value)  # a copy: another memory
-        found = getattr(np, name)(given, *args, **kwargs)
-        return value if isinstance(value, ndarray) and found is given else ndarray(found)
+        found = getattr(np, name)(given, *args, **{key: item for key, item in kwargs.items() if key != "blocking"})
+        here = isinstance(value, ndarray) and value._number == Device.current
+        return value if here and found is given else ndarray(found if here else found.copy())
 
     return create
-
-
-class Device:
-    """``cupy.cuda.Device``: one, number 0."""
-
-    free, total = 2**33, 2**34
-
-    def __init__(self, number: int = 0) -> None:
-        self.id = number
-
-    @property
-    def mem_info(self) -> tuple[int, int]:
-        return self.free, self.total
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-
-class OutOfMemoryError(MemoryError):
-    """``cupy.cuda.memory.OutOfMemoryError``."""
-
-
-class CUDARuntimeError(RuntimeError):
-    """``cupy.cuda.runtime.CUDARuntimeError``."""
-
-
-class _Pool:
-    def free_bytes(self) -> int:
-        return 0
-
-    def free_all_blocks(self) -> None: ...
 
 
 def module(devices: int = 1) -> types.ModuleType:
@@ -244,8 +241,11 @@ def module(devices: int = 1) -> types.ModuleType:
     double.ndarray = ndarray
     double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
     double.from_dlpack = lambda tensor: ndarray(np.from_dlpack(tensor))
-    double.get_default_memory_pool = _Pool
-    runtime = types.SimpleNamespace(getDeviceCount=count, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError)
+    double.get_default_memory_pool = Pool
+    Device.current, Device.count = 0, devices
+    runtime = types.SimpleNamespace(
+        getDeviceCount=count, getDevice=lambda: Device.current, CUDARuntimeError=CUDARuntimeError
+    )
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory)
     double.__version__ = "double"

@@ -104,19 +104,3 @@ def test_the_smallest_tile_says_so() -> None:
     with pytest.raises(RuntimeError, match="illegal address"):
         list(in_tiles(10, 8, Hungry(1, RuntimeError("illegal address"))))
     assert list(in_tiles(0, 8, Hungry(1))) == []
-
-
-def test_the_double_refuses_what_cupy_refuses(cupy_double: Any) -> None:
-    there = cupy_double.ones(3)
-    for wrong in (
-        lambda: np.asarray(there),
-        lambda: there + np.ones(3),
-        lambda: np.ones(3) + there,
-        lambda: np.sum(there),
-        lambda: cupy_double.sqrt(np.ones(3)),
-        lambda: there.__setitem__(slice(None), np.ones(3)),
-    ):
-        with pytest.raises(TypeError):
-            wrong()
-    assert isinstance(there.sum(), cupy_double.ndarray)
-    assert float(there.sum()) == 3

@@ -13,8 +13,6 @@ from scipy import sparse
 from haybale.embeddings import LSAEncoder, TfidfEncoder, embed
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import AGGREGATIONS, PARM, BM25Index, PassageIndex, Run, parm
-from haybale.retrieval.aggregation import elementwise, kernels, products
-from haybale.retrieval.aggregation import score as scoring
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
 LEXICAL = [name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None]
@@ -194,30 +192,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="known: share, similarity, rank"):
         ranker.explain(queries[0], "d0").heatmap(of="colour")
     assert ranker.rank([], []).query_ids == []
-
-
-@pytest.mark.parametrize("name", ["vmin", "vmax"])
-def test_extremes_without_compiled_loops(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a device runs, here on NumPy."""
-    index, queries, ids = small(5)
-    compiled = PARM(index, name, n_hits=40).rank(ids, queries)
-    monkeypatch.setattr(scoring, "elementwise", elementwise.by_segments)
-    monkeypatch.setattr(elementwise, "_TILE", 64)  # several tiles
-    for query in ids:
-        looped = PARM(index, name, n_hits=40).rank(ids, queries)
-        assert dict(compiled[query]) == pytest.approx(dict(looped[query]), rel=1e-12)
-
-
-def test_products_without_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a device runs, here on NumPy: to a bit of float32, the same."""
-    rng = np.random.default_rng(0)
-    q, passages = rng.normal(size=(5, 17)), rng.normal(size=(60, 17)).astype(np.float32)
-    numbers, wanted = np.arange(3, 60, 2), rng.random((5, 29)) < 0.5
-    compiled = kernels.multiply(wanted, q, passages, numbers)
-    monkeypatch.setattr(products, "_TILE", 100)  # several tiles
-    np.testing.assert_allclose(
-        compiled, np.where(wanted, products.by_matrix_product(q, passages, numbers), 0), rtol=2e-7
-    )
 
 
 def test_runs_are_joined() -> None:

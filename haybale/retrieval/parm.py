@@ -17,9 +17,9 @@ from scipy import sparse
 from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.retrieval.aggregation import Vectors, rank_documents
-from haybale.retrieval.aggregation.aggregate import slices
 from haybale.retrieval.aggregation.block import Options
 from haybale.retrieval.aggregation.checks import find_aggregation
+from haybale.retrieval.aggregation.task import slices
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.explanation import ParagraphExplanation, explained
 from haybale.retrieval.hits import Hits, Ints

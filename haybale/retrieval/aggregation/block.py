@@ -142,8 +142,8 @@ def _best(document: Array, used: Array, width: int) -> Array:
     """(r, N) whether a hit is the first of its document in its row."""
     xp = array_namespace(document)
     r, n = document.shape
-    column = xp.broadcast_to(xp.arange(n), (r, n))
+    column = xp.broadcast_to(xp.arange(n, dtype=xp.int32), (r, n))  # CuPy has no minimum.at for int64
     place = xp.where(used, xp.arange(r)[:, None] * width + document, r * width)
-    first = xp.full(r * width + 1, n)
+    first = xp.full(r * width + 1, n, dtype=xp.int32)
     xp.minimum.at(first, place.ravel(), column.ravel())
     return first[place] == column

@@ -13,24 +13,37 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale import cuda
 from haybale.retrieval.aggregation.block import Array, Block
 from haybale.retrieval.aggregation.kernels import extremes_of_documents
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace
 
-_TILE = 2**21  # float32 values of document vectors made at once: 8 MiB, and their products in float64
+_TILE = 2**21  # values of sparse documents held at once: 8 MiB, and their products in float64
 
 
 def extremes(paragraphs: Matrix, weight: Array, offsets: Ints, ufunc: str) -> Array:
     """(q, d) float64: the element-wise ``"minimum"`` or ``"maximum"`` of each query's paragraphs of weight > 0."""
     xp = array_namespace(weight)
-    out = xp.zeros((len(offsets) - 1, paragraphs.shape[1]))
-    for number, (start, end) in enumerate(pairwise(offsets.tolist())):
-        rows = paragraphs[start:end][weight[start:end] > 0]
-        if rows.shape[0] and sparse.issparse(rows):
-            out[number] = getattr(rows, ufunc[:3])(axis=0).toarray()[0]  # counts the zeros that are not stored
-        elif rows.shape[0]:
-            out[number] = getattr(rows, ufunc[:3])(axis=0)
+    n = len(offsets) - 1
+    out = xp.zeros((n, paragraphs.shape[1]))
+    if sparse.issparse(paragraphs):
+        for number, (start, end) in enumerate(pairwise(offsets.tolist())):
+            rows = paragraphs[start:end][weight[start:end] > 0]
+            if rows.shape[0]:  # counts the zeros that are not stored
+                out[number] = getattr(rows, ufunc[:3])(axis=0).toarray()[0]
+        return out
+    kept = weight > 0
+    query = xp.asarray(np.repeat(np.arange(n), np.diff(offsets)))[kept]
+    rows = paragraphs[kept].astype(xp.float64)
+    counts = xp.bincount(query, minlength=n)
+    if xp is np:
+        filled = np.flatnonzero(counts)
+        if len(filled):
+            out[filled] = getattr(np, ufunc).reduceat(rows, (np.cumsum(counts) - counts)[filled], axis=0)
+        return out
+    out[counts > 0] = xp.inf if ufunc == "minimum" else -xp.inf
+    getattr(xp, ufunc).at(out, query, rows)
     return out
 
 
@@ -41,34 +54,31 @@ def elementwise(block: Block, passages: Matrix, q: Array, ufunc: str) -> Array:
         wanted[block.query[:, None], block.masked(block.passages, len(passages))] = True
         table = extremes_of_documents(wanted, q, passages, block.starts, ufunc == "maximum")
         return np.ravel(table if block.documents is None else table[:, block.documents])
-    return by_segments(block, passages, q, ufunc)
+    return _by_segments(block, passages, q, ufunc)
 
 
-def by_segments(block: Block, passages: Matrix, q: Array, ufunc: str) -> Array:
-    """The same without compiled loops: for arrays on a device, and for sparse ones."""
+def _by_segments(block: Block, passages: Matrix, q: Array, ufunc: str) -> Array:
+    """The same document by document, each with the list of its passages: for vectors on a device, and sparse ones."""
     xp = block.xp
     passage, cell = _distinct(block, int(passages.shape[0]))
     starts = xp.flatnonzero(xp.diff(cell, prepend=-1))
     lengths = xp.diff(starts, append=len(cell))
-    # Long documents first: then those that still have a passage to give are always the first of the tile.
-    order = xp.argsort(-lengths, kind="stable")
-    starts, lengths = starts[order], lengths[order]
     filled = cell[starts]
+    query = filled // block.width
     score = xp.zeros(block.n_cells)
-    scores_of = _sparse if sparse.issparse(passages) else _dense
+    if not sparse.issparse(passages):
+        score[filled] = _on_device(passages, passage, starts, lengths, q, query, ufunc)
+        return score
     step = _step(passages, len(passage) / max(1, len(starts)))
     for left in range(0, len(starts), step):
         part = slice(left, left + step)
-        query = filled[part] // block.width
-        score[filled[part]] = scores_of(passages, passage, starts[part], lengths[part], q, query, ufunc)
+        score[filled[part]] = _sparse(passages, passage, starts[part], lengths[part], q, query[part], ufunc)
     return score
 
 
 def _step(passages: Matrix, mean_length: float) -> int:
-    """Documents made at once; of sparse ones, all values of their passages are held."""
-    n, d = passages.shape
-    values = mean_length * passages.nnz / n if sparse.issparse(passages) else d
-    return max(1, int(_TILE / max(values, 1)))
+    """Sparse documents made at once: all values of their passages are held."""
+    return max(1, int(_TILE / max(mean_length * passages.nnz / passages.shape[0], 1)))
 
 
 def _distinct(block: Block, n: int) -> tuple[Array, Array]:
@@ -82,18 +92,19 @@ def _distinct(block: Block, n: int) -> tuple[Array, Array]:
     return pairs % n, cell_of[pairs]
 
 
-def _dense(passages: Array, passage: Array, starts: Array, lengths: Array, q: Array, query: Array, ufunc: str) -> Array:
+def _on_device(
+    passages: Array, passage: Array, starts: Array, lengths: Array, q: Array, query: Array, ufunc: str
+) -> Array:
     """(s,) scores of documents: document i has the passages ``passage[starts[i] : starts[i] + lengths[i]]``.
 
-    ``query`` (s,) is the row of ``q`` each is scored by; lengths fall.
+    ``query`` (s,) is the row of ``q`` each is scored by.
     """
-    xp = array_namespace(passages)
-    extreme = getattr(xp, ufunc)
-    out = passages[passage[starts]]  # (s, d)
-    for place in range(1, int(lengths[0])):
-        alive = int((lengths > place).sum())
-        extreme(out[:alive], passages[passage[starts[:alive] + place]], out=out[:alive])
-    return (out * q[query]).sum(axis=1)  # summed row by row, so in the same order whatever the tile
+    from haybale.retrieval.aggregation import cuda_kernels
+
+    out = array_namespace(passages).zeros(len(starts))
+    arguments = (passage, starts, lengths, query, q, passages, ufunc == "maximum", out)
+    cuda.launch(cuda_kernels.extremes, len(out), cuda_kernels.LANES, *arguments)
+    return out
 
 
 def _sparse(

@@ -23,12 +23,12 @@ _MATH = {"reassoc", "contract"}  # sums in several lanes; NaN has been refused b
 
 
 @njit(nogil=True, fastmath=_MATH, cache=True)
-def _multiply(wanted: Any, q: Any, passages: Any, numbers: Any, first: Any, last: Any, out: Any) -> None:
+def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: Any) -> None:
     for i in range(len(q)):  # pragma: no cover - compiled
         row = q[i]
-        for column in range(first, last):
+        for column in range(first, first + len(places)):
             if wanted[i, column]:
-                vector = passages[numbers[column]]
+                vector = passages[places[column - first]]
                 total = 0.0
                 for k in range(len(row)):
                     total += row[k] * np.float64(vector[k])
@@ -36,14 +36,18 @@ def _multiply(wanted: Any, q: Any, passages: Any, numbers: Any, first: Any, last
 
 
 def multiply(wanted: NDArray[np.bool_], q: NDArray[np.float64], passages: Floats, numbers: Ints) -> Floats:
-    """(q, m) float32 products of ``q`` (q, d) with ``passages[numbers]`` (m, d) where ``wanted`` (q, m); else 0.
+    """(q, m) float32 products of ``q`` (q, d) with ``passages[numbers]`` (m, d) where ``wanted``; else 0.
 
-    Summed in float64, then rounded.
+    ``wanted`` (q, m), or wider. Summed in float64, then rounded. Passages are float32 or float16.
     """
-    out = np.zeros(wanted.shape, dtype=np.float32)
+    out = np.zeros((len(q), len(numbers)), dtype=np.float32)
 
     def fill(part: slice) -> None:
-        _multiply(wanted, q, passages, numbers, part.start, part.stop, out)
+        some = numbers[part]
+        if passages.dtype == np.float16:  # which numba has no arithmetic for
+            _multiply(wanted, q, passages[some].astype(np.float32), np.arange(len(some)), part.start, out)
+        else:
+            _multiply(wanted, q, passages, some, part.start, out)
 
     _in_parts(fill, len(numbers), max(1, _CACHED // passages.shape[1]))
     return out
@@ -51,7 +55,7 @@ def multiply(wanted: NDArray[np.bool_], q: NDArray[np.float64], passages: Floats
 
 @njit(nogil=True, fastmath=_MATH, cache=True)
 def _extremes(
-    wanted: Any, q: Any, passages: Any, starts: Any, first: Any, last: Any, largest: Any, out: Any
+    wanted: Any, q: Any, passages: Any, before: Any, starts: Any, first: Any, last: Any, largest: Any, out: Any
 ) -> None:  # pragma: no cover - compiled
     d = passages.shape[1]
     best = np.empty(d, dtype=np.float32)
@@ -60,7 +64,7 @@ def _extremes(
             found = False
             for p in range(starts[document], starts[document + 1]):
                 if wanted[i, p]:
-                    vector = passages[p]
+                    vector = passages[p - before]
                     if not found:
                         best[:] = vector
                     elif largest:
@@ -83,12 +87,16 @@ def extremes_of_documents(
 ) -> NDArray[np.float64]:
     """(q, n_documents) ⟨q, extreme of the wanted passages of the document⟩, 0 where none is.
 
-    ``wanted`` (q, n_passages); ``starts`` (n_documents + 1,), where documents begin.
+    ``wanted`` (q, n_passages); ``starts`` (n_documents + 1,), where documents begin. Passages are float32 or float16.
     """
     out = np.zeros((len(q), len(starts) - 1))
 
     def fill(part: slice) -> None:
-        _extremes(wanted, q, passages, starts, part.start, part.stop, largest, out)
+        before, vectors = 0, passages
+        if passages.dtype == np.float16:
+            before = int(starts[part.start])
+            vectors = passages[before : starts[part.stop]].astype(np.float32)
+        _extremes(wanted, q, vectors, before, starts, part.start, part.stop, largest, out)
 
     mean = max(1, len(passages) // max(1, len(starts) - 1)) * passages.shape[1]
     _in_parts(fill, len(starts) - 1, max(1, _CACHED // mean))

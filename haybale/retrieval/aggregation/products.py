@@ -7,36 +7,46 @@ is multiplied once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
 
-from haybale.errors import InputError
+from haybale import cuda
+from haybale.device import CPU, Device, placed
+from haybale.errors import DeviceError, InputError
 from haybale.retrieval.aggregation.block import Array
 from haybale.retrieval.aggregation.kernels import multiply
 from haybale.retrieval.aggregation.reduce import on_grid
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace, check_like
 
-_TILE = 2**22  # float64 values of passage vectors held at once on a device: 32 MiB
-
 
 @dataclass(frozen=True)
 class Vectors:
-    """What the vector aggregations read: (n_passages, d), and the paragraphs' own (n_paragraphs, d); CSR if sparse."""
+    """What the vector aggregations read: (n_passages, d), and the paragraphs' own (n_paragraphs, d); CSR if sparse.
+
+    float32, or float16 for passages.
+    """
 
     passages: Matrix
     paragraphs: Matrix
 
-    def checked(self, n_passages: int, n_paragraphs: int) -> Vectors:
-        """The same, float32 and fitting the hits; the passages are taken as the index has checked them."""
-        paragraphs = check_like(self.paragraphs, "paragraph vectors", self.passages)
+    def checked(self, n_passages: int, n_paragraphs: int, device: Device = CPU) -> Vectors:
+        """The same, fitting the hits and on their device; the passages are taken as the index has checked them."""
+        if sparse.issparse(self.passages) and not device.is_cpu:
+            raise DeviceError(
+                f"sparse vectors are in main memory only, and the hits are on {device}; give the hits as NumPy arrays"
+            )
+        passages, paragraphs = (
+            matrix if sparse.issparse(matrix) else placed(matrix, device, what)
+            for matrix, what in ((self.passages, "passage vectors"), (self.paragraphs, "paragraph vectors"))
+        )
+        paragraphs = check_like(paragraphs, "paragraph vectors", passages)
         if paragraphs.shape[0] != n_paragraphs:
             raise InputError(f"{paragraphs.shape[0]} paragraph vectors for {n_paragraphs} paragraphs")
-        if self.passages.shape[0] != n_passages:
-            raise InputError(f"{self.passages.shape[0]} passage vectors for {n_passages} passages")
-        return Vectors(self.passages, paragraphs)
+        if passages.shape[0] != n_passages:
+            raise InputError(f"{passages.shape[0]} passage vectors for {n_passages} passages")
+        return Vectors(passages, paragraphs)
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,11 @@ def summed(paragraphs: Matrix, weight: Array, offsets: Ints) -> Array:
         np.add.at(out, (row, paragraphs.indices), on_grid(values[:, None], row, n, count)[:, 0])
         return out
     weighted = on_grid(paragraphs.astype(xp.float64) * weight[:, None], query, n, count)
-    for number, (start, end) in enumerate(pairwise(offsets.tolist())):
-        out[number] = weighted[start:end].sum(axis=0)
+    if xp is np:
+        filled = np.flatnonzero(np.diff(offsets))
+        out[filled] = np.add.reduceat(weighted, offsets[filled], axis=0) if len(filled) else 0
+    else:
+        xp.add.at(out, query, weighted)
     return out
 
 
@@ -91,20 +104,21 @@ def products(passages: Matrix, q: Array, hits: Array, query: Array) -> Products:
     if sparse.issparse(passages):
         chosen = passages[numbers].astype(np.float64)
         return Products(np.ascontiguousarray((chosen @ q.T).T, dtype=np.float32), column)
-    if xp is np:
-        wanted = np.zeros((len(q), len(numbers) + 1), dtype=bool)
-        place = hits if column is None else np.where(hits >= 0, column[hits], -1)
-        wanted[query[:, None], place] = True
-        return Products(multiply(wanted, q, passages, numbers), column)
-    return Products(by_matrix_product(q, passages, numbers), column)
+    # One column more than there are passages: the padding.
+    wanted = xp.zeros((len(q), int(numbers.size) + 1), dtype=bool)
+    place = hits if column is None else xp.where(hits >= 0, column[hits], -1)
+    wanted[query[:, None], place] = True
+    return Products((multiply if xp is np else multiply_on_device)(wanted, q, passages, numbers), column)
 
 
-def by_matrix_product(q: Array, passages: Array, numbers: Array) -> Array:
-    """(q, m) float32 products of ``q`` with ``passages[numbers]``, all of them: for arrays on a device."""
+def multiply_on_device(wanted: Array, q: Array, passages: Array, numbers: Array) -> Array:
+    """:func:`multiply` for CuPy arrays: the passages are read where they lie, and no pair that is not wanted."""
+    from haybale.retrieval.aggregation import cuda_kernels
+
     xp = array_namespace(passages)
-    table = xp.empty((len(q), numbers.size), dtype=xp.float32)
-    step = max(1, _TILE // int(passages.shape[1]))
-    for start in range(0, numbers.size, step):
-        part = slice(start, start + step)
-        table[:, part] = q @ passages[numbers[part]].astype(xp.float64).T
-    return table
+    m = int(numbers.size)
+    out = xp.zeros((len(q), m), dtype=xp.float32)
+    if out.size:
+        several = max(1, min(len(q), cuda_kernels.ENOUGH // m))
+        cuda.launch(cuda_kernels.multiply, (m, several), cuda_kernels.LANES, wanted, q, passages, numbers, out)
+    return out

@@ -1,0 +1,54 @@
+"""The double's devices, memory pool and errors; see ``cupy_double``."""
+
+from __future__ import annotations
+
+
+class Device:
+    """``cupy.cuda.Device``: that many, the current one is where arrays are made."""
+
+    free, total = 2**33, 2**34
+    current, count = 0, 1
+
+    def __init__(self, number: int | None = None) -> None:
+        self.id = Device.current if number is None else number
+        self._before: list[int] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return self.id
+
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        return self.free, self.total
+
+    def use(self) -> None:
+        if not 0 <= self.id < Device.count:
+            raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+        Device.current = self.id
+
+    def __enter__(self) -> Device:
+        self._before.append(Device.current)
+        self.use()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Device.current = self._before.pop()
+
+    def synchronize(self) -> None: ...
+
+
+class OutOfMemoryError(MemoryError):
+    """``cupy.cuda.memory.OutOfMemoryError``."""
+
+
+class CUDARuntimeError(RuntimeError):
+    """``cupy.cuda.runtime.CUDARuntimeError``."""
+
+
+class Pool:
+    def free_bytes(self) -> int:
+        return 0
+
+    def free_all_blocks(self) -> None: ...
