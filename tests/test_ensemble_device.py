@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cupy_double import OutOfMemoryError
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
@@ -18,6 +19,7 @@ from worlds import candidates_with_features, world
 
 from haybale.device import CPU, Device, device_of, to_numpy
 from haybale.ensemble import ProductKernelSVR, SVREnsemble, candidate_rows, pair_features
+from haybale.ensemble.placing import rows_of
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.solvers.product import solve_product
 from haybale.errors import DeviceError, UnknownNameError
@@ -227,6 +229,16 @@ def test_what_cannot_be_is_refused(cupy: Any, tmp_path: Path) -> None:
     loaded = SVREnsemble.load(tmp_path / "model", there, spaces=[wide[1]], device="cpu")
     passages = index.search(queries, 5).passages
     np.testing.assert_array_equal(*(model.score_candidates([queries, wide[0]], passages) for model in (mixed, loaded)))
+
+
+def test_vectors_that_do_not_fit(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asarray(*_: Any, **__: Any) -> Any:
+        raise OutOfMemoryError("Out of memory allocating")
+
+    rows_of(np.eye(3), np.arange(2), CUDA)
+    monkeypatch.setattr(cupy_double, "asarray", asarray)
+    with pytest.raises(DeviceError, match=r"out of memory: 2 vectors of .* GB do not fit on cuda:0"):
+        rows_of(np.eye(3), np.arange(2), CUDA)
 
 
 def test_the_device_is_a_parameter() -> None:

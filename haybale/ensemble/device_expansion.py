@@ -103,7 +103,9 @@ def _by_tiles(support: Support, pairs: Pairs, groups: Sequence[Group], weights: 
             sums += added
         return chunk.pairs, sums
 
-    size = fitting(budget / 4, 4 * (2 * n_support + 2 * wide * len(groups)))
+    # Of a query: its kernel values and a part of them, W for every group and what is added to it, sums of its pairs.
+    each = 8 * (n_support + wide * len(groups)) + 16 * (1 + len(groups)) * len(order) / len(queries)
+    size = fitting(budget / 4, each)
     for chosen, sums in track(in_tiles(len(queries), size, score, what="queries"), "scoring"):
         out[:, to_device(chosen, support.device)] = sums
     return out
@@ -207,9 +209,16 @@ def _evidence(support: Support, group: Group, evidence: Any) -> Any:
     root = np.sqrt(support.eta) * support.evidence_root[group.row]
     coef = to_device((root * group.coef).astype(np.float32), where)
     here = Half(to_device(evidence, where))
-    size = fitting(budget / 4, 8 * len(rows), most=_PAIRS)
-    sums = in_tiles(len(here), size, lambda part: kernel_tile(here.take(part), rows) @ coef, what="pairs")
-    return xp.concatenate(list(sums)).astype(np.float64)
+
+    def score(part: slice) -> Any:
+        some, sums = here.take(part), xp.zeros(part.stop - part.start)
+        for start in range(0, len(rows), _SUPPORT):
+            tile = slice(start, start + _SUPPORT)
+            sums += kernel_tile(some, rows.take(tile)) @ coef[tile]
+        return sums
+
+    size = fitting(budget / 4, 8 * min(_SUPPORT, len(rows)), most=_PAIRS)
+    return xp.concatenate(list(in_tiles(len(here), size, score, what="pairs")))
 
 
 def _by_rows(support: Support, pairs: Pairs, groups: Sequence[Group]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from haybale.device import Device
 from haybale.ensemble.half import Half
 from haybale.errors import DeviceError
 from haybale.machine import in_threads
@@ -103,16 +104,22 @@ def gram(half: Half, threads: int | None = None) -> Any:
     return out
 
 
+def empty_on(device: Device, shape: tuple[int, int], what: str) -> Any:
+    """A float32 matrix to be filled, on the device; :class:`DeviceError` where it does not fit."""
+    try:
+        return device.xp.empty(shape, dtype=np.float32)
+    except MemoryError as error:
+        n, m = shape
+        raise DeviceError(
+            f"out of memory on {device}: a {what} of {n:,} × {m:,} is {4 * n * m / 1e9:.2g} GB; "
+            f"lower memory_budget, set rows_per_bag or take more bags"
+        ) from error
+
+
 def _gram_on_device(half: Half) -> Any:
     xp, n = half.xp, len(half)
     with half.device.current():
-        try:
-            out = xp.empty((n, n), dtype=np.float32)
-        except MemoryError as error:
-            raise DeviceError(
-                f"out of memory on {half.device}: the Gram matrix of {n:,} vectors is {4 * n * n / 1e9:.2g} GB; "
-                f"lower memory_budget, set rows_per_bag or take more bags"
-            ) from error
+        out = empty_on(half.device, (n, n), "Gram matrix")
 
         def fill(rows: slice) -> None:
             """Rows up to the diagonal, and their mirror: the matrix is symmetric to the bit."""

@@ -47,15 +47,22 @@ def matrix_on(matrix: Any, where: Device, what: str) -> Matrix:
 
 
 def rows_of(matrix: Matrix, rows: Any, where: Device) -> Matrix:
-    """Some rows of a matrix, gathered where it is and moved to the device; float16 becomes float32 for them alone."""
+    """Some rows of a matrix, gathered where it is and moved to the device; float16 becomes float32 for them alone.
+
+    Errors: :class:`DeviceError` where they do not fit.
+    """
     if sparse.issparse(matrix):
         refuse_sparse(where, "a space")
         return matrix[rows]
     here = device_of(matrix)
-    with here.current():
-        chosen = matrix[to_device(rows, here)]
-        chosen = chosen if chosen.dtype == np.float32 else chosen.astype(np.float32)
-    return to_device(chosen, where)
+    try:
+        with here.current():
+            chosen = matrix[to_device(rows, here)]
+            chosen = chosen if chosen.dtype == np.float32 else chosen.astype(np.float32)
+        return to_device(chosen, where)
+    except MemoryError as error:
+        size = 4 * len(rows) * int(matrix.shape[1]) / 1e9
+        raise DeviceError(f"out of memory: {len(rows):,} vectors of {size:.2g} GB do not fit on {where}") from error
 
 
 def on_host(matrix: Any) -> Matrix:

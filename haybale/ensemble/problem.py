@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import Device, to_device, to_numpy
-from haybale.ensemble.gram import gram, kernel_tile
+from haybale.ensemble.gram import empty_on, gram, kernel_tile
 from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError
@@ -130,7 +130,7 @@ class Problem:
         ends = to_device(self.query, self.device), to_device(self.passage, self.device)
         more = {name: self._on_device(name) for name in ("interactions", "evidence")}
         root = None if self.evidence_root is None else to_device(self.evidence_root, self.device)
-        values = xp.empty((len(chosen), len(self.label)), dtype=np.float32)
+        values = empty_on(self.device, (len(chosen), len(self.label)), "kernel matrix")
 
         def fill(part: slice) -> None:
             here = to_device(chosen[part], self.device)

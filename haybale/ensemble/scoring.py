@@ -248,8 +248,8 @@ class EnsembleScorer(EnsembleParameters):
 
         size = m
         if not where.is_cpu:
-            wide = 8 * passages.shape[1] * sum(int(matrix.shape[1]) for matrix in vectors)
-            size = fitting(where.half_of_memory() / 4, wide)
+            wide = sum(int(matrix.shape[1]) for matrix in vectors) + 3 * self.support_.n_bags
+            size = fitting(where.half_of_memory() / 4, 8 * passages.shape[1] * wide)
         with where.current():
             scores = np.full(passages.shape, nothing, dtype=nothing.dtype)
             for tile, values in in_tiles(m, size, part_of, what="queries"):

@@ -118,9 +118,9 @@ class Support:
 
         An array of the halves' library, as are those of :meth:`bags`.
         """
-        if bag_weights is None:
-            return expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean()
         with self.device.current():
+            if bag_weights is None:
+                return expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean()
             if self.interactions is not None or self.evidence is not None:
                 weighted = self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)
                 return weighted.sum(axis=1)
