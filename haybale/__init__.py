@@ -37,6 +37,7 @@ from haybale.evaluation import evaluate
 from haybale.experiments import Settings, compare
 from haybale.retrieval import (
     PARM,
+    ApproximateIndex,
     BM25Index,
     Hits,
     PassageIndex,
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PARM",
+    "ApproximateIndex",
     "BM25Index",
     "CachedEncoder",
     "Chunking",

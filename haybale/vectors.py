@@ -1,4 +1,4 @@
-"""What every room asks of vectors: float32, of one width, finite; and their array namespace.
+"""What every room asks of vectors: float32 or float16, of one width, finite; and their array namespace.
 
 Vectors are dense, a NumPy or CuPy array, or sparse, a SciPy CSR matrix, which is never densified.
 """
@@ -12,10 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.errors import VectorError
+from haybale.device import Device, device_of, to_device
+from haybale.errors import InputError, VectorError
 
 Floats = NDArray[np.float32]
-Matrix = Any  # (n, d): a dense float32 array, or a SciPy CSR matrix of float32
+Matrix = Any  # (n, d): a dense float32 (or float16) array, or a SciPy CSR matrix of float32
+
+_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16)}
+STORED = tuple(_TYPES)  # types in which vectors are kept
+_TILE = 2**22  # values converted or squared at once: 16 MiB of float32
 
 
 def array_namespace(array: Any) -> ModuleType:
@@ -27,8 +32,30 @@ def array_namespace(array: Any) -> ModuleType:
     return np
 
 
-def check_vectors(vectors: Any, what: str, width: int | None = None) -> Any:
-    """``vectors`` as a C-ordered float32 (n, d) array of its own library; refuses all that is none.
+def stored_type(dtype: Any) -> np.dtype[Any]:
+    """The type of that name; vectors are stored in float32 or float16.
+
+    >>> stored_type("float16")
+    dtype('float16')
+    >>> stored_type("float64")
+    Traceback (most recent call last):
+    haybale.errors.InputError: vectors are stored as float32 or float16, found 'float64'
+    """
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in STORED:
+        raise InputError(f"vectors are stored as {' or '.join(STORED)}, found {dtype!r}")
+    return _TYPES[name]
+
+
+def check_vectors(vectors: Any, what: str, width: int | None = None, dtype: Any = np.float32) -> Any:
+    """``vectors`` as a C-ordered (n, d) array of ``dtype``, where they are; refuses all that is none.
+
+    ``vectors``: an array of NumPy or CuPy, a torch tensor (on the CPU it becomes a NumPy array, on a device a CuPy
+    one), or lists. It is the same memory where type and order fit already. ``dtype``: float32 or float16. Errors:
+    :class:`VectorError` for another shape or width, and for values that are not finite in that type.
 
     >>> check_vectors([[1, 2]], "queries", width=3)
     Traceback (most recent call last):
@@ -37,17 +64,66 @@ def check_vectors(vectors: Any, what: str, width: int | None = None) -> Any:
     Traceback (most recent call last):
     haybale.errors.VectorError: queries: row 0 has NaN or infinity
     """
-    xp = array_namespace(vectors)
-    array = xp.ascontiguousarray(xp.asarray(vectors, dtype=np.float32))
-    if array.ndim != 2:
-        raise VectorError(f"{what}: expected a two-dimensional array (rows, width), found shape {array.shape}")
-    if width is not None and array.shape[1] != width:
-        raise VectorError(f"{what}: expected vectors of width {width}, found {array.shape[1]}")
-    # The sum of squares is finite unless an element is not (or is beyond 1e19, which no embedding is).
-    finite = xp.isfinite(xp.einsum("nd,nd->n", array, array))
-    if not bool(finite.all()):
-        raise VectorError(f"{what}: row {int(xp.argmin(finite))} has NaN or infinity")
+    dtype = stored_type(dtype)
+    device = device_of(vectors)
+    with device.current(), np.errstate(over="ignore"):
+        array = to_device(vectors, device)
+        xp = array_namespace(array)
+        array = xp.ascontiguousarray(array, dtype=dtype)
+        if array.ndim != 2:
+            raise VectorError(f"{what}: expected a two-dimensional array (rows, width), found shape {array.shape}")
+        if width is not None and array.shape[1] != width:
+            raise VectorError(f"{what}: expected vectors of width {width}, found {array.shape[1]}")
+        # The sum of squares is finite unless an element is not (or is beyond 1e19, which no embedding is).
+        finite = xp.isfinite(squared_lengths(array))
+        if not bool(finite.all()):
+            beyond = ", or a value beyond 65504, the largest of float16" if dtype == np.float16 else ""
+            raise VectorError(f"{what}: row {int(xp.argmin(finite))} has NaN or infinity{beyond}")
     return array
+
+
+def squared_lengths(vectors: Any) -> Any:
+    """(n,) float32 sums of squares of the rows (n, d), in float32 whatever their type; no array of n × d arises.
+
+    >>> squared_lengths(np.full((1, 2), 256, dtype=np.float16))
+    array([131072.], dtype=float32)
+    """
+    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32:
+        return np.einsum("nd,nd->n", vectors, vectors)
+    xp = array_namespace(vectors)
+    squares = xp.empty(len(vectors), dtype=np.float32)
+    for start, end in row_tiles(vectors):
+        rows = vectors[start:end].astype(np.float32)
+        rows *= rows
+        squares[start:end] = rows.sum(axis=1)
+    return squares
+
+
+def row_tiles(vectors: Any) -> list[tuple[int, int]]:
+    """First row and the one after the last of tiles of 4 M values, at least one row each."""
+    step = max(1, _TILE // max(1, int(vectors.shape[1])))
+    return [(start, min(start + step, len(vectors))) for start in range(0, len(vectors), step)]
+
+
+def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
+    """``vectors`` (n, d) on a device as ``dtype``; the same memory where they are that already.
+
+    They are converted tile by tile: beside the result, no array of their size arises on either side.
+
+    >>> from haybale.device import CPU
+    >>> moved(np.ones((1, 2), dtype=np.float32), CPU, "float16")
+    array([[1., 1.]], dtype=float16)
+    """
+    dtype, here = stored_type(dtype), device_of(vectors)
+    if here == device:
+        vectors = to_device(vectors, device)
+    if len(vectors.shape) != 2 or (here == device and vectors.dtype == dtype):
+        return to_device(vectors, device)
+    with device.current(), np.errstate(over="ignore"):
+        out = device.xp.empty(tuple(vectors.shape), dtype=dtype)
+        for start, end in row_tiles(vectors):
+            out[start:end] = to_device(vectors[start:end], device).astype(dtype)
+    return out
 
 
 def check_sparse(vectors: Any, what: str, width: int | None = None) -> sparse.csr_matrix:

@@ -6,10 +6,12 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from rich.table import Table
 
 from haybale.cli.output import console_for_tables
+from haybale.retrieval.exact import BACKENDS, auto
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,36 @@ def _devices_of_cupy(module: object) -> str:
         count = module.cuda.runtime.getDeviceCount()  # type: ignore[attr-defined]
     except Exception as error:  # CuPy raises its own error for "no driver", which only CuPy can name
         raise RuntimeError(f"no CUDA device answers ({type(error).__name__})") from error
-    return f"{count} CUDA device{'' if count == 1 else 's'}"
+    return "; ".join(_device(module, number) for number in range(count)) or "no CUDA device"
 
 
-def _gpus_of_faiss(module: object) -> str:
-    count = getattr(module, "get_num_gpus", lambda: 0)()
-    return f"{count} GPUs" if count else "CPU"
+def _device(module: Any, number: int) -> str:
+    name = module.cuda.runtime.getDeviceProperties(number)["name"].decode()
+    free, total = module.cuda.Device(number).mem_info
+    return f"cuda:{number} {name}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+
+
+def _can_search(backend: str) -> Callable[[object], str]:
+    def probe(module: object) -> str:
+        error = BACKENDS[backend].missing()
+        if error is not None:
+            raise RuntimeError(str(error)) from error
+        return ""
+
+    return probe
+
+
+def _kernels_of_numba(module: object) -> str:
+    if not module.is_available():  # type: ignore[attr-defined]
+        raise RuntimeError("no CUDA device, or no CUDA toolkit, answers")
+    return ""
 
 
 CHECKS = (
-    Check("index backend faiss", "faiss", "faiss-cpu", None, _gpus_of_faiss),
+    Check("index backend faiss", "faiss", "faiss-cpu", None),
     Check("index backend numpy", "numpy", "numpy", None),
+    Check("index backend cuvs", "cuvs", "cuvs-cu13", "gpu", _can_search("cuvs")),
+    Check("index backend faiss-gpu", "faiss", "faiss-gpu-cuvs", None, _can_search("faiss-gpu")),
     Check("BM25", "bm25s", "bm25s", None),
     Check("SVR solver sklearn", "sklearn", "scikit-learn", None),
     Check("store of embeddings", "zarr", "zarr", None),
@@ -51,6 +72,7 @@ CHECKS = (
     Check("encoder sentence-transformers", "sentence_transformers", "sentence-transformers", "neural"),
     Check("encoder torch", "torch", "torch", "neural", _cuda_of_torch),
     Check("arrays in GPU memory", "cupy", "cupy-cuda13x", "gpu", _devices_of_cupy),
+    Check("our CUDA kernels", "numba.cuda", "numba-cuda", "gpu", _kernels_of_numba),
     Check("cuML", "cuml", "cuml-cu13", "gpu"),
     Check("cuDF", "cudf", "cudf-cu13", "gpu"),
     Check("Dask cluster", "distributed", "distributed", "dask"),
@@ -81,7 +103,12 @@ def run_doctor() -> None:
         usable, number, remark = examine(check)
         # Escaped: rich would read [neural] as markup.
         table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.what, number, remark.replace("[", r"\["))
-    console_for_tables().print(table)
+    console = console_for_tables()
+    console.print(table)
+    device, single, half = auto()
+    console.print(
+        f'"auto" here: device {device}; index backend {single} for float32 passages, {half} for float16', soft_wrap=True
+    )
 
 
 def _version(distribution: str) -> str:

@@ -1,6 +1,7 @@
 """Vectors and texts to hits, hits to ranked documents: exact kNN, BM25, aggregation, fusion, runs."""
 
 from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate, rank_documents
+from haybale.retrieval.approximate import ApproximateIndex
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.exact import BACKENDS
 from haybale.retrieval.explanation import ParagraphExplanation
@@ -15,6 +16,7 @@ __all__ = [
     "AGGREGATIONS",
     "BACKENDS",
     "PARM",
+    "ApproximateIndex",
     "BM25Index",
     "Hits",
     "ParagraphExplanation",

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.device import to_numpy
 from haybale.errors import InputError
-from haybale.vectors import Floats
+from haybale.vectors import Floats, array_namespace
 
 Ints = NDArray[np.int64]
 NO_PASSAGE = -1
@@ -21,7 +22,10 @@ NO_PASSAGE = -1
 
 @dataclass(frozen=True)
 class Hits:
-    """(m, k) passage numbers and their scores, best first; short rows end in -1 with score -inf."""
+    """(m, k) passage numbers and their scores, best first; short rows end in -1 with score -inf.
+
+    Both are NumPy arrays, or both CuPy arrays, where a search was asked with queries on a device.
+    """
 
     passages: Ints  # (m, k)
     scores: Floats  # (m, k)
@@ -29,9 +33,17 @@ class Hits:
     def __post_init__(self) -> None:
         if self.passages.shape != self.scores.shape or self.passages.ndim != 2:
             raise InputError(f"hits: shapes {self.passages.shape} and {self.scores.shape} differ")
+        if array_namespace(self.passages) is not array_namespace(self.scores):
+            raise InputError("hits: passages and scores must both be NumPy or both be CuPy arrays")
 
     def __len__(self) -> int:
         return len(self.passages)
+
+    def to_numpy(self) -> Hits:
+        """The same with NumPy arrays; itself, if they are that already."""
+        if array_namespace(self.passages) is np:
+            return self
+        return Hits(to_numpy(self.passages), to_numpy(self.scores))
 
     def top(self, k: int) -> Hits:
         """The first k of each row."""
@@ -39,7 +51,7 @@ class Hits:
 
     def flat(self) -> tuple[Ints, Ints, Ints, Floats]:
         """``(query row, rank from 1, passage, score)`` of every hit, padding left out; each (n_hits,)."""
-        rows, columns = np.nonzero(self.passages != NO_PASSAGE)
+        rows, columns = array_namespace(self.passages).nonzero(self.passages != NO_PASSAGE)
         return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
 
 
@@ -54,6 +66,8 @@ def select(scores: Floats, k: int, numbers: Ints | None = None) -> tuple[Ints, F
     """
     m, n = scores.shape
     k = min(k, n)
+    if array_namespace(scores) is not np:
+        return _select_packed(scores, k, numbers)
     if numbers is None:
         numbers = np.broadcast_to(np.arange(n), (m, n))
     if k < n:
@@ -75,10 +89,29 @@ def select(scores: Floats, k: int, numbers: Ints | None = None) -> tuple[Ints, F
     return np.where(np.isneginf(scores), NO_PASSAGE, numbers), scores
 
 
+def _select_packed(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
+    """The same for a device, where a loop over rows is slow: score and number as one integer, which is sorted.
+
+    Numbers must be below 2^32.
+    """
+    xp = array_namespace(scores)
+    if numbers is None:
+        numbers = xp.broadcast_to(xp.arange(scores.shape[1]), scores.shape)
+    # float32 read as int32 rises as the float does, and falls where its sign is set; -0.0 + 0.0 is 0.0.
+    bits = (xp.ascontiguousarray(scores, dtype=np.float32) + np.float32(0)).view(np.int32)
+    rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    keys = ((~rising).astype(np.int64) << 32) | numbers
+    keys = xp.sort(keys, axis=1)[:, :k]
+    rising = ~(keys >> 32).astype(np.int32)
+    best = (rising ^ ((rising >> 31) & 0x7FFFFFFF)).view(np.float32)
+    return xp.where(xp.isneginf(best), NO_PASSAGE, keys & 0xFFFFFFFF), best
+
+
 def pool(*parts: Hits) -> Hits:
     """The candidate pool of several searches for the same queries: their union, without scores' meaning.
 
-    A passage found by several keeps its best reciprocal rank, which orders the pool.
+    A passage found by several keeps its best reciprocal rank, which orders the pool. It is made of NumPy arrays, to
+    which hits on a device are copied.
 
     >>> a = Hits(np.array([[4, 2]]), np.array([[9.0, 8.0]], dtype=np.float32))
     >>> b = Hits(np.array([[2, 7]]), np.array([[0.3, 0.2]], dtype=np.float32))
@@ -88,7 +121,7 @@ def pool(*parts: Hits) -> Hits:
     if len({len(part) for part in parts}) != 1:
         raise InputError(f"pool: hits of different numbers of queries: {[len(part) for part in parts]}")
     m = len(parts[0])
-    flats = [part.flat() for part in parts]
+    flats = [part.to_numpy().flat() for part in parts]
     rows = np.concatenate([flat[0] for flat in flats])
     ranks = np.concatenate([flat[1] for flat in flats])
     worth = (1 / ranks).astype(np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from haybale.collections.collection import Strings, numbers_of
+from haybale.device import device_of, to_numpy
 from haybale.errors import InputError
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 
@@ -51,7 +52,8 @@ class PassageTable:
         return int(numbers_of(self.doc_ids, [doc_id], "document")[0])
 
     def ids(self, hits: Hits) -> list[list[str]]:
-        """The passage ids of hits, row by row, without padding."""
+        """The passage ids of hits, row by row, without padding; hits on a device are copied from it."""
+        hits = hits.to_numpy()
         real = hits.passages != NO_PASSAGE
         flat = self.passage_ids.take(pa.array(hits.passages[real])).to_pylist()
         ends = np.cumsum(real.sum(axis=1))
@@ -65,6 +67,8 @@ class PassageTable:
         """(m,) the number of the document each query leaves out, -1 for none."""
         if exclude is None:
             return np.full(m, -1)
+        if not device_of(exclude).is_cpu:
+            exclude = to_numpy(exclude)
         if any(document is None or isinstance(document, str) for document in exclude):
             named = [i for i, document in enumerate(exclude) if document is not None]
             own = np.full(len(exclude), -1)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings, numbers_of
+from haybale.device import Device, find_device, to_device
 from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.find import load_fitted, rebuild
 from haybale.embeddings.store.chunks import Chunks
@@ -22,7 +23,7 @@ from haybale.embeddings.store.passages import open_passages
 from haybale.errors import InputError, StoreError
 from haybale.extras import require
 from haybale.progress import track
-from haybale.vectors import Floats
+from haybale.vectors import Floats, stored_type
 
 
 class EmbeddingStore:
@@ -65,11 +66,16 @@ class EmbeddingStore:
 
     # vectors ------------------------------------------------------------------------------------------
 
-    def vectors(self) -> Floats:
-        """(n, d) float32, all of them."""
-        out = np.empty(self.shape, dtype=np.float32)
-        for start, rows in track(self.blocks(), "reading vectors", self._n_chunks):
-            out[start : start + len(rows)] = rows
+    def vectors(self, dtype: str = "float32", device: str | Device = "cpu") -> Any:
+        """(n, d) all of them, float32 or float16, as a NumPy array or, on a CUDA device, a CuPy array.
+
+        They are read and converted chunk by chunk: those of a device are never whole on the host.
+        """
+        there, stored = find_device(device), stored_type(dtype)
+        with there.current(), np.errstate(over="ignore"):  # what float16 cannot hold is infinite, which indexes refuse
+            out = there.xp.empty(self.shape, dtype=stored)
+            for start, rows in track(self.blocks(), "reading vectors", self._n_chunks):
+                out[start : start + len(rows)] = to_device(rows.astype(stored, copy=False), there)
         return out
 
     def blocks(self, library: str = "numpy") -> Iterator[tuple[int, Any]]:
@@ -111,7 +117,8 @@ class EmbeddingStore:
         A store of pieces fits the collection cut the same way: :meth:`cut`.
         """
         if self.passage_ids.equals(collection.passages.ids):
-            return self.vectors()
+            found: Floats = self.vectors()
+            return found
         if len(collection.passages) != len(self):
             raise InputError(f"{self.path} has {len(self):,} passages, {collection.name} {len(collection.passages):,}")
         place = numbers_of(collection.passages.ids, self.passage_ids.to_pylist(), "passage")
