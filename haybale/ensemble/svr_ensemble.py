@@ -23,7 +23,6 @@ from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import check_spaces, fit_features, fit_spaces
 from haybale.ensemble.training import TrainingSet, gathered, solve_bags
 from haybale.errors import InputError
-from haybale.machine import half_of_memory
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix
@@ -60,7 +59,8 @@ class SVREnsemble(EnsembleScorer):
         solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable from
             :class:`Problem` to :class:`Dual`.
         memory_budget: bytes of kernel values held while training, None: half of the machine's memory; beyond it, rows
-            of them are computed as they are needed.
+            of them are computed as they are needed. With joblib's Dask backend: of each task (None: half of a
+            worker's memory, by its threads).
         n_jobs: bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
         random_state: of the bags.
 
@@ -211,7 +211,7 @@ class SVREnsemble(EnsembleScorer):
         bags = self._bags(rows, vectors[0])
         names = ("C", "epsilon", "tol", "max_iter")
         settings = {name: getattr(self, name) for name in names}
-        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self._budget(), settings)
+        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
         self.support_, support_q, support_p = gathered(data, bags.rows, duals, self.eta)
         self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
@@ -233,9 +233,6 @@ class SVREnsemble(EnsembleScorer):
         evidence = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
         evidence[found] = self.features_(features[rows.place[found]])
         return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
-
-    def _budget(self) -> float:
-        return half_of_memory() if self.memory_budget is None else self.memory_budget
 
     def _bags(self, rows: CandidateRows, vectors: Matrix) -> Bags:
         seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
