@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -173,6 +174,15 @@ def memory_per_task(n_jobs: int | None) -> float:
         workers = client.scheduler_info()["workers"].values()
     limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker.get("memory_limit")]
     return min(limits, default=half_of_memory()) / 2
+
+
+def tasks_here() -> int:
+    """How many tasks the process of this task does at once: the threads of a Dask worker, else 1."""
+    distributed = sys.modules.get("distributed")
+    if distributed is not None:
+        with suppress(ValueError):  # this is no worker
+            return int(distributed.get_worker().state.nthreads)
+    return 1
 
 
 def own_threads() -> int:

@@ -15,7 +15,6 @@ from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
 from haybale.machine import cpus, half_of_memory, one_blas_thread
 from haybale.progress import track
-from haybale.retrieval.aggregation.aggregate import slices
 
 __all__ = ["TrainingSet", "gathered", "solve_bags"]
 
@@ -84,13 +83,19 @@ def _solve(
 
 def _solved_together(plan: Plan, many: Callable[[list[Problem]], list[Dual]]) -> Iterator[tuple[int, Dual]]:
     """By a solver of one device that takes many bags at once: as many as the budget holds the matrices of."""
-    costs = np.array([4 * gram_values(plan.data, [bag]) for bag in plan.bags])
-    groups = list(slices(costs, plan.memory_budget))
+    groups: list[list[int]] = []
+    left = 0.0
+    for number, bag in enumerate(plan.bags):
+        cost = 4 * gram_values(plan.data, [bag])
+        if not groups or cost > left:
+            groups.append([])
+            left = plan.memory_budget
+        groups[-1].append(number)
+        left -= cost
     for group in track(groups, "training bags", len(groups)):
-        numbers = range(len(plan.bags))[group]
-        settings = plan.settings | {"threads": None, "memory_budget": plan.memory_budget / len(numbers)}
-        problems = [problem_of(plan.data, plan.bags[number], settings) for number in numbers]
-        yield from zip(numbers, many(problems), strict=True)
+        settings = plan.settings | {"memory_budget": plan.memory_budget / len(group)}
+        problems = [problem_of(plan.data, plan.bags[number], settings) for number in group]
+        yield from zip(group, many(problems), strict=True)
 
 
 def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[list[int]]:
