@@ -165,6 +165,15 @@ def count_jobs(n_jobs: int | None) -> int:
         return max(1, int(sum(client.ncores().values())))
 
 
+def count_workers(n_jobs: int | None) -> int:
+    """The same in processes: with Dask, its workers, each of which may have several threads."""
+    client = dask_client()
+    if client is None:
+        return count_jobs(n_jobs)
+    with _named(client.scheduler.address, "counting its workers"):
+        return max(1, len(client.ncores()))
+
+
 def memory_per_task(n_jobs: int | None) -> float:
     """Bytes that a task may take by default: half of a worker's memory limit or of the machine, divided by tasks."""
     client = dask_client()

@@ -1,4 +1,4 @@
-"""``embed_shards``: a store in shards, each embedded by one task, on threads, processes or the machines of a cluster."""
+"""``embed_shards``: a store in shards, each embedded by one task: a thread, a process, or a worker of a cluster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
+from uuid import uuid4
 
-from joblib.externals import cloudpickle
-
-from haybale.cluster import count_jobs, shares_memory, spread
+from haybale.cluster import count_workers, shares_memory, spread
 from haybale.collections import Collection
 from haybale.collections.spool import PassageSpool, spool
 from haybale.embeddings.chunking import Chunking
@@ -54,7 +53,7 @@ def embed_shards(
     ``out``; or one that is ready, which is pickled; or, for a model that each worker had better load itself, the name
     that :func:`find_encoder` knows or a function without arguments that makes it, such as
     ``functools.partial(find_encoder, name, device="cuda")``. A worker makes it once. ``n_shards``: None takes those
-    that ``out`` was begun with, or as many as are embedded at once.
+    that ``out`` was begun with, or as many as there are workers.
 
     Returns what all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed` has them;
     :class:`StoreError` where ``out`` was begun with another number of shards; :class:`ClusterError`.
@@ -66,7 +65,8 @@ def embed_shards(
     options = {"layout": layout, "dtype": dtype, "rows_per_chunk": rows_per_chunk, "chunking": chunking}
     encoder = _portable(encoder, where, top, options)
     start = time.perf_counter()
-    tasks = [(where, encoder, str(top), (i, n), options, not shares_memory()) for i in range(1, n + 1)]
+    call, collect = uuid4().hex, not shares_memory()
+    tasks = [(where, encoder, call, str(top), (i, n), options, collect) for i in range(1, n + 1)]
     parts, heard = [], dict[tuple[type[Warning], str], None]()
     for part, said in spread(embed_shard, tasks, n_jobs, "embedding shards"):
         parts.append(part)
@@ -81,31 +81,34 @@ def embed_shards(
 def embed_shard(
     source: str | Path | Collection,
     encoder: Any,
+    call: str,
     out: str,
     shard: tuple[int, int],
     options: dict[str, Any],
     collect: bool,
 ) -> tuple[Embedded, list[tuple[type[Warning], str]]]:
-    """One shard, in whichever process; with ``collect``, the warnings that this raised are returned, not shown."""
+    """One shard, in whichever process; ``call`` names the call of :func:`embed_shards` that this serves.
+
+    With ``collect``, what is warned of is returned and not shown.
+    """
     if not collect:
-        return embed(source, copy.copy(_made(encoder)), out, shard=shard, **options), []
+        return embed(source, copy.copy(_made(encoder, call)), out, shard=shard, **options), []  # counts of its own
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        done = embed(source, _made(encoder), out, shard=shard, **options)
+        done = embed(source, _made(encoder, call), out, shard=shard, **options)
     return done, [(warning.category, str(warning.message)) for warning in caught]
 
 
 _here = threading.local()  # an encoder is not shared by threads
 
 
-def _made(encoder: Any) -> Any:
-    """The encoder itself, or what its name or maker makes, once in this thread."""
+def _made(encoder: Any, call: str) -> Any:
+    """The encoder itself, or what its name or maker makes, once a call in this thread."""
     if hasattr(encoder, "encode"):
         return encoder
-    key = cloudpickle.dumps(encoder)
-    if getattr(_here, "key", None) != key:
-        _here.encoder = encoder() if callable(encoder) else find_encoder(encoder)
-        _here.key = key
+    if getattr(_here, "call", None) != call:
+        _here.encoder = find_encoder(encoder) if isinstance(encoder, str) else encoder()
+        _here.call = call
     return _here.encoder
 
 
@@ -115,7 +118,7 @@ def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> 
     found = {int(match[1]) for name in top.names() if (match := re.fullmatch(r"shard-\d+-of-(\d+)", name))}
     if n_shards is not None and n_shards < 1:
         raise InputError(f"n_shards must be at least 1, found {n_shards}")
-    n = n_shards or max(found, default=count_jobs(n_jobs))
+    n = n_shards or max(found, default=count_workers(n_jobs))
     if found - {n}:
         raise StoreError(f"{top}: this store was begun with {max(found)} shards, now it is {n}; give a new folder")
     return n
