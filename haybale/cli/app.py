@@ -34,6 +34,7 @@ Paragraphs = Annotated[
     typer.Option(help="Split documents and queries anew: lines, blank-lines, numbered, sentences, headings, sections."),
 ]
 QueryPrompt = Annotated[str, typer.Option(help="Put before each query, for models that ask for it.")]
+Dask = Annotated[str | None, typer.Option(help="Work on the Dask cluster whose scheduler has this address.")]
 PassagePrompt = Annotated[str, typer.Option(help="Put before each passage, likewise.")]
 
 
@@ -86,6 +87,7 @@ def compare(
     candidates: Annotated[int, typer.Option(help="Candidates of a ranked query, likewise.")] = Settings.candidates,
     jobs: Annotated[int, typer.Option(help="Bags trained at once; -1: one a core.")] = -1,
     seed: Annotated[int, typer.Option(help="Of the SVD and the bags.")] = 0,
+    dask: Dask = None,
 ) -> None:
     """Rank a collection's queries with several rankers: one table, with significance against BM25."""
     from haybale.cli.compare import run_compare
@@ -112,7 +114,7 @@ def compare(
         random_state=seed,
         n_jobs=jobs,
     )
-    run_compare(collection, layout, settings, out)
+    run_compare(collection, layout, settings, out, dask)
 
 
 @app.command()
@@ -142,6 +144,8 @@ def embed(
     precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16, in a Longformer.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, … of a neural encoder.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the SVD and of the passages it is fitted on.")] = 0,
+    dask: Dask = None,
+    shards: Annotated[int, typer.Option(help="With --dask, the shards of the store; 0: one a worker.")] = 0,
 ) -> None:
     """Embed a collection's passages into a store; interrupted, the same command goes on where it was."""
     from haybale.cli.embed import run_embed
@@ -166,6 +170,8 @@ def embed(
             "max_length": max_length or None,
             "dtype": precision,
         },
+        dask=dask,
+        shards=shards or None,
     )
 
 
@@ -185,6 +191,7 @@ def rank(
     explain: Annotated[list[str] | None, typer.Option(help="Show this document in place of the first ones.")] = None,
     heatmap: Annotated[Path | None, typer.Option(help="Draw the first document shown: svg, png or pdf.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the whole ranking as a TREC run.")] = None,
+    dask: Dask = None,
 ) -> None:
     """Rank the documents of a store for a document, with the paragraphs on which each rests (PARM)."""
     from haybale.cli.rank import run_rank
@@ -202,6 +209,7 @@ def rank(
         explain=explain or [],
         heatmap=heatmap,
         out=out,
+        dask=dask,
     )
 
 

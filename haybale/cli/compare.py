@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
 from haybale.cli.output import console_for_tables, read, report, show
+from haybale.cluster import on_cluster
 from haybale.experiments import CAVEAT, Settings, check_output, classify_injected, compare, write, write_injected
 from haybale.experiments.rankers import parts_of
 
 
-def run_compare(name: str, layout: str | None, settings: Settings, out: Path | None) -> None:
-    """Compare, print, and write where a folder is given; what can be refused is refused before the work."""
+def run_compare(name: str, layout: str | None, settings: Settings, out: Path | None, dask: str | None = None) -> None:
+    """Compare, print, and write where a folder is given; what can be refused is refused before the work.
+
+    ``dask``: the scheduler of a cluster whose workers train the bags.
+    """
     if out is not None:
         check_output(out)
     for ranker in settings.rankers:
         parts_of(ranker)
-    if settings.protocol == "injected":
-        _run_injected(name, layout, settings, out)
-        return
-    outcome = compare(read(name, layout), settings, report)
+    with nullcontext() if dask is None else on_cluster(dask):
+        if settings.protocol == "injected":
+            _run_injected(name, layout, settings, out)
+            return
+        outcome = compare(read(name, layout), settings, report)
     show(outcome, f"{outcome.collection.name}, {settings.split}")
     if out is not None:
         write(outcome, out)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from rich.console import Console
 
 from haybale.analysis import guess_language
+from haybale.cluster import on_cluster
 from haybale.collections import Collection, open_collection, with_paragraphs
 from haybale.collections.spool import first_passages
-from haybale.embeddings import Chunking, EmbeddingStore, embed, find_encoder
+from haybale.embeddings import Chunking, EmbeddingStore, embed, embed_shards, find_encoder
 from haybale.embeddings.find import LEXICAL
 from haybale.errors import InputError
 
@@ -30,8 +32,17 @@ def run_embed(
     chunking: Chunking | None,
     lexical: dict[str, Any],
     neural: dict[str, Any],
+    dask: str | None = None,
+    shards: int | None = None,
 ) -> None:
-    """Embed, and say on stderr what was done and how fast. ``lexical`` is for LSA and TF-IDF, ``neural`` for others."""
+    """Embed, and say on stderr what was done and how fast. ``lexical`` is for LSA and TF-IDF, ``neural`` for others.
+
+    ``dask``: the scheduler of a cluster that embeds ``shards`` (None: one a worker) at once.
+    """
+    if shards is not None and dask is None:
+        raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
+    if shard is not None and dask is not None:
+        raise InputError("--shard is for one machine without --dask; give --shards with it")
     part = None if shard is None else shard_of(shard)
     source: str | Collection = collection
     if paragraphs is not None:  # whole documents are needed, so they are held in memory
@@ -40,19 +51,17 @@ def run_embed(
         lexical = lexical | {"language": guess_language(first_passages(source, 1000, layout))}
     # What was left as it is by default is not held against an encoder that knows nothing of it.
     given = {key: value for key, value in neural.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
-    found = find_encoder(encoder, **{**lexical, "language": lexical["language"] or "english"}, **given)
+    make = partial(find_encoder, encoder, **{**lexical, "language": lexical["language"] or "english"}, **given)
     console = Console(stderr=True, highlight=False)
     try:
-        done = embed(
-            source,
-            found,
-            out,
-            layout=layout,
-            dtype=dtype,
-            rows_per_chunk=rows_per_chunk,
-            shard=part,
-            chunking=chunking,
-        )
+        how: dict[str, Any] = {"layout": layout, "dtype": dtype, "rows_per_chunk": rows_per_chunk, "chunking": chunking}
+        if dask is None:
+            done = embed(source, make(), out, shard=part, **how)
+        else:
+            # A model is loaded by each worker; what has to be fitted is fitted here.
+            maker = make() if encoder in LEXICAL else make
+            with on_cluster(dask):
+                done = embed_shards(source, maker, out, shards, **how)
     except KeyboardInterrupt:
         console.print("interrupted; what is written is kept, the same command goes on from there", soft_wrap=True)
         raise SystemExit(130) from None

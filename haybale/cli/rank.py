@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
+from haybale.cluster import on_cluster
 from haybale.collections import find_splitter
 from haybale.collections.lines import read_text
 from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError
-from haybale.retrieval import PARM, BM25Index, PassageIndex
+from haybale.retrieval import PARM, BM25Index, PassageIndex, ShardedIndex
 
 
 def run_rank(
@@ -28,8 +30,14 @@ def run_rank(
     explain: list[str],
     heatmap: Path | None,
     out: Path | None,
+    dask: str | None = None,
 ) -> None:
-    """Split the file, search the store with every paragraph, aggregate, and print why."""
+    """Split the file, search the store with every paragraph, aggregate, and print why.
+
+    ``dask``: the scheduler of a cluster whose workers search the store, which need not fit into this machine.
+    """
+    if dask is not None and bm25:
+        raise InputError("--dask searches vectors; --bm25 has none")
     splitter = find_splitter(paragraphs)
     text, name = read_document(file)
     parts = splitter(text)
@@ -40,10 +48,12 @@ def run_rank(
     if bm25:
         parm = PARM(BM25Index.from_store(opened), aggregation, n_hits=hits)
     else:
-        parm = PARM(PassageIndex.from_store(opened), aggregation, encoder=opened.encoder(), n_hits=hits)
+        index = PassageIndex.from_store(opened) if dask is None else ShardedIndex(opened)
+        parm = PARM(index, aggregation, encoder=opened.encoder(), n_hits=hits)
     texts, labels = [part.text for part in parts], [part.label for part in parts]
     query = Path(name).stem or name
-    hits_found = parm.search([texts], exclude=[exclude], query_ids=[query])
+    with nullcontext() if dask is None else on_cluster(dask):
+        hits_found = parm.search([texts], exclude=[exclude], query_ids=[query])
     run = parm.aggregate([query], hits_found)
     shown = explain or [doc_id for doc_id, _ in run[query][:top]]
     found = parm.explain_all(texts, shown, labels=labels, passage_texts=opened.texts(), found=hits_found)

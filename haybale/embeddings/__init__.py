@@ -15,7 +15,7 @@ from haybale.embeddings.encoder import Encoder, encode_queries
 from haybale.embeddings.find import find_encoder
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
-from haybale.embeddings.store import Embedded, EmbeddingStore, embed
+from haybale.embeddings.store import Embedded, EmbeddingStore, embed, embed_shards
 from haybale.embeddings.tfidf import TfidfEncoder
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "TfidfEncoder",
     "cut",
     "embed",
+    "embed_shards",
     "encode_queries",
     "find_encoder",
 ]

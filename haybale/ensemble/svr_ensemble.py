@@ -14,7 +14,6 @@ import numpy as np
 from sklearn.metrics import r2_score
 
 from haybale.collections.collection import numbers_of
-from haybale.device import Device
 from haybale.ensemble.bags import Bags, make_bags, thinned
 from haybale.ensemble.blending import fit_blend
 from haybale.ensemble.out_of_bag import out_of_bag, reciprocal_ranks
@@ -61,7 +60,8 @@ class SVREnsemble(EnsembleScorer):
         solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable from
             :class:`Problem` to :class:`Dual`.
         memory_budget: bytes of kernel values held while training, None: half of the machine's memory, or of what is
-            free on the device; beyond it, rows of them are computed as they are needed.
+            free on the device; beyond it, rows of them are computed as they are needed. With joblib's Dask backend: of
+            each task (None: half of a worker's memory, by its threads).
         device: where vectors and kernels are while training and scoring: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or
             ``"auto"``; None: where the index's vectors are. A saved model does not remember it.
         n_jobs: bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
@@ -224,7 +224,7 @@ class SVREnsemble(EnsembleScorer):
         bags = self._bags(rows, on_host(vectors[0]))
         names = ("C", "epsilon", "tol", "max_iter")
         settings = {name: getattr(self, name) for name in names}
-        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self._budget(where), settings)
+        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
         self.support_, support_q, support_p = gathered(data, bags.rows, duals, self.eta)
         self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
@@ -246,9 +246,6 @@ class SVREnsemble(EnsembleScorer):
         evidence = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
         evidence[found] = self.features_(features[rows.place[found]])
         return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
-
-    def _budget(self, where: Device) -> float:
-        return where.half_of_memory() if self.memory_budget is None else self.memory_budget
 
     def _bags(self, rows: CandidateRows, vectors: Matrix) -> Bags:
         seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
-from numpy.typing import NDArray
 
-from haybale.ensemble.gram import gram
-from haybale.ensemble.half import Half
+from haybale.cluster import count_jobs, dask_client, memory_per_task, shares_memory, spread
+from haybale.ensemble.bag_tasks import Plan, Shared, TrainingSet, gram_values, problem_of, solved_away
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
 from haybale.machine import cpus, one_blas_thread
 from haybale.progress import track
-from haybale.vectors import Floats
 
-
-@dataclass(frozen=True)
-class TrainingSet:
-    """All rows of all bags, over the distinct vectors they use."""
-
-    queries: Half
-    passages: Half
-    query: Ints  # (n,)
-    passage: Ints  # (n,)
-    label: NDArray[np.float64]  # (n,)
-    weight: NDArray[np.float64]  # (n,)
-    evidence: Floats | None = None  # (n, f)
-    evidence_root: Floats | None = None  # (n,)
-
-    def columns(self, rows: Ints) -> dict[str, Any]:
-        """Everything that belongs to some rows but their halves."""
-        names = ("label", "weight", "evidence", "evidence_root")
-        return {name: value[rows] for name in names if (value := getattr(self, name)) is not None}
+__all__ = ["TrainingSet", "gathered", "solve_bags"]
 
 
 def solve_bags(
@@ -44,91 +23,78 @@ def solve_bags(
     bags: list[Ints],
     solver: Solver,
     n_jobs: int | None,
-    memory_budget: float,
+    memory_budget: float | None,
     settings: dict[str, Any],
 ) -> list[Dual]:
     """The dual of each bag, through joblib; ``memory_budget`` bytes are shared by the bags solved at once.
 
     Bags that have much in common share the Gram matrices over all they use, if that is less work than one pair of
     matrices each and fits the budget. Fewer bags than ``n_jobs`` are solved at once where the budget would not hold
-    the matrices of so many.
+    the matrices of so many. None is half of the memory there is.
+
+    Threads see the vectors where they lie. Processes and Dask's workers are sent what their bags use and no more
+    (:mod:`haybale.ensemble.bag_tasks`); on a cluster, the budget is that of each task. What is shared depends on the
+    budget alone: so results are the same bit for bit whoever computes them.
     """
-    jobs = effective_n_jobs(n_jobs)
-    if jobs > 1:
-        needed = max(4 * _values(data, [bag]) for bag in bags)
-        if needed <= memory_budget:
-            jobs = n_jobs = max(1, min(jobs, int(memory_budget / needed)))
-    threads = max(1, cpus() // jobs)
-    duals: dict[int, Dual] = {}
-    sharing = _sharing(data, bags, memory_budget)
-    alone = [group[0] for group in sharing if len(group) == 1]
-    # Threads: solvers and BLAS release the interpreter, and the vectors are shared.
-    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    common = settings | {"threads": threads, "memory_budget": memory_budget / jobs}
-
-    def tasks() -> Any:
-        yield from (delayed(_solve)(solver, _problem(data, bags[number], common)) for number in alone)
-
-    with one_blas_thread():
-        progress = track(parallel(tasks()), "training bags", len(alone)) if alone else iter(())
-        duals.update(zip(alone, progress, strict=True))
-        for group in sharing:
-            if len(group) > 1:
-                used_q, used_p = _used(data, [bags[number] for number in group])
-                queries, passages = data.queries.take(used_q), data.passages.take(used_p)
-                shared = _Shared(used_q, used_p, queries, passages, (gram(queries), gram(passages)))
-                left = {"memory_budget": max(1.0, (memory_budget - shared.size) / jobs)}
-                problems = (shared.problem(data, bags[number], common | left) for number in group)
-                solved = parallel(delayed(_solve)(solver, problem) for problem in problems)
-                duals.update(zip(group, track(solved, "training bags", len(group)), strict=True))
+    remote = dask_client() is not None
+    if memory_budget is None:
+        memory_budget = memory_per_task(n_jobs) if remote else data.queries.device.half_of_memory()
+    plan = Plan(data, bags, solver, n_jobs, memory_budget, settings)
+    many = getattr(solver, "many", None)
+    on_device = not data.queries.device.is_cpu
+    if not shares_memory():
+        numbered = solved_away(plan, _sharing(data, bags, memory_budget), remote)
+    elif many is not None and on_device:
+        numbered = _solved_together(plan, many)
+    else:
+        numbered = _solved_here(plan)
+    duals = dict(numbered)
     return [duals[number] for number in range(len(bags))]
 
 
-def _solve(solver: Solver, problem: Callable[[], Problem]) -> Dual:
-    return solver(problem())
+def _solved_here(plan: Plan) -> Iterator[tuple[int, Dual]]:
+    """In threads: solvers and BLAS release the interpreter, and the vectors are shared."""
+    data, bags, budget = plan.data, plan.bags, plan.memory_budget
+    jobs, n_jobs = count_jobs(plan.n_jobs), plan.n_jobs
+    if jobs > 1:
+        needed = max(4 * gram_values(data, [bag]) for bag in bags)
+        if needed <= budget:
+            jobs = n_jobs = max(1, min(jobs, int(budget / needed)))
+    sharing = _sharing(data, bags, budget)
+    alone = [group[0] for group in sharing if len(group) == 1]
+    common = plan.settings | {"threads": max(1, cpus() // jobs), "memory_budget": budget / jobs}
+    with one_blas_thread():
+        tasks: Iterator[Any] = ((plan.solver, data, bags[number], common) for number in alone)
+        yield from zip(alone, spread(_solve, tasks, n_jobs, "training bags", len(alone)), strict=True)
+        for group in sharing:
+            if len(group) > 1:
+                shared = Shared.of(data, [bags[number] for number in group])
+                left = common | {"memory_budget": max(1.0, (budget - shared.size) / jobs)}
+                tasks = ((plan.solver, data, bags[number], left, shared) for number in group)
+                yield from zip(group, spread(_solve, tasks, n_jobs, "training bags", len(group)), strict=True)
 
 
-def _problem(data: TrainingSet, rows: Ints, settings: dict[str, Any]) -> Callable[[], Problem]:
-    """One bag's problem over its own halves, made where it is solved."""
-
-    def make() -> Problem:
-        used_q, query = np.unique(data.query[rows], return_inverse=True)
-        used_p, passage = np.unique(data.passage[rows], return_inverse=True)
-        halves: dict[str, Any] = {"queries": data.queries.take(used_q), "passages": data.passages.take(used_p)}
-        return Problem(**halves, query=query, passage=passage, **data.columns(rows), **settings)
-
-    return make
+def _solve(
+    solver: Solver, data: TrainingSet, rows: Ints, settings: dict[str, Any], shared: Shared | None = None
+) -> Dual:
+    return solver(problem_of(data, rows, settings, shared))
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """What the bags of a group use, and its Gram matrices."""
-
-    used_q: Ints
-    used_p: Ints
-    queries: Half
-    passages: Half
-    grams: tuple[Floats, Floats]
-
-    @property
-    def size(self) -> int:
-        return sum(matrix.nbytes for matrix in self.grams)
-
-    def problem(self, data: TrainingSet, rows: Ints, settings: dict[str, Any]) -> Callable[[], Problem]:
-        query = np.searchsorted(self.used_q, data.query[rows])
-        passage = np.searchsorted(self.used_p, data.passage[rows])
-        halves: dict[str, Any] = {"queries": self.queries, "passages": self.passages, "grams": self.grams}
-        return lambda: Problem(**halves, query=query, passage=passage, **data.columns(rows), **settings)
-
-
-def _used(data: TrainingSet, bags: list[Ints]) -> tuple[Ints, Ints]:
-    rows = np.concatenate(bags)
-    return np.unique(data.query[rows]), np.unique(data.passage[rows])
-
-
-def _values(data: TrainingSet, bags: list[Ints]) -> float:
-    """How many kernel values the Gram matrices over all that some bags use hold."""
-    return float(sum(len(used) ** 2 for used in _used(data, bags)))
+def _solved_together(plan: Plan, many: Callable[[list[Problem]], list[Dual]]) -> Iterator[tuple[int, Dual]]:
+    """By a solver of one device that takes many bags at once: as many as the budget holds the matrices of."""
+    groups: list[list[int]] = []
+    left = 0.0
+    for number, bag in enumerate(plan.bags):
+        cost = 4 * gram_values(plan.data, [bag])
+        if not groups or cost > left:
+            groups.append([])
+            left = plan.memory_budget
+        groups[-1].append(number)
+        left -= cost
+    for group in track(groups, "training bags", len(groups)):
+        settings = plan.settings | {"memory_budget": plan.memory_budget / len(group)}
+        problems = [problem_of(plan.data, plan.bags[number], settings) for number in group]
+        yield from zip(group, many(problems), strict=True)
 
 
 def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[list[int]]:
@@ -138,7 +104,7 @@ def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[
     """
 
     def work(group: list[int]) -> float:
-        return _values(data, [bags[number] for number in group])
+        return gram_values(data, [bags[number] for number in group])
 
     groups: list[list[int]] = []
     cost = 0.0

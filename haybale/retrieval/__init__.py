@@ -11,6 +11,7 @@ from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm import PARM, ParagraphHits
 from haybale.retrieval.pieces import passage_hits
 from haybale.retrieval.run import Run
+from haybale.retrieval.sharded import ShardedIndex
 
 __all__ = [
     "AGGREGATIONS",
@@ -23,6 +24,7 @@ __all__ = [
     "ParagraphHits",
     "PassageIndex",
     "Run",
+    "ShardedIndex",
     "Vectors",
     "aggregate",
     "passage_hits",

@@ -22,10 +22,11 @@ from haybale.retrieval.aggregation.checks import find_aggregation
 from haybale.retrieval.aggregation.task import slices
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.explanation import ParagraphExplanation, explained
-from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
+from haybale.retrieval.sharded import Narrowed, ShardedIndex
 
 Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or their vectors (n, d), dense or CSR
 _ROWS = 8192  # query paragraphs searched at once: a thousand hits of each take 100 MB
@@ -38,12 +39,14 @@ class ParagraphHits:
     hits: Hits  # (n_paragraphs, N)
     offsets: Ints
     vectors: Vectors | None  # None where the index is lexical
+    narrowed: Narrowed | None = None  # of a sharded index: the hits have the numbers of the index in it
 
 
 class PARM:
     """Ranks documents for query documents of one or many paragraphs.
 
-    Parameters: ``index``, a :class:`PassageIndex` or, for the aggregations without vectors, a :class:`BM25Index`;
+    Parameters: ``index``, a :class:`PassageIndex`, a :class:`ShardedIndex` or, for the aggregations without vectors, a
+    :class:`BM25Index`;
     ``aggregation``, one of :data:`~haybale.retrieval.AGGREGATIONS`; ``encoder``, which turns paragraphs into vectors
     where they are given as texts; ``n_hits``, the passages N retrieved for each paragraph; ``rrf_k``, ``occurrences``
     and ``code_variant`` as in :func:`~haybale.retrieval.aggregate`; ``depth``, documents kept for a query.
@@ -57,7 +60,7 @@ class PARM:
 
     def __init__(
         self,
-        index: PassageIndex | BM25Index,
+        index: PassageIndex | ShardedIndex | BM25Index,
         aggregation: str = "vrrf",
         *,
         encoder: Any = None,
@@ -141,6 +144,9 @@ class PARM:
             return ParagraphHits(hits, offsets, None)
         vectors = self._vectors(paragraphs, texts)
         hits = self.index.search(vectors, k, exclude=own)
+        if isinstance(self.index, ShardedIndex):  # of its vectors, those that were found are read
+            narrowed = self.index.narrowed(hits)
+            return ParagraphHits(narrowed.hits, offsets, Vectors(narrowed.index.vectors, vectors), narrowed)
         return ParagraphHits(hits, offsets, Vectors(self.index.vectors, vectors))
 
     def aggregate(
@@ -148,7 +154,7 @@ class PARM:
     ) -> Run:
         """The run that this aggregation makes of hits found before; ``weights`` (n_paragraphs,)."""
         return rank_documents(
-            self.index,
+            self.index if found.narrowed is None else found.narrowed.index,
             found.hits,
             query_ids,
             self.aggregation,
@@ -183,9 +189,17 @@ class PARM:
         """
         found = found or self.search([paragraphs], exclude=[exclude], query_ids=["the query document"])
         texts = list(paragraphs) if isinstance(paragraphs[0], str) else None
+        index: Any = self.index
+        if isinstance(index, ShardedIndex) and found.narrowed is not None and found.vectors is not None:
+            hits = Hits(_renamed(found.hits.passages, found.narrowed.numbers), found.hits.scores)
+            narrowed = index.narrowed(hits, [index.document_number(doc_id) for doc_id in doc_ids])
+            index = narrowed.index
+            found = ParagraphHits(narrowed.hits, found.offsets, Vectors(index.vectors, found.vectors.paragraphs))
+            if passage_texts is not None:
+                passage_texts = [str(passage_texts[int(number)]) for number in narrowed.numbers]
         return [
             explained(
-                self.index,
+                index,
                 self.aggregation,
                 found.hits,
                 found.vectors,
@@ -206,10 +220,14 @@ class PARM:
                 raise InputError("paragraphs given as texts need an encoder; give PARM one, or vectors")
             return encode_queries(self.encoder, [text for each in paragraphs for text in each])
         if not len(paragraphs):
-            return self.index.vectors[:0]  # type: ignore[union-attr]
+            return np.empty((0, self.index.width), dtype=np.float32)  # type: ignore[union-attr]
         if sparse.issparse(paragraphs[0]):
             return sparse.vstack(list(paragraphs), format="csr")
         return np.concatenate([np.asarray(each, dtype=np.float32) for each in paragraphs])
+
+
+def _renamed(passages: Ints, numbers: Ints) -> Ints:
+    return np.where(passages == NO_PASSAGE, NO_PASSAGE, numbers[passages])
 
 
 def _length(paragraphs: Paragraphs) -> int:

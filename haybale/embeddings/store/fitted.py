@@ -32,20 +32,12 @@ def fitted_encoder(encoder: Any, files: StoreFiles, shard: tuple[int, int]) -> A
     """``encoder``, fitted: by an earlier call (then it is loaded), by the caller, or here, on the store's passages."""
     if not hasattr(encoder, "fit"):
         return encoder
-    _check_storable(encoder)
-    given = _is_fitted(encoder)
+    check_storable(encoder)
+    given = is_fitted(encoder)
     if files.exists(ENCODER) and (files.exists(BUILDING) or files.exists(MANIFEST)):
         if given:
             return encoder  # the manifest says whether it is the one the store was begun with
-        with files.local_copy(ENCODER) as folder:
-            kept = load_fitted(folder)
-        then, now = (type(kept).__name__, kept.get_params()), (type(encoder).__name__, encoder.get_params())
-        if then != now:
-            raise StoreError(
-                f"{files}: this store was begun with the encoder {then}, now it is {now}; "
-                "give the same settings or a new folder"
-            )
-        return kept
+        return kept_encoder(files, like=encoder)
     if not given:
         if shard[1] > 1:
             raise InputError(
@@ -53,6 +45,26 @@ def fitted_encoder(encoder: Any, files: StoreFiles, shard: tuple[int, int]) -> A
                 f"embed without shards; found a {type(encoder).__name__} that is not fitted"
             )
         encoder.fit(SpooledTexts(files))
+    keep_encoder(encoder, files)
+    return encoder
+
+
+def kept_encoder(files: StoreFiles, like: Any = None) -> Any:
+    """The encoder that a store keeps; it must have the class and settings of ``like``, if that is given."""
+    with files.local_copy(ENCODER) as folder:
+        kept = load_fitted(folder)
+    if like is not None:
+        then, now = ((type(each).__name__, each.get_params()) for each in (kept, like))
+        if then != now:
+            raise StoreError(
+                f"{files}: this store was begun with the encoder {then}, now it is {now}; "
+                "give the same settings or a new folder"
+            )
+    return kept
+
+
+def keep_encoder(encoder: Any, files: StoreFiles) -> None:
+    """Save a fitted encoder into a store."""
     for name in files.names():
         if name == ENCODER or name.startswith(f".{ENCODER}."):  # from a call that was killed
             files.remove(name)
@@ -62,10 +74,10 @@ def fitted_encoder(encoder: Any, files: StoreFiles, shard: tuple[int, int]) -> A
         with tempfile.TemporaryDirectory() as folder:
             encoder.save(Path(folder) / ENCODER)
             files.fs.put(f"{folder}/{ENCODER}", files.at(ENCODER), recursive=True)
-    return encoder
 
 
-def _is_fitted(encoder: Any) -> bool:
+def is_fitted(encoder: Any) -> bool:
+    """Whether an encoder that can be fitted has been."""
     try:
         check_is_fitted(encoder)
     except NotFittedError:
@@ -73,7 +85,8 @@ def _is_fitted(encoder: Any) -> bool:
     return True
 
 
-def _check_storable(encoder: Any) -> None:
+def check_storable(encoder: Any) -> None:
+    """Refuse an encoder whose vectors are sparse."""
     if isinstance(encoder, TfidfEncoder):
         raise InputError(
             f"{type(encoder).__name__} makes sparse vectors, which a store does not hold: they are made in seconds; "

@@ -1,0 +1,396 @@
+"""A cluster of two worker processes: the same results to the last bit, also when a worker is killed at its work."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask_tasks
+import joblib
+import numpy as np
+import pytest
+from encoders import HashEncoder
+from test_cli import haybale
+from test_readers import beir
+from worlds import world
+
+from haybale import cluster
+from haybale.cluster import on_cluster, spread
+from haybale.collections import CollectionBuilder
+from haybale.embeddings import EmbeddingStore, embed, embed_shards
+from haybale.ensemble import SVREnsemble
+from haybale.errors import ClusterError, MissingExtraError, StoreError
+from haybale.retrieval import PassageIndex
+from haybale.retrieval.sharded import ShardedIndex
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+
+TESTS = str(Path(__file__).parent)
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The scheduler of two workers with a thread each; a worker that is killed is started again by its nanny."""
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([TESTS, *([path] if path else [])])  # for the modules of the tests
+    try:
+        with (
+            dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=60
+            ) as local,
+        ):
+            yield local.scheduler_address
+    finally:
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Any]:
+    with on_cluster(address) as client:
+        client.wait_for_workers(2, timeout=30)
+        yield client
+
+
+@contextlib.contextmanager
+def killing(folder: Path, then: Callable[[], None] | None = None) -> Iterator[list[int]]:
+    """Kill a worker that has begun a task, or do something else then; let the tasks go on."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while not (begun := [int(path.name) for path in folder.iterdir()]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if then is None:
+            os.kill(begun[0], signal.SIGKILL)
+        else:
+            then()
+        killed.append(begun[0])
+        (folder / "go").touch()
+
+    folder.mkdir(exist_ok=True)
+    thread = threading.Thread(target=kill)
+    thread.start()
+    yield killed
+    thread.join()
+    assert killed
+
+
+def trained(solver: Any = "product", **settings: Any) -> SVREnsemble:
+    index, queries, relevant = world(3, n_documents=100, n_queries=60, d=8)
+    return SVREnsemble(6, k=20, solver=solver, memory_budget=1e9, **settings).fit(index, queries, relevant)
+
+
+def same_ensemble(found: SVREnsemble, expected: SVREnsemble) -> None:
+    for name in ("coef", "intercept", "offsets", "query", "passage"):
+        np.testing.assert_array_equal(getattr(found.support_, name), getattr(expected.support_, name))
+    assert found.n_iter_ == expected.n_iter_
+
+
+@pytest.mark.parametrize("overlap", [0.1, 4.0])  # alone, and sharing Gram matrices
+def test_bags_are_those_trained_here(client: Any, overlap: float) -> None:
+    found = trained(overlap=overlap)
+    with joblib.parallel_config(backend="sequential"):
+        same_ensemble(found, trained(overlap=overlap))
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        same_ensemble(found, trained(overlap=overlap))
+
+
+@pytest.mark.parametrize("overlap", [0.1, 4.0])
+def test_bags_in_processes(overlap: float) -> None:
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        found = trained(overlap=overlap)
+    same_ensemble(found, trained(overlap=overlap))
+
+
+@pytest.mark.parametrize("overlap", [0.1, 4.0])
+def test_a_worker_killed_while_it_trains(client: Any, tmp_path: Path, overlap: float) -> None:
+    with killing(tmp_path / "flags"):
+        found = trained(dask_tasks.WaitingSolver(str(tmp_path / "flags")), overlap=overlap)
+    with joblib.parallel_config(backend="sequential"):
+        same_ensemble(found, trained(overlap=overlap))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingStore:
+    builder = CollectionBuilder("many", language="english")
+    for number in range(40):
+        builder.add_document(f"d{number}", [f"passage {i} of {number}" for i in range(3)])
+    folder = tmp_path_factory.mktemp("dask") / "store"
+    embed(builder.build(), HashEncoder(), folder, rows_per_chunk=8)
+    return EmbeddingStore(folder)
+
+
+def searched(index: Any) -> Any:
+    queries = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    return index.search(queries, 50, exclude=["d3", None, "d4", "d4", None])
+
+
+def same_hits(found: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(found.passages, expected.passages)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_search_is_that_of_one_index(client: Any, store: EmbeddingStore) -> None:
+    for n_shards in (None, 5):
+        same_hits(searched(ShardedIndex(store, n_shards)), searched(PassageIndex.from_store(store)))
+
+
+def test_a_worker_killed_while_it_searches(
+    client: Any, store: EmbeddingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = partial(dask_tasks.waiting_search, str(tmp_path / "flags"))
+    monkeypatch.setattr("haybale.retrieval.sharded.search_shard", search)
+    with killing(tmp_path / "flags"):
+        found = searched(ShardedIndex(store, 4))
+    same_hits(found, searched(PassageIndex.from_store(store)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    (folder / "collection.tsv").write_text("".join(f"d{i // 3}\tpassage number {i}\n" for i in range(60)))
+    return folder
+
+
+def same_store(one: Path, other: Path) -> None:
+    a, b = EmbeddingStore(one), EmbeddingStore(other)
+    np.testing.assert_array_equal(a.vectors(), b.vectors())
+    assert a.passage_ids.equals(b.passage_ids)
+
+
+def test_a_worker_killed_while_it_embeds(client: Any, folder: Path, tmp_path: Path) -> None:
+    """What it had written is kept; its lock died with it."""
+    embed(folder, HashEncoder(), tmp_path / "whole", rows_per_chunk=6)
+    encoder = partial(dask_tasks.WaitingEncoder, str(tmp_path / "flags"), after=2)
+    with killing(tmp_path / "flags") as killed:
+        done = embed_shards(folder, encoder, tmp_path / "shards", rows_per_chunk=6)
+    assert killed
+    assert done.kept == 12  # two chunks of the one that was killed
+    assert done.passages == 48
+    same_store(tmp_path / "shards", tmp_path / "whole")
+
+
+def test_what_was_scattered_to_a_killed_worker(client: Any, tmp_path: Path) -> None:
+    """Arguments die with the worker they were sent to; their tasks are dispatched again, the others go on."""
+    vectors = [np.full(1_000_000, float(i)) for i in range(8)]
+    flags = tmp_path / "flags"
+    with killing(flags):
+        found = list(spread(dask_tasks.squared, [(i, vectors[i], str(flags)) for i in range(8)]))
+    assert found == [1e6 * i + i * i for i in range(8)]
+
+
+def test_errors_of_a_task_are_its_own(client: Any) -> None:
+    with pytest.raises(KeyError, match="task"):
+        list(spread(dask_tasks.wrong, [(1,), (2,)]))
+    assert list(spread(pow, [(2, 3)])) == [8]  # the cluster is as good as before
+
+
+def test_processes_that_die_are_started_again(tmp_path: Path) -> None:
+    flags = tmp_path / "flags"
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        with killing(flags):
+            found = list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)]))
+        assert found == [9, 10, 13, 18]
+        with pytest.raises(ClusterError, match="dying: a task was lost 4 times"):
+            list(spread(dask_tasks.fatal, [(1,)], description="dying"))
+
+
+def test_arrays_of_a_store_by_dask(client: Any, store: EmbeddingStore) -> None:
+    array = store.dask()
+    mean = client.compute(array.mean(axis=0)).result()
+    np.testing.assert_allclose(mean, store.vectors().mean(axis=0), rtol=1e-5)
+
+
+def test_another_store_at_the_same_place(client: Any, store: EmbeddingStore) -> None:
+    other = EmbeddingStore(store.path)
+    other.manifest = other.manifest | {"encoder": "another"}
+    with pytest.raises(StoreError, match="this is another store"):
+        searched(ShardedIndex(other, 2))
+
+
+# the command line ----------------------------------------------------------------------------------------
+
+
+def test_compare(address: str, tmp_path: Path) -> None:
+    """Runs are those of one machine, byte for byte."""
+    words = ["apples", "pears", "plums", "figs"]
+    files = {
+        "corpus.jsonl": "\n".join(
+            json.dumps({"_id": f"d{i}", "text": f"{w} one\n{w} two"}) for i, w in enumerate(words)
+        ),
+        "queries.jsonl": "\n".join(json.dumps({"_id": f"q{i}", "text": f"some {w}"}) for i, w in enumerate(words * 2)),
+        "qrels/train.tsv": "".join(f"q{i}\td{i}\t1\n" for i in range(4)),
+        "qrels/dev.tsv": "".join(f"q{i + 4}\td{i}\t1\n" for i in range(4)),
+    }
+    data = beir(tmp_path / "data", **files)
+    for out, more in (("here", ()), ("there", ("--dask", address))):
+        done = haybale(
+            "compare",
+            str(data),
+            "--rankers",
+            "bm25,svr",
+            "--out",
+            str(tmp_path / out),
+            "--bags",
+            "3",
+            "--width",
+            "4",
+            *more,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "distributed" not in done.stderr
+    here, there = ((tmp_path / out / "runs" / "svr.trec").read_bytes() for out in ("here", "there"))
+    assert here == there
+
+
+def test_embed_and_rank(address: str, folder: Path, tmp_path: Path) -> None:
+    how = ("--width", "4", "--language", "english", "--rows-per-chunk", "7")
+    done = haybale("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"60 passages embedded in .*\nEmbeddingStore .*: 60 × 2 float32\n", done.stderr)
+    assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # a shard a worker
+    assert haybale("embed", str(folder), "--out", str(tmp_path / "here"), *how).returncode == 0
+    same_store(tmp_path / "there", tmp_path / "here")
+    (tmp_path / "case.txt").write_text("passage number 4\n\npassage number 8\n")
+    runs = []
+    for store, more in (("here", ()), ("there", ("--dask", address))):
+        out = tmp_path / f"{store}.trec"
+        done = haybale("rank", str(tmp_path / "case.txt"), str(tmp_path / store), "--out", str(out), *more)
+        assert done.returncode == 0, done.stderr
+        runs.append((out.read_text(), done.stdout.replace(str(tmp_path / store), "STORE")))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compare", "pydocs", "--dask", "tcp://127.0.0.1:9x"), "no Dask scheduler answers at tcp://127.0.0.1:9x: "),
+        (("embed", "FOLDER", "--out", "OUT", "--shards", "2"), "--shards asks for --dask; "),
+        (("embed", "FOLDER", "--out", "OUT", "--shard", "1/2", "--dask", "a"), "--shard is for one machine "),
+        (("rank", "FILE", "STORE", "--bm25", "--dask", "a"), "--dask searches vectors; "),
+    ],
+)
+def test_errors_are_one_line(arguments: tuple[str, ...], message: str) -> None:
+    done = haybale(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"haybale: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+# clusters that are not there, or go away -----------------------------------------------------------------
+
+
+def test_nobody_answers() -> None:
+    start = time.monotonic()
+    with (
+        pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
+        on_cluster("tcp://127.0.0.1:9", timeout=1),
+    ):
+        pass
+    assert time.monotonic() - start < 5
+    with pytest.raises(ClusterError, match="no Dask scheduler answers at nonsense://"), on_cluster("nonsense://a:1"):
+        pass
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A scheduler in a process of its own, without a worker."""
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--host", "127.0.0.1"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--no-dashboard", "--scheduler-file", str(file)], stdout=log, stderr=subprocess.STDOUT
+        )
+        while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.02)
+        yield match[0], process
+        process.kill()
+        process.wait()
+
+
+def test_a_cluster_without_workers(scheduler: tuple[str, Any]) -> None:
+    with (
+        pytest.raises(ClusterError, match=r"the cluster has no worker; start some: dask worker tcp"),
+        on_cluster(scheduler[0], timeout=0.5),
+    ):
+        pass
+
+
+def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
+    with on_cluster(address, timeout=20), killing(flags, then):
+        list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
+
+
+def test_the_scheduler_is_killed(scheduler: tuple[str, Any], tmp_path: Path) -> None:
+    address, process = scheduler
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
+         "--no-dashboard", "--death-timeout", "5"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])},
+    )  # fmt: skip
+    flags = tmp_path / "flags"
+    try:
+        start = time.monotonic()
+        with pytest.raises(ClusterError, match=rf"{address}: the cluster went away while squaring; do it again"):
+            square_on(address, flags, process.kill)
+        assert time.monotonic() - start < 30
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        ("numpy", rf"worker tcp://.* has numpy {re.escape(np.__version__)}, here it is 0\.0"),
+        ("no-such-package", r"worker tcp://.* has no no-such-package; install no-such-package 0\.0 there"),
+    ],
+)
+def test_other_versions_are_named(address: str, monkeypatch: pytest.MonkeyPatch, package: str, message: str) -> None:
+    monkeypatch.setattr(cluster, "_AGREEING", (package,))
+    monkeypatch.setattr(cluster, "version", _Version())
+    with pytest.raises(ClusterError, match=message), on_cluster(address):
+        pass
+
+
+class _Version:
+    """Here 0.0; a worker gets the real function in its place."""
+
+    def __call__(self, package: str) -> str:
+        return "0.0"
+
+    def __reduce__(self) -> Any:
+        return getattr, (importlib.metadata, "version")
+
+
+def test_without_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "haybale\[dask\]"'), on_cluster("tcp://127.0.0.1:9"):
+        pass
+
+
+def test_a_task_that_kills_its_workers(client: Any) -> None:
+    with pytest.raises(ClusterError, match=r"tcp://.*: dying: every worker that took up a task died of it"):
+        list(spread(dask_tasks.fatal, [(1,)], description="dying"))

@@ -1,0 +1,179 @@
+"""Search over the shards of a store is search over the whole store, to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from encoders import HashEncoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from haybale.collections import CollectionBuilder
+from haybale.embeddings import EmbeddingStore, embed
+from haybale.errors import InputError, StoreError, VectorError
+from haybale.retrieval import PARM, PassageIndex, Vectors, rank_documents
+from haybale.retrieval.shard_tasks import _kept, forget_shards
+from haybale.retrieval.sharded import ShardedIndex
+
+
+class Few(HashEncoder):
+    """Texts that end alike have equal vectors, and some have none: ties and zeros everywhere."""
+
+    def encode(self, texts: Any) -> np.ndarray:
+        vectors = super().encode([text[-1] for text in texts])
+        vectors[[text.endswith("7") for text in texts]] = 0
+        return vectors
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingStore:
+    """75 passages of 20 documents in 10 chunks, which cut through documents."""
+    rng = np.random.default_rng(0)
+    builder, n = CollectionBuilder("many", language="english"), 0
+    for number in range(20):
+        size = int(rng.integers(1, 7))
+        builder.add_document(f"d{number}", [f"passage {i}" for i in range(n, n + size)])
+        n += size
+    folder = tmp_path_factory.mktemp("sharded") / "store"
+    embed(builder.build(), Few(), folder, rows_per_chunk=8)
+    return EmbeddingStore(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(store: EmbeddingStore) -> PassageIndex:
+    return PassageIndex.from_store(store)
+
+
+def queries_of(store: EmbeddingStore, seed: int, m: int = 6) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    queries = rng.normal(size=(m, store.width)).astype(np.float32)
+    queries[rng.random(m) < 0.2] = 0
+    return queries
+
+
+def same(found: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(found.passages, expected.passages)
+    np.testing.assert_array_equal(found.scores.view(np.int32), expected.scores.view(np.int32))
+    assert found.passages.dtype == expected.passages.dtype
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 12), st.integers(0, 99), st.floats(1, 2000), st.booleans(), st.data())
+def test_hits_are_those_of_one_index(
+    store: EmbeddingStore, whole: PassageIndex, n_shards: int, seed: int, budget: float, keep: bool, data: Any
+) -> None:
+    k = data.draw(st.integers(1, len(whole)))
+    queries = queries_of(store, seed)
+    exclude = data.draw(st.none() | st.lists(st.integers(-1, 19), min_size=6, max_size=6))
+    index = ShardedIndex(store, n_shards, memory_budget=budget, keep_vectors=keep)
+    same(index.search(queries, k, exclude=exclude), whole.search(queries, k, exclude=exclude))
+
+
+@pytest.mark.parametrize(("backend", "n_jobs"), [("threading", 3), ("sequential", 1), ("loky", 2)])
+def test_backends_of_joblib(store: EmbeddingStore, whole: PassageIndex, backend: str, n_jobs: int) -> None:
+    queries = queries_of(store, 1)
+    own = ["d3", None, "d4", "d19", "d0", None]
+    with joblib.parallel_config(backend=backend, n_jobs=n_jobs):
+        for n_shards in (None, 5):
+            found = ShardedIndex(store, n_shards).search(queries, 30, exclude=own)
+            same(found, whole.search(queries, 30, exclude=own))
+
+
+def test_shards_of_several_machines(tmp_path: Path, store: EmbeddingStore, whole: PassageIndex) -> None:
+    """A store that is itself made of shards is read in the order of the input."""
+    builder = CollectionBuilder("many", language="english")
+    texts, documents = store.texts().to_pylist(), store.doc_ids.to_pylist()
+    for doc_id in dict.fromkeys(documents):
+        builder.add_document(doc_id, [text for text, d in zip(texts, documents, strict=True) if d == doc_id])
+    for shard in (1, 2, 3):
+        embed(builder.build(), Few(), tmp_path / "parts", rows_per_chunk=8, shard=(shard, 3))
+    index = ShardedIndex(EmbeddingStore(tmp_path / "parts"), 4)
+    queries = queries_of(store, 2)
+    same(index.search(queries, 20), whole.search(queries, 20))
+    same(
+        ShardedIndex(EmbeddingStore(tmp_path / "parts"), 4, memory_budget=1).search(queries, 70),
+        whole.search(queries, 70),
+    )
+
+
+def test_what_is_kept_and_forgotten(store: EmbeddingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from haybale.retrieval import shard_tasks
+
+    read: list[tuple[int, int]] = []
+    real = shard_tasks.read_chunks
+    monkeypatch.setattr(shard_tasks, "read_chunks", lambda s, a, b: read.append((a, b)) or real(s, a, b))
+    forget_shards()
+    queries = queries_of(store, 3)
+    index = ShardedIndex(store, 3, n_jobs=1)
+    first = index.search(queries, 5)
+    assert read == [(0, 3), (3, 6), (6, 10)]
+    same(index.search(queries, 5), first)
+    assert len(read) == 3  # the second search reads nothing
+    small = ShardedIndex(store, 3, n_jobs=1, memory_budget=2 * 8 * 8 * 4)  # a chunk at a time
+    same(small.search(queries, 5), first)
+    assert read[3:] == [(i, i + 1) for i in range(10)]
+    assert len(_kept) == 3
+    forget_shards()
+    index.keep_vectors = False
+    same(index.search(queries, 5), first)
+    assert not _kept
+
+
+def test_documents_are_ranked_as_with_one_index(store: EmbeddingStore, whole: PassageIndex) -> None:
+    index = ShardedIndex(store, 4)
+    queries = queries_of(store, 4)
+    expected, found = whole.search(queries, 15), index.search(queries, 15)
+    ids, offsets = ["a", "b"], np.array([0, 2, 6])
+    assert index.ids(found) == whole.ids(expected)
+    assert rank_documents(index, found, ids, "rrf", offsets) == rank_documents(whole, expected, ids, "rrf", offsets)
+    narrowed = index.narrowed(found)
+    narrow, renamed = narrowed.index, narrowed.hits
+    np.testing.assert_array_equal(narrow.vectors, whole.vectors[narrowed.numbers])
+    for name in ("vrrf", "vmax", "vranks"):
+        ours = rank_documents(narrow, renamed, ids, name, offsets, vectors=Vectors(narrow.vectors, queries))
+        theirs = rank_documents(whole, expected, ids, name, offsets, vectors=Vectors(whole.vectors, queries))
+        assert ours == theirs
+    np.testing.assert_array_equal(index.similarities(queries, 3), whole.similarities(queries, 3))
+    np.testing.assert_array_equal(index.rows(np.array([5, 1])), whole.vectors[[5, 1]])
+
+
+@pytest.mark.parametrize("aggregation", ["rrf", "combsum", "vrrf", "vmin"])
+def test_parm(store: EmbeddingStore, whole: PassageIndex, aggregation: str) -> None:
+    documents = [queries_of(store, 5, 3) + 1, queries_of(store, 6, 2) + 1]
+    runs = [
+        PARM(index, aggregation, n_hits=12).rank(["a", "b"], documents, exclude=["d2", None])
+        for index in (ShardedIndex(store, 4), whole)
+    ]
+    assert runs[0] == runs[1]
+    parms = [PARM(index, aggregation, n_hits=12) for index in (ShardedIndex(store, 4), whole)]
+    texts = store.texts()
+    for shown in (runs[0]["a"][0][0], "d2"):
+        ours, theirs = (parm.explain(documents[0], shown, passage_texts=texts) for parm in parms)
+        assert ours.text() == theirs.text()
+        assert ours.to_frame(all_pairs=True).equals(theirs.to_frame(all_pairs=True))
+
+
+def test_errors(store: EmbeddingStore, tmp_path: Path) -> None:
+    index = ShardedIndex(store, 2)
+    assert "2 shards" in repr(index)
+    assert index.search(np.empty((0, 8)), 3).passages.shape == (0, 3)
+    with pytest.raises(VectorError, match="width 8, found 3"):
+        index.search(np.ones((1, 3)), 3)
+    with pytest.raises(InputError, match="k must lie between 1 and"):
+        index.search(np.ones((1, 8)), 71 + len(store))
+    with pytest.raises(InputError, match="n_shards must be at least 1, found 0"):
+        ShardedIndex(store, 0)
+    with pytest.raises(InputError, match="memory_budget is a number of bytes above 0"):
+        ShardedIndex(store, memory_budget=0)
+    moved = EmbeddingStore(store.path)
+    moved.path = str(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=r"expected a store of embeddings.*every worker must reach the store there"):
+        ShardedIndex(moved, 2).search(np.ones((1, 8)), 3)
+    other = EmbeddingStore(store.path)
+    other.manifest = other.manifest | {"encoder": "another"}
+    with pytest.raises(StoreError, match="this is another store"):
+        ShardedIndex(other, 2).search(np.ones((1, 8)), 3)
