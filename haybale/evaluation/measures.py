@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from haybale.errors import InputError
+from haybale.extras import require
 from haybale.retrieval import Run
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
@@ -29,8 +30,7 @@ def evaluate(run: Run, qrels: pd.DataFrame, measures: Sequence[str] = MEASURES) 
     query_id
     q            0.5
     """
-    import ir_measures
-
+    ir_measures = require("ir_measures")
     parsed = [_parsed(name) for name in measures]
     relevant = qrels[qrels["relevance"] > 0]
     queries = list(dict.fromkeys(relevant["query_id"]))
@@ -52,8 +52,7 @@ def averages(table: pd.DataFrame) -> dict[str, float]:
 
 def _parsed(name: str) -> Any:
     # Not by ir_measures.parse_measure, which uses what Python 3.14 no longer has (ast.Num).
-    from ir_measures.measures import registry
-
+    registry = require("ir_measures.measures").registry
     base, at, cutoff = name.partition("@")
     if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")
