@@ -6,6 +6,7 @@ from haybale.retrieval.exact import BACKENDS
 from haybale.retrieval.explanation import ParagraphExplanation
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, pool
+from haybale.retrieval.hits_frame import hits_frame
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm import PARM, ParagraphHits
 from haybale.retrieval.pieces import passage_hits
@@ -23,6 +24,7 @@ __all__ = [
     "Run",
     "Vectors",
     "aggregate",
+    "hits_frame",
     "passage_hits",
     "pool",
     "rank_documents",
