@@ -19,7 +19,7 @@ from haybale.embeddings import (
     TfidfEncoder,
     embed,
 )
-from haybale.ensemble import ProductKernelSVR, SVREnsemble
+from haybale.ensemble import ProductKernelSVR, SVREnsemble, score_frame
 from haybale.errors import (
     ClusterError,
     DeviceError,
@@ -88,6 +88,7 @@ __all__ = [
     "pool",
     "rank_documents",
     "reciprocal_rank_fusion",
+    "score_frame",
 ]
 
 

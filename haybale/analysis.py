@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
-from bm25s.stopwords import STOPWORDS_EN, STOPWORDS_GERMAN
-
 from haybale.errors import UnknownNameError
+from haybale.extras import require
 from haybale.progress import track
 
-LANGUAGES = {"english": STOPWORDS_EN, "german": STOPWORDS_GERMAN}
+_STOP_WORDS = {"english": "STOPWORDS_EN", "german": "STOPWORDS_GERMAN"}  # in bm25s.stopwords
+LANGUAGES = tuple(_STOP_WORDS)
 _WORD = re.compile(r"\b\w\w+\b")
 
 
@@ -58,10 +59,8 @@ class Analyzer:
 
     def numbered(self, texts: Iterable[str], numbers: dict[str, int], *, grow: bool = False) -> Iterator[list[int]]:
         """Term numbers of one text after the other; with ``grow``, unknown terms get the next number, else none."""
-        import Stemmer
-
-        stem = Stemmer.Stemmer(self.language).stemWord
-        known: dict[str, int] = dict.fromkeys(LANGUAGES[self.language], -1)  # word -> term number, -1: dropped
+        stem = require("Stemmer").Stemmer(self.language).stemWord
+        known: dict[str, int] = dict.fromkeys(stop_words(self.language), -1)  # word -> term number, -1: dropped
         for text in texts:
             row = []
             for word in _WORD.findall(text.lower()):
@@ -73,6 +72,16 @@ class Analyzer:
                 if number >= 0:
                     row.append(number)
             yield row
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """bm25s's stop words of one of the :data:`LANGUAGES`.
+
+    >>> "nicht" in stop_words("german")
+    True
+    """
+    return frozenset(getattr(require("bm25s.stopwords"), _STOP_WORDS[language]))
 
 
 def char_ngrams(word: str, sizes: tuple[int, int]) -> list[str]:
@@ -101,4 +110,4 @@ def guess_language(texts: Iterable[str]) -> str:
     'german'
     """
     words = [word for text in texts for word in _WORD.findall(text.lower())]
-    return max(LANGUAGES, key=lambda language: sum(map(set(LANGUAGES[language]).__contains__, words)))
+    return max(LANGUAGES, key=lambda language: sum(map(stop_words(language).__contains__, words)))

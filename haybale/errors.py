@@ -59,14 +59,17 @@ class VectorError(InputError):
 
 
 class MissingExtraError(HaybaleError, ImportError):
-    """A package that the base install leaves out.
+    """A package that is not installed: one of an extra, or, with ``extra=None``, the distribution of that name.
 
     >>> str(MissingExtraError("torch", "neural"))
     'torch is not installed; pip install "haybale[neural]"'
+    >>> str(MissingExtraError("bm25s", None))
+    'bm25s is not installed; pip install bm25s'
     """
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f'{package} is not installed; pip install "haybale[{extra}]"')
+    def __init__(self, package: str, extra: str | None) -> None:
+        what = package if extra is None else f'"haybale[{extra}]"'
+        super().__init__(f"{package} is not installed; pip install {what}")
         self.package = package
         self.extra = extra
 

@@ -1,4 +1,8 @@
-"""Optional packages: imported where they are used, and named by their pip line where they are missing."""
+"""Packages that may be absent: imported where they are used, and named by their pip line where they are missing.
+
+Those of an extra, and those of the base install that haybale's core does without: a host that has only what the core
+needs can search, train, score and aggregate, and learns by name what else it lacks when it asks for it.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,28 @@ from types import ModuleType
 
 from haybale.errors import MissingExtraError
 
+_DISTRIBUTIONS = {"Stemmer": "PyStemmer", "faiss": "faiss-cpu"}  # where they are not named as the module is
 
-def require(module: str, extra: str) -> ModuleType:
-    """Import ``module``, or raise :class:`~haybale.errors.MissingExtraError` with the pip line of ``extra``.
+
+def require(module: str, extra: str | None = None) -> ModuleType:
+    """Import ``module``, or raise :class:`~haybale.errors.MissingExtraError` with its pip line.
+
+    That is the line of ``extra``, or, without one, of the distribution itself, which is part of the base install.
 
     >>> require("json", "neural").__name__
     'json'
     >>> require("no_such_package", "neural")
     Traceback (most recent call last):
     haybale.errors.MissingExtraError: no_such_package is not installed; pip install "haybale[neural]"
+    >>> require("no_such_package.part")
+    Traceback (most recent call last):
+    haybale.errors.MissingExtraError: no_such_package is not installed; pip install no_such_package
     """
+    package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         # Only "the package itself is absent" is ours to explain; a broken install speaks for itself.
-        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+        if error.name is None or error.name.partition(".")[0] != package:
             raise
-        raise MissingExtraError(module.partition(".")[0], extra) from error
+        raise MissingExtraError(package if extra else _DISTRIBUTIONS.get(package, package), extra) from error

@@ -24,7 +24,7 @@ Encoder = Annotated[
 ]
 Width = Annotated[int, typer.Option(help="Width of the LSA vectors.")]
 Language = Annotated[str | None, typer.Option(help="english or german; guessed by default.")]
-Layout = Annotated[str | None, typer.Option(help="gerdalir, beir, coliee or structured, if not recognised.")]
+Layout = Annotated[str | None, typer.Option(help="gerdalir, beir, coliee, structured or parquet, if not recognised.")]
 Pieces = Annotated[int, typer.Option(help="Cut passages into pieces of so many words or tokens; 0 for whole ones.")]
 Stride = Annotated[int, typer.Option(help="A piece begins every so many; 0 for the length of a piece.")]
 Unit = Annotated[str, typer.Option(help="words or tokens: what pieces are counted in.")]

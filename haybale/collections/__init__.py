@@ -4,6 +4,7 @@ from haybale.collections.beir import read_beir
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.coliee import read_coliee
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
+from haybale.collections.frames import collection_from_frames
 from haybale.collections.gerdalir import read_gerdalir
 from haybale.collections.ir_datasets import read_ir_datasets
 from haybale.collections.open import LAYOUTS, open_collection
@@ -11,6 +12,7 @@ from haybale.collections.paragraphs import SPLITTERS, Paragraph, Splitter, find_
 from haybale.collections.paragraphs.by_name import PARAGRAPHS, with_paragraphs
 from haybale.collections.paragraphs.resplit import labels_of, resplit
 from haybale.collections.paragraphs.sections import by_section
+from haybale.collections.parquet import read_parquet
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.qrels import read_qrels
 from haybale.collections.structured import read_structured
@@ -30,6 +32,7 @@ __all__ = [
     "Split",
     "Splitter",
     "by_section",
+    "collection_from_frames",
     "find_splitter",
     "labels_of",
     "open_collection",
@@ -37,6 +40,7 @@ __all__ = [
     "read_coliee",
     "read_gerdalir",
     "read_ir_datasets",
+    "read_parquet",
     "read_pydocs",
     "read_qrels",
     "read_structured",

@@ -5,6 +5,11 @@ from __future__ import annotations
 from array import array
 from typing import NoReturn
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haybale.collections.collection import Ints
 from haybale.collections.sink import At
 from haybale.errors import FileFormatError, InputError
 
@@ -45,6 +50,34 @@ class Names:
         self._of_document[document] += 1
         self.n_passages += 1
         return passage_id
+
+    def number_documents(self, doc_ids: pa.Array) -> Ints:
+        """(n,) the numbers of documents by id, as often as they occur; unknown ones are added."""
+        encoded = doc_ids.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+        numbers = [self.documents[i] if i in self.documents else self.add_document(i) for i in distinct]
+        return np.asarray(np.array(numbers, dtype=np.int64)[encoded.indices.to_numpy()])
+
+    def add_passages(self, documents: Ints, doc_ids: pa.Array, given: pa.Array | None, rows: Ints) -> pa.Array:
+        """The ids of new passages, as :meth:`add_passage` gives them; an error names the row, of ``rows``."""
+        n = len(documents)
+        if given is not None:
+            for number, (row, passage_id) in enumerate(zip(rows.tolist(), given.to_pylist(), strict=True)):
+                if passage_id in self.given:
+                    fail(f"row {row}: duplicate passage id {passage_id!r}", None)
+                self.given[passage_id] = self.n_passages + number
+        distinct, which, counts = np.unique(documents, return_inverse=True, return_counts=True)
+        place = np.empty(n, dtype=np.int64)
+        place[np.argsort(which, kind="stable")] = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+        if n:
+            of_document = np.frombuffer(self._of_document, dtype=np.int64)
+            place += of_document[documents]
+            of_document[distinct] += counts
+        self.n_passages += n
+        if given is not None:
+            return given
+        places = pa.array(place).cast(pa.large_string())
+        return pc.binary_join_element_wise(doc_ids, places, pa.scalar(":", pa.large_string()))
 
 
 def piece_id(passage_id: str, number: int) -> str:

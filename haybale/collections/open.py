@@ -12,6 +12,7 @@ from haybale.collections.collection import Collection
 from haybale.collections.gerdalir import add_gerdalir_documents, read_gerdalir
 from haybale.collections.ir_datasets import PREFIX, read_ir_datasets
 from haybale.collections.lines import find_file
+from haybale.collections.parquet import add_parquet_documents, read_parquet
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.sink import DocumentSink
 from haybale.collections.structured import add_structured_documents, read_structured
@@ -35,6 +36,9 @@ LAYOUTS: dict[str, Layout] = {
     "gerdalir": Layout("collection.tsv", _has("collection.tsv"), read_gerdalir, add_gerdalir_documents),
     "beir": Layout("corpus.jsonl", _has("corpus.jsonl"), read_beir, add_beir_documents),
     "structured": Layout("documents.jsonl", _has("documents.jsonl"), read_structured, add_structured_documents),
+    "parquet": Layout(
+        "passages.parquet", lambda folder: (folder / "passages.parquet").is_file(), read_parquet, add_parquet_documents
+    ),
     "coliee": Layout("*labels*.json", is_coliee, read_coliee, add_coliee_documents),
 }
 
@@ -75,4 +79,4 @@ def find_layout(folder: Path, layout: str | None = None) -> Layout:
     known = ", ".join(f"{layout.files} ({name})" for name, layout in LAYOUTS.items())
     if found:
         raise InputError(f"{folder}: fits the layouts {', '.join(found)}; say which one with layout=")
-    raise InputError(f"{folder}: no layout recognised; expected one of {known}, all but the last plain or .gz")
+    raise InputError(f"{folder}: no layout recognised; expected one of {known}, the first three plain or .gz")

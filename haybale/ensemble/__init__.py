@@ -2,6 +2,7 @@
 
 from haybale.ensemble.bags import STRATEGIES
 from haybale.ensemble.explanation import Explanation
+from haybale.ensemble.frames import score_frame
 from haybale.ensemble.pair_features import feature_names, pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.product_kernel_svr import ProductKernelSVR
@@ -22,4 +23,5 @@ __all__ = [
     "candidate_rows",
     "feature_names",
     "pair_features",
+    "score_frame",
 ]

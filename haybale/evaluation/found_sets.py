@@ -17,6 +17,7 @@ import pandas as pd
 from haybale.drawing import draw_bars
 from haybale.errors import InputError
 from haybale.evaluation.relevant_pairs import ranks_of, relevant_pairs
+from haybale.frames import Frame
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 
@@ -52,7 +53,7 @@ class FoundSets:
         return plot_found({"": self}, names, path)
 
 
-def found_sets(a: Run, b: Run, qrels: pd.DataFrame, depth: int = DEPTH) -> FoundSets:
+def found_sets(a: Run, b: Run, qrels: Frame, depth: int = DEPTH) -> FoundSets:
     """Compare what two runs find of the relevant pairs, in the first ``depth`` documents of each ranking.
 
     ``qrels`` as for :func:`evaluate`. The rows keep their order.

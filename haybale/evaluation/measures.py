@@ -9,18 +9,23 @@ import numpy as np
 import pandas as pd
 
 from haybale.errors import InputError
+from haybale.extras import require
+from haybale.frames import Frame, check_filled, like, to_pandas
 from haybale.retrieval import Run
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
 
-def evaluate(run: Run, qrels: pd.DataFrame, measures: Sequence[str] = MEASURES) -> pd.DataFrame:
+def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Frame:
     """(n_queries, n_measures) values, a row a query, in the order of ``qrels``; the mean over rows is the measure.
 
     ``qrels`` has columns ``query_id``, ``doc_id``, ``relevance``. Queries with a relevant document count,
     with 0 where the run has nothing for them; queries without one (nothing could be found) do not. Names are
     ir_measures' with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``); unknown ones raise. The order
     of the run decides, ties included, so equal scores cannot be ranked in another way by the evaluation.
+
+    ``qrels`` is a frame of pandas or cuDF, or a table of pyarrow, and so is the result: with pandas ``query_id`` is its
+    index, with the others its first column.
 
     >>> qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
     >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
@@ -29,9 +34,9 @@ def evaluate(run: Run, qrels: pd.DataFrame, measures: Sequence[str] = MEASURES) 
     query_id
     q            0.5
     """
-    import ir_measures
-
+    ir_measures = require("ir_measures")
     parsed = [_parsed(name) for name in measures]
+    given, qrels = qrels, judgements(qrels)
     relevant = qrels[qrels["relevance"] > 0]
     queries = list(dict.fromkeys(relevant["query_id"]))
     if not queries:
@@ -42,18 +47,31 @@ def evaluate(run: Run, qrels: pd.DataFrame, measures: Sequence[str] = MEASURES) 
     judged = qrels[qrels["query_id"].isin(set(queries))]
     for value in ir_measures.iter_calc(parsed, judged, ranked):
         table.at[value.query_id, measures[parsed.index(value.measure)]] = value.value
-    return table
+    return like(table, given)
 
 
-def averages(table: pd.DataFrame) -> dict[str, float]:
-    """The mean of each measure over the queries."""
+def judgements(qrels: Frame) -> pd.DataFrame:
+    """Columns ``query_id``, ``doc_id``, both strings, and ``relevance`` of a frame of any library."""
+    found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
+    check_filled(found, "qrels")
+    return found.astype({"query_id": str, "doc_id": str})
+
+
+def values_by_query(table: Frame) -> pd.DataFrame:
+    """A frame of :func:`evaluate`, of any library, as pandas with the index ``query_id``."""
+    found = to_pandas(table)
+    return found.set_index("query_id") if "query_id" in found.columns else found
+
+
+def averages(table: Frame) -> dict[str, float]:
+    """The mean of each measure over the queries; ``table`` is what :func:`evaluate` gives."""
+    table = values_by_query(table)
     return {str(name): float(np.mean(table[name])) for name in table.columns}
 
 
 def _parsed(name: str) -> Any:
     # Not by ir_measures.parse_measure, which uses what Python 3.14 no longer has (ast.Num).
-    from ir_measures.measures import registry
-
+    registry = require("ir_measures.measures").registry
     base, at, cutoff = name.partition("@")
     if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")

@@ -16,6 +16,7 @@ import pandas as pd
 from haybale.drawing import draw_lines
 from haybale.errors import InputError
 from haybale.evaluation.relevant_pairs import ranks_of, relevant_pairs
+from haybale.frames import Frame
 from haybale.retrieval import Run
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 CUTOFFS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-def recall_curves(runs: Mapping[str, Run], qrels: pd.DataFrame, cutoffs: Sequence[int] | None = None) -> pd.DataFrame:
+def recall_curves(runs: Mapping[str, Run], qrels: Frame, cutoffs: Sequence[int] | None = None) -> pd.DataFrame:
     """Mean recall (n_cutoffs, n_runs): index ``cutoff``, rising, and a column a run.
 
     ``qrels`` as for :func:`evaluate`, and the same queries count: those with a relevant document, with 0 where a

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pandas as pd
 
 from haybale.errors import InputError
+from haybale.evaluation.measures import judgements
+from haybale.frames import Frame
 from haybale.retrieval import Run
 
 
-def relevant_pairs(qrels: pd.DataFrame) -> pd.DataFrame:
+def relevant_pairs(qrels: Frame) -> pd.DataFrame:
     """Columns ``query_id`` and ``doc_id``, both strings; a row a pair with relevance above 0, in the order of qrels."""
-    pairs = qrels.loc[qrels["relevance"] > 0, ["query_id", "doc_id"]].astype(str).drop_duplicates(ignore_index=True)
+    judged = judgements(qrels)
+    pairs = judged.loc[judged["relevance"] > 0, ["query_id", "doc_id"]].drop_duplicates(ignore_index=True)
     if pairs.empty:
         raise InputError("qrels hold no relevant document: nothing can be measured")
     return pairs

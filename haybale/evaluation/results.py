@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from haybale.errors import InputError
-from haybale.evaluation.measures import averages
+from haybale.evaluation.measures import averages, values_by_query
 from haybale.evaluation.significance import Comparison, paired_tests
+from haybale.frames import Frame
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,15 @@ class Results:
         }
 
 
-def results(values: dict[str, pd.DataFrame], baseline: str) -> Results:
+def results(values: dict[str, Frame], baseline: str) -> Results:
     """Compare every ranker with the baseline on every measure.
 
     The Bonferroni factor is the number of rankers compared with the baseline: each measure is a question of
-    its own.
+    its own. ``values`` are frames of :func:`evaluate`, of pandas or cuDF, or tables of pyarrow.
     """
     if baseline not in values:
         raise InputError(f"the baseline {baseline!r} is not among the rankers: {', '.join(values)}")
+    values = {name: values_by_query(table) for name, table in values.items()}
     others = [name for name in values if name != baseline]
     comparisons = {
         name: {

@@ -7,6 +7,7 @@ from haybale.retrieval.exact import BACKENDS
 from haybale.retrieval.explanation import ParagraphExplanation
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, pool
+from haybale.retrieval.hits_frame import hits_frame
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm import PARM, ParagraphHits
 from haybale.retrieval.pieces import passage_hits
@@ -27,6 +28,7 @@ __all__ = [
     "ShardedIndex",
     "Vectors",
     "aggregate",
+    "hits_frame",
     "passage_hits",
     "pool",
     "rank_documents",

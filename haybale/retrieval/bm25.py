@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import bm25s
 import numpy as np
 
 from haybale.analysis import Analyzer, guess_language
 from haybale.collections import Collection
 from haybale.embeddings import EmbeddingStore
 from haybale.errors import InputError
+from haybale.extras import require
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
 from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
@@ -46,7 +46,7 @@ class BM25Index(PassageTable):
         terms = self.analyzer(texts)
         if not terms.vocabulary:
             raise InputError("no text holds a word that is not a stop word")
-        self._bm25 = bm25s.BM25(k1=k1, b=b)
+        self._bm25 = require("bm25s").BM25(k1=k1, b=b)
         self._bm25.index((terms.ids, terms.vocabulary), create_empty_token=False, show_progress=False)
         self._vocabulary = terms.vocabulary
 

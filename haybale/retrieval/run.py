@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ import pyarrow as pa
 from haybale.collections import read_trec_run
 from haybale.collections.collection import Strings
 from haybale.errors import InputError
+from haybale.frames import Frame, check_filled, in_library, to_pandas
 from haybale.retrieval.hits import Ints
 
 DEPTH = 1000  # documents kept for each query unless asked otherwise
@@ -75,11 +76,13 @@ class Run:
         return cls(query_ids, rows, names.take(pa.array(which)), scores)
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame, depth: int = DEPTH) -> Run:
-        """From columns ``query_id``, ``doc_id`` and ``score``; others are ignored, the order does not matter."""
-        missing = {"query_id", "doc_id", "score"} - set(frame.columns)
-        if missing:
-            raise InputError(f"run: the frame has no column {', '.join(sorted(missing))}")
+    def from_frame(cls, frame: Frame, depth: int = DEPTH) -> Run:
+        """From columns ``query_id``, ``doc_id`` and ``score``; others are ignored, the order does not matter.
+
+        ``frame`` is one of pandas or cuDF, or a table of pyarrow.
+        """
+        frame = to_pandas(frame, ["query_id", "doc_id", "score"], "run")
+        check_filled(frame[["query_id", "doc_id"]], "run")
         rows, query_ids = pd.factorize(frame["query_id"].astype(str))
         documents, doc_ids = pd.factorize(frame["doc_id"].astype(str))
         strings = pa.chunked_array([pa.array(list(doc_ids), type=pa.large_string())])
@@ -119,7 +122,7 @@ class Run:
                 raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
         path = Path(path)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
-        frame = self.to_frame()
+        frame = self._frame()
         with open(aside, "w", encoding="utf-8", newline="\n") as file:
             for query, document, score, rank in zip(
                 frame["query_id"], frame["doc_id"], self._scores.tolist(), frame["rank"], strict=True
@@ -127,8 +130,20 @@ class Run:
                 file.write(f"{query} Q0 {document} {rank} {score!r} {tag}\n")
         os.replace(aside, path)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Columns ``query_id``, ``doc_id``, ``score``, ``rank``; a row a ranked document."""
+    @overload
+    def to_frame(self, library: Literal["pandas"] = "pandas") -> pd.DataFrame: ...
+
+    @overload
+    def to_frame(self, library: str) -> Frame: ...
+
+    def to_frame(self, library: str = "pandas") -> Frame:
+        """Columns ``query_id``, ``doc_id``, ``score``, ``rank``; a row a ranked document.
+
+        ``library`` is ``"pandas"``, ``"cudf"`` or ``"pyarrow"``.
+        """
+        return in_library(self._frame(), library)
+
+    def _frame(self) -> pd.DataFrame:
         return pd.DataFrame(
             {
                 "query_id": np.asarray(self.query_ids, dtype=object)[self._rows],
