@@ -6,10 +6,12 @@ from haybale.ensemble.problem import Solver
 from haybale.ensemble.solvers.cuml import solve_cuml
 from haybale.ensemble.solvers.product import solve_product
 from haybale.ensemble.solvers.sklearn import solve_sklearn, solve_sklearn_features
+from haybale.ensemble.solvers.working_set import solve_working_set
 from haybale.errors import InputError, UnknownNameError
 
 SOLVERS: dict[str, Solver] = {
     "product": solve_product,
+    "working-set": solve_working_set,
     "sklearn": solve_sklearn,
     "sklearn-features": solve_sklearn_features,
     "cuml": solve_cuml,
