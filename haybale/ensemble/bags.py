@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.cluster import KMeans
 
+from haybale.ensemble.placing import on_host
 from haybale.ensemble.rows import CandidateRows, Ints
 from haybale.errors import InputError, UnknownNameError
 from haybale.vectors import Floats, Matrix
@@ -38,7 +39,7 @@ def make_bags(
     rng: np.random.Generator,
     queries: Matrix | None = None,
 ) -> Bags:
-    """Share out candidate rows; ``queries`` (m, d), their vectors, are what ``regions`` looks at.
+    """Share out candidate rows; ``queries`` (m, d), their vectors, are what ``regions`` looks at, on the CPU.
 
     ``queries``: the queries are dealt out to the bags, and each bag is filled up with queries of other bags, so
     that every query is in at least one bag and all candidates of a query stay together.
@@ -68,7 +69,7 @@ def make_bags(
     else:
         if queries is None:
             raise InputError("strategy 'regions' needs the query vectors")
-        members, centroids = _regions(queries[distinct], n_bags, overlap, rng)
+        members, centroids = _regions(on_host(queries)[distinct], n_bags, overlap, rng)
     ends = np.append(starts[1:], len(rows))
     whole = [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
     return Bags(whole, centroids)
@@ -108,7 +109,11 @@ def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Genera
 
 
 def nearest_bags(vectors: Matrix, centroids: Floats, n: int) -> np.ndarray:
-    """(m, n_bags) weights that average the ``n`` bags nearest to each query vector (m, d), and leave out the rest."""
+    """(m, n_bags) weights that average the ``n`` bags nearest to each query vector (m, d), and leave out the rest.
+
+    Vectors on a device are compared on the CPU: m × n_bags numbers are wanted, and wanted there.
+    """
+    vectors = on_host(vectors)
     squares = np.einsum("nd,nd->n", centroids, centroids) - 2 * (vectors @ centroids.T)
     near = np.argsort(squares, axis=1, kind="stable")[:, :n]
     weights = np.zeros(squares.shape)

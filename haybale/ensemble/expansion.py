@@ -1,7 +1,8 @@
 """Kernel expansions over support rows as matrix products: many queries × many passages × all bags.
 
 For every tile of support passages: W (n_queries, tile) is made once for all queries, Kp once for every distinct
-passage that any query asks about; a pair's score is the inner product of its two rows.
+passage that any query asks about; a pair's score is the inner product of its two rows. On a device
+:mod:`haybale.ensemble.device_expansion` does the same in its own way.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from haybale.ensemble.device_expansion import expand_on_device
 from haybale.ensemble.gram import exp_negative, kernel_tile
 from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
@@ -98,13 +100,13 @@ def _evidence(here: Any, support: Any, coef: Any, out: Any) -> None:  # pragma: 
         out[n] += total
 
 
-def expand(
-    support: Support, pairs: Pairs, groups: list[Group], bag_weights: Floats | None = None
-) -> NDArray[np.float64]:
-    """(n_pairs, n_groups) Σ coef K over each group's rows, without intercepts.
+def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Floats | None = None) -> Any:
+    """(n_pairs, n_groups) float64 Σ coef K over each group's rows, without intercepts; where the halves are.
 
     ``bag_weights`` (n_queries, n_bags) multiplies the coefficients of each bag, for each query.
     """
+    if not support.device.is_cpu:
+        return expand_on_device(support, pairs, groups, bag_weights)
     out = np.zeros((len(groups), len(pairs.query)))
     if support.interactions is not None:
         _by_rows(support, pairs, groups, out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,25 +16,60 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.device import CPU, Device, device_of, to_device, to_numpy
+from haybale.ensemble.placing import refuse_sparse
 from haybale.ensemble.rows import Ints
+from haybale.errors import DeviceError
 from haybale.sparse_products import add_products
 from haybale.vectors import Floats
 
 
 @dataclass(frozen=True)
 class Half:
-    """Dense spaces (n, d), sparse ones (n, v) as CSR, or both; float32, scaled to γ = 1."""
+    """Dense spaces (n, d), sparse ones (n, v) as CSR, or both; float32, scaled to γ = 1.
 
-    dense: Floats | None
+    The dense part is a NumPy or a CuPy array. On a device there is no sparse part: :class:`DeviceError`.
+    """
+
+    dense: Any | None
     sparse: sparse.csr_matrix | None = None
+
+    def __post_init__(self) -> None:
+        if self.sparse is not None:
+            refuse_sparse(self.device, "a half with sparse and dense spaces")
 
     def __len__(self) -> int:
         part: Any = self.sparse if self.dense is None else self.dense
         return int(part.shape[0])
 
     @cached_property
-    def norms(self) -> Floats:
+    def device(self) -> Device:
+        """Where the dense part is."""
+        return CPU if self.dense is None else device_of(self.dense)
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array library of its products and kernels."""
+        return self.device.xp
+
+    def to(self, device: Device) -> Half:
+        """The half on a device; itself, where it is there."""
+        if device == self.device:
+            return self
+        if self.sparse is not None:
+            refuse_sparse(device, "a half with sparse spaces")
+        return Half(to_device(self.dense, device))
+
+    def to_numpy(self) -> Half:
+        """The half on the CPU."""
+        return self if self.device.is_cpu else Half(to_numpy(self.dense))
+
+    @cached_property
+    def norms(self) -> Any:
         """(n,) squared lengths."""
+        if not self.device.is_cpu:
+            with self.device.current():
+                return self.xp.einsum("nd,nd->n", self.dense, self.dense)
         total = np.zeros(len(self), dtype=np.float32)
         if self.dense is not None:
             total += np.einsum("nd,nd->n", self.dense, self.dense)
@@ -42,16 +78,22 @@ class Half:
         return total
 
     def take(self, rows: Any) -> Half:
-        """Some rows, by numbers or a slice; a slice of the dense part is a view."""
-        dense = None if self.dense is None else self.dense[rows]
+        """Some rows, by numbers (of either library) or a slice; a slice of the dense part is a view."""
+        if not isinstance(rows, slice):
+            rows = to_device(rows, self.device)
+        with self.device.current():
+            dense = None if self.dense is None else self.dense[rows]
         return Half(dense, None if self.sparse is None else self.sparse[rows])
 
-    def products(self, other: Half, out: Floats) -> Floats:
-        """(n, m) inner products with another half, into ``out``."""
-        if self.dense is None or other.dense is None:
+    def products(self, other: Half, out: Any) -> Any:
+        """(n, m) inner products with another half, into ``out``; both halves on one device."""
+        if self.device != other.device:
+            raise DeviceError(f"a half on {self.device} meets one on {other.device}; move one with Half.to")
+        if self.dense is None or other.dense is None or not self.dense.shape[1]:
             out[:] = 0
         else:
-            np.matmul(self.dense, other.dense.T, out=out)
+            with self.device.current():
+                self.xp.matmul(self.dense, other.dense.T, out=out)
         if self.sparse is not None and other.sparse is not None:
             add_products(self.sparse, other.columns, out)
         return out

@@ -5,7 +5,8 @@
     queries.parquet        ids of the support queries (ensembles)
     passages.parquet       ids of the support passages (ensembles)
 
-A model is what its support is, whichever solver found it: loading needs none.
+A model is what its support is, whichever solver found it and wherever it was: loading needs no solver, and the files
+do not say on which device it was trained.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from scipy import sparse
 
+from haybale.device import to_numpy
 from haybale.ensemble.blending import Blend
 from haybale.ensemble.half import Half
 from haybale.ensemble.spaces import Scaling, Spaces
@@ -114,7 +116,8 @@ def load_svr(cls: type[S], folder: Path) -> S:
 
 def _write(folder: Path, kind: str, model: Any, tensors: Tensors, more: dict[str, Any]) -> None:
     save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, folder / _TENSORS)
-    parameters = {name: _plain(name, value) for name, value in model.get_params(deep=False).items()}
+    values = model.get_params(deep=False)
+    parameters = {name: _plain(name, value) for name, value in values.items() if name != "device"}
     gamma = [list(pair) for pair in model.spaces_.gamma]
     head = {"format": FORMAT, "version": VERSION, "kind": kind}
     seal(folder, head | {"parameters": parameters, "gamma": gamma} | more)
@@ -138,7 +141,7 @@ def _support_tensors(support: Support) -> Tensors:
 
 
 def _half_tensors(name: str, half: Half) -> Tensors:
-    tensors: Tensors = {} if half.dense is None else {f"{name}.dense": half.dense}
+    tensors: Tensors = {} if half.dense is None else {f"{name}.dense": to_numpy(half.dense)}
     if half.sparse is not None:
         parts = {part: np.asarray(getattr(half.sparse, part)) for part in ("data", "indices", "indptr")}
         tensors |= {f"{name}.sparse.{part}": value for part, value in parts.items()}

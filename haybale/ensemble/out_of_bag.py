@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.device import to_numpy
 from haybale.ensemble.rows import CandidateRows, Ints
 from haybale.ensemble.support import Pairs, Support
 from haybale.ensemble.training import TrainingSet
@@ -36,7 +37,7 @@ def out_of_bag(
     if len(scored):
         evidence = None if data.evidence is None else data.evidence[scored]
         pairs = Pairs(data.queries, data.passages, data.query[scored], data.passage[scored], evidence=evidence)
-        prediction[scored] = support.mean(pairs, weights)
+        prediction[scored] = to_numpy(support.mean(pairs, weights))
     return prediction
 
 

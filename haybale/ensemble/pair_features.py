@@ -13,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.device import device_of, to_device, to_numpy
+from haybale.ensemble.placing import hits_on_host, matrix_on
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.sparse_products import paired_products
+from haybale.tiling import fitting, in_tiles
 from haybale.vectors import Floats, Matrix, check_like, check_sparse
 
 _GATHERED = 2**24  # vector elements held at once for the cosines
@@ -46,7 +49,10 @@ def pair_features(
     spaces: Sequence[tuple[Matrix, Matrix]] = (),
     lengths: NDArray[Any] | None = None,
 ) -> Floats:
-    """(m, c, f) float32 features of candidates (m, c), zero where there is none.
+    """(m, c, f) float32 features of candidates (m, c), zero where there is none; NumPy.
+
+    Cosines are taken where the passages' vectors are, and query vectors are brought there; hits on a device are read
+    on the CPU.
 
     The cosine, also in further ``spaces`` (query matrix, passage matrix), dense or sparse; for each search that the
     pool was made of, the score as a share of the query's best, with ``ranks`` also the reciprocal rank; and the
@@ -56,7 +62,9 @@ def pair_features(
     Ranks, unlike scores, say how deep the pool is: with pools of 20 in training and of 60 after, they did harm
     (gesetze, dev), so they are for pools of one depth.
     """
-    queries = check_like(query_vectors, "query_vectors", index.vectors)
+    candidates, searches = hits_on_host(candidates), [hits_on_host(hits) for hits in searches]
+    queries = matrix_on(query_vectors, device_of(index.vectors), "query_vectors")
+    queries = check_like(queries, "query_vectors", index.vectors)
     m = len(candidates)
     if any(len(hits) != m for hits in searches) or queries.shape[0] != m:
         raise InputError(f"searches and query vectors must be of the {m} queries that have candidates")
@@ -72,6 +80,11 @@ def pair_features(
 
 def _cosines(passages: Ints, queries: Matrix, vectors: Matrix) -> Floats:
     """(m, c) cosines of queries (m, d) with their candidates among vectors (n, d); 0 for a zero vector."""
+    where = device_of(vectors)
+    queries = matrix_on(queries, where, "a space's query vectors")
+    if not where.is_cpu:
+        with where.current():
+            return _cosines_on_device(passages, queries, vectors)
     if sparse.issparse(vectors):
         return _sparse_cosines(passages, check_like(queries, "a space's query vectors", vectors), vectors)
     cosines = np.empty(passages.shape, dtype=np.float32)
@@ -83,6 +96,25 @@ def _cosines(passages: Ints, queries: Matrix, vectors: Matrix) -> Floats:
         products, squares = np.vecdot(near, here), np.vecdot(near, near) * np.vecdot(here, here)
         cosines[part] = (products / np.sqrt(np.where(squares > 0, squares, 1))).reshape(-1, passages.shape[1])
     return cosines
+
+
+def _cosines_on_device(passages: Ints, queries: Any, vectors: Any) -> Floats:
+    where = device_of(vectors)
+    xp, (m, c) = where.xp, passages.shape
+    numbers = passages.ravel()
+
+    def cosines(part: slice) -> Any:
+        row = np.arange(part.start, part.stop) // c
+        near = vectors[to_device(numbers[part], where)].astype(np.float32)
+        here = queries[to_device(row, where)].astype(np.float32)
+        products, squares = ((a * b).sum(axis=1) for a, b in ((near, here), (near, near)))
+        squares *= (here * here).sum(axis=1)
+        return products / xp.sqrt(xp.where(squares > 0, squares, np.float32(1)))
+
+    size = fitting(where.half_of_memory() / 4, 20 * int(vectors.shape[1]))
+    parts = list(in_tiles(m * c, size, cosines, what="candidates"))
+    found = to_numpy(xp.concatenate(parts)) if parts else np.zeros(0, dtype=np.float32)
+    return np.asarray(found.reshape(m, c))
 
 
 def _sparse_cosines(passages: Ints, queries: sparse.csr_matrix, vectors: sparse.csr_matrix) -> Floats:

@@ -41,6 +41,7 @@ class EnsembleParameters(BaseEstimator):  # type: ignore[misc]
         "blend_queries": [Interval(Integral, 1, None, closed="left"), None],
         "solver": [str, callable],
         "memory_budget": [Interval(Real, 0, None, closed="neither"), None],
+        "device": [str, None],
         "n_jobs": [Integral, None],
         "random_state": [Integral, None],
     }
@@ -71,6 +72,7 @@ class EnsembleParameters(BaseEstimator):  # type: ignore[misc]
         blend_queries: int | None = 2000,
         solver: str | Solver = "product",
         memory_budget: float | None = None,
+        device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | None = 0,
     ) -> None:
@@ -97,5 +99,6 @@ class EnsembleParameters(BaseEstimator):  # type: ignore[misc]
         self.blend_queries = blend_queries
         self.solver = solver
         self.memory_budget = memory_budget
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state

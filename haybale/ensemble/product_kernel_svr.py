@@ -14,11 +14,13 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from haybale.device import Device, device_of, placed, to_device, to_numpy
 from haybale.ensemble.half import distinct_rows
+from haybale.ensemble.placing import home_of
 from haybale.ensemble.problem import Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import Gamma, check_spaces, fit_spaces
+from haybale.ensemble.spaces import Gamma, check_spaces, fit_spaces, given_spaces
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import InputError
 from haybale.vectors import Floats, Matrix
@@ -51,11 +53,17 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             rows are computed as they are needed and kept in what is there: the same result, later.
         solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable; see
             :data:`~haybale.ensemble.solvers.SOLVERS`.
+        device: where halves and kernels are while training and predicting: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or
+            ``"auto"``; None: where the given matrices are. A saved model does not remember it.
         n_jobs: threads; None or -1: one a core. The result does not depend on it.
 
     Fitted: ``support_`` (n_SV,) the training rows that are support vectors (of equal rows, the first stands for all);
     ``dual_coef_`` (1, n_SV); ``intercept_`` (1,); ``gamma_`` the pair of each space; ``n_iter_``; ``expansion_``
     (:class:`~haybale.ensemble.support.Support`).
+
+    On a device the halves of ``expansion_`` are CuPy arrays, and every other fitted attribute is NumPy. Matrices may be
+    NumPy or on that device; predictions come back as they were given. ``fit(X, y)`` and ``predict(X)`` look for the
+    distinct halves on the CPU, and ``interactions`` are made there; sparse halves stay on the CPU altogether.
 
     >>> X = np.random.default_rng(0).normal(size=(60, 6))
     >>> y = np.sin(X[:, 0]) + X[:, 4]
@@ -75,6 +83,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         "max_iter": [Interval(Integral, -1, None, closed="left")],
         "memory_budget": [Interval(Real, 0, None, closed="neither")],
         "solver": [str, callable],
+        "device": [str, None],
         "n_jobs": [Integral, None],
     }
 
@@ -90,6 +99,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         max_iter: int = -1,
         memory_budget: float = 2.2e9,
         solver: str | Solver = "product",
+        device: str | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.C = C
@@ -101,6 +111,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.max_iter = max_iter
         self.memory_budget = memory_budget
         self.solver = solver
+        self.device = device
         self.n_jobs = n_jobs
 
     # learning -----------------------------------------------------------------------------------------
@@ -108,12 +119,15 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ProductKernelSVR:
         """Train on features (n, d) and targets (n,); ``sample_weight`` (n,) multiplies C row by row."""
         self._validate_params()
+        where = home_of(self.device, [X])
+        X, y = _host(X, where, "X"), y if device_of(y).is_cpu else to_numpy(y)
         X, y = validate_data(self, X, y, dtype=np.float32, order="C", y_numeric=True)
         if self.split is not None and self.split > X.shape[1]:
             raise InputError(f"split is {self.split}, X has {X.shape[1]} columns")
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        queries, passages, query, passage = self._halves(X)
+            weight = sample_weight if device_of(sample_weight).is_cpu else to_numpy(sample_weight)
+            sample_weight = _check_sample_weight(weight, X, dtype=np.float64)
+        queries, passages, query, passage = self._halves(X, where)
         return self._fit([queries], [passages], query, passage, y, sample_weight)
 
     def fit_pairs(
@@ -130,27 +144,28 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         ``Q`` (n_queries, d), ``P`` (n_passages, d'): dense or sparse, or a list with one matrix a space.
         """
         self._validate_params()
-        queries, passages = check_spaces(Q, "Q"), check_spaces(P, "P")
+        where = home_of(self.device, [*given_spaces(Q)[0], *given_spaces(P)[0]])
+        queries, passages = check_spaces(Q, "Q", where=where), check_spaces(P, "P", where=where)
         if len(queries) != len(passages):
             raise InputError(f"Q has {len(queries)} spaces, P has {len(passages)}")
         query, passage = (
             _indices(query_index, queries, "query_index"),
             _indices(passage_index, passages, "passage_index"),
         )
-        y = np.asarray(y, dtype=np.float64).ravel()
+        y = np.asarray(to_numpy(y), dtype=np.float64).ravel()
         if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight, dtype=np.float64).ravel()
+            sample_weight = np.asarray(to_numpy(sample_weight), dtype=np.float64).ravel()
         if not len(query) == len(passage) == len(y):
             raise InputError(f"{len(query)} query numbers, {len(passage)} passage numbers and {len(y)} targets")
         self.n_features_in_ = sum(int(matrix.shape[1]) for matrix in (*queries, *passages))
         return self._fit(queries, passages, query, passage, y, sample_weight)
 
-    def _halves(self, X: Floats) -> tuple[Floats, Floats, Ints, Ints]:
-        """The distinct halves of feature rows, and which of them each row has."""
+    def _halves(self, X: Floats, where: Device) -> tuple[Any, Any, Ints, Ints]:
+        """The distinct halves of feature rows, on the device, and which of them each row has."""
         split = self.split or 0
         left, right = X[:, :split], X[:, split:]
         (first_q, query), (first_p, passage) = distinct_rows(left), distinct_rows(right)
-        return left[first_q], right[first_p], query, passage
+        return to_device(left[first_q], where), to_device(right[first_p], where), query, passage
 
     def _fit(
         self,
@@ -218,26 +233,31 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "interactions need one dense space with halves of the same width (for X: split in the middle)"
             )
-        left, right = q[query], p[passage]
+        left, right = to_numpy(q)[query], to_numpy(p)[passage]
         parts = [np.abs(left - right) if name == "difference" else left * right for name in wanted]
         return np.asarray(np.concatenate(parts, axis=1) * self._interaction_factor)
 
     # predicting ---------------------------------------------------------------------------------------
 
-    def predict(self, X: Any) -> NDArray[np.float64]:
-        """(n,) predictions for features (n, d)."""
+    def predict(self, X: Any) -> Any:
+        """(n,) float64 predictions for features (n, d)."""
         check_is_fitted(self, "expansion_")
+        asked_from, where = device_of(X), self.expansion_.device
+        X = _host(X, where, "X")
         X = validate_data(self, X, dtype=np.float32, order="C", reset=False)
-        queries, passages, query, passage = self._halves(X)
-        return self._predict([queries], [passages], query, passage)
+        queries, passages, query, passage = self._halves(X, where)
+        return to_device(self._predict([queries], [passages], query, passage), asked_from)
 
     def predict_pairs(
         self, Q: Matrix | Sequence[Matrix], P: Matrix | Sequence[Matrix], query_index: Ints, passage_index: Ints
-    ) -> NDArray[np.float64]:
-        """(n,) predictions for pairs, given as in :meth:`fit_pairs`."""
+    ) -> Any:
+        """(n,) float64 predictions for pairs, given as in :meth:`fit_pairs`."""
         check_is_fitted(self, "expansion_")
+        where = self.expansion_.device
+        matrices = [*given_spaces(Q)[0], *given_spaces(P)[0]]
+        asked_from = home_of(None, matrices)
         queries, passages = (
-            check_spaces(given, name, [scaling.width for scaling in scalings])
+            check_spaces(given, name, [scaling.width for scaling in scalings], where=where)
             for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
         query, passage = (
@@ -246,11 +266,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         )
         if len(query) != len(passage):
             raise InputError(f"{len(query)} query numbers and {len(passage)} passage numbers")
-        return self._predict(queries, passages, query, passage)
+        return to_device(self._predict(queries, passages, query, passage), asked_from)
 
-    def _predict(
-        self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints
-    ) -> NDArray[np.float64]:
+    def _predict(self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints) -> Any:
         interactions = self._interact(queries, passages, query, passage)
         halves = self.spaces_.queries(queries), self.spaces_.passages(passages)
         return self.expansion_.mean(Pairs(*halves, query, passage, interactions))
@@ -263,16 +281,29 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         save_svr(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: Path | str) -> Self:
-        """A saved model; executes nothing, needs no solver. Refuses missing, changed or foreign files."""
+    def load(cls, folder: Path | str, *, device: str | None = None) -> Self:
+        """A saved model; executes nothing, needs no solver. Refuses missing, changed or foreign files.
+
+        ``device`` as the parameter; None is the CPU, wherever the model was trained.
+        """
         from haybale.ensemble.model_files import load_svr
 
-        return load_svr(cls, Path(folder))
+        model = load_svr(cls, Path(folder))
+        model.device = device
+        model.expansion_ = model.expansion_.to(home_of(device, []))
+        return model
+
+
+def _host(X: Any, where: Device, what: str) -> Any:
+    """Features as scikit-learn reads them: what is on the model's device is copied, what is on another refused."""
+    if device_of(X).is_cpu:
+        return X
+    return to_numpy(placed(X, where, what))
 
 
 def _indices(numbers: Any, half: list[Matrix], name: str) -> Ints:
     """(n,) row numbers of a half."""
-    array = np.asarray(numbers)
+    array = np.asarray(to_numpy(numbers))
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise InputError(f"{name}: expected a one-dimensional array of whole numbers")
     if len(array) and (array.min() < 0 or array.max() >= half[0].shape[0]):

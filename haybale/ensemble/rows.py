@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.device import device_of, to_numpy
+from haybale.ensemble.placing import hits_on_host, matrix_on
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.hits import NO_PASSAGE
@@ -59,7 +61,7 @@ def candidate_rows(
     """Label the candidates of each query.
 
     ``hits`` (m, k) the candidates; ``relevant`` the relevant pairs as (query rows, document numbers);
-    ``queries`` (m, d) their vectors, which decide what is nearest.
+    ``queries`` (m, d) their vectors, which decide what is nearest. Hits and vectors may be on a device; rows are NumPy.
 
     ``end-to-end``: a candidate is positive if its document is relevant; a relevant document that no candidate
     belongs to is represented by its passage nearest to the query.
@@ -71,6 +73,7 @@ def candidate_rows(
     """
     if protocol not in PROTOCOLS:
         raise UnknownNameError("protocol", protocol, PROTOCOLS)
+    hits = hits_on_host(hits)
     query, _, passage, _ = hits.flat()
     has_passages = np.diff(index.doc_offsets)[relevant[1]] > 0
     relevant_query, relevant_doc = relevant[0][has_passages], relevant[1][has_passages]
@@ -103,11 +106,20 @@ def _places(hits: Hits, n_added: int) -> NDArray[np.int32]:
 
 def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """(n,) for each (query row, document) the document's passage nearest to the query."""
+    where = device_of(index.vectors)
     nearest = np.empty(len(rows), dtype=np.int64)
-    for i, (row, document) in enumerate(zip(rows, documents, strict=True)):
-        start, end = index.doc_offsets[document], index.doc_offsets[document + 1]
-        passages = index.vectors[start:end]
-        wide = sparse.issparse(passages)
-        similarity = (passages @ queries[row].T).toarray() if wide else passages @ queries[row]
-        nearest[i] = start + int(np.argmax(similarity))
+    best = []
+    with where.current():
+        queries = matrix_on(queries, where, "queries")
+        for i, (row, document) in enumerate(zip(rows, documents, strict=True)):
+            start, end = index.doc_offsets[document], index.doc_offsets[document + 1]
+            passages = index.vectors[start:end]
+            if where.is_cpu:
+                wide = sparse.issparse(passages)
+                similarity = (passages @ queries[row].T).toarray() if wide else passages @ queries[row]
+                nearest[i] = start + int(np.argmax(similarity))
+            else:
+                best.append((passages.astype(np.float32) @ queries[int(row)]).argmax())
+        if best:  # fetched together: each alone would wait for the device
+            nearest = index.doc_offsets[documents] + to_numpy(where.xp.stack(best))
     return nearest

@@ -7,6 +7,8 @@ gathered from two small Gram matrices, over the distinct queries and the distinc
 
 A space holds vectors for queries and for passages: dense (an encoder's) or sparse (TF-IDF rows, never
 densified). Several spaces side by side are the product of their kernels.
+
+Vectors may be on a device; sums are float64 there too, and scalings, being one row, are kept in NumPy.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.device import Device, device_of, to_device, to_numpy
 from haybale.ensemble.half import Half
+from haybale.ensemble.placing import matrix_on
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError, VectorError
-from haybale.vectors import Floats, Matrix, check_like, check_matrix
+from haybale.tiling import fitting, in_tiles
+from haybale.vectors import Floats, Matrix, array_namespace, check_like, check_matrix
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry a space
@@ -37,13 +42,15 @@ class Scaling:
     columns: int | None = None  # d of a sparse space
 
     def __call__(self, vectors: Matrix) -> Matrix:
-        """(n, d) scaled, float32."""
+        """(n, d) scaled, float32, where the vectors are."""
         if sparse.issparse(vectors) != (self.shift is None):
             raise VectorError(f"expected a {'sparse' if self.shift is None else 'dense'} matrix, as in training")
         if self.shift is None:
             return sparse.csr_matrix(vectors.multiply(np.float32(self.factor)))
-        scaled = vectors - self.shift
-        scaled *= self.factor
+        where = device_of(vectors)
+        with where.current():
+            scaled = vectors - to_device(self.shift, where)
+            scaled *= to_device(self.factor, where)
         return scaled
 
     @property
@@ -86,29 +93,51 @@ def _half(scalings: tuple[Scaling, ...], vectors: Sequence[Matrix]) -> Half:
     scaled = [scaling(matrix) for scaling, matrix in zip(scalings, vectors, strict=True)]
     dense = [matrix for matrix in scaled if not sparse.issparse(matrix)]
     wide = [matrix for matrix in scaled if sparse.issparse(matrix)]
-    return Half(
-        (dense[0] if len(dense) == 1 else np.concatenate(dense, axis=1)) if dense else None,
-        sparse.hstack(wide).tocsr() if wide else None,
-    )
+    joined = None
+    if dense:
+        with device_of(dense[0]).current():
+            joined = dense[0] if len(dense) == 1 else array_namespace(dense[0]).concatenate(dense, axis=1)
+    return Half(joined, sparse.hstack(wide).tocsr() if wide else None)
+
+
+def given_spaces(vectors: Any) -> tuple[list[Any], bool]:
+    """What was given for the spaces, one a space; and whether that was a sequence of matrices, not one matrix."""
+    several = isinstance(vectors, (list, tuple)) and len(vectors) > 0 and n_axes(vectors[0]) != 1
+    return (list(vectors) if several else [vectors]), several
+
+
+def n_axes(array: Any) -> int:
+    """The number of dimensions; of any library's array.
+
+    >>> n_axes([1.0, 2.0]), n_axes(np.eye(2))
+    (1, 2)
+    """
+    return int(array.ndim) if hasattr(array, "ndim") else int(np.ndim(array))
 
 
 def check_spaces(
-    vectors: Any, what: str, widths: Sequence[int | None] | None = None, like: Sequence[Matrix] | None = None
+    vectors: Any,
+    what: str,
+    widths: Sequence[int | None] | None = None,
+    like: Sequence[Matrix] | None = None,
+    where: Device | None = None,
 ) -> list[Matrix]:
     """One matrix, or a sequence with one a space, as float32 matrices of as many rows; refuses NaN and other widths.
 
-    ``like`` are the spaces' passages: what is given must be as wide as they are, and sparse where they are.
+    ``like`` are the spaces' passages: what is given must be as wide as they are, and sparse where they are. They are
+    brought to the device ``where``; one that is on another device is refused. None: they stay where they are.
     """
-    several = isinstance(vectors, (list, tuple)) and len(vectors) > 0 and np.ndim(vectors[0]) != 1
-    given = list(vectors) if several else [vectors]
+    given, several = given_spaces(vectors)
     expected_spaces = widths if like is None else like
     if expected_spaces is not None and len(given) != len(expected_spaces):
         raise VectorError(f"{what}: expected one matrix for each of {len(expected_spaces)} spaces, found {len(given)}")
     checked: list[Matrix] = []
     for i, matrix in enumerate(given):
         name = f"{what}, space {i}" if several else what
+        matrix = matrix if where is None else matrix_on(matrix, where, name)
         width = None if widths is None else widths[i]
-        checked.append(check_matrix(matrix, name, width) if like is None else check_like(matrix, name, like[i]))
+        with device_of(matrix).current():
+            checked.append(check_matrix(matrix, name, width) if like is None else check_like(matrix, name, like[i]))
         rows, expected = checked[i].shape[0], checked[0].shape[0]
         if rows != expected:
             raise VectorError(f"{name}: expected {expected} rows, as in space 0, found {rows}")
@@ -175,16 +204,43 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:
         mean = share @ np.asarray(chosen.sum(axis=1)).ravel() / width
         square = share @ np.asarray(chosen.multiply(chosen).sum(axis=1)).ravel() / width
         return _Moments(None, np.ones((), dtype=np.float32), width, float(mean), float(square))
-    chosen = vectors[numbers].astype(np.float64)
-    mean = share @ chosen
-    chosen -= mean
-    deviation = np.sqrt(share @ np.square(chosen, out=chosen))
+    mean, deviation = _mean_and_deviation(numbers, share, vectors)
     if not standardize:
         total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
         return _Moments(mean.astype(np.float32), np.ones((), dtype=np.float32), width, *total)
     constant = _constant(mean, deviation)
     factor = (1 / np.where(constant, 1, deviation)).astype(np.float32)
     return _Moments(mean.astype(np.float32), factor, width, 0.0, float((~constant).mean()))
+
+
+def _mean_and_deviation(
+    numbers: Ints, share: NDArray[np.float64], vectors: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(d,) each, over rows (n,) of the vectors that count ``share`` (n,); sums in float64."""
+    where, width = device_of(vectors), int(vectors.shape[1])
+    if where.is_cpu:
+        chosen = vectors[numbers].astype(np.float64)
+        mean = share @ chosen
+        chosen -= mean
+        return mean, np.sqrt(share @ np.square(chosen, out=chosen))
+    xp = where.xp
+    with where.current():
+        size = fitting(where.half_of_memory() / 4, 24 * width)
+
+        def summed(part: slice, mean: Any = None) -> Any:
+            chosen = vectors[to_device(numbers[part], where)].astype(np.float64)
+            if mean is not None:
+                chosen -= mean
+                chosen *= chosen
+            return to_device(share[part], where) @ chosen
+
+        total = xp.zeros(width)
+        for part in in_tiles(len(numbers), size, summed, what="vectors"):
+            total += part
+        squares = xp.zeros(width)
+        for part in in_tiles(len(numbers), size, lambda rows: summed(rows, total), what="vectors"):
+            squares += part
+        return to_numpy(total), np.sqrt(to_numpy(squares))
 
 
 def _constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.bool_]:

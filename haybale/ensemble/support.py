@@ -3,11 +3,13 @@
 A bag scores a query q against any passage p by Σ_u Kp(p, u) W(q, u) + intercept, where u runs over the support
 passages and W(q, u) sums coef · Kq(q, ·) over the support rows of u. A mean over bags is linear in the coefficients,
 also with other weights for every query, so it costs what one bag costs.
+
+The two halves may be on a device, and predictions are made there; everything else is NumPy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.device import Device, to_device, to_numpy
 from haybale.ensemble.expansion import Group, expand
 from haybale.ensemble.gram import kernel_tile
 from haybale.ensemble.half import Half
@@ -26,7 +29,10 @@ from haybale.vectors import Floats
 
 @dataclass(frozen=True)
 class Pairs:
-    """(n,) pairs to score: rows of the query half and of the passage half, with what belongs to the pair itself."""
+    """(n,) pairs to score: rows of the query half and of the passage half, with what belongs to the pair itself.
+
+    The halves are where those of the support are; the rest is NumPy.
+    """
 
     queries: Half
     passages: Half
@@ -73,6 +79,17 @@ class Support:
         return self
 
     @property
+    def device(self) -> Device:
+        """Where the halves are."""
+        return self.queries.device
+
+    def to(self, device: Device) -> Support:
+        """The support with its halves on a device; itself, where they are there."""
+        if device == self.device:
+            return self
+        return replace(self, queries=self.queries.to(device), passages=self.passages.to(device))
+
+    @property
     def n_bags(self) -> int:
         return len(self.intercept)
 
@@ -96,28 +113,34 @@ class Support:
         passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
         return Group(summed.indices.astype(np.int64), passage, summed.data)
 
-    def mean(self, pairs: Pairs, bag_weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """(n,) mean prediction of the bags; ``bag_weights`` (n_queries, n_bags) weighs them for each query."""
-        if bag_weights is None:
-            return np.asarray(expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean())
-        if self.interactions is not None or self.evidence is not None:
-            return np.asarray(np.sum(self.bags(pairs) * bag_weights[pairs.query], axis=1))
-        everything = Group.of(self, np.arange(len(self.coef)))
-        scores = expand(self, pairs, [everything], bag_weights.astype(np.float32))[:, 0]
-        return np.asarray(scores + (bag_weights @ self.intercept)[pairs.query])
+    def mean(self, pairs: Pairs, bag_weights: NDArray[np.float64] | None = None) -> Any:
+        """(n,) float64 mean prediction of the bags; ``bag_weights`` (n_queries, n_bags) weighs them for each query.
 
-    def bags(self, pairs: Pairs) -> NDArray[np.float64]:
-        """(n, n_bags) the prediction of every bag."""
-        return expand(self, pairs, self._bags) + self.intercept
+        An array of the halves' library, as are those of :meth:`bags`.
+        """
+        with self.device.current():
+            if bag_weights is None:
+                return expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean()
+            if self.interactions is not None or self.evidence is not None:
+                weighted = self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)
+                return weighted.sum(axis=1)
+            everything = Group.of(self, np.arange(len(self.coef)))
+            scores = expand(self, pairs, [everything], bag_weights.astype(np.float32))[:, 0]
+            return scores + to_device((bag_weights @ self.intercept)[pairs.query], self.device)
+
+    def bags(self, pairs: Pairs) -> Any:
+        """(n, n_bags) float64 the prediction of every bag."""
+        with self.device.current():
+            return expand(self, pairs, self._bags) + to_device(self.intercept, self.device)
 
     def shares(self, pair: Pairs) -> NDArray[np.float64]:
-        """(n_rows,) coef · K of every support row, for one pair: with the intercept they are the prediction.
+        """(n_rows,) coef · K of every support row, for one pair, in NumPy: with the intercept they are the prediction.
 
         Each bag's shares and its intercept add up to its prediction; divided by the number of bags they all add
         up to the mean.
         """
-        kq = kernel_tile(pair.queries.take(pair.query), self.queries)[0].astype(np.float64)
-        kp = kernel_tile(pair.passages.take(pair.passage), self.passages)[0].astype(np.float64)
+        kq = to_numpy(kernel_tile(pair.queries.take(pair.query), self.queries)[0]).astype(np.float64)
+        kp = to_numpy(kernel_tile(pair.passages.take(pair.passage), self.passages)[0]).astype(np.float64)
         kernel = kq[self.query] * kp[self.passage]
         if self.interactions is not None and pair.interactions is not None:
             kernel *= kernel_tile(Half(pair.interactions), Half(self.interactions))[0]

@@ -11,19 +11,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.metrics import r2_score
 
 from haybale.collections.collection import numbers_of
+from haybale.device import CPU, Device, device_of
 from haybale.ensemble.bags import Bags, make_bags, thinned
 from haybale.ensemble.blending import fit_blend
 from haybale.ensemble.out_of_bag import out_of_bag, reciprocal_ranks
+from haybale.ensemble.placing import hits_on_host, home_of, on_host, refuse_sparse, rows_of
 from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
 from haybale.ensemble.scoring import EnsembleScorer
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import check_spaces, fit_features, fit_spaces
 from haybale.ensemble.training import TrainingSet, gathered, solve_bags
-from haybale.errors import InputError
-from haybale.machine import half_of_memory
+from haybale.errors import DeviceError, InputError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix
@@ -59,8 +61,10 @@ class SVREnsemble(EnsembleScorer):
         blend_queries: of so many training queries, drawn at random; None: of all.
         solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable from
             :class:`Problem` to :class:`Dual`.
-        memory_budget: bytes of kernel values held while training, None: half of the machine's memory; beyond it, rows
-            of them are computed as they are needed.
+        memory_budget: bytes of kernel values held while training, None: half of the machine's memory, or of what is
+            free on the device; beyond it, rows of them are computed as they are needed.
+        device: where vectors and kernels are while training and scoring: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or
+            ``"auto"``; None: where the index's vectors are. A saved model does not remember it.
         n_jobs: bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
         random_state: of the bags.
 
@@ -70,6 +74,11 @@ class SVREnsemble(EnsembleScorer):
     every bag saw the query), ``oob_score_`` (R² of it), ``oob_mrr_`` (MRR@10 of the training queries: their documents
     ranked by the best row that a search found, so a query whose relevant documents no search found counts 0); with
     ``blend``, ``blend_`` (:class:`~haybale.ensemble.blending.Blend`).
+
+    On a device the halves of ``support_`` are CuPy arrays; every other fitted attribute is what it is on the CPU. Query
+    vectors may be NumPy or on the same device, and scores come back as the query vectors were given. Only vectors,
+    kernels and their products are there: bags are made, blends learned and candidates sorted on the CPU. Sparse spaces
+    stay on the CPU, and so must an ensemble that has one.
 
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
@@ -109,8 +118,9 @@ class SVREnsemble(EnsembleScorer):
         ``eta`` and ``blend``; see :func:`pair_features`. A relevant passage that was no candidate has none, and
         shares no evidence with any row. ``query_ids`` (default: the numbers) are what explanations name.
 
-        Errors: other widths or NaN, an unknown document id, no relevant document at all, more bags than
-        queries. Bags without a relevant row are trained, with a warning.
+        Errors: other widths or NaN, an unknown document id, no relevant document at all, more bags than queries, a
+        device that is not there, vectors on another than the ensemble's. Bags without a relevant row are trained, with
+        a warning.
         """
         self._validate_params()
         self._check_settings()
@@ -121,13 +131,14 @@ class SVREnsemble(EnsembleScorer):
         if candidates is None:
             if features is not None:
                 raise InputError("features belong to candidates, which must be given with them")
-            candidates = index.search(vectors[0], min(self.k, len(index)), exclude=exclude)
+            candidates = index.search(on_host(vectors[0]), min(self.k, len(index)), exclude=exclude)
         elif len(candidates) != m:
             raise InputError(f"candidates of {len(candidates)} queries for {m} query vectors")
+        candidates = hits_on_host(candidates)
         pairs = _pairs(index, relevant, index.excluded(exclude, m))
         if not len(pairs[0]):
             raise InputError("no query has a relevant document: there is nothing to learn")
-        rows = candidate_rows(self.protocol, candidates, pairs, index, vectors[0])
+        rows = candidate_rows(self.protocol, candidates, pairs, index, on_host(vectors[0]))
         flat = self._checked_features(features, candidates)
         data, bags = self._fit(rows, vectors, index, spaces, flat, query_ids)
         self._look_out_of_bag(data, bags, rows, pairs, flat)
@@ -167,7 +178,13 @@ class SVREnsemble(EnsembleScorer):
         for number, matrix in enumerate(spaces, start=1):
             if matrix.shape[0] != len(index):
                 raise InputError(f"space {number}: expected {len(index)} rows, one a passage, found {matrix.shape[0]}")
-        return check_spaces(vectors, "query_vectors", like=[index.vectors, *spaces])
+        where = home_of(self.device, [index.vectors])
+        for number, matrix in enumerate((index.vectors, *spaces)):
+            if sparse.issparse(matrix):
+                refuse_sparse(where, f"space {number}")
+            elif number and device_of(matrix) not in (CPU, where):
+                raise DeviceError(f"space {number} is on {device_of(matrix)}, the ensemble on {where}")
+        return check_spaces(vectors, "query_vectors", like=[index.vectors, *spaces], where=where)
 
     def _checked_features(self, features: Floats | None, candidates: Hits) -> Floats | None:
         if self.eta == 0 and not self.blend:
@@ -193,9 +210,10 @@ class SVREnsemble(EnsembleScorer):
         used_q, query = np.unique(rows.query, return_inverse=True)
         used_p, passage = np.unique(rows.passage, return_inverse=True)
         self.more_spaces_ = check_spaces(list(spaces), "spaces") if spaces else []
+        where = home_of(self.device, [index.vectors])
         halves = (
-            [matrix[used_q] for matrix in vectors],
-            [matrix[used_p] for matrix in (index.vectors, *self.more_spaces_)],
+            [rows_of(matrix, used_q, where) for matrix in vectors],
+            [rows_of(matrix, used_p, where) for matrix in (index.vectors, *self.more_spaces_)],
         )
         self.spaces_ = fit_spaces(query, passage, *halves, self.gamma, self.standardize)
         label = rows.label.astype(np.float64)
@@ -208,10 +226,10 @@ class SVREnsemble(EnsembleScorer):
             weight=np.where(label > 0, self.positive_weight, 1.0),
             **self._evidence(rows, features),
         )
-        bags = self._bags(rows, vectors[0])
+        bags = self._bags(rows, on_host(vectors[0]))
         names = ("C", "epsilon", "tol", "max_iter")
         settings = {name: getattr(self, name) for name in names}
-        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self._budget(), settings)
+        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self._budget(where), settings)
         self.support_, support_q, support_p = gathered(data, bags.rows, duals, self.eta)
         self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
@@ -234,8 +252,8 @@ class SVREnsemble(EnsembleScorer):
         evidence[found] = self.features_(features[rows.place[found]])
         return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
 
-    def _budget(self) -> float:
-        return half_of_memory() if self.memory_budget is None else self.memory_budget
+    def _budget(self, where: Device) -> float:
+        return where.half_of_memory() if self.memory_budget is None else self.memory_budget
 
     def _bags(self, rows: CandidateRows, vectors: Matrix) -> Bags:
         seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
