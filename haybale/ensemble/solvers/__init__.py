@@ -1,4 +1,7 @@
-"""Solvers of one bag's problem, side by side: a solver is a function from :class:`Problem` to :class:`Dual`."""
+"""Solvers of one bag's problem, side by side: a solver is a function from :class:`Problem` to :class:`Dual`.
+
+A solver that gains from several bags at once has an attribute ``many``, a function from problems to duals.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from haybale.errors import InputError, UnknownNameError
 
 SOLVERS: dict[str, Solver] = {
     "product": solve_product,
-    "working-set": solve_working_set,
     "sklearn": solve_sklearn,
     "sklearn-features": solve_sklearn_features,
     "cuml": solve_cuml,
+    "working-set": solve_working_set,
 }
 
 

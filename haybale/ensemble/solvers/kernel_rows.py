@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from haybale.device import Device, to_device, to_numpy
-from haybale.ensemble.gram import gram, kernel_tile
+from haybale.ensemble.gram import kernel_tile
 from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers.batch import Batch
 from haybale.errors import DeviceError, InputError
 from haybale.tiling import free_cached, in_tiles, is_out_of_memory
-from haybale.vectors import array_namespace
 
 _TILE = 256  # kernel rows computed at once, at most
 _LEAST = 4  # rows of a working set
@@ -42,8 +41,8 @@ class CachedRows:
         slots = min(n, int(budget / (4.0 * n * 1.25)))  # a quarter more for the tile being computed
         if slots < min(_LEAST, n):
             raise InputError(
-                f"memory_budget of {budget / 1e6:,.1f} MB is too small for a bag of {n:,} passages: "
-                f"{_LEAST} kernel rows and the work on one need {20.0 * n * min(_LEAST, n) / 1e6:,.1f} MB"
+                f"memory_budget leaves {budget / 1e6:,.3g} MB for kernel rows of {n:,} passages: "
+                f"{_LEAST} rows and the work on one need {5.0 * n * min(_LEAST, n) / 1e6:,.3g} MB"
             )
         cache = None
         while cache is None:
@@ -92,15 +91,5 @@ class CachedRows:
         return self._slot[passage]
 
     def _compute(self, passages: Ints, places: Ints) -> None:
-        tile = kernel_tile(self._passages.take(to_device(passages, self._device)), self._passages)
+        tile = kernel_tile(self._passages.take(passages), self._passages)
         self.matrices[1][to_device(places, self._device)] = tile
-
-
-def whole_gram(half: Half, threads: int | None) -> Any:
-    """(n, n) on the device of the half."""
-    xp = array_namespace(half.dense)
-    if xp is np:
-        return gram(half, threads)
-    matrix = kernel_tile(half, half)
-    xp.fill_diagonal(matrix, 1)
-    return matrix

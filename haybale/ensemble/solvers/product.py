@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import device_of
 from haybale.ensemble.gram import gram
 from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import smo
 from haybale.ensemble.solvers.dual import centred, intercept, merged_rows, step_limit, warn_unless_converged
-from haybale.ensemble.solvers.working_set import solve_working_set
+from haybale.ensemble.solvers.working_set import solve_working_set, solve_working_set_many
 from haybale.errors import InputError
 from haybale.machine import cpus, in_threads
 from haybale.vectors import Floats
@@ -33,7 +34,7 @@ def solve_product(problem: Problem) -> Dual:
     Errors: a ``memory_budget`` that holds neither the Gram matrices nor two blocks of rows. Warns if ``max_iter``
     steps do not reach ``tol``.
     """
-    if not all(device_of(half.dense).is_cpu for half in (problem.queries, problem.passages)):
+    if not problem.device.is_cpu:
         return solve_working_set(problem)
     merged, first = _merged(problem)
     label, centre, tol = centred(merged.label, problem.tol)
@@ -45,6 +46,16 @@ def solve_product(problem: Problem) -> Dual:
     state = solution.state
     offset = intercept(state.beta, state.error, state.bound, problem.epsilon)
     return Dual(coef, centre + offset, n_iter, converged)
+
+
+def solve_product_many(problems: Sequence[Problem]) -> list[Dual]:
+    """The same for many bags; at once where that pays, which is on a device."""
+    if all(not problem.device.is_cpu for problem in problems):
+        return solve_working_set_many(problems)
+    return [solve_product(problem) for problem in problems]
+
+
+solve_product.many = solve_product_many  # type: ignore[attr-defined]
 
 
 def _merged(problem: Problem) -> tuple[Problem, Ints]:

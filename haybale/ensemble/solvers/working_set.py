@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import Device, device_of, to_device, to_numpy
+from haybale.device import Device, to_device, to_numpy
+from haybale.ensemble.gram import gram
 from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers.batch import Bag, Batch
 from haybale.ensemble.solvers.dual import intercept, warn_unless_converged
-from haybale.ensemble.solvers.kernel_rows import CachedRows, GramRows, whole_gram
-from haybale.errors import DeviceError, InputError
+from haybale.ensemble.solvers.kernel_rows import CachedRows, GramRows
+from haybale.errors import InputError
 from haybale.tiling import is_out_of_memory
 
 WORKING_SET = 512  # rows, a power of two, at most 1,024: the threads of a block
@@ -41,8 +42,8 @@ def solve_working_set(problem: Problem, working_set: int = WORKING_SET) -> Dual:
     steps of two coefficients. The passages' Gram matrix is held where ``memory_budget`` or ``problem.grams`` allows;
     else as many of its rows as fit, and smaller working sets where fewer rows than that do.
 
-    Errors: sparse spaces on a device, halves on two devices, a ``memory_budget`` that does not hold the queries' Gram
-    matrix and four kernel rows; out of memory, :class:`DeviceError`. Warns if ``max_iter`` steps do not reach ``tol``.
+    Errors: a ``memory_budget`` that does not hold the queries' Gram matrix and four kernel rows; out of memory,
+    :class:`~haybale.errors.DeviceError`. Warns if ``max_iter`` steps do not reach ``tol``.
     """
     return solve_working_set_many([problem], working_set)[0]
 
@@ -87,7 +88,7 @@ def _together(bags: list[Bag], q: int) -> bool:
 
 def _solved(bags: list[Bag], working_set: int) -> list[Dual]:
     problem = bags[0].problem
-    device = _device(problem)
+    device = problem.device
     with device.current():
         try:
             solution = _Solution(bags, working_set, device, problem.memory_budget)
@@ -97,17 +98,6 @@ def _solved(bags: list[Bag], working_set: int) -> list[Dual]:
             return [dual for bag in bags for dual in _solved([bag], working_set)]
         solution.run()
         return solution.duals()
-
-
-def _device(problem: Problem) -> Device:
-    """Where both halves are."""
-    found = [device_of(half.dense) for half in (problem.queries, problem.passages)]
-    if not all(device.is_cpu for device in found):
-        if any(half.sparse is not None for half in (problem.queries, problem.passages)):
-            raise DeviceError("sparse spaces are solved on the CPU only: give the dense ones as NumPy arrays too")
-        if found[0] != found[1]:
-            raise DeviceError(f"queries are on {found[0]} and passages on {found[1]}; put both on one device")
-    return found[0]
 
 
 class _Solution:
@@ -124,9 +114,9 @@ class _Solution:
             kq, kp = (to_device(matrix, device) for matrix in problem.grams)
             self.rows = GramRows(kq, kp)
         else:
-            queries, query = _used(problem.queries, query, device)
-            passages, passage = _used(problem.passages, passage, device)
-            kq = whole_gram(queries, problem.threads)
+            queries, query = _used(problem.queries, query)
+            passages, passage = _used(problem.passages, passage)
+            kq = gram(queries, problem.threads)
             left = budget - 4.0 * len(queries) ** 2
             self.rows = _passage_rows(kq, passages, device, left, problem.threads)
             if isinstance(self.rows, CachedRows):
@@ -212,16 +202,16 @@ class _Solution:
         return duals
 
 
-def _used(half: Half, numbers: Ints, device: Device) -> tuple[Half, Ints]:
+def _used(half: Half, numbers: Ints) -> tuple[Half, Ints]:
     """The members of a half that rows use, and their numbers among these."""
     used, where = np.unique(numbers, return_inverse=True)
-    return (half, numbers) if len(used) == len(half) else (half.take(to_device(used, device)), where)
+    return (half, numbers) if len(used) == len(half) else (half.take(used), where)
 
 
 def _passage_rows(kq: Any, passages: Half, device: Device, budget: float, threads: int | None) -> GramRows | CachedRows:
     if 4.0 * len(passages) ** 2 <= budget:
         try:
-            return GramRows(kq, whole_gram(passages, threads))
+            return GramRows(kq, gram(passages, threads))
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
