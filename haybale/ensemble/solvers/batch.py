@@ -108,7 +108,9 @@ class Batch:
             twin.choose(self.gain, self.cost, *common, *sets)
         else:
             bits = (self.gain.view(np.int32), self.cost.view(np.int32))
-            kernel = _kernels().choose_kernel(CHOOSING)
+            from haybale.ensemble.solvers.cuda_choice import choose_kernel
+
+            kernel = choose_kernel(CHOOSING)
             cuda.launch(kernel, len(self.bags), CHOOSING, self.gain, self.cost, *bits, *common, self.mark, *sets)
 
     def optimise(self, kernel: tuple[Any, Any], fraction: Any, most: int) -> None:
