@@ -1,8 +1,8 @@
 """Kernel expansions on a device: the matrix products of :mod:`haybale.ensemble.expansion`, without its loops.
 
 The coefficients of a group are a sparse matrix, support queries × support passages. For every tile of support
-passages it is made dense, W = Kq A (queries, tile) is one product, and Kp (candidates, tile) another; a pair's score
-is the inner product of its rows of both, gathered in blocks. Products are float32, sums over them float64.
+passages it is made dense block by block, W = Kq A (queries, tile) and Kp (candidates, tile) are matrix products, and a
+pair's score is the inner product of its rows of both, gathered in blocks. Products are float32, sums over them float64.
 
 Numbers of rows are sorted and made distinct on the CPU. Every tile is sized by the memory there is, and halved where
 that was too much.
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from haybale.ensemble.expansion import Group
     from haybale.ensemble.support import Pairs, Support
 
-# At most, whatever memory there is: beyond these a product is no faster.
+# At most, whatever memory there is: products of this size are large enough to be fast.
 _SUPPORT = 4096  # support passages a tile
+_COLUMNS = 512  # columns of A at once: the fewer, the fewer support queries have a coefficient there
 _CANDIDATES = 2**15  # candidates a tile
 _PAIRS = 2**15  # pairs a block
 
@@ -173,25 +174,27 @@ class _Chunk:
         columns = np.unique(np.concatenate([part.passage for part in tiles]))
         if not len(columns):
             return None, None
-        w = None
+        w = self.xp.zeros((len(self.kq), len(columns)), dtype=np.float32)
         for part in tiles:
-            if len(part.coef):
-                added = self._product(part, columns)
-                if w is None:
-                    w = added
-                else:
-                    w += added
+            column = np.searchsorted(columns, part.passage)
+            for start in range(0, len(columns), _COLUMNS):
+                block = slice(start, min(start + _COLUMNS, len(columns)))
+                rows = slice(*np.searchsorted(column, [block.start, block.stop]))
+                if rows.stop > rows.start:
+                    sums = w[:, block]
+                    sums += self._product(part, rows, column[rows] - start, block.stop - start)
         if len(columns) == tile.stop - tile.start:
             return None, w
         return to_device(columns, self.where), w
 
-    def _product(self, part: Coefficients, columns: Ints) -> Any:
-        """(n_queries, n_columns) Kq A, over the support queries that A has."""
+    def _product(self, part: Coefficients, rows: slice, column: Ints, n_columns: int) -> Any:
+        """(n_queries, n_columns) Kq A, over the support queries that these rows of A have."""
         xp = self.xp
-        used, row = np.unique(part.query, return_inverse=True)
-        dense = xp.zeros((len(used), len(columns)), dtype=np.float32)
-        places = to_device(row.ravel(), self.where), to_device(np.searchsorted(columns, part.passage), self.where)
-        dense[places] = to_device(part.coef, self.where)
+        used, row = np.unique(part.query[rows], return_inverse=True)
+        dense = xp.zeros((len(used), n_columns), dtype=np.float32)
+        dense[to_device(row.ravel(), self.where), to_device(column, self.where)] = to_device(
+            part.coef[rows], self.where
+        )
         everything = len(used) == self.kq.shape[1]
         product = (self.kq if everything else xp.take(self.kq, to_device(used, self.where), axis=1)) @ dense
         if part.bag is not None and self.weights is not None:

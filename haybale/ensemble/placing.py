@@ -6,7 +6,7 @@ coefficients and pair features stay in NumPy wherever the halves are. Sparse spa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,20 @@ def refuse_sparse(where: Device, what: str) -> None:
             f"{what}: a sparse matrix stays on the CPU, and cannot be used beside vectors on {where}; "
             f"give device='cpu', or dense spaces only"
         )
+
+
+def check_homes(passages: Sequence[Matrix], where: Device) -> None:
+    """Refuse spaces that an ensemble on ``where`` cannot use: sparse ones off the CPU, further ones on another device.
+
+    The first, the index's, may be anywhere: the rows that are used are moved.
+    """
+    for number, matrix in enumerate(passages):
+        if sparse.issparse(matrix):
+            refuse_sparse(where, f"space {number}")
+        elif number and device_of(matrix) not in (CPU, where):
+            raise DeviceError(
+                f"space {number} is on {device_of(matrix)}, the ensemble on {where}; put both on one device"
+            )
 
 
 def matrix_on(matrix: Any, where: Device, what: str) -> Matrix:
@@ -68,6 +82,11 @@ def rows_of(matrix: Matrix, rows: Any, where: Device) -> Matrix:
 def on_host(matrix: Any) -> Matrix:
     """A matrix in NumPy, or sparse as it is."""
     return matrix if sparse.issparse(matrix) else to_numpy(matrix)
+
+
+def taken_back(array: Any, where: Device, what: str) -> Any:
+    """What somebody else is to check on the CPU: a copy from the device ``where``; from another it is refused."""
+    return array if device_of(array).is_cpu else to_numpy(placed(array, where, what))
 
 
 def hits_on_host(hits: Hits) -> Hits:

@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from haybale.device import Device, device_of, placed, to_device, to_numpy
+from haybale.device import Device, device_of, to_device, to_numpy
 from haybale.ensemble.half import distinct_rows
-from haybale.ensemble.placing import home_of
+from haybale.ensemble.placing import home_of, taken_back
 from haybale.ensemble.problem import Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver
@@ -53,8 +53,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             rows are computed as they are needed and kept in what is there: the same result, later.
         solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable; see
             :data:`~haybale.ensemble.solvers.SOLVERS`.
-        device: where halves and kernels are while training and predicting: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or
-            ``"auto"``; None: where the given matrices are. A saved model does not remember it.
+        device: of halves and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``; None: where the matrices are.
         n_jobs: threads; None or -1: one a core. The result does not depend on it.
 
     Fitted: ``support_`` (n_SV,) the training rows that are support vectors (of equal rows, the first stands for all);
@@ -120,13 +119,14 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Train on features (n, d) and targets (n,); ``sample_weight`` (n,) multiplies C row by row."""
         self._validate_params()
         where = home_of(self.device, [X])
-        X, y = _host(X, where, "X"), y if device_of(y).is_cpu else to_numpy(y)
+        X, y, sample_weight = (
+            taken_back(given, where, name) for given, name in ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
+        )
         X, y = validate_data(self, X, y, dtype=np.float32, order="C", y_numeric=True)
         if self.split is not None and self.split > X.shape[1]:
             raise InputError(f"split is {self.split}, X has {X.shape[1]} columns")
         if sample_weight is not None:
-            weight = sample_weight if device_of(sample_weight).is_cpu else to_numpy(sample_weight)
-            sample_weight = _check_sample_weight(weight, X, dtype=np.float64)
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         queries, passages, query, passage = self._halves(X, where)
         return self._fit([queries], [passages], query, passage, y, sample_weight)
 
@@ -148,10 +148,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         queries, passages = check_spaces(Q, "Q", where=where), check_spaces(P, "P", where=where)
         if len(queries) != len(passages):
             raise InputError(f"Q has {len(queries)} spaces, P has {len(passages)}")
-        query, passage = (
-            _indices(query_index, queries, "query_index"),
-            _indices(passage_index, passages, "passage_index"),
-        )
+        query = _indices(query_index, queries, "query_index")
+        passage = _indices(passage_index, passages, "passage_index")
         y = np.asarray(to_numpy(y), dtype=np.float64).ravel()
         if sample_weight is not None:
             sample_weight = np.asarray(to_numpy(sample_weight), dtype=np.float64).ravel()
@@ -243,8 +241,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """(n,) float64 predictions for features (n, d)."""
         check_is_fitted(self, "expansion_")
         asked_from, where = device_of(X), self.expansion_.device
-        X = _host(X, where, "X")
-        X = validate_data(self, X, dtype=np.float32, order="C", reset=False)
+        X = validate_data(self, taken_back(X, where, "X"), dtype=np.float32, order="C", reset=False)
         queries, passages, query, passage = self._halves(X, where)
         return to_device(self._predict([queries], [passages], query, passage), asked_from)
 
@@ -253,17 +250,13 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """(n,) float64 predictions for pairs, given as in :meth:`fit_pairs`."""
         check_is_fitted(self, "expansion_")
-        where = self.expansion_.device
-        matrices = [*given_spaces(Q)[0], *given_spaces(P)[0]]
-        asked_from = home_of(None, matrices)
+        where, asked_from = self.expansion_.device, home_of(None, [*given_spaces(Q)[0], *given_spaces(P)[0]])
         queries, passages = (
             check_spaces(given, name, [scaling.width for scaling in scalings], where=where)
             for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
-        query, passage = (
-            _indices(query_index, queries, "query_index"),
-            _indices(passage_index, passages, "passage_index"),
-        )
+        query = _indices(query_index, queries, "query_index")
+        passage = _indices(passage_index, passages, "passage_index")
         if len(query) != len(passage):
             raise InputError(f"{len(query)} query numbers and {len(passage)} passage numbers")
         return to_device(self._predict(queries, passages, query, passage), asked_from)
@@ -292,13 +285,6 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model.device = device
         model.expansion_ = model.expansion_.to(home_of(device, []))
         return model
-
-
-def _host(X: Any, where: Device, what: str) -> Any:
-    """Features as scikit-learn reads them: what is on the model's device is copied, what is on another refused."""
-    if device_of(X).is_cpu:
-        return X
-    return to_numpy(placed(X, where, what))
 
 
 def _indices(numbers: Any, half: list[Matrix], name: str) -> Ints:

@@ -16,7 +16,7 @@ from haybale.ensemble.bags import nearest_bags
 from haybale.ensemble.blending import Blend
 from haybale.ensemble.explanation import Explanation, explained
 from haybale.ensemble.parameters import EnsembleParameters
-from haybale.ensemble.placing import home_of, on_host, rows_of
+from haybale.ensemble.placing import check_homes, home_of, on_host, rows_of
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.spaces import Scaling, Spaces, check_spaces, described, given_spaces, n_axes
 from haybale.ensemble.support import Pairs, Support
@@ -195,7 +195,9 @@ class EnsembleScorer(EnsembleParameters):
                 f"the model was trained on spaces of widths {', '.join(expected)}; the index and spaces have "
                 f"{', '.join(found)}"
             )
-        model.support_ = model.support_.to(home_of(device, [index.vectors]))
+        where = home_of(device, [index.vectors])
+        check_homes([index.vectors, *model.more_spaces_], where)
+        model.support_ = model.support_.to(where)
         return model
 
     # inside -------------------------------------------------------------------------------------------

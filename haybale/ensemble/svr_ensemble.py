@@ -11,21 +11,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.metrics import r2_score
 
 from haybale.collections.collection import numbers_of
-from haybale.device import CPU, Device, device_of
+from haybale.device import Device
 from haybale.ensemble.bags import Bags, make_bags, thinned
 from haybale.ensemble.blending import fit_blend
 from haybale.ensemble.out_of_bag import out_of_bag, reciprocal_ranks
-from haybale.ensemble.placing import hits_on_host, home_of, on_host, refuse_sparse, rows_of
+from haybale.ensemble.placing import check_homes, hits_on_host, home_of, on_host, rows_of
 from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
 from haybale.ensemble.scoring import EnsembleScorer
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import check_spaces, fit_features, fit_spaces
 from haybale.ensemble.training import TrainingSet, gathered, solve_bags
-from haybale.errors import DeviceError, InputError
+from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix
@@ -179,11 +178,7 @@ class SVREnsemble(EnsembleScorer):
             if matrix.shape[0] != len(index):
                 raise InputError(f"space {number}: expected {len(index)} rows, one a passage, found {matrix.shape[0]}")
         where = home_of(self.device, [index.vectors])
-        for number, matrix in enumerate((index.vectors, *spaces)):
-            if sparse.issparse(matrix):
-                refuse_sparse(where, f"space {number}")
-            elif number and device_of(matrix) not in (CPU, where):
-                raise DeviceError(f"space {number} is on {device_of(matrix)}, the ensemble on {where}")
+        check_homes([index.vectors, *spaces], where)
         return check_spaces(vectors, "query_vectors", like=[index.vectors, *spaces], where=where)
 
     def _checked_features(self, features: Floats | None, candidates: Hits) -> Floats | None:
