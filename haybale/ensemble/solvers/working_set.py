@@ -37,10 +37,11 @@ _REFRESHES = 10
 def solve_working_set(problem: Problem, working_set: int = WORKING_SET) -> Dual:
     """Second-order SMO on working sets of ``working_set`` rows (a power of two, 4 to 1,024), where the halves are.
 
-    Equal rows are made one, ``tol`` has a floor, and the end is checked as by
+    Equal rows are made one and ``tol`` has a floor, as in
     :func:`~haybale.ensemble.solvers.product.solve_product`, whose predictions these are to ``tol``; ``n_iter`` counts
-    steps of two coefficients. The passages' Gram matrix is held where ``memory_budget`` or ``problem.grams`` allows;
-    else as many of its rows as fit, and smaller working sets where fewer rows than that do.
+    steps of two coefficients. Before a solution is accepted all residuals are taken anew, and it goes on where one had
+    drifted by a twentieth of ``tol``. The passages' Gram matrix is held where ``memory_budget`` or ``problem.grams``
+    allows; else as many of its rows as fit, and smaller working sets where fewer rows than that do.
 
     Errors: a ``memory_budget`` that does not hold the queries' Gram matrix and four kernel rows; out of memory,
     :class:`~haybale.errors.DeviceError`. Warns if ``max_iter`` steps do not reach ``tol``.
@@ -50,7 +51,8 @@ def solve_working_set(problem: Problem, working_set: int = WORKING_SET) -> Dual:
 
 def solve_working_set_many(problems: Sequence[Problem], working_set: int = WORKING_SET) -> list[Dual]:
     """The same for many bags: at once those, one after another in the list, that share their halves and settings
-    and fit the memory budget of the first. What a bag gives does not depend on the others."""
+    and fit the memory budget of the first. With ``problem.grams`` given, what a bag gives does not depend on the
+    others to the bit; without, to rounding, since the matrices are then over what all of them use."""
     if working_set not in (4, 8, 16, 32, 64, 128, 256, 512, 1024):
         raise InputError(f"working_set must be a power of two from 4 to 1,024, found {working_set}")
     groups: list[list[Bag]] = []
