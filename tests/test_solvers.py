@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import problem
 from sklearn.svm import SVR
-from worlds import random_rows, world
+from worlds import world
 
-from haybale.ensemble import SOLVERS, Problem, SVREnsemble
-from haybale.ensemble.half import Half
+from haybale.device import Device, device_of, to_device, to_numpy
+from haybale.ensemble import SOLVERS, SVREnsemble
 from haybale.ensemble.solvers import cuml as cuml_solver
 from haybale.errors import InputError, MissingExtraError
 
@@ -22,46 +24,37 @@ from haybale.errors import InputError, MissingExtraError
 class _CumlSVR:
     """cuml.svm.SVR as far as haybale asks: keywords only, float32 and Fortran order in, no check of its limits."""
 
+    where = "cpu"
+
     def __init__(self, *, kernel, gamma, C, epsilon, tol, max_iter, output_type) -> None:
         assert kernel in ("rbf", "precomputed")
-        assert output_type == "numpy"
+        assert output_type == ("numpy" if self.where == "cpu" else "cupy")
         self._model = SVR(kernel=kernel, gamma=gamma, C=C, epsilon=epsilon, tol=tol, max_iter=max_iter)
         self._kernel = kernel
 
     def fit(self, x, y, sample_weight=None):
         assert x.dtype == y.dtype == sample_weight.dtype == np.float32
         assert self._kernel == "rbf" or x.flags.f_contiguous
+        devices = {device_of(array) for array in (x, y, sample_weight)}
+        assert [device.kind for device in devices] == [self.where]
+        device = devices.pop()
+        x, y, sample_weight = (to_numpy(array) for array in (x, y, sample_weight))
         self._model.fit(x.astype(np.float64), y, sample_weight=sample_weight)
-        self.support_ = self._model.support_.astype(np.int32)
-        self.dual_coef_ = self._model.dual_coef_.astype(np.float32)
-        self.intercept_ = np.float32(self._model.intercept_[0])
+        self.support_ = to_device(self._model.support_.astype(np.int32), device)
+        self.dual_coef_ = to_device(self._model.dual_coef_.astype(np.float32), device)
+        self.intercept_ = to_device(self._model.intercept_.astype(np.float32), device)
         self.n_iter_ = np.array([7])
         return self
 
 
 @pytest.fixture
-def cuml(monkeypatch: pytest.MonkeyPatch) -> None:
+def cuml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     package, svm = ModuleType("cuml"), ModuleType("cuml.svm")
     package.svm, svm.SVR = svm, _CumlSVR  # type: ignore[attr-defined]
+    package.__version__ = "26.10.00"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuml", package)
     monkeypatch.setitem(sys.modules, "cuml.svm", svm)
-
-
-def problem(seed: int, n: int, evidence: bool = False, **changes) -> Problem:
-    rng = np.random.default_rng(seed)
-    rows = random_rows(seed, n, 5, 9)
-    if evidence:
-        changes["evidence"] = rng.normal(size=(n, 3)).astype(np.float32)
-        changes["evidence_root"] = np.where(rng.random(n) < 0.8, np.sqrt(0.7), 0).astype(np.float32)
-    halves = (Half(0.6 * rng.normal(size=(m, 3)).astype(np.float32)) for m in (5, 9))
-    columns = {"query": rows.query.astype(np.int64), "passage": rows.passage.astype(np.int64)}
-    return Problem(
-        *halves,
-        **columns,
-        label=rows.label.astype(np.float64),
-        weight=rng.uniform(0.5, 3, size=n),
-        **({"tol": 1e-5} | changes),
-    )
+    return package
 
 
 @pytest.mark.usefixtures("cuml")
@@ -103,6 +96,39 @@ def test_cuml_is_asked_within_its_limits(cuml: None, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuml_solver, "_INDEXABLE", 40 * 6 - 1)
     with pytest.raises(InputError, match=r"this bag has 40 rows × 6 features"):
         cuml_solver.solve_cuml(posed)
+
+
+def test_cuml_stays_on_the_device(cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel matrix and the features are the device's, labels and weights go there; the result is NumPy's."""
+    posed = problem(0, 40, evidence=True)
+    plain = replace(posed, evidence=None, evidence_root=None)
+    expected = [cuml_solver.solve_cuml(each).coef for each in (posed, plain)]
+    monkeypatch.setattr(_CumlSVR, "where", "cuda")
+    cuda = Device("cuda", 0)
+    found = []
+    for each in (posed, plain):
+        there = replace(each, queries=each.queries.to(cuda), passages=each.passages.to(cuda))
+        found.append(cuml_solver.solve_cuml(there))
+        np.testing.assert_allclose(found[-1].coef, expected[len(found) - 1], atol=1e-3)
+    monkeypatch.setattr(cuml_solver, "_INDEXABLE", 40 * 40 - 1)
+    np.testing.assert_allclose(cuml_solver.solve_cuml(there).coef, expected[1], atol=1e-3)
+    with pytest.raises(InputError, match="cuML takes pair features as a kernel matrix only"):
+        cuml_solver.solve_cuml(replace(posed, queries=there.queries, passages=there.passages))
+
+
+def test_solvers_of_the_cpu_take_halves_from_the_device(cupy_double: Any) -> None:
+    posed = problem(0, 30)
+    cuda = Device("cuda", 0)
+    there = replace(posed, queries=posed.queries.to(cuda), passages=posed.passages.to(cuda))
+    for name in ("sklearn", "sklearn-features"):
+        np.testing.assert_array_equal(SOLVERS[name](there).coef, SOLVERS[name](posed).coef)
+
+
+@pytest.mark.parametrize("version", ["25.12.00", "26.00", "24.04.1a1"])
+def test_cuml_too_old_says_so(cuml: ModuleType, version: str) -> None:
+    cuml.__version__ = version  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=rf"cuML {version} has no kernel='precomputed' .* 26.02 or later is expected"):
+        cuml_solver.solve_cuml(problem(0, 10))
 
 
 def test_cuml_absent_names_its_pip_line() -> None:

@@ -1,4 +1,7 @@
-"""Solvers of one bag's problem, side by side: a solver is a function from :class:`Problem` to :class:`Dual`."""
+"""Solvers of one bag's problem, side by side: a solver is a function from :class:`Problem` to :class:`Dual`.
+
+A solver that gains from several bags at once has an attribute ``many``, a function from problems to duals.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from haybale.ensemble.problem import Solver
 from haybale.ensemble.solvers.cuml import solve_cuml
 from haybale.ensemble.solvers.product import solve_product
 from haybale.ensemble.solvers.sklearn import solve_sklearn, solve_sklearn_features
+from haybale.ensemble.solvers.working_set import solve_working_set
 from haybale.errors import InputError, UnknownNameError
 
 SOLVERS: dict[str, Solver] = {
@@ -13,6 +17,7 @@ SOLVERS: dict[str, Solver] = {
     "sklearn": solve_sklearn,
     "sklearn-features": solve_sklearn_features,
     "cuml": solve_cuml,
+    "working-set": solve_working_set,
 }
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from haybale.ensemble.gram import gram
 from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import smo
+from haybale.ensemble.solvers.dual import centred, intercept, merged_rows, step_limit, warn_unless_converged
+from haybale.ensemble.solvers.working_set import solve_working_set, solve_working_set_many
 from haybale.errors import InputError
 from haybale.machine import cpus, in_threads
 from haybale.vectors import Floats
@@ -25,6 +25,7 @@ _CHECKED = 64  # residuals taken anew before a solution is accepted
 def solve_product(problem: Problem) -> Dual:
     """Second-order SMO in float32; the result does not depend on the number of threads.
 
+    Where the halves are on a device, :func:`~haybale.ensemble.solvers.working_set.solve_working_set` solves it there.
     Rows with the same query, passage, evidence and label are one row with the sum of their weights (the optimum is
     the same); rows of weight zero take no part. Residuals are updated in float32; before a solution is
     accepted a sample of them is taken anew, and all of them are if any has drifted by a twentieth of ``tol``.
@@ -33,36 +34,33 @@ def solve_product(problem: Problem) -> Dual:
     Errors: a ``memory_budget`` that holds neither the Gram matrices nor two blocks of rows. Warns if ``max_iter``
     steps do not reach ``tol``.
     """
+    if not problem.device.is_cpu:
+        return solve_working_set(problem)
     merged, first = _merged(problem)
-    centre = float((merged.label.max() + merged.label.min()) / 2)  # small residuals lose less in float32
-    label = merged.label - centre
-    tol = max(problem.tol, 1e-6 * float(np.abs(label).max()))
+    label, centre, tol = centred(merged.label, problem.tol)
     solution = _Solution(merged, label)
     n_iter, violation = solution.run(problem.epsilon, tol, problem.max_iter)
-    if violation >= tol:
-        warnings.warn(
-            f"the support vector regressor stopped after {n_iter:,} steps with a violation of {violation:.2g}, "
-            f"tol is {tol:.2g}: raise max_iter or tol",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+    converged = warn_unless_converged(n_iter, violation, tol)
     coef = np.zeros(len(problem.label))
     coef[first] = solution.state.beta
-    return Dual(coef, centre + solution.intercept(problem.epsilon), n_iter, violation < tol)
+    state = solution.state
+    offset = intercept(state.beta, state.error, state.bound, problem.epsilon)
+    return Dual(coef, centre + offset, n_iter, converged)
+
+
+def solve_product_many(problems: Sequence[Problem]) -> list[Dual]:
+    """The same for many bags; at once where that pays, which is on a device."""
+    if all(not problem.device.is_cpu for problem in problems):
+        return solve_working_set_many(problems)
+    return [solve_product(problem) for problem in problems]
+
+
+solve_product.many = solve_product_many  # type: ignore[attr-defined]
 
 
 def _merged(problem: Problem) -> tuple[Problem, Ints]:
     """The problem with equal rows made one and sorted by query, and the first of the rows each stands for."""
-    kept = np.flatnonzero(problem.weight > 0)
-    keys: list[NDArray[Any]] = [problem.label[kept], problem.passage[kept], problem.query[kept]]
-    if problem.evidence is not None:
-        keys = [problem.evidence_root[kept], *problem.evidence[kept].T, *keys]  # type: ignore[index]
-    order = np.lexsort(keys)
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
-    kept = kept[order]
-    weight = np.add.reduceat(problem.weight[kept], np.flatnonzero(new))
-    kept = kept[new]
+    kept, weight = merged_rows(problem)
     names = ("interactions", "evidence", "evidence_root")
     parts = {name: value[kept] for name in names if (value := getattr(problem, name)) is not None}
     fields = vars(problem) | parts | {"weight": weight, "label": problem.label[kept]}
@@ -144,7 +142,7 @@ class _Solution:
 
     def run(self, epsilon: float, tol: float, max_iter: int) -> tuple[int, float]:
         """Optimise until the violation is below ``tol``: ``(steps taken, violation left)``."""
-        left = max_iter if max_iter >= 0 else max(10_000_000, 100 * len(self.label))  # LIBSVM's own limit
+        left = step_limit(max_iter, len(self.label))
         taken = refreshed = 0
         while True:
             status, row, steps, violation = smo.optimise(self.rows, self.state, epsilon, tol, left)
@@ -188,15 +186,6 @@ class _Solution:
         used[-1] += 1
         self.rows.cache[places] = self.problem.gram(wanted)
         slot[wanted], self._row_in_slot[places], used[places] = places, wanted, used[-1]
-
-    def intercept(self, epsilon: float) -> float:
-        """The mean over free coefficients of what their optimality conditions say, as in LIBSVM."""
-        beta, error = self.state.beta, self.state.error.astype(np.float64)
-        free = (beta != 0) & (np.abs(beta) < self.state.bound)
-        if free.any():
-            return float(np.mean(error[free] - epsilon * np.sign(beta[free])))
-        gain, cost = (error + self.state.up).max(), (error + self.state.low).min()
-        return float((gain + cost) / 2)
 
 
 def _blocks(rows: Ints) -> list[Ints]:

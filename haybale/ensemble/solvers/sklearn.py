@@ -14,6 +14,7 @@ from haybale.errors import InputError
 
 def solve_sklearn(problem: Problem) -> Dual:
     """On the gathered kernel matrix: no feature is ever built, n² · 12 bytes are."""
+    problem = problem.to_numpy()
     n = len(problem.label)
     needed = 12 * n * n  # in float32, and as libsvm's float64
     if needed > problem.memory_budget:
@@ -26,7 +27,7 @@ def solve_sklearn(problem: Problem) -> Dual:
 
 def solve_sklearn_features(problem: Problem) -> Dual:
     """On [q ; p] itself: slow, and the oracle of the tests. Refuses ``evidence``, whose kernel is a sum."""
-    return _fitted(SVR(kernel="rbf", gamma=1.0, **_settings(problem)), problem.features(), problem)
+    return _fitted(SVR(kernel="rbf", gamma=1.0, **_settings(problem)), problem.to_numpy().features(), problem)
 
 
 def _settings(problem: Problem) -> dict[str, Any]:
