@@ -8,17 +8,37 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 from functools import cache
 from typing import Any
 
 
 def launch(kernel: Any, blocks: int | tuple[int, ...], threads: int, *arguments: Any) -> None:
-    """Run a kernel on the current device, on the default stream, which CuPy and torch share.
+    """Run a kernel on the current device and on CuPy's current stream, which by default is torch's too.
 
     Call it as ``cuda.launch``: tests put another in its place.
     """
     _expect_small_grids()
-    kernel[blocks, threads](*arguments)
+    kernel[blocks, threads, _stream()](*(_as_they_are(argument) for argument in arguments))
+
+
+def _stream() -> Any:
+    cupy = sys.modules.get("cupy")
+    pointer = 0 if cupy is None else cupy.cuda.get_current_stream().ptr
+    if not pointer:
+        return 0
+    from numba import cuda
+
+    return cuda.external_stream(pointer)
+
+
+def _as_they_are(argument: Any) -> Any:
+    """An array of CuPy for numba, which would wait for its stream; but both launch on one, in order."""
+    if not hasattr(argument, "__cuda_array_interface__"):
+        return argument
+    from numba import cuda
+
+    return cuda.as_cuda_array(argument, sync=False)  # type: ignore[no-untyped-call]
 
 
 @cache

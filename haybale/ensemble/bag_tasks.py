@@ -171,8 +171,9 @@ def solve_part(
             settings["grams"] = grams
             left = settings["memory_budget"] - sum(matrix.nbytes for matrix in grams)
             settings["memory_budget"] = max(1.0, left)
-        duals = []
-        for start, end in pairwise(offsets.tolist()):
-            own = {name: values[start:end] for name, values in arrays.items()}
-            duals.append(solver(Problem(queries, passages, **own, **settings)))
-    return duals
+        problems = (
+            Problem(queries, passages, **{name: values[start:end] for name, values in arrays.items()}, **settings)
+            for start, end in pairwise(offsets.tolist())
+        )
+        many = getattr(solver, "many", None)
+        return many(list(problems)) if many is not None and how["on_device"] else [solver(each) for each in problems]

@@ -14,6 +14,7 @@ from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
 from haybale.machine import cpus, one_blas_thread
 from haybale.progress import track
+from haybale.tiling import free_cached, is_out_of_memory
 
 __all__ = ["TrainingSet", "gathered", "solve_bags"]
 
@@ -77,24 +78,40 @@ def _solved_here(plan: Plan) -> Iterator[tuple[int, Dual]]:
 def _solve(
     solver: Solver, data: TrainingSet, rows: Ints, settings: dict[str, Any], shared: Shared | None = None
 ) -> Dual:
-    return solver(problem_of(data, rows, settings, shared))
+    with data.queries.device.current():  # CUDA's current device belongs to a thread
+        return solver(problem_of(data, rows, settings, shared))
 
 
 def _solved_together(plan: Plan, many: Callable[[list[Problem]], list[Dual]]) -> Iterator[tuple[int, Dual]]:
-    """By a solver of one device that takes many bags at once: as many as the budget holds the matrices of."""
+    """By a solver of a device that takes many bags at once: as many as half of the budget holds the matrices of."""
     groups: list[list[int]] = []
-    left = 0.0
-    for number, bag in enumerate(plan.bags):
-        cost = 4 * gram_values(plan.data, [bag])
-        if not groups or cost > left:
-            groups.append([])
-            left = plan.memory_budget
-        groups[-1].append(number)
-        left -= cost
+    for number in range(len(plan.bags)):
+        together = [*groups[-1], number] if groups else [number]
+        if groups and 4 * gram_values(plan.data, [plan.bags[n] for n in together]) <= plan.memory_budget / 2:
+            groups[-1] = together
+        else:
+            groups.append([number])
     for group in track(groups, "training bags", len(groups)):
-        settings = plan.settings | {"memory_budget": plan.memory_budget / len(group)}
-        problems = [problem_of(plan.data, plan.bags[number], settings) for number in group]
-        yield from zip(group, many(problems), strict=True)
+        yield from zip(group, _of_group(plan, many, group), strict=True)
+
+
+def _of_group(plan: Plan, many: Callable[[list[Problem]], list[Dual]], group: list[int]) -> list[Dual]:
+    """The duals of bags over one pair of matrices; of each half of them where the device has no room for all."""
+    bags, settings = [plan.bags[number] for number in group], plan.settings | {"memory_budget": plan.memory_budget}
+    if len(group) == 1:
+        return many([problem_of(plan.data, bags[0], settings)])
+    try:
+        shared = Shared.of(plan.data, bags)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        shared = None
+    if shared is None:
+        free_cached()
+        middle = len(group) // 2
+        return _of_group(plan, many, group[:middle]) + _of_group(plan, many, group[middle:])
+    settings["memory_budget"] = max(1.0, plan.memory_budget - shared.size)
+    return many([problem_of(plan.data, bag, settings, shared) for bag in bags])
 
 
 def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[list[int]]:
