@@ -93,6 +93,7 @@ class ndarray:
     flags = property(lambda self: self._array.flags)
     device = property(lambda self: Device(0))
     T = property(lambda self: ndarray(self._array.T))
+    data = property(lambda self: types.SimpleNamespace(ptr=self._array.ctypes.data))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -245,9 +246,15 @@ def module(devices: int = 1) -> types.ModuleType:
     double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
     double.from_dlpack = lambda tensor: ndarray(np.from_dlpack(tensor))
     double.get_default_memory_pool = _Pool
-    runtime = types.SimpleNamespace(getDeviceCount=count, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError)
+    runtime = types.SimpleNamespace(
+        getDeviceCount=count,
+        getDevice=lambda: 0,
+        getDeviceProperties=lambda number: {"name": b"Double"},
+        CUDARuntimeError=CUDARuntimeError,
+    )
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory)
+    device = types.SimpleNamespace(get_cublas_handle=lambda: 1)
+    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory, device=device)
     double.__version__ = "double"
     return double
 
