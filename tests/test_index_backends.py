@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from typing import Any
 
@@ -14,8 +15,8 @@ from scipy import sparse
 
 from haybale.device import CPU, Device
 from haybale.errors import DeviceError, InputError, MissingExtraError
-from haybale.retrieval import PassageIndex
-from haybale.retrieval.exact import auto, cupy_tiles, find_backend, kept, products
+from haybale.retrieval import ApproximateIndex, PassageIndex
+from haybale.retrieval.exact import BACKENDS, auto, backends_on, cupy_tiles, find_backend, kept, products
 from haybale.retrieval.exact.faiss_gpu import _resources
 
 CUDA = Device("cuda", 0)
@@ -77,6 +78,13 @@ def test_what_rounding_hides_is_found(name: str, with_cuvs: Any, with_faiss: Any
     index = PassageIndex(data[0], device="cuda", backend=name, dtype="float16")
     assert index.search(data[1], 3).passages.tolist() == [[199, 198, 197]]
     check(index, data, 50)
+
+
+def test_every_backend_that_is_usable_here(cupy: Any, data: Any) -> None:
+    for name in backends_on(CUDA):
+        for dtype in ("float32", "float16"):
+            if BACKENDS[name].missing() is None:
+                check(PassageIndex(cupy.asarray(data[0]), backend=name, dtype=dtype), data, 10)
 
 
 def test_auto_takes_the_first_that_is_usable(with_cuvs: Any, with_faiss: Any, monkeypatch: Any) -> None:
@@ -193,6 +201,14 @@ def test_a_budget_on_the_cpu_changes_nothing(data: Any) -> None:
     for name in ("faiss", "numpy"):
         check(PassageIndex(data[0], backend=name, memory_budget=64), data, 9)
         check(PassageIndex(data[0], backend=name, memory_budget=64, dtype="float16"), data, 9)
+
+
+@pytest.mark.parametrize("make", [PassageIndex, ApproximateIndex])
+def test_an_index_is_sent_to_another_process(make: type[PassageIndex], data: Any) -> None:
+    index = make(data[0])
+    sent = pickle.loads(pickle.dumps(index))
+    assert repr(sent) == repr(index)
+    np.testing.assert_array_equal(sent.search(data[1], 9).passages, index.search(data[1], 9).passages)
 
 
 def test_a_missing_module_is_not_taken_for_cublas() -> None:

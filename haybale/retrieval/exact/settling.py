@@ -46,6 +46,10 @@ class ExactSearch:
         self._sizes = np.diff(doc_offsets)
         self._prepared: dict[str, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What a library has prepared belongs to this process; it is made again.
+        return {**self.__dict__, "_prepared": {}}
+
     def search(self, queries: Any, k: int, own: Ints) -> tuple[Any, Any]:
         """``(numbers, scores)``, (m, k) each, in the total order; -1 and -inf where there are fewer hits.
 
