@@ -6,12 +6,16 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cupy_double import installed
 from test_readers import beir, gerdalir
 
 from haybale.cli.doctor import CHECKS, Check, examine
+from haybale.retrieval.exact import auto
 
 ROOT = Path(__file__).parent.parent
 
@@ -134,3 +138,33 @@ def test_rooms_do_not_reach_back() -> None:
             assert not used & set(rooms[number + 1 :]), f"{path.name} imports from a room behind {room}"
             if room == "evaluation":
                 assert "ensemble" not in used
+
+
+def test_doctor_says_what_auto_means() -> None:
+    done = haybale("doctor")
+    for row in ("index backend cuvs", "index backend faiss-gpu", "arrays in GPU memory", "our CUDA kernels"):
+        assert row in done.stdout
+    device, single, half = auto()
+    assert (
+        f'"auto" here: device {device}; index backend {single} for float32 passages, {half} for float16' in done.stdout
+    )
+
+
+def test_doctor_names_devices(cupy_double: Any) -> None:
+    check = next(check for check in CHECKS if check.module == "cupy")
+    assert examine(check)[::2] == (True, "cuda:0 Double, 8.0 of 16.0 GiB free")
+    with installed(devices=0):
+        usable, _, remark = examine(check)
+    assert not usable
+    assert remark == "no CUDA device answers (CUDARuntimeError)"
+    faiss = next(check for check in CHECKS if check.what == "index backend faiss-gpu")
+    usable, _, remark = examine(faiss)
+    assert usable == (remark == "")
+    kernels = next(check for check in CHECKS if check.module == "numba.cuda")
+    for answers in (True, False):
+        module = types.SimpleNamespace(is_available=lambda answers=answers: answers)
+        if answers:
+            assert kernels.probe(module) == ""
+        else:
+            with pytest.raises(RuntimeError, match="no CUDA device"):
+                kernels.probe(module)

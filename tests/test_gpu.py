@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from haybale.embeddings import EmbeddingStore, embed
 from haybale.ensemble.gram import kernel_tile
 from haybale.ensemble.half import Half
 from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate
-from haybale.vectors import array_namespace, check_vectors
+from haybale.vectors import array_namespace
 
 
 def _cupy():
@@ -26,16 +27,6 @@ def _cupy():
 
 
 @pytest.mark.gpu
-def test_vectors_stay_on_the_device() -> None:
-    cupy = _cupy()
-    checked = check_vectors(cupy.ones((3, 2)), "queries", width=2)
-    assert isinstance(checked, cupy.ndarray)
-    assert array_namespace(checked) is cupy
-    with pytest.raises(ValueError, match="row 1 has NaN"):
-        check_vectors(cupy.asarray([[1.0, 1.0], [np.nan, 1.0]]), "queries")
-
-
-@pytest.mark.gpu
 def test_kernel_tiles_are_those_of_numpy() -> None:
     cupy = _cupy()
     rng = np.random.default_rng(0)
@@ -44,9 +35,7 @@ def test_kernel_tiles_are_those_of_numpy() -> None:
     np.testing.assert_allclose(found, kernel_tile(Half(a), Half(b)), atol=1e-5)
 
 
-@pytest.mark.gpu
-def test_blocks_of_a_store_on_the_device(toy: Collection, tmp_path: Path) -> None:
-    cupy = _cupy()
+def test_blocks_of_a_store_on_the_device(cupy: Any, toy: Collection, tmp_path: Path) -> None:
     embed(toy, HashEncoder(), tmp_path / "store", rows_per_chunk=4)
     store = EmbeddingStore(tmp_path / "store")
     for start, block in store.blocks("cupy"):

@@ -17,6 +17,16 @@ Propose = Callable[[Any, Any, int, float | None], Proposal]  # (queries, passage
 Error = Callable[[int, "np.dtype[Any]"], float]  # (width, type of the passages) -> relative error, see Backend
 
 
+def nothing_missing() -> Exception | None:
+    """Of a backend that is always there."""
+    return None
+
+
+def as_they_are(passages: Any) -> Any:
+    """Passages that need no preparation."""
+    return passages
+
+
 @dataclass(frozen=True)
 class Backend:
     """One way to search, of a name, on one kind of device.
@@ -30,8 +40,8 @@ class Backend:
     runs_on: str  # "cpu" or "cuda"
     propose: Propose
     error: Error
-    missing: Callable[[], Exception | None] = lambda: None
-    prepare: Callable[[Any], Any] = lambda passages: passages
+    missing: Callable[[], Exception | None] = nothing_missing
+    prepare: Callable[[Any], Any] = as_they_are
     most: int | None = None
     takes_half: bool = True  # float16 passages proposed without rounding the queries to float16 alone
     is_checked: bool = False  # its scores are compared with the exact ones, and it is left if they are off by more

@@ -1,11 +1,11 @@
 """Products with float16 passages on tensor cores, and how far they may be off.
 
-**The queries.** They are float32, tensor cores take two float16. So each query row is scaled by a power of two, which
-loses nothing, until its largest value lies in [2^14, 2^15), and split: q = hi + lo + r, hi the float16 next to q, lo
-the one next to q − hi (that difference is exact in float32: both are multiples of q's last bit). hi keeps 11 bits, lo
-another 11, or is a multiple of float16's least step 2^-24; so |r_i| ≤ 2^-22 |q_i| + 2^-25, and since the largest value
-is at least 2^14, |r| ≤ (2^-22 + √d 2^-39) |q|. No hi is beyond 2^15, where float16 ends at 65504; no score is
-beyond d · 2^31, which is far from the end of float32. With hi alone, |q − hi| ≤ (2^-11 + √d 2^-39) |q|.
+**The queries.** They are float32, tensor cores take two float16. So each query row is scaled by a power of two until
+its largest value lies in [2^14, 2^15), which loses only values 2^-140 of it, and split: q = hi + lo + r, hi the float16
+next to q, lo the one next to q − hi (that difference is exact in float32: both are multiples of q's last bit). hi keeps
+11 bits, lo another 11, or is a multiple of float16's least step 2^-24; so |r_i| ≤ 2^-22 |q_i| + 2^-25, and since the
+largest value is at least 2^14, |r| ≤ (2^-22 + √d 2^-39) |q|. No hi is beyond 2^15, where float16 ends at 65504; no
+score is beyond d · 2^31, which is far from the end of float32. With hi alone, |q − hi| ≤ (2^-11 + √d 2^-39) |q|.
 
 **The sums.** A product of two float16 is exact in float32 (22 bits, and exponents far inside), subnormals included,
 which tensor cores take as they are. They add with truncation, the addends of a block aligned to the greatest of them

@@ -46,6 +46,10 @@ class ExactSearch:
         self._sizes = np.diff(doc_offsets)
         self._prepared: dict[str, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What a library has prepared belongs to this process; it is made again.
+        return {**self.__dict__, "_prepared": {}}
+
     def search(self, queries: Any, k: int, own: Ints) -> tuple[Any, Any]:
         """``(numbers, scores)``, (m, k) each, in the total order; -1 and -inf where there are fewer hits.
 
@@ -79,9 +83,9 @@ class ExactSearch:
     def settled(self, queries: Any, k: int, own: Ints, found: Any) -> tuple[Any, Any]:
         """The k best among candidates ``found`` (m, c) for each query, exactly scored and ordered; -1: no candidate."""
         xp = self.device.xp
-        exact = self.inner_products(queries, xp.maximum(found, 0))
-        own = to_device(own, self.device)
-        left_out = (found < 0) | (self._doc_of[found] == own[:, None]) | ~queries.any(axis=1)[:, None]
+        own, missing, found = to_device(own, self.device), found < 0, xp.maximum(found, 0)
+        exact = self.inner_products(queries, found)
+        left_out = missing | (self._doc_of[found] == own[:, None]) | ~queries.any(axis=1)[:, None]
         numbers, scores = select(xp.where(left_out, np.float32(-np.inf), exact), k, found)
         if numbers.shape[1] == k:
             return numbers, scores
