@@ -312,6 +312,11 @@ def test_nobody_answers() -> None:
         pass
 
 
+def with_tests() -> dict[str, str]:
+    """An environment in which the modules of the tests are found: the scheduler, too, unpacks what workers are sent."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
+
+
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A scheduler in a process of its own, without a worker."""
@@ -319,7 +324,10 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--host", "127.0.0.1"]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--no-dashboard", "--scheduler-file", str(file)], stdout=log, stderr=subprocess.STDOUT
+            [*command, "--no-dashboard", "--scheduler-file", str(file)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=with_tests(),
         )
         while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
             assert process.poll() is None, (tmp_path / "log").read_text()
@@ -348,7 +356,7 @@ def test_the_scheduler_is_killed(scheduler: tuple[str, Any], tmp_path: Path) -> 
         [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
          "--no-dashboard", "--death-timeout", "5"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])},
+        env=with_tests(),
     )  # fmt: skip
     flags = tmp_path / "flags"
     try:
