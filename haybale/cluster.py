@@ -1,32 +1,23 @@
-"""Work on several machines, with Dask, through joblib; tasks are repeated where a worker is lost.
-
-Every task that haybale spreads is a pure function of its arguments, so that it may be done twice.
-"""
+"""A Dask cluster, connected: :func:`on_cluster`."""
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
+import socket
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
-from joblib.parallel import get_active_backend
+from joblib import parallel_config
 
 from haybale.errors import ClusterError
 from haybale.extras import require
-from haybale.machine import cpus, half_of_memory
-from haybale.progress import track
+from haybale.spreading import dask_errors, first_line, spread
 
-T = TypeVar("T")
+__all__ = ["on_cluster", "spread"]
 
-REPEATS = 3  # times that a task is dispatched again after it was lost
 _AGREEING = ("haybale", "numpy", "scipy", "numba")  # a result may depend on them
 _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
 
@@ -37,212 +28,38 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
 
     ``timeout``: seconds in which the scheduler must answer and a worker be there. Yields the
     ``distributed.Client``. Errors: :class:`ClusterError` where nothing answers, where there is no worker, where
-    workers have another version of haybale, NumPy, SciPy or Numba or lack one of them, and where the cluster goes
-    away; :class:`MissingExtraError` without distributed.
+    workers or the scheduler have another version of haybale, NumPy, SciPy or Numba or lack one of them, and where the
+    cluster goes away; :class:`MissingExtraError` without distributed.
     """
     distributed = require("distributed", "dask")
+    _check_address(address, timeout)
     with _quiet():
         try:
             client = distributed.Client(address, timeout=timeout, set_as_default=False)
         except (OSError, ValueError, TypeError, ImportError) as error:
-            raise ClusterError(f"no Dask scheduler answers at {address}: {_first_line(error)}") from error
+            raise ClusterError(f"no Dask scheduler answers at {address}: {first_line(error)}") from error
         try:
-            with _named(address, "starting"):
+            with dask_errors(address, "starting"):
                 _check_workers(client, address, timeout)
-            with parallel_config(backend="dask", client=client), _named(address, "working"):
+            with parallel_config(backend="dask", client=client), dask_errors(address, "working"):
                 yield client
         finally:
             with suppress(Exception):  # a scheduler that is gone need not be told
                 client.close(timeout=2)
 
 
-def spread(
-    function: Callable[..., T],
-    arguments: Iterable[tuple[Any, ...]],
-    n_jobs: int | None = None,
-    description: str = "working",
-    total: int | None = None,
-) -> Iterator[T]:
-    """``function(*each)`` of all ``arguments``, by joblib's active backend; results are yielded in their order.
-
-    Threads are the default; ``joblib.parallel_config`` (or :func:`on_cluster`) decides. With processes or Dask,
-    ``function`` is one that a module defines. Arguments are made when a task is dispatched. A task whose worker died
-    is dispatched again, three times at most, and must therefore be pure. ``total`` is for the bar, where
-    ``arguments`` has no length. Errors: those of the function; :class:`ClusterError` where the cluster goes away,
-    or a task dies wherever it is done.
-
-    >>> list(spread(pow, [(2, 3), (3, 2)], n_jobs=2))
-    [8, 9]
-    """
-    if total is None:
-        arguments = list(arguments)
-        total = len(arguments)
-    return track(_results(function, arguments, n_jobs, description), description, total)
-
-
-def _results(
-    function: Callable[..., T], arguments: Iterable[tuple[Any, ...]], n_jobs: int | None, doing: str
-) -> Iterator[T]:
-    given = enumerate(arguments)
-    todo: Iterable[tuple[int, tuple[Any, ...]]] = given
-    done: dict[int, T] = {}
-    losses: Counter[int] = Counter()
-    following = 0
-    while True:
-        backend = _backend()
-        out: deque[tuple[int, tuple[Any, ...]]] = deque()  # dispatched, in order, results not yet here
-        lost: list[tuple[int, tuple[Any, ...]]] = []
-        try:
-            for result in _call(backend, n_jobs, _dispatched(function, todo, out)):
-                number, each = out.popleft()
-                if _is_lost(result):
-                    _refuse_hopeless(backend, result.error, doing)
-                    lost.append((number, each))
-                    continue
-                done[number] = result
-                while following in done:
-                    yield done.pop(following)
-                    following += 1
-        except Exception as error:
-            if not _is_broken_pool(error):
-                raise
-            lost += out  # joblib's processes: with one they all go
-            reason: BaseException = error
-        else:
-            if not lost:
-                return
-            reason = result.error if _is_lost(result) else ConnectionError("a worker died")
-        losses.update(number for number, _ in lost)
-        if max(losses.values(), default=0) > REPEATS:
-            raise ClusterError(
-                f"{doing}: a task was lost {REPEATS + 1} times, the last time by {_first_line(reason)}; "
-                "its worker may have too little memory"
-            ) from reason
-        todo = chain(lost, given)
-
-
-def _dispatched(
-    function: Callable[..., T], todo: Iterable[tuple[int, tuple[Any, ...]]], out: deque[Any]
-) -> Iterator[Any]:
-    for number, each in todo:
-        out.append((number, each))
-        yield delayed(function)(*each)
-
-
-def _call(backend: Any, n_jobs: int | None, tasks: Iterator[Any]) -> Iterator[Any]:
-    chosen = {"prefer": "threads"} if backend is None else {"backend": backend}
-    parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator", **chosen)
-    yield from parallel(tasks)
-
-
-def _backend() -> Any:
-    """Ours in place of joblib's own for Dask; None for any other."""
-    client = dask_client()
-    if client is None:
-        return None
-    from haybale.dask_joblib import LossyDaskBackend
-
-    return LossyDaskBackend(client=client)
-
-
-def dask_client() -> Any:
-    """The client behind joblib's active backend, if that is Dask's, else None."""
-    backend = get_active_backend(prefer="threads")[0]
-    return backend.client if type(backend).__name__ in ("DaskDistributedBackend", "LossyDaskBackend") else None
-
-
-def shares_memory() -> bool:
-    """Whether tasks see the memory of this process: they are threads, or done one after the other."""
-    return bool(getattr(get_active_backend(prefer="threads")[0], "supports_sharedmem", False))
-
-
-def count_jobs(n_jobs: int | None) -> int:
-    """How many tasks are done at once: as ``joblib.effective_n_jobs``; with Dask, the threads of all workers."""
-    client = dask_client()
-    if client is None:
-        return int(effective_n_jobs(n_jobs))
-    with _named(client.scheduler.address, "counting its workers"):
-        return max(1, int(sum(client.ncores().values())))
-
-
-def count_workers(n_jobs: int | None) -> int:
-    """The same in processes: with Dask, its workers, each of which may have several threads."""
-    client = dask_client()
-    if client is None:
-        return count_jobs(n_jobs)
-    with _named(client.scheduler.address, "counting its workers"):
-        return max(1, len(client.ncores()))
-
-
-def memory_per_task(n_jobs: int | None) -> float:
-    """Bytes that a task may take by default: half of a worker's memory limit or of the machine, divided by tasks."""
-    client = dask_client()
-    if client is None:
-        return half_of_memory() / count_jobs(n_jobs)
-    with _named(client.scheduler.address, "asking its workers for their memory"):
-        workers = client.scheduler_info()["workers"].values()
-    limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker.get("memory_limit")]
-    return min(limits, default=half_of_memory()) / 2
-
-
-def tasks_here() -> int:
-    """How many tasks the process of this task does at once: the threads of a Dask worker, else 1."""
-    distributed = sys.modules.get("distributed")
-    if distributed is not None:
-        with suppress(ValueError):  # this is no worker
-            return int(distributed.get_worker().state.nthreads)
-    return 1
-
-
-def own_threads() -> int:
-    """Threads that a task may use in the process it is sent to.
-
-    ``OMP_NUM_THREADS`` of that process: joblib's processes and Dask's nanny set it to what does not crowd the
-    machine (the nanny to 1, which ``distributed.nanny.pre-spawn-environ`` changes); 1 where it is not set.
-    """
-    with suppress(ValueError):
-        return max(1, min(cpus(), int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    return 1
-
-
-def _is_lost(result: Any) -> bool:
-    return type(result).__name__ == "Lost" and type(result).__module__ == "haybale.dask_joblib"
-
-
-def _is_broken_pool(error: BaseException) -> bool:
-    return type(error).__name__ in ("TerminatedWorkerError", "BrokenProcessPool")
-
-
-def _refuse_hopeless(backend: Any, error: BaseException, doing: str) -> None:
-    """Raise :class:`ClusterError` where dispatching again is of no use."""
-    client = backend.client
-    address = client.scheduler.address if client.scheduler is not None else "the scheduler"
-    if type(error).__name__ == "KilledWorker":
-        raise ClusterError(
-            f"{address}: {doing}: every worker that took up a task died of it ({_first_line(error)}); "
-            "give workers more memory, or a smaller memory_budget"
-        ) from error
-    if backend.deserted:
-        raise ClusterError(f"{address}: {doing}: no worker is left; start some and {_AGAIN}") from error
-    if client.status != "running" or getattr(error, "reason", None) == "scheduler-connection-lost":
-        raise ClusterError(f"{address}: the cluster went away while {doing}; {_AGAIN}") from error
-
-
-_AGAIN = "do it again: it is safe"
-
-
-@contextmanager
-def _named(address: str, doing: str) -> Iterator[None]:
-    """Dask's errors as :class:`ClusterError`."""
+def _check_address(address: str, timeout: float) -> None:
+    """Knock at the port: a client of Dask's would try for all the time it has, and hold up the end of the process."""
+    addressing = require("distributed.comm.addressing", "dask")
     try:
-        yield
-    except ClusterError:
-        raise
-    except BaseException as error:
-        module = type(error).__module__.partition(".")[0]
-        if module not in ("distributed", "tornado") and not isinstance(error, TimeoutError):
-            raise
-        raise ClusterError(f"{address}: the cluster failed while {doing}: {_first_line(error)}; {_AGAIN}") from error
+        scheme, place = addressing.parse_address(address)
+        if scheme in ("tcp", "tls", "ws", "wss"):
+            host, port = addressing.parse_host_port(place.partition("/")[0])
+            socket.create_connection((host, port), timeout).close()
+        elif scheme != "ucx":
+            raise ValueError(f"unknown scheme {scheme!r}; expected an address such as tcp://host:8786")
+    except (OSError, ValueError, TypeError) as error:
+        raise ClusterError(f"no Dask scheduler answers at {address}: {first_line(error)}") from error
 
 
 def _check_workers(client: Any, address: str, timeout: float) -> None:
@@ -252,14 +69,24 @@ def _check_workers(client: Any, address: str, timeout: float) -> None:
         raise ClusterError(f"{address}: the cluster has no worker; start some: dask worker {address}") from None
     for package in _AGREEING:
         ours = version(package)
-        # A function of the standard library: a worker without haybale could not load one of ours.
-        for worker, theirs in client.run(version, package, on_error="return").items():
+        # A function of the standard library: who has no haybale could not load one of ours. The scheduler unpacks
+        # what is sent to the workers.
+        found = {f"worker {worker}": each for worker, each in client.run(version, package, on_error="return").items()}
+        found["the scheduler"] = _outcome(client.run_on_scheduler, version, package)
+        for who, theirs in found.items():
             if isinstance(theirs, PackageNotFoundError):
-                raise ClusterError(f"{address}: worker {worker} has no {package}; install {package} {ours} there")
+                raise ClusterError(f"{address}: {who} has no {package}; install {package} {ours} there")
             if isinstance(theirs, BaseException):
-                raise ClusterError(f"{address}: worker {worker}: {_first_line(theirs)}")
+                raise ClusterError(f"{address}: {who}: {first_line(theirs)}")
             if theirs != ours:
-                raise ClusterError(f"{address}: worker {worker} has {package} {theirs}, here it is {ours}")
+                raise ClusterError(f"{address}: {who} has {package} {theirs}, here it is {ours}")
+
+
+def _outcome(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return error
 
 
 _quiet_lock = threading.Lock()
@@ -279,7 +106,3 @@ def _quiet() -> Iterator[None]:
         with _quiet_lock:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

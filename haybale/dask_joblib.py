@@ -34,6 +34,10 @@ class LossyDaskBackend(DaskDistributedBackend):  # type: ignore[misc]
 
     deserted = False  # no worker was there for PATIENCE seconds
 
+    def effective_n_jobs(self, n_jobs: int) -> int:
+        """At least 2: for 1, joblib would do all tasks in this process, and leave the one worker idle."""
+        return max(2, int(super().effective_n_jobs(n_jobs)))
+
     def start_call(self) -> None:
         self._sent: set[Any] = set()
         super().start_call()  # which runs _collect in the client's loop

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from encoders import HashEncoder
 from test_cli import haybale
-from test_readers import beir
+from test_readers import beir, gerdalir
 from worlds import world
 
 from haybale import cluster
@@ -51,7 +51,7 @@ def address() -> Iterator[str]:
         with (
             dask.config.set({"distributed.scheduler.allowed-failures": 1}),
             distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=60
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=60
             ) as local,
         ):
             yield local.scheduler_address
@@ -312,6 +312,11 @@ def test_nobody_answers() -> None:
         pass
 
 
+def with_tests() -> dict[str, str]:
+    """An environment in which the modules of the tests are found: the scheduler, too, unpacks what workers are sent."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
+
+
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A scheduler in a process of its own, without a worker."""
@@ -319,7 +324,10 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--host", "127.0.0.1"]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--no-dashboard", "--scheduler-file", str(file)], stdout=log, stderr=subprocess.STDOUT
+            [*command, "--dashboard-address", ":0", "--scheduler-file", str(file)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=with_tests(),
         )
         while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
             assert process.poll() is None, (tmp_path / "log").read_text()
@@ -346,9 +354,9 @@ def test_the_scheduler_is_killed(scheduler: tuple[str, Any], tmp_path: Path) -> 
     address, process = scheduler
     worker = subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
-         "--no-dashboard", "--death-timeout", "5"],
+         "--dashboard-address", ":0", "--death-timeout", "5"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])},
+        env=with_tests(),
     )  # fmt: skip
     flags = tmp_path / "flags"
     try:
@@ -389,6 +397,27 @@ def test_without_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r'pip install "haybale\[dask\]"'), on_cluster("tcp://127.0.0.1:9"):
         pass
+
+
+def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python of docs/dask.md, with the cluster that is here already, and another folder."""
+    page = (Path(TESTS).parent / "docs" / "dask.md").read_text(encoding="utf-8")
+    start, places, example = re.findall(r"```python\n(.*?)```", page, re.S)
+    for code in (start, places):
+        compile(code, "dask.md", "exec")
+    rng, words = np.random.default_rng(0), [f"word{i}" for i in range(200)]
+    texts = [" ".join(rng.choice(words, 12)) for _ in range(600)]
+    files = {
+        "collection.tsv": "".join(f"d{i // 3}\t{text}\n" for i, text in enumerate(texts)),
+        "queries/queries.train.tsv": "".join(f"q{i}\t{' '.join(texts[6 * i].split()[:6])}\n" for i in range(100)),
+        "qrels/qrels.train.tsv": "".join(f"q{i}\td{2 * i}\n" for i in range(100)),
+    }
+    folder = gerdalir(tmp_path / "laws", **files, **{"queries/queries.dev.tsv": "", "qrels/qrels.dev.tsv": ""})
+    names: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
+    exec(compile(example, "dask.md", "exec"), names)
+    assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
+    same_hits(names["index"].search(names["queries"], 5), names["passages"].search(names["queries"], 5))
+    assert names["ensemble"].n_rows_ >= 1000
 
 
 def test_a_task_that_kills_its_workers(client: Any) -> None:

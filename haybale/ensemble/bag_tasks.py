@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.cluster import count_jobs, own_threads, spread
 from haybale.device import device_of, find_device, to_device, to_numpy
 from haybale.ensemble.gram import gram
 from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.machine import one_blas_thread
+from haybale.spreading import count_jobs, own_threads, spread
 from haybale.vectors import Floats
 
 _COLUMNS = ("label", "weight", "evidence", "evidence_root")
@@ -121,15 +121,17 @@ def solved_away(plan: Plan, sharing: list[list[int]], remote: bool) -> Iterator[
 
 def _sent(plan: Plan, parts: list[tuple[list[int], list[int]]], budget: float) -> Iterator[tuple[Any, ...]]:
     """The arguments of :func:`solve_part`, made when they are sent. Parts of a group share its arrays."""
-    data, last = plan.data, None
-    on_device = any(not device_of(half.dense).is_cpu for half in (data.queries, data.passages))
+    data, last = plan.data, list[int]()
+    halves: tuple[Half, ...] = (data.queries, data.passages)
+    on_device = any(not device_of(half.dense).is_cpu for half in halves)
+    if on_device:  # copied once, not for each group
+        halves = tuple(Half(None if half.dense is None else to_numpy(half.dense), half.sparse) for half in halves)
     for group, part in parts:
-        if group is not last:
+        if group != last:
             last = group
             used_q, used_p = used_of(data, [plan.bags[number] for number in group])
-            halves = [half.take(used) for half, used in ((data.queries, used_q), (data.passages, used_p))]
-            vectors = [None if half.dense is None else to_numpy(half.dense) for half in halves]
-            vectors += [half.sparse for half in halves]
+            own = [half.take(used) for half, used in zip(halves, (used_q, used_p), strict=True)]
+            vectors = [half.dense for half in own] + [half.sparse for half in own]
         bags = [plan.bags[number] for number in part]
         rows = np.concatenate(bags)
         where = {

@@ -1,0 +1,95 @@
+"""What a bag's task is given: only what its bags use, plain arrays, and a device where the vectors were on one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haybale.device import device_of
+from haybale.ensemble.bag_tasks import Plan, TrainingSet, _sent, solve_part
+from haybale.ensemble.half import Half
+from haybale.ensemble.problem import Dual, Problem
+from haybale.ensemble.solvers import find_solver
+from haybale.ensemble.training import solve_bags
+
+BAGS = [np.arange(0, 20), np.arange(10, 30), np.arange(30, 60)]
+SETTINGS = {"C": 1.0, "epsilon": 0.1}
+
+
+def training_set(put: Any = np.asarray) -> TrainingSet:
+    rng = np.random.default_rng(0)
+    query = np.repeat(np.arange(12), 5)
+    return TrainingSet(
+        Half(put(0.3 * rng.normal(size=(12, 4)).astype(np.float32))),
+        Half(put(0.3 * rng.normal(size=(40, 4)).astype(np.float32))),
+        query,
+        rng.integers(40, size=60),
+        rng.integers(2, size=60).astype(np.float64),
+        np.ones(60),
+    )
+
+
+class Together:
+    """Keeps the problems of each call."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[Problem]] = []
+
+    def __call__(self, problem: Problem) -> Dual:
+        return find_solver("product")(problem)
+
+    def many(self, problems: list[Problem]) -> list[Dual]:
+        self.calls.append(problems)
+        return [Dual(np.full(len(problem.label), float(len(problem.label))), 0.0) for problem in problems]
+
+
+def test_a_task_gets_the_slices_of_its_bags() -> None:
+    data = training_set()
+    plan = Plan(data, BAGS, find_solver("product"), None, 1e9, SETTINGS)
+    (first, second), (third,) = ([0, 1], [2])
+    tasks = list(_sent(plan, [([0, 1], [first]), ([0, 1], [second]), ([2], [third])], 1e9))
+    for (_, how, queries, passages, *_), numbers in zip(tasks, ([0, 1], [0, 1], [2]), strict=True):
+        rows = np.concatenate([BAGS[number] for number in numbers])
+        np.testing.assert_array_equal(queries, data.queries.dense[np.unique(data.query[rows])])
+        np.testing.assert_array_equal(passages, data.passages.dense[np.unique(data.passage[rows])])
+        assert how["share"] == (len(numbers) > 1)
+    assert tasks[0][2] is tasks[1][2]  # sent once for a group
+    expected = solve_bags(data, BAGS[2:], find_solver("product"), 1, 1e9, SETTINGS)[0]
+    (found,) = solve_part(*tasks[2])
+    np.testing.assert_array_equal(found.coef, expected.coef)
+
+
+def test_vectors_of_a_device_are_sent_from_the_host_and_put_on_one(cupy: Any) -> None:
+    data = training_set(cupy.asarray)
+    plan = Plan(data, BAGS, find_solver("product"), None, 1e9, SETTINGS)
+    (task,) = _sent(plan, [([2], [2])], 1e9)
+    assert type(task[2]) is np.ndarray
+    assert type(task[3]) is np.ndarray
+    seen: list[Problem] = []
+
+    def look(problem: Problem) -> Dual:
+        seen.append(problem)
+        return Dual(np.zeros(len(problem.label)), 0.0)
+
+    solve_part(look, *task[1:])
+    assert not device_of(seen[0].queries.dense).is_cpu
+    np.testing.assert_array_equal(cupy.asnumpy(seen[0].passages.dense), task[3])
+
+
+@pytest.mark.skipif(not hasattr(Half, "device"), reason="halves take no rows on a device yet")
+@pytest.mark.parametrize(("budget", "calls"), [(1e9, [3]), (1.0, [1, 1, 1])])
+def test_a_solver_of_many_bags_gets_as_many_as_fit(cupy: Any, budget: float, calls: list[int]) -> None:
+    solver = Together()
+    duals = solve_bags(training_set(cupy.asarray), BAGS, solver, None, budget, SETTINGS)
+    assert [len(dual.coef) for dual in duals] == [20, 20, 30]
+    assert [len(call) for call in solver.calls] == calls
+    assert not device_of(solver.calls[0][0].queries.dense).is_cpu
+    assert solver.calls[0][0].memory_budget == budget / calls[0]
+
+
+def test_on_the_cpu_bags_go_one_by_one() -> None:
+    solver = Together()
+    solve_bags(training_set(), BAGS, solver, None, 1e9, SETTINGS)
+    assert not solver.calls
