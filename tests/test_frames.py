@@ -202,6 +202,9 @@ def test_scores_of_a_frame_are_those_of_each_pair(trained, library: str, size: i
     np.testing.assert_allclose(table["score"], expected, rtol=1e-5, atol=1e-6)
     pd.testing.assert_frame_equal(table.drop(columns="score"), to_pandas(given), check_dtype=False)
     assert "score" not in column_names(given)  # the user's frame is left alone
+    if size > 7:
+        nested = score_frame(ensemble, queries.tolist(), ids, given)
+        np.testing.assert_array_equal(to_pandas(nested)["score"], table["score"])
     again = score_frame(ensemble, queries, ids, scored)
     assert column_names(again) == column_names(scored)
     np.testing.assert_array_equal(to_pandas(again)["score"], table["score"])

@@ -44,9 +44,7 @@ def score_frame(
     ['query_id', 'passage_id', 'page', 'score']
     """
     check_is_fitted(ensemble, "support_")
-    several = isinstance(query_vectors, list | tuple) and len(query_vectors) > 0 and np.ndim(query_vectors[0]) != 1
-    spaces: list[Any] = list(query_vectors) if several else [query_vectors]
-    spaces = [np.asarray(space) if isinstance(space, list | tuple) else space for space in spaces]
+    spaces = _spaces(query_vectors)
     n_queries = {int(space.shape[0]) for space in spaces}
     if n_queries != {len(query_ids)}:
         raise InputError(f"{len(query_ids)} query ids for {', '.join(map(str, sorted(n_queries)))} query vectors")
@@ -68,6 +66,15 @@ def score_frame(
         found = ensemble.score_candidates(part if len(part) > 1 else part[0], passages, values)
         scores[batch.pairs] = to_numpy(found)[batch.row, batch.column]
     return with_column(frame, "score", scores)
+
+
+def _spaces(query_vectors: Matrix | Sequence[Matrix]) -> list[Matrix]:
+    """One matrix a space, of which a plain list of lists is one; they stay on their device."""
+    if not isinstance(query_vectors, list | tuple):
+        return [query_vectors]
+    if query_vectors and getattr(query_vectors[0], "ndim", 1) == 2:
+        return list(query_vectors)
+    return [np.asarray(query_vectors, dtype=np.float32)]
 
 
 def _numbers(ids: pd.Series, query_ids: Sequence[str]) -> Ints:
