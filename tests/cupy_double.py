@@ -105,6 +105,7 @@ class ndarray:
     flags = property(lambda self: self._array.flags)
     device = property(lambda self: Device(self._number))
     T = property(lambda self: _outside(self._array.T))
+    data = property(lambda self: types.SimpleNamespace(ptr=self._array.ctypes.data))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -244,10 +245,14 @@ def module(devices: int = 1) -> types.ModuleType:
     double.get_default_memory_pool = Pool
     Device.current, Device.count = 0, devices
     runtime = types.SimpleNamespace(
-        getDeviceCount=count, getDevice=lambda: Device.current, CUDARuntimeError=CUDARuntimeError
+        getDeviceCount=count,
+        getDevice=lambda: Device.current,
+        getDeviceProperties=lambda number: {"name": b"Double"},
+        CUDARuntimeError=CUDARuntimeError,
     )
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory)
+    device = types.SimpleNamespace(get_cublas_handle=lambda: 1)
+    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory, device=device)
     double.__version__ = "double"
     return double
 
