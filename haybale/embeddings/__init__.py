@@ -11,7 +11,7 @@ from haybale.embeddings.cached import CachedEncoder
 from haybale.embeddings.chunking import Chunking, Pieces, cut
 from haybale.embeddings.concat import ConcatEncoder
 from haybale.embeddings.counts import EncodeCounts
-from haybale.embeddings.encoder import Encoder, encode_queries
+from haybale.embeddings.encoder import Encoder, encode_on, encode_queries
 from haybale.embeddings.find import find_encoder
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
@@ -36,6 +36,7 @@ __all__ = [
     "cut",
     "embed",
     "embed_shards",
+    "encode_on",
     "encode_queries",
     "find_encoder",
 ]

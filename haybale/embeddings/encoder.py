@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from scipy import sparse
+
+from haybale.device import Device, to_device
 from haybale.errors import InputError
 from haybale.vectors import Floats
 
@@ -22,6 +25,19 @@ def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """(n,) queries to (n, d): by the encoder's own ``encode_queries`` if it has one, else as passages are."""
     own = getattr(encoder, "encode_queries", None)
     return encoder.encode(texts) if own is None else own(texts)
+
+
+def encode_on(encoder: Encoder, texts: Sequence[str], device: Device, *, queries: bool = False) -> Any:
+    """(n,) passages, or queries, to (n, d) on ``device``: a NumPy or CuPy array, or CSR in main memory.
+
+    An encoder on the device may say how it hands over what it made without a copy in main memory: ``encode_tensor``
+    and, where it has an ``encode_queries``, ``encode_queries_tensor`` give tensors of torch.
+    """
+    own = "encode_queries_tensor" if queries and hasattr(encoder, "encode_queries") else "encode_tensor"
+    if not device.is_cpu and hasattr(encoder, own):
+        return to_device(getattr(encoder, own)(texts), device)
+    vectors = encode_queries(encoder, texts) if queries else encoder.encode(texts)
+    return vectors if sparse.issparse(vectors) else to_device(vectors, device)
 
 
 def check_texts(texts: Sequence[str]) -> Sequence[str]:

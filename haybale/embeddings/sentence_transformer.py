@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from haybale.embeddings.counts import EncodeCounts
 from haybale.embeddings.encoder import check_texts
-from haybale.embeddings.token_batches import token_batches
+from haybale.embeddings.token_batches import token_batches, worked
 from haybale.embeddings.token_rows import token_rows, warn_truncated
 from haybale.embeddings.weights import weights_digest
-from haybale.errors import InputError
+from haybale.errors import DeviceError, InputError, VectorError
 from haybale.extras import require
 from haybale.progress import track
-from haybale.vectors import Floats, check_vectors, normalized
+from haybale.tiling import free_cached, is_out_of_memory
+from haybale.vectors import Floats
 
 _PROBE = ["one text", "and another one that is longer than the first"]
 
@@ -37,8 +39,10 @@ class SentenceTransformerEncoder:
 
     ``counts`` (:class:`EncodeCounts`) adds up what was encoded; texts only where ``packed`` is False.
 
+    A batch that the device has no memory for is halved, and so are those after it.
+
     Errors: :class:`MissingExtraError` without the extra; :class:`InputError` where neither a folder nor a
-    reachable hub has the model.
+    reachable hub has the model; :class:`DeviceError` where there is no memory for a single text.
     """
 
     def __init__(
@@ -78,9 +82,17 @@ class SentenceTransformerEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) passages to (n, d) float32; a text longer than the model reads is cut there, with a warning."""
-        return self._encode(texts, self._prompt("document"))
+        return np.asarray(self._encode(texts, self._prompt("document")).cpu().numpy())
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """The same with the prompt of queries."""
+        return np.asarray(self._encode(texts, self._prompt("query")).cpu().numpy())
+
+    def encode_tensor(self, texts: Sequence[str]) -> Any:
+        """(n,) passages to a float32 tensor (n, d) on the model's device; no copy is made elsewhere."""
+        return self._encode(texts, self._prompt("document"))
+
+    def encode_queries_tensor(self, texts: Sequence[str]) -> Any:
         """The same with the prompt of queries."""
         return self._encode(texts, self._prompt("query"))
 
@@ -90,39 +102,62 @@ class SentenceTransformerEncoder:
         saved = self.model.prompts
         return given or saved.get(kind) or saved.get(self.model.default_prompt_name) or ""
 
-    def _encode(self, texts: Sequence[str], prompt: str) -> Floats:
+    def _encode(self, texts: Sequence[str], prompt: str) -> Any:
+        torch = require("torch", "neural")
         texts = list(check_texts(texts))
         if not texts:
-            return np.empty((0, self.width), dtype=np.float32)
+            return torch.empty((0, self.width), dtype=torch.float32, device=self.model.device)
         # Some models leave the tokens of the prompt out of the mean, which only the library knows how to do.
         pools_all = all(getattr(module, "include_prompt", True) for module in self.model)
         if self.packed and (pools_all or not prompt):
             vectors = self._encode_packed([prompt + text for text in texts])
         else:
-            bar = sys.stderr.isatty()
-            vectors = self.model.encode(texts, prompt=prompt, batch_size=self.batch_size, show_progress_bar=bar)
-            self.counts += EncodeCounts(texts=len(texts))
-        return normalized(check_vectors(np.asarray(vectors, dtype=np.float32), "encoder output"))
+            vectors = self._encode_by_library(texts, prompt)
+        finite = torch.isfinite(vectors).all(dim=1)
+        if not bool(finite.all()):
+            raise VectorError(f"encoder output: row {int(finite.int().argmin())} has NaN or infinity")
+        return torch.nn.functional.normalize(vectors, dim=1)
 
-    def _encode_packed(self, texts: list[str]) -> Floats:
+    def _encode_packed(self, texts: list[str]) -> Any:
         torch = require("torch", "neural")
         rows, truncated = token_rows(self.model.tokenizer, texts, self.model.max_seq_length)
         warn_truncated(truncated, len(rows), self.model.max_seq_length)
-        result: Floats | None = None
+        device = self.model.device
         slots = 0
         self.model.eval()
-        for batch in track(token_batches([len(row) for row in rows], self.tokens_per_batch, padded=True), "encoding"):
+
+        def one(batch: NDArray[np.int64]) -> tuple[Any, int]:
             features = self._features([rows[i].tolist() for i in batch])
-            slots += features["input_ids"].numel()
             with torch.inference_mode():
-                on_device = {name: value.to(self.model.device) for name, value in features.items()}
-                vectors = self.model(on_device)["sentence_embedding"].float().cpu().numpy()
+                on_device = {name: value.to(device) for name, value in features.items()}
+                return self.model(on_device)["sentence_embedding"].float(), features["input_ids"].numel()
+
+        result = None
+        batches = token_batches([len(row) for row in rows], self.tokens_per_batch, padded=True)
+        for batch, (vectors, used) in worked(track(batches, "encoding"), one):
+            slots += used
             if result is None:
-                result = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
-            result[batch] = vectors
-        assert result is not None  # there is a text
+                result = torch.empty((len(rows), vectors.shape[1]), dtype=torch.float32, device=vectors.device)
+            result[torch.from_numpy(batch).to(result.device)] = vectors
         self.counts += EncodeCounts(len(rows), sum(map(len, rows)), slots, truncated)
         return result
+
+    def _encode_by_library(self, texts: list[str], prompt: str) -> Any:
+        how = {"prompt": prompt, "show_progress_bar": sys.stderr.isatty(), "convert_to_tensor": True}
+        size = min(self.batch_size, len(texts))
+        while True:
+            try:
+                vectors = self.model.encode(texts, batch_size=size, **how)
+                break
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if size == 1:
+                    raise DeviceError(f"out of memory at one text at a time: {error}") from error
+            size //= 2
+            free_cached()  # after the error, whose traceback held tensors, is gone
+        self.counts += EncodeCounts(texts=len(texts))
+        return vectors.float()
 
     def _features(self, rows: list[list[int]]) -> dict[str, Any]:
         """``input_ids``, ``attention_mask`` and, for models that have them, ``token_type_ids``: (texts, longest)."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haybale.errors import InputError
+from haybale.tiling import in_tiles
+
+T = TypeVar("T")
 
 
 def token_batches(
@@ -37,3 +41,32 @@ def token_batches(
             longest, used = length, 0
         used += length
     return [*batches, order[start:]] if len(order) else batches
+
+
+def worked(
+    batches: Iterable[NDArray[np.int64]], work: Callable[[NDArray[np.int64]], T]
+) -> Iterator[tuple[NDArray[np.int64], T]]:
+    """``(batch, work(batch))`` of each; where memory runs out a batch is halved, and those after it are cut as finely.
+
+    :class:`DeviceError` where it runs out at a single text.
+
+    >>> def work(batch):
+    ...     if len(batch) > 2:
+    ...         raise MemoryError
+    ...     return len(batch)
+    >>> [size for _, size in worked([np.arange(4), np.arange(4)], work)]
+    [2, 2, 2, 2]
+    """
+    cut = 1.0
+    for batch in batches:
+        sizes = []
+        for part, done in in_tiles(len(batch), cut * len(batch), _worked_part(batch, work), what="texts"):
+            sizes.append(len(part))
+            yield part, done
+        cut = min(cut, sizes[max(0, len(sizes) - 2)] / len(batch))  # the last may be what was left
+
+
+def _worked_part(
+    batch: NDArray[np.int64], work: Callable[[NDArray[np.int64]], T]
+) -> Callable[[slice], tuple[NDArray[np.int64], T]]:
+    return lambda tile: (batch[tile], work(batch[tile]))

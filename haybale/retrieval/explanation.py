@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from haybale.device import to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval.aggregation.products import Vectors
 from haybale.retrieval.hits import Hits, Ints
@@ -165,7 +166,8 @@ def explained(
         raise InputError(f"{len(labels)} labels for {n} query paragraphs")
     found = shares_of(index.doc_of, aggregation, hits, vectors, document, (start, end), weights, options)
     ranks = np.zeros((n, end - start), dtype=np.int64)
-    row, rank, passage, _ = hits.top(options["n_hits"]).flat()
+    looked_at = hits.top(options["n_hits"])
+    row, rank, passage, _ = Hits(to_numpy(looked_at.passages), to_numpy(looked_at.scores)).flat()
     own = (passage >= start) & (passage < end)
     ranks[row[own], passage[own] - start] = rank[own]
     better = (found.scores > found.score) if found.score is not None else np.zeros(0, dtype=bool)
@@ -183,7 +185,7 @@ def explained(
         labels,
         index.passage_ids[start:end].to_pylist(),
         ranks,
-        index.similarities(queries, document),
+        to_numpy(index.similarities(queries, document)),
         found.share,
         query_texts,
         None if passage_texts is None else _texts(passage_texts, start, end),

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.embeddings import encode_queries
+from haybale.device import CPU, Device, device_of, placed, to_device, to_numpy
+from haybale.embeddings import encode_on
 from haybale.errors import InputError
 from haybale.retrieval.aggregation import Vectors, rank_documents
 from haybale.retrieval.aggregation.block import Options
@@ -34,7 +35,10 @@ _ROWS = 8192  # query paragraphs searched at once: a thousand hits of each take 
 
 @dataclass(frozen=True)
 class ParagraphHits:
-    """Hits of every paragraph of some query documents; ``offsets`` (n_queries + 1,) is where documents begin."""
+    """Hits of every paragraph of some query documents; ``offsets`` (n_queries + 1,) is where documents begin.
+
+    Hits and vectors are on the device of the index.
+    """
 
     hits: Hits  # (n_paragraphs, N)
     offsets: Ints
@@ -50,6 +54,9 @@ class PARM:
     ``aggregation``, one of :data:`~haybale.retrieval.AGGREGATIONS`; ``encoder``, which turns paragraphs into vectors
     where they are given as texts; ``n_hits``, the passages N retrieved for each paragraph; ``rrf_k``, ``occurrences``
     and ``code_variant`` as in :func:`~haybale.retrieval.aggregate`; ``depth``, documents kept for a query.
+
+    With an index on a device the paragraphs' vectors go there first, from an encoder on it without a copy in main
+    memory; search and aggregation stay there, and only documents with their scores come back.
 
     >>> index = PassageIndex(np.eye(3), np.array([0, 2, 3]), doc_ids=["a", "b"])
     >>> parm = PARM(index, "rrf")
@@ -142,7 +149,7 @@ class PARM:
                 raise InputError("a BM25 index is searched with the texts of paragraphs, not with vectors")
             hits = self.index.search([text for each in paragraphs for text in each], k, exclude=own)
             return ParagraphHits(hits, offsets, None)
-        vectors = self._vectors(paragraphs, texts)
+        vectors = self._vectors(paragraphs, texts, getattr(self.index, "device", CPU))
         hits = self.index.search(vectors, k, exclude=own)
         if isinstance(self.index, ShardedIndex):  # of its vectors, those that were found are read
             narrowed = self.index.narrowed(hits)
@@ -214,16 +221,22 @@ class PARM:
             for doc_id in doc_ids
         ]
 
-    def _vectors(self, paragraphs: Sequence[Paragraphs], texts: bool) -> Any:
+    def _vectors(self, paragraphs: Sequence[Paragraphs], texts: bool, device: Device) -> Any:
         if texts:
             if self.encoder is None:
                 raise InputError("paragraphs given as texts need an encoder; give PARM one, or vectors")
-            return encode_queries(self.encoder, [text for each in paragraphs for text in each])
+            return encode_on(self.encoder, [text for each in paragraphs for text in each], device, queries=True)
         if not len(paragraphs):
             return np.empty((0, self.index.width), dtype=np.float32)  # type: ignore[union-attr]
         if sparse.issparse(paragraphs[0]):
             return sparse.vstack(list(paragraphs), format="csr")
-        return np.concatenate([np.asarray(each, dtype=np.float32) for each in paragraphs])
+        if all(device_of(each).is_cpu for each in paragraphs):  # then one copy to the device is enough
+            return to_device(
+                np.concatenate([np.asarray(to_numpy(each), dtype=np.float32) for each in paragraphs]), device
+            )
+        with device.current():
+            placed_there = [placed(each, device, "paragraph vectors") for each in paragraphs]
+            return device.xp.concatenate([each.astype(np.float32, copy=False) for each in placed_there])
 
 
 def _renamed(passages: Ints, numbers: Ints) -> Ints:

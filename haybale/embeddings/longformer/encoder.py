@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from haybale.embeddings.encoder import check_texts
 from haybale.embeddings.longformer.checkpoint import read_checkpoint, stack_settings
 from haybale.embeddings.longformer.model import PackedLongformer
 from haybale.embeddings.longformer.standard_stack import standard_stack
-from haybale.embeddings.token_batches import token_batches
+from haybale.embeddings.token_batches import token_batches, worked
 from haybale.embeddings.token_rows import token_rows, warn_truncated
 from haybale.embeddings.weights import weights_digest
 from haybale.errors import InputError, UnknownNameError
@@ -37,6 +37,7 @@ GLOBAL_ATTENTIONS = ("none", "cls")
 # The CPU's is measured, CUDA's is not yet.
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 
+T = TypeVar("T")
 Rows = Sequence[NDArray[np.int32]]  # token numbers, one array a text
 
 
@@ -124,39 +125,56 @@ class LongformerEncoder(InputModule):
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) passages to (n, d) float32; longer ones than ``max_length`` are cut, with one warning for the call."""
-        return self._encode(texts, self.passage_prompt)
+        return self._tensor(texts, self.passage_prompt).cpu().numpy()
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """The same with ``query_prompt`` instead of ``passage_prompt``."""
-        return self._encode(texts, self.query_prompt)
+        return self._tensor(texts, self.query_prompt).cpu().numpy()
+
+    def encode_tensor(self, texts: Sequence[str], *, dtype: str = "float32") -> Tensor:
+        """(n,) passages to (n, d) on the encoder's device, float32 or float16; no copy is made elsewhere."""
+        return self._tensor(texts, self.passage_prompt, dtype)
+
+    def encode_queries_tensor(self, texts: Sequence[str], *, dtype: str = "float32") -> Tensor:
+        """The same with ``query_prompt``."""
+        return self._tensor(texts, self.query_prompt, dtype)
 
     def encode_tokens(self, texts: Sequence[str]) -> list[Floats]:
         """For each text the hidden states of its tokens, (tokens, d) float32, special ones included."""
         result: list[Floats] = [np.empty((0, self.width), dtype=np.float32)] * len(texts)
-        for batch, hidden, lengths in self._batches(texts, self.passage_prompt):
-            pieces = hidden.float().cpu().split(lengths)
+        for batch, pieces in self._batches(texts, self.passage_prompt, lambda hidden, n: hidden.float().cpu().split(n)):
             for i, piece in zip(batch, pieces, strict=True):
                 result[i] = piece.numpy()
         return result
 
-    def _encode(self, texts: Sequence[str], prompt: str) -> Floats:
-        vectors = np.empty((len(texts), self.width), dtype=np.float32)
-        for batch, hidden, lengths in self._batches(texts, prompt):
-            vectors[batch] = self._pooled(hidden, lengths).cpu().numpy()
+    def _tensor(self, texts: Sequence[str], prompt: str, dtype: str = "float32") -> Tensor:
+        if dtype not in ("float32", "float16"):
+            raise UnknownNameError("dtype of vectors", dtype, ("float32", "float16"))
+        vectors = torch.empty((len(texts), self.width), dtype=getattr(torch, dtype), device=self.device)
+        for batch, pooled in self._batches(texts, prompt, self._pooled):
+            vectors[torch.from_numpy(batch).to(self.device)] = pooled.to(vectors.dtype)
         return vectors
 
-    def _batches(self, texts: Sequence[str], prompt: str) -> Iterator[tuple[NDArray[np.int64], Tensor, list[int]]]:
-        """Batch by batch: which texts, their hidden states (tokens, d) end to end, and their token counts."""
+    def _batches(
+        self, texts: Sequence[str], prompt: str, work: Callable[[Tensor, list[int]], T]
+    ) -> Iterator[tuple[NDArray[np.int64], T]]:
+        """Batch by batch: which texts, and what ``work`` makes of their hidden states (tokens, d) and token counts.
+
+        The hidden states are end to end. A batch that the device has no memory for is halved.
+        """
         prompted = [prompt + text for text in check_texts(texts)]
         rows, truncated = token_rows(self.tokenizer, prompted, self.max_length)
         warn_truncated(truncated, len(rows), self.max_length)
         budget = self.tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cuda"])
         training = self.training
         self.eval()
-        for batch in track(token_batches([len(row) for row in rows], budget), "encoding"):
+
+        def one(batch: NDArray[np.int64]) -> T:
             chosen = [rows[i] for i in batch]
             with torch.inference_mode():
-                yield batch, self._hidden(chosen), [len(row) for row in chosen]
+                return work(self._hidden(chosen), [len(row) for row in chosen])
+
+        yield from worked(track(token_batches([len(row) for row in rows], budget), "encoding"), one)
         self.train(training)
         tokens = sum(map(len, rows))
         self.counts += EncodeCounts(texts=len(rows), tokens=tokens, slots=tokens, truncated=truncated)
