@@ -15,11 +15,12 @@ from typing import Any
 import gpu_report
 import numpy as np
 import synthetic
-from haybale.retrieval.exact.products import products
 
 from haybale import ApproximateIndex, PassageIndex
 from haybale.device import find_device, to_numpy
 from haybale.errors import HaybaleError
+from haybale.retrieval.exact.products import products
+from haybale.vectors import array_namespace
 
 QUERIES, PASSAGES, WIDTH = 10_000, 3_100_000, 768
 CHECKED = 20  # queries of the brute force
@@ -37,7 +38,7 @@ def main() -> None:
     queries, _ = made.queries(m, 1)
     flops = 2.0 * m * n * WIDTH
     side = PEAK if not device.is_cpu else 1024
-    peak = measured_peak(clock, made.vectors, side)
+    peak = measured_peak(clock, side)
     bare = clock.alternating({"bare product": lambda: bare_product(queries, made.vectors)}, a.rounds)["bare product"][0]
     lines = [
         f"{m:,} queries × {n:,} passages × {WIDTH}, vectors stored as float16, exact inner products. One product of "
@@ -85,18 +86,22 @@ def indexes(made: synthetic.Synthetic, device: Any) -> tuple[dict[str, PassageIn
     return found, left_out
 
 
-def bare_product(queries: Any, vectors: Any, tile: int = 65_536) -> None:
+def bare_product(queries: Any, vectors: Any, rows: int = 2048, columns: int = 65_536) -> None:
     """All scores, tile by tile, thrown away."""
-    for top in range(0, len(queries), 2048):
-        for left in range(0, len(vectors), tile):
-            products(queries[top : top + 2048], vectors[left : left + tile])
+    xp = array_namespace(vectors)
+    queries = queries.astype(np.float16)
+    out = xp.empty(min(rows, len(queries)) * min(columns, len(vectors)), dtype=np.float32)
+    for top in range(0, len(queries), rows):
+        for left in range(0, len(vectors), columns):
+            q, p = queries[top : top + rows], vectors[left : left + columns]
+            products(q, p, out[: len(q) * len(p)].reshape(len(q), len(p)))
 
 
-def measured_peak(clock: gpu_report.Clock, vectors: Any, side: int) -> float:
+def measured_peak(clock: gpu_report.Clock, side: int) -> float:
     """FLOP/s of one large product in the types of the search."""
     xp = clock.device.xp
-    a = xp.ones((side, side), dtype=np.float16) * xp.asarray(0.01, dtype=np.float16)
-    seconds = clock.alternating({"peak": lambda: products(a.astype(np.float32), a)}, 3)["peak"][0]
+    a, out = xp.full((side, side), 0.01, dtype=np.float16), xp.empty((side, side), dtype=np.float32)
+    seconds = clock.alternating({"peak": lambda: products(a, a, out)}, 3)["peak"][0]
     return 2.0 * side**3 / seconds
 
 

@@ -7,6 +7,7 @@ The rooms follow the way of the data, and none imports from one behind it:
 
 from typing import Any
 
+from haybale.cluster import on_cluster
 from haybale.collections import Collection, CollectionBuilder, find_splitter, open_collection
 from haybale.embeddings import (
     CachedEncoder,
@@ -18,6 +19,7 @@ from haybale.embeddings import (
     SentenceTransformerEncoder,
     TfidfEncoder,
     embed,
+    embed_shards,
 )
 from haybale.ensemble import ProductKernelSVR, SVREnsemble, score_frame
 from haybale.errors import (
@@ -42,6 +44,7 @@ from haybale.retrieval import (
     Hits,
     PassageIndex,
     Run,
+    ShardedIndex,
     pool,
     rank_documents,
     reciprocal_rank_fusion,
@@ -75,6 +78,7 @@ __all__ = [
     "SVREnsemble",
     "SentenceTransformerEncoder",
     "Settings",
+    "ShardedIndex",
     "StoreError",
     "TfidfEncoder",
     "TruncationWarning",
@@ -82,8 +86,10 @@ __all__ = [
     "VectorError",
     "compare",
     "embed",
+    "embed_shards",
     "evaluate",
     "find_splitter",
+    "on_cluster",
     "open_collection",
     "pool",
     "rank_documents",

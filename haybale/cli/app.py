@@ -33,6 +33,7 @@ Paragraphs = Annotated[
     str | None,
     typer.Option(help="Split documents and queries anew: lines, blank-lines, numbered, sentences, headings, sections."),
 ]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, … or auto: where vectors are searched and learned from.")]
 QueryPrompt = Annotated[str, typer.Option(help="Put before each query, for models that ask for it.")]
 Dask = Annotated[str | None, typer.Option(help="Work on the Dask cluster whose scheduler has this address.")]
 PassagePrompt = Annotated[str, typer.Option(help="Put before each passage, likewise.")]
@@ -65,6 +66,7 @@ def compare(
     encoder: Encoder = "lsa",
     store: Annotated[str | None, typer.Option(help="A store made by embed: its vectors, pieces and encoder.")] = None,
     width: Width = Settings.width,
+    device: Device = Settings.device,
     paragraphs: Paragraphs = None,
     pieces: Pieces = 0,
     stride: Stride = 0,
@@ -104,6 +106,7 @@ def compare(
         query_prompt=query_prompt,
         passage_prompt=passage_prompt,
         width=width,
+        device=device,
         language=language,
         k1=k1,
         b=b,
@@ -191,6 +194,7 @@ def rank(
     explain: Annotated[list[str] | None, typer.Option(help="Show this document in place of the first ones.")] = None,
     heatmap: Annotated[Path | None, typer.Option(help="Draw the first document shown: svg, png or pdf.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the whole ranking as a TREC run.")] = None,
+    device: Device = "cpu",
     dask: Dask = None,
 ) -> None:
     """Rank the documents of a store for a document, with the paragraphs on which each rests (PARM)."""
@@ -209,6 +213,7 @@ def rank(
         explain=explain or [],
         heatmap=heatmap,
         out=out,
+        device=device,
         dask=dask,
     )
 

@@ -30,11 +30,13 @@ def run_rank(
     explain: list[str],
     heatmap: Path | None,
     out: Path | None,
+    device: str = "cpu",
     dask: str | None = None,
 ) -> None:
     """Split the file, search the store with every paragraph, aggregate, and print why.
 
-    ``dask``: the scheduler of a cluster whose workers search the store, which need not fit into this machine.
+    ``device``: where the vectors are searched. ``dask``: the scheduler of a cluster whose workers search the store,
+    each on its device of that name, so that it need not fit into this machine.
     """
     if dask is not None and bm25:
         raise InputError("--dask searches vectors; --bm25 has none")
@@ -48,7 +50,7 @@ def run_rank(
     if bm25:
         parm = PARM(BM25Index.from_store(opened), aggregation, n_hits=hits)
     else:
-        index = PassageIndex.from_store(opened) if dask is None else ShardedIndex(opened)
+        index = (PassageIndex.from_store if dask is None else ShardedIndex)(opened, device=device)
         parm = PARM(index, aggregation, encoder=opened.encoder(), n_hits=hits)
     texts, labels = [part.text for part in parts], [part.label for part in parts]
     query = Path(name).stem or name

@@ -181,8 +181,9 @@ class Dual:
 
     coef: NDArray[np.float64]  # (n,)
     intercept: float
-    n_iter: int = 0
+    n_iter: int = 0  # steps of two coefficients
     converged: bool = True
+    n_working_sets: int = 0  # outer iterations of a solver that has such
 
 
 Solver = Callable[[Problem], Dual]

@@ -24,6 +24,7 @@ class Settings:
     encoder: str = "lsa"  # or "tfidf", a hub id, a folder: see haybale.embeddings.find_encoder
     store: str | None = None  # a store of embeddings: its vectors, pieces and encoder instead of `encoder`
     paragraphs: str | None = None  # documents and queries are split anew: see haybale.collections.with_paragraphs
+    device: str = "cpu"  # of the index, the ensembles and PARM: "cuda", … for dense vectors; see haybale.device
     chunking: Chunking | None = None  # passages are cut into pieces
     query_prompt: str = ""  # of a neural encoder
     passage_prompt: str = ""

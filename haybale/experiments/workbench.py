@@ -138,7 +138,7 @@ class Workbench:
             with self.stage("encode passages"):
                 vectors = encoder.encode(texts)
         self.facts["vectors"] = list(vectors.shape)
-        return PassageIndex.from_collection(self.collection, vectors)
+        return PassageIndex.from_collection(self.collection, vectors, device=self.settings.device)
 
     @cached_property
     def with_passages(self) -> Ints:
@@ -149,7 +149,7 @@ class Workbench:
     def first_passages(self) -> PassageIndex:
         """An index of each document's first passage."""
         index, documents = self.index, self.with_passages
-        return self._of_documents(index.vectors[index.doc_offsets[documents]])
+        return self._of_documents(index.vectors[index.device.xp.asarray(index.doc_offsets[documents])])
 
     @cached_property
     def whole_documents(self) -> PassageIndex:
@@ -161,7 +161,7 @@ class Workbench:
 
     def _of_documents(self, vectors: Matrix) -> PassageIndex:
         ids = pick(self.collection.doc_ids, self.with_passages)
-        return PassageIndex(vectors, passage_ids=ids, doc_ids=ids)
+        return PassageIndex(vectors, passage_ids=ids, doc_ids=ids, device=self.settings.device)
 
     @cached_property
     def own_with_passages(self) -> Ints:

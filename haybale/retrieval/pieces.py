@@ -17,6 +17,7 @@ def passage_hits(hits: Hits, passage: Ints) -> Hits:
     >>> passage_hits(hits, np.array([0, 0, 1, 1])).passages
     array([[1, 0]])
     """
+    hits = hits.to_numpy()
     rows, _, pieces, scores = hits.flat()
     if len(pieces) and pieces.max() >= len(passage):
         raise InputError(f"hits name piece {pieces.max()}, expected numbers below {len(passage)}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from haybale.embeddings.store.files import VECTORS, StoreFiles
 from haybale.errors import StoreError
+from haybale.extras import require
 from haybale.vectors import Floats
 
 
@@ -24,17 +25,15 @@ class Chunks:
 
     @classmethod
     def create(cls, files: StoreFiles, rows: int, width: int, size: int, dtype: str) -> Chunks:
-        import zarr
-        from zarr.codecs import BytesCodec, Crc32cCodec
-
+        zarr, codecs = require("zarr"), require("zarr.codecs")
         array = zarr.create_array(
             files.zarr_store(),
             shape=(rows, width),
             chunks=(size, width),
             dtype=dtype,
             fill_value=np.nan,
-            serializer=BytesCodec(endian="little"),
-            compressors=(Crc32cCodec(),),  # numbers that look random do not compress
+            serializer=codecs.BytesCodec(endian="little"),
+            compressors=(codecs.Crc32cCodec(),),  # numbers that look random do not compress
             chunk_key_encoding={"name": "default", "separator": "."},
             config={"write_empty_chunks": True},
         )
@@ -42,8 +41,7 @@ class Chunks:
 
     @classmethod
     def open(cls, files: StoreFiles, writable: bool = False) -> Chunks:
-        import zarr
-
+        zarr = require("zarr")
         try:
             array = zarr.open_array(files.zarr_store(), mode="r+" if writable else "r")
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:

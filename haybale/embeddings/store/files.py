@@ -21,6 +21,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from haybale.errors import InputError
+from haybale.extras import require
 
 MANIFEST, BUILDING, PASSAGES, VECTORS, ENCODER, LOCK = (
     "manifest.json",
@@ -106,8 +107,7 @@ class StoreFiles:
 
     def zarr_store(self) -> Any:
         """What zarr is given for the array."""
-        import zarr.storage
-
+        storage = require("zarr.storage")
         if self.is_local:
-            return zarr.storage.LocalStore(self.at(VECTORS))
-        return zarr.storage.FsspecStore.from_url(f"{self.url.rstrip('/')}/{VECTORS}")
+            return storage.LocalStore(self.at(VECTORS))
+        return storage.FsspecStore.from_url(f"{self.url.rstrip('/')}/{VECTORS}")

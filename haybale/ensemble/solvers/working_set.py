@@ -200,7 +200,7 @@ class _Solution:
             coef = np.zeros(len(bag.problem.label))
             coef[bag.kept] = beta
             centre = bag.centre + intercept(beta, error, bag.bound, bag.problem.epsilon)
-            duals.append(Dual(coef, centre, int(steps), converged))
+            duals.append(Dual(coef, centre, int(steps), converged, self.outer))
         return duals
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from haybale.errors import MissingExtraError
+from haybale.extras import require
 from haybale.retrieval.exact.backend import Backend, Proposal, float32_error
 from haybale.retrieval.exact.numpy_tiles import propose_numpy
 
@@ -17,10 +20,13 @@ def propose_faiss(queries: Any, passages: Any, k: int, memory: float | None = No
     """
     if passages.dtype != np.float32:
         return propose_numpy(queries, passages, k, memory)
-    import faiss
-
+    faiss = require("faiss")
     scores, numbers = faiss.knn(queries, passages, k, metric=faiss.METRIC_INNER_PRODUCT)
     return numbers, scores
 
 
-FAISS = Backend("faiss", "cpu", propose_faiss, float32_error, takes_half=False)
+def _missing() -> Exception | None:
+    return None if find_spec("faiss") else MissingExtraError("faiss", None)
+
+
+FAISS = Backend("faiss", "cpu", propose_faiss, float32_error, missing=_missing, takes_half=False)
