@@ -138,6 +138,7 @@ class ApproximateIndex(PassageIndex):
             parameters = cagra.SearchParams(itopk_size=max(64, -(-depth // 32) * 32))
             scores = xp.empty((len(queries), depth), dtype=np.float32)
             cagra.search(parameters, self._graph, queries, depth, neighbors=found, distances=scores)
+            current.synchronize()
         found = found.astype(np.int64)
         return xp.where(found < len(self), found, -1)  # places that were not filled hold the largest number
 

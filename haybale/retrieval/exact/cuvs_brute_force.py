@@ -39,6 +39,7 @@ def propose_cuvs(queries: Any, prepared: Any, k: int, memory: float | None = Non
         scores = xp.empty((len(queries), k), dtype=np.float32)
         current.synchronize()  # cuVS computes on a stream of its own, which must find the queries made
         require("cuvs.neighbors.brute_force", "gpu").search(index, queries, k, neighbors=numbers, distances=scores)
+        current.synchronize()
     return numbers, scores if exponents is None else unscaled(scores, exponents)
 
 

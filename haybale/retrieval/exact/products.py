@@ -14,7 +14,8 @@ import numpy as np
 
 from haybale.vectors import array_namespace
 
-_CUDA_R_32F, _CUDA_R_16F = 0, 2  # cudaDataType, the same in every version of CUDA
+# Of cuBLAS's header, the same in every version of CUDA.
+_CUDA_R_32F, _CUDA_R_16F, _OP_N, _OP_T, _COMPUTE_32F, _GEMM_DEFAULT = 0, 2, 0, 1, 68, -1
 
 
 def products(queries: Any, passages: Any, out: Any, *, add: bool = False) -> None:
@@ -33,10 +34,10 @@ def products(queries: Any, passages: Any, out: Any, *, add: bool = False) -> Non
     # cuBLAS counts by columns: our C-ordered (m, n) is its (n, m), the product of passages, transposed, and queries.
     cublas.gemmEx(
         array_namespace(out).cuda.device.get_cublas_handle(),
-        cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, n, m, width,
+        _OP_T, _OP_N, n, m, width,
         one.ctypes.data, passages.data.ptr, kind, width, queries.data.ptr, kind, width,
         old.ctypes.data, out.data.ptr, _CUDA_R_32F, n,
-        cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT,
+        _COMPUTE_32F, _GEMM_DEFAULT,
     )  # fmt: skip
 
 
