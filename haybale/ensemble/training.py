@@ -12,7 +12,7 @@ from haybale.ensemble.bag_tasks import Plan, Shared, TrainingSet, gram_values, p
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
-from haybale.machine import cpus, half_of_memory, one_blas_thread
+from haybale.machine import cpus, one_blas_thread
 from haybale.progress import track
 from haybale.spreading import count_jobs, dask_client, memory_per_task, shares_memory, spread
 
@@ -39,7 +39,7 @@ def solve_bags(
     """
     remote = dask_client() is not None
     if memory_budget is None:
-        memory_budget = memory_per_task(n_jobs) if remote else half_of_memory()
+        memory_budget = memory_per_task(n_jobs) if remote else device_of(data.queries.dense).half_of_memory()
     plan = Plan(data, bags, solver, n_jobs, memory_budget, settings)
     many = getattr(solver, "many", None)
     on_device = any(not device_of(half.dense).is_cpu for half in (data.queries, data.passages))
