@@ -42,30 +42,52 @@ TESTS = str(Path(__file__).parent)
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+def worker_of(address: str) -> subprocess.Popen[bytes]:
+    """A worker with one thread, in a process of its own, with which it ends."""
+    options = ["--nthreads", "1", "--no-nanny", "--dashboard-address", ":0", "--death-timeout", "20"]
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=with_tests())
+
+
+def with_tests() -> dict[str, str]:
+    """An environment in which the modules of the tests are found: the scheduler, too, unpacks what workers are sent."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
+
+
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """The scheduler of two workers with a thread each; a worker that is killed is started again by its nanny."""
-    path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([TESTS, *([path] if path else [])])  # for the modules of the tests
-    try:
-        with (
-            dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=60
-            ) as local,
-        ):
-            yield local.scheduler_address
-    finally:
-        if path is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = path
+def workers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def scheduler_here() -> Iterator[str]:
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=60) as local,
+    ):
+        yield local.scheduler_address
+
+
+@pytest.fixture
+def address(scheduler_here: str, workers: list[subprocess.Popen[bytes]]) -> str:
+    """A scheduler with two workers; those that a test has killed are replaced."""
+    alive = [process for process in workers if process.poll() is None]
+    workers += [worker_of(scheduler_here) for _ in range(2 - len(alive))]
+    with distributed.Client(scheduler_here, set_as_default=False) as client:
+        deadline = time.monotonic() + 60
+        while len(client.scheduler_info()["workers"]) != 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    return scheduler_here
 
 
 @pytest.fixture
 def client(address: str) -> Iterator[Any]:
     with on_cluster(address) as client:
-        client.wait_for_workers(2, timeout=30)
         yield client
 
 
@@ -312,11 +334,6 @@ def test_nobody_answers() -> None:
         pass
 
 
-def with_tests() -> dict[str, str]:
-    """An environment in which the modules of the tests are found: the scheduler, too, unpacks what workers are sent."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
-
-
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A scheduler in a process of its own, without a worker."""
@@ -352,12 +369,7 @@ def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
 
 def test_the_scheduler_is_killed(scheduler: tuple[str, Any], tmp_path: Path) -> None:
     address, process = scheduler
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
-         "--dashboard-address", ":0", "--death-timeout", "5"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env=with_tests(),
-    )  # fmt: skip
+    worker = worker_of(address)
     flags = tmp_path / "flags"
     try:
         start = time.monotonic()
