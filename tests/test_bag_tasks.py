@@ -78,15 +78,33 @@ def test_vectors_of_a_device_are_sent_from_the_host_and_put_on_one(cupy: Any) ->
     np.testing.assert_array_equal(cupy.asnumpy(seen[0].passages.dense), task[3])
 
 
-@pytest.mark.skipif(not hasattr(Half, "device"), reason="halves take no rows on a device yet")
 @pytest.mark.parametrize(("budget", "calls"), [(1e9, [3]), (1.0, [1, 1, 1])])
 def test_a_solver_of_many_bags_gets_as_many_as_fit(cupy: Any, budget: float, calls: list[int]) -> None:
     solver = Together()
     duals = solve_bags(training_set(cupy.asarray), BAGS, solver, None, budget, SETTINGS)
     assert [len(dual.coef) for dual in duals] == [20, 20, 30]
     assert [len(call) for call in solver.calls] == calls
-    assert not device_of(solver.calls[0][0].queries.dense).is_cpu
-    assert solver.calls[0][0].memory_budget == budget / calls[0]
+    first, last = solver.calls[0][0], solver.calls[0][-1]
+    assert not device_of(first.queries.dense).is_cpu
+    assert (first.grams is None) == (calls[0] == 1)  # those solved together share their matrices
+    assert first.queries is last.queries
+    held = 0 if first.grams is None else sum(matrix.nbytes for matrix in first.grams)
+    assert first.memory_budget == budget - held
+
+
+def test_bags_that_memory_does_not_hold_together_are_halved(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = [30]  # rows of a half
+
+    def gram(half: Half) -> Any:
+        if len(half) > room[0]:
+            raise MemoryError("no room")
+        return half.xp.zeros((len(half), len(half)), dtype=np.float32)
+
+    monkeypatch.setattr("haybale.ensemble.bag_tasks.gram", gram)
+    solver = Together()
+    duals = solve_bags(training_set(cupy.asarray), BAGS, solver, None, 1e9, SETTINGS)
+    assert [len(dual.coef) for dual in duals] == [20, 20, 30]
+    assert len(solver.calls) > 1
 
 
 def test_on_the_cpu_bags_go_one_by_one() -> None:
