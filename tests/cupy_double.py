@@ -10,6 +10,8 @@ time are not imitated.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -260,11 +262,22 @@ def module(devices: int = 1) -> types.ModuleType:
 @contextmanager
 def installed(devices: int = 1) -> Iterator[types.ModuleType]:
     """The double in CuPy's place, and kernels launched in numba's simulator on the memory of its arrays."""
-    import sys
-
     import pytest
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+    from numba.np.numpy_support import as_dtype
 
     from haybale import cuda
+
+    lock = threading.Lock()
+
+    def shared_array(self: Any, shape: Any, dtype: Any) -> np.ndarray:
+        # The simulator's own looks the array up and makes it without a lock: two threads may get two arrays.
+        caller = sys._getframe(1)
+        with lock:
+            key = (caller.f_code.co_filename, caller.f_lineno)
+            if key not in self._allocations:
+                self._allocations[key] = np.empty(shape, as_dtype(dtype))
+            return self._allocations[key]
 
     def launch(kernel: Any, blocks: Any, threads: int, *arguments: Any) -> None:
         kernel[blocks, threads](*(_inside(argument) for argument in arguments))
@@ -273,4 +286,10 @@ def installed(devices: int = 1) -> Iterator[types.ModuleType]:
         double = module(devices)
         patch.setitem(sys.modules, "cupy", double)
         patch.setattr(cuda, "launch", launch)
-        yield double
+        patch.setattr(FakeCUDAShared, "array", shared_array)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)  # a thread of a kernel is one of Python's: they take turns often
+        try:
+            yield double
+        finally:
+            sys.setswitchinterval(interval)

@@ -5,7 +5,6 @@ On the double the kernels run in numba's simulator, by blocks of a few threads o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -33,10 +32,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return
     for name, size in {"CHOOSING": 4, "FILLING": 4, "LANES": 4, "SLICES": 2}.items():
         monkeypatch.setattr(batch, name, size)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
     yield
-    sys.setswitchinterval(interval)
 
 
 def moved(posed: Problem) -> Problem:
