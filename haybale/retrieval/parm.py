@@ -149,7 +149,8 @@ class PARM:
                 raise InputError("a BM25 index is searched with the texts of paragraphs, not with vectors")
             hits = self.index.search([text for each in paragraphs for text in each], k, exclude=own)
             return ParagraphHits(hits, offsets, None)
-        vectors = self._vectors(paragraphs, texts, getattr(self.index, "device", CPU))
+        where = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards take theirs from the host
+        vectors = self._vectors(paragraphs, texts, where)
         hits = self.index.search(vectors, k, exclude=own)
         if isinstance(self.index, ShardedIndex):  # of its vectors, those that were found are read
             narrowed = self.index.narrowed(hits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,11 @@ def propose_faiss(queries: Any, passages: Any, k: int, memory: float | None = No
 
 
 def _missing() -> Exception | None:
-    return None if find_spec("faiss") else MissingExtraError("faiss", None)
+    try:
+        require("faiss")
+    except MissingExtraError as error:
+        return error
+    return None
 
 
 FAISS = Backend("faiss", "cpu", propose_faiss, float32_error, missing=_missing, takes_half=False)
