@@ -22,6 +22,7 @@ TOKENS = 200  # of a passage
 LAYER_WEIGHTS = 12 * (4 * 768**2 + 2 * 768 * 3072)
 # Assumed of a GPU: an H200 as its maker describes it, and the shares of it that are reached. Nothing was measured.
 MEMORY, BANDWIDTH, TENSOR, SINGLE = 141e9, 4.8e12, 989e12, 67e12
+STEP = 5e-6  # seconds of a step of two coefficients: two reductions in one block
 HELD, OF_BANDWIDTH, OF_TENSOR, OF_SINGLE = 0.8, 0.6, 0.3, 0.5
 LONGFORMER = {"ms": 177.6, "of peak": 0.90}  # results/longformer.md, 200 tokens, two cores
 
@@ -45,6 +46,7 @@ def page(found: dict[str, Any]) -> str:
     working = curves["working_set"]
     q = int(working[0]["working set"])
     outer = max(point["outer"] * q / point["n"] for point in working)
+    steps_a_row = max(point["steps"] / point["n"] for point in working)
     iterations = outer * bag_rows / q
     kernel_flop, moved = iterations * 2 * q * bag_rows * WIDTH, iterations * q * bag_rows * 32
     score = curves["score"][-1]
@@ -66,7 +68,6 @@ def page(found: dict[str, Any]) -> str:
         bandwidth=BANDWIDTH / 1e12,
         of_bandwidth=OF_BANDWIDTH,
         curves=curve_table(curves),
-        comment=found.get("comment", "Exponents are slopes of least squares through the logarithms of all points."),
         width=WIDTH,
         half=2 * WIDTH,
         full=4 * WIDTH,
@@ -111,10 +112,9 @@ def page(found: dict[str, Any]) -> str:
         fit_p=fit_p,
         support=fit["support"],
         factor=factor,
-        bag_hours=bag_seconds / 3600,
-        all_hours=BAGS * bag_seconds / 3600,
-        cluster_hours=BAGS * bag_seconds / 3600 / min(BAGS, 100),
-        thinned=thinned,
+        bag_time=duration(bag_seconds),
+        all_time=duration(BAGS * bag_seconds),
+        thinned=duration(thinned),
         q=q,
         outer=outer,
         outer_note="; ".join(f"{point['n']:,} rows: {point['outer']:,}" for point in working),
@@ -124,7 +124,11 @@ def page(found: dict[str, Any]) -> str:
         kernel_s=kernel_flop / single,
         moved=moved,
         moved_s=moved / bandwidth,
-        gpu_minutes=BAGS * (kernel_flop / single + moved / bandwidth) / 60,
+        steps_a_row=steps_a_row,
+        steps=steps_a_row * bag_rows,
+        step=STEP * 1e6,
+        steps_s=steps_a_row * bag_rows * STEP,
+        gpu_minutes=BAGS * (kernel_flop / single + moved / bandwidth + steps_a_row * bag_rows * STEP) / 60,
         score_rate=score["n"] / score["seconds"],
         score_support=score["support passages"],
         score_p=exponent(curves["score"]),
@@ -137,7 +141,8 @@ def page(found: dict[str, Any]) -> str:
 
 
 def exponent(points: list[dict[str, float]]) -> float:
-    """The slope of log seconds over log size, by least squares."""
+    """The slope of log seconds over log size, by least squares through the last three points."""
+    points = points[-3:]
     xs, ys = [math.log(p["n"]) for p in points], [math.log(p["seconds"]) for p in points]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
     return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)

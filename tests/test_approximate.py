@@ -51,7 +51,7 @@ def test_scores_and_order_are_exact_and_more_probes_find_more(clustered: Any) ->
     passages, queries = clustered
     found = []
     for probes in (1, 4, 44):
-        index = ApproximateIndex(passages, n_probes=probes)
+        index = ApproximateIndex(passages, n_lists=44, n_probes=probes)
         hits = index.search(queries, 20)
         real = hits.passages >= 0
         exact = np.einsum("md,mkd->mk", queries.astype(np.float64), passages[hits.passages].astype(np.float64))
@@ -108,7 +108,7 @@ def test_what_is_refused(cupy_double: Any) -> None:
         ApproximateIndex(np.eye(3), method="cagra")
     with pytest.raises(InputError, match="'ivf' runs on cpu, and the passages are on cuda:0"):
         ApproximateIndex(np.eye(3), device="cuda")
-    with pytest.raises(InputError, match="number of passages, 3; found 1 probes of 4 lists"):
+    with pytest.raises(InputError, match="number of passages, 3; found 4 probes of 4 lists"):
         ApproximateIndex(np.eye(3), n_lists=4)
     with pytest.raises(InputError, match="found 3 probes of 2 lists"):
         ApproximateIndex(np.eye(3), n_lists=2, n_probes=3)

@@ -33,9 +33,10 @@ class ApproximateIndex(PassageIndex):
     holds fewer. :meth:`recall` measures what is missed.
 
     Parameters are those of PassageIndex (sparse vectors are refused; ``backend`` is that of the exact search which
-    :meth:`recall` compares with), and ``method``: ``"ivf"`` for vectors on the CPU, with ``n_lists`` (default: 2√n), the
-    cells, ``n_probes`` (default: a 16th of them, at least 8), the cells read for a query, and ``random_state``, the seed of
-    k-means; or ``"cagra"`` on a CUDA device, with ``graph_degree``, edges of a passage (cuVS seeds it itself).
+    :meth:`recall` compares with), and ``method``: ``"ivf"`` for vectors on the CPU, with ``n_lists``, the cells
+    (default: 2√n), ``n_probes``, the cells read for a query (default: a 16th of them, at least 8), and
+    ``random_state``, the seed of k-means; or ``"cagra"`` on a CUDA device, with ``graph_degree``, edges of a passage
+    (cuVS seeds it itself).
     The lists hold the vectors once more, as float32; CAGRA holds a graph beside them.
 
     >>> rng = np.random.default_rng(0)
@@ -70,7 +71,7 @@ class ApproximateIndex(PassageIndex):
         super().__init__(vectors, doc_offsets, device=there, **settings)
         n = len(self)
         self.method = method
-        self.n_lists = max(1, math.isqrt(4 * n)) if n_lists is None else n_lists
+        self.n_lists = min(n, math.isqrt(4 * n)) if n_lists is None else n_lists
         self.n_probes = min(self.n_lists, max(8, self.n_lists // 16)) if n_probes is None else n_probes
         self.graph_degree, self.random_state = graph_degree, random_state
         if method == "ivf":
