@@ -3,7 +3,8 @@
     python benchmarks/bench_scaling.py [--results benchmarks/results]
 
 Vectors are synthetic (synthetic.py), 768 wide. Every point is the median of three runs after one that is not counted;
-the ensembles, building IVF and the working-set solver are run once. Writes scaling.json, which docs/scaling.py reads, scaling.md and scaling.svg.
+the ensembles, building IVF and the working-set solver are run once. Writes scaling.json, which docs/scaling.py reads,
+scaling.md and scaling.svg.
 """
 
 from __future__ import annotations
