@@ -145,7 +145,7 @@ class ApproximateIndex(PassageIndex):
 
 
 def _ivf(vectors: Any, n_lists: int, n_probes: int, seed: int) -> Any:
-    import faiss
+    faiss = require("faiss")
 
     width = int(vectors.shape[1])
     quantizer = faiss.IndexFlatIP(width)
