@@ -50,10 +50,10 @@ class Rows:
         return xp.concatenate([self.queries[xp.asarray(self.query)], self.passages[xp.asarray(self.passage)]], axis=1)
 
 
-def rows_of(n: int, device: Device, seed: int = 0) -> tuple[Rows, Rows]:
+def rows_of(n: int, device: Device, seed: int = 0, width: int = WIDTH) -> tuple[Rows, Rows]:
     """n rows to learn from and some to predict, over one collection that is about as large as they need."""
     m, extra = -(-n // CANDIDATES), -(-min(PREDICTED, n) // CANDIDATES)
-    made = synthetic.collection(max(4 * n, 2000), WIDTH, 24, device, np.float32, seed)
+    made = synthetic.collection(max(4 * n, 2000), width, 24, device, np.float32, seed)
     queries, about = made.queries(m + extra, seed + 1)
     index = PassageIndex(made.vectors, made.doc_offsets, device=device)
     found = to_numpy(index.search(queries, min(CANDIDATES, len(index))).passages)
