@@ -44,8 +44,15 @@ def test_all_rankers_on_a_device(toy: Collection, cupy: Any) -> None:
         np.testing.assert_allclose(left["score"], right["score"], atol=1e-4, err_msg=name)
 
 
+def test_what_a_device_does_is_said(toy: Collection, cupy: Any) -> None:
+    facts = compare(toy, settings(rankers=("knn",), device="cuda")).facts
+    assert facts["index"]["device"] == "cuda:0"
+    assert facts["index"]["backend"] in ("cupy", "cuvs", "faiss-gpu")
+    assert compare(toy, settings(rankers=("knn",))).facts["index"] == {"device": "cpu", "backend": "faiss"}
+
+
 def test_what_a_device_does_not_do(toy: Collection, cupy: Any) -> None:
-    with pytest.raises(InputError, match="sparse vectors are searched on the CPU, found device 'cuda'"):
+    with pytest.raises(InputError, match="tfidf makes sparse vectors, which stay on the CPU, found device 'cuda'"):
         compare(toy, settings(encoder="tfidf", rankers=("knn",), baseline="knn", device="cuda"))
     with pytest.raises(DeviceError, match="device 'cuda:7' does not exist"):
         compare(toy, settings(rankers=("bm25", "knn"), device="cuda:7"))

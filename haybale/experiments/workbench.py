@@ -13,9 +13,11 @@ import numpy as np
 from haybale.analysis import guess_language
 from haybale.collections import Collection, with_paragraphs
 from haybale.collections.collection import pick
+from haybale.device import find_device
 from haybale.embeddings import EmbeddingStore, Encoder, cut, encode_queries, find_encoder
 from haybale.embeddings.find import LEXICAL
 from haybale.ensemble import SVREnsemble, pair_features
+from haybale.errors import InputError
 from haybale.experiments.settings import Settings
 from haybale.experiments.training import train
 from haybale.retrieval import (
@@ -31,6 +33,13 @@ from haybale.retrieval import (
 )
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats, Matrix
+
+
+def check_device(settings: Settings) -> None:
+    """Refuse a device that is not there, and sparse vectors on one, before any work."""
+    device = find_device(settings.device)
+    if settings.encoder == "tfidf" and settings.store is None and settings.device != "auto" and not device.is_cpu:
+        raise InputError(f"tfidf makes sparse vectors, which stay on the CPU, found device {settings.device!r}")
 
 
 class Workbench:
@@ -52,6 +61,7 @@ class Workbench:
             self.collection = self.store.cut(collection)
         elif settings.chunking is not None:
             self.collection = cut(collection, settings.chunking).collection
+        check_device(settings)
         self.seconds: dict[str, float] = {}
         self.facts: dict[str, Any] = {}  # what was found on the way and belongs into the results
         self._report = report
@@ -138,7 +148,9 @@ class Workbench:
             with self.stage("encode passages"):
                 vectors = encoder.encode(texts)
         self.facts["vectors"] = list(vectors.shape)
-        return PassageIndex.from_collection(self.collection, vectors, device=self.settings.device)
+        index = PassageIndex.from_collection(self.collection, vectors, device=self.settings.device)
+        self.facts["index"] = {"device": str(index.device), "backend": index.backend_used}
+        return index
 
     @cached_property
     def with_passages(self) -> Ints:
