@@ -19,8 +19,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError):  # NumPy's is one, CuPy's and RMM's too
         return True
-    # torch's torch.OutOfMemoryError; faiss and cuVS raise RuntimeError with CUDA's or the allocator's words.
-    words = ("out of memory", "out_of_memory", "bad_alloc", "cudaerrormemoryallocation")
+    # torch's torch.OutOfMemoryError; faiss and cuVS raise RuntimeError with CUDA's or the allocator's words, CuPy one
+    # with cuBLAS's, whose workspace is beside CuPy's pool.
+    words = ("out of memory", "out_of_memory", "bad_alloc", "alloc_failed", "cudaerrormemoryallocation")
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
 
 

@@ -90,7 +90,13 @@ class Hungry:
 
 
 @pytest.mark.parametrize(
-    "error", [OutOfMemoryError("x"), MemoryError("std::bad_alloc"), RuntimeError("CUDA out of memory. Tried")]
+    "error",
+    [
+        OutOfMemoryError("x"),
+        MemoryError("std::bad_alloc"),
+        RuntimeError("CUDA out of memory. Tried"),
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"),
+    ],
 )
 def test_tiles_halve_until_they_fit(error: BaseException) -> None:
     work = Hungry(3, error)
