@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pytest
 
 from haybale.drawing import draw_bars, draw_heatmap, draw_lines, save_figure
 from haybale.errors import InputError, MissingExtraError
+
+matplotlib = pytest.importorskip("matplotlib")
 
 
 def texts(labels: list[Any]) -> list[str]:

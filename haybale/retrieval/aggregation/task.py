@@ -84,7 +84,7 @@ class Task:
     def _queries_at_once(self, hits: int, budget: float) -> float:
         """How many queries of so many hits may share a block, whose cells are queries × documents found by any."""
         cells = budget / _CELL
-        return max(1.0, cells / self.documents.n, (cells / max(1, hits)) ** 0.5)
+        return float(max(1, cells / self.documents.n, (cells / max(1, hits)) ** 0.5))
 
     def _block(self, group: QueryVectors | None, start: int, part: slice) -> ScoredBlock | None:
         """The queries ``part`` of a group that begins at query ``start``; None where no hit of theirs counts."""
