@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -29,7 +30,8 @@ def free_cached() -> None:
     """Give back what CuPy's and torch's pools hold and nobody uses."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None:
-        cupy.get_default_memory_pool().free_all_blocks()
+        with contextlib.suppress(RuntimeError):  # CuPy that was imported where there is no device
+            cupy.get_default_memory_pool().free_all_blocks()
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
 
