@@ -17,7 +17,7 @@ import numpy as np
 import synthetic
 
 from haybale import ApproximateIndex, PassageIndex
-from haybale.device import find_device, to_numpy
+from haybale.device import to_numpy
 from haybale.errors import HaybaleError
 from haybale.retrieval.exact.products import products
 from haybale.vectors import array_namespace
@@ -31,7 +31,7 @@ def main() -> None:
     parser = gpu_report.options(__doc__)
     parser.add_argument("--k", type=int, nargs="*", default=[50, 1000])
     a = parser.parse_args()
-    device = find_device(a.device)
+    device = gpu_report.chosen_device(a.device)
     clock = gpu_report.Clock(device)
     m, n = gpu_report.count(QUERIES, a.scale, 16), gpu_report.count(PASSAGES, a.scale, 2000)
     made = synthetic.collection(n, WIDTH, 24, device, np.float16)

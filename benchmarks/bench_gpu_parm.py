@@ -13,7 +13,7 @@ import numpy as np
 import synthetic
 
 from haybale import PARM, Hits, PassageIndex
-from haybale.device import find_device, to_device, to_numpy
+from haybale.device import to_device, to_numpy
 from haybale.retrieval import Vectors, aggregate
 
 DOCUMENTS, PARAGRAPHS, HITS, PASSAGES, WIDTH = 250, 45, 1000, 2_000_000, 768
@@ -22,7 +22,7 @@ NAMES = ("vrrf", "rrf", "combsum", "vsum", "vavg", "vmin", "vmax", "vscores", "v
 
 def main() -> None:
     a = gpu_report.options(__doc__).parse_args()
-    device = find_device(a.device)
+    device = gpu_report.chosen_device(a.device)
     clock = gpu_report.Clock(device)
     m, n = gpu_report.count(DOCUMENTS, a.scale, 2), gpu_report.count(PASSAGES, a.scale, 2000)
     made = synthetic.collection(n, WIDTH, 45, device, np.float16)

@@ -26,7 +26,7 @@ CHECKED = 100  # queries scored on the CPU as well
 
 def main() -> None:
     a = gpu_report.options(__doc__).parse_args()
-    device = find_device(a.device)
+    device = gpu_report.chosen_device(a.device)
     clock = gpu_report.Clock(device)
     made = synthetic.collection(gpu_report.count(PASSAGES, a.scale, 2000), WIDTH, 24, device, np.float16)
     index = PassageIndex(made.vectors, made.doc_offsets, dtype="float16")

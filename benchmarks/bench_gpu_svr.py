@@ -19,7 +19,7 @@ import numpy as np
 import synthetic
 
 from haybale import PassageIndex, ProductKernelSVR
-from haybale.device import Device, find_device, to_device, to_numpy
+from haybale.device import Device, to_device, to_numpy
 from haybale.errors import MissingExtraError
 from haybale.extras import require
 
@@ -72,7 +72,7 @@ def main() -> None:
     parser = gpu_report.options(__doc__)
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     a = parser.parse_args()
-    device = find_device(a.device)
+    device = gpu_report.chosen_device(a.device)
     clock = gpu_report.Clock(device)
     peer_name, peer, why = peers(device)
     lines = [

@@ -17,7 +17,6 @@ import numpy as np
 import synthetic
 
 from haybale import PassageIndex, SVREnsemble, rank_documents
-from haybale.device import find_device
 from haybale.retrieval import Hits
 
 PASSAGES, DOCUMENTS, TRAINING, RANKED, CANDIDATES, BAGS, WIDTH = 3_095_383, 131_445, 98_380, 12_297, 50, 35, 768
@@ -27,7 +26,7 @@ def main() -> None:
     parser = gpu_report.options(__doc__)
     parser.add_argument("--bags", type=int, default=BAGS, help="bags that are trained")
     a = parser.parse_args()
-    device = find_device(a.device)
+    device = gpu_report.chosen_device(a.device)
     clock = gpu_report.Clock(device)
     n, m = gpu_report.count(PASSAGES, a.scale, 2000), gpu_report.count(TRAINING, a.scale, 2 * BAGS)
     stages: list[tuple[str, float]] = []

@@ -24,6 +24,14 @@ def options(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def chosen_device(name: str) -> Device:
+    """The device of that name, made the current one: what a script makes beside haybale's own arrays is there, too."""
+    device = find_device(name)
+    if not device.is_cpu:
+        device.xp.cuda.Device(device.number).use()
+    return device
+
+
 class Clock:
     """Seconds of work on a device, from idle to idle."""
 
@@ -80,5 +88,6 @@ def write(a: argparse.Namespace, script: str, title: str, lines: list[str], more
         ]
     command = f"python benchmarks/{script}.py --device {a.device} --scale {a.scale:g}"
     text = "\n".join([*head, *lines, "", f"- on {hardware(device)}", provenance(command, more=more), ""])
+    a.results.mkdir(parents=True, exist_ok=True)
     (a.results / f"{script.removeprefix('bench_').replace('_', '-')}.md").write_text(text, encoding="utf-8")
     print(text)

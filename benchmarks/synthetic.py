@@ -57,7 +57,7 @@ def _rows(document: np.ndarray, d: int, seed: int, noise_seed: int, device: Devi
             own = xp.asarray(_directions(distinct, d, seed))[xp.asarray(where)]
             rows = TOPIC * topics[xp.asarray(here % n_topics)] + DOCUMENT * own
             rows += NOISE * _normal(xp, noise_seed + start, (len(here), d))
-            rows /= xp.sqrt(xp.einsum("nd,nd->n", rows, rows))[:, None]
+            rows /= xp.sqrt((rows * rows).sum(axis=1))[:, None]
             out[start : start + len(here)] = rows.astype(dtype)
     return out
 

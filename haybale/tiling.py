@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -19,8 +20,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError):  # NumPy's is one, CuPy's and RMM's too
         return True
-    # torch's torch.OutOfMemoryError; faiss and cuVS raise RuntimeError with CUDA's or the allocator's words.
-    words = ("out of memory", "out_of_memory", "bad_alloc", "cudaerrormemoryallocation")
+    # torch's torch.OutOfMemoryError; faiss and cuVS raise RuntimeError with CUDA's or the allocator's words, CuPy one
+    # with cuBLAS's, whose workspace is beside CuPy's pool.
+    words = ("out of memory", "out_of_memory", "bad_alloc", "alloc_failed", "cudaerrormemoryallocation")
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
 
 
@@ -28,7 +30,8 @@ def free_cached() -> None:
     """Give back what CuPy's and torch's pools hold and nobody uses."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None:
-        cupy.get_default_memory_pool().free_all_blocks()
+        with contextlib.suppress(RuntimeError):  # CuPy that was imported where there is no device
+            cupy.get_default_memory_pool().free_all_blocks()
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
 

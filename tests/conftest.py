@@ -9,6 +9,18 @@ import pytest
 from cupy_double import HAS_CUDA, installed
 
 from haybale.collections import Collection, CollectionBuilder, read_pydocs
+from haybale.errors import MissingExtraError
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A host with a GPU may have no more than the core needs (benchmarks/gpu.md): a device test then skips, by name."""
+    try:
+        return (yield)
+    except MissingExtraError as error:
+        if item.get_closest_marker("gpu") is None:
+            raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

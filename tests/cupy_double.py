@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from cupy_rules import WAITING, check_function, check_method, check_scatter, check_shape, check_written
-from cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool
+from cupy_runtime import CUDARuntimeError, Device, Generator, OutOfMemoryError, Pool
 
 
 def _cuda_answers() -> bool:
@@ -227,6 +227,11 @@ def _create(name: str) -> Any:
     return create
 
 
+def _generator(seed: int) -> Any:
+    own = Generator(seed)
+    return types.SimpleNamespace(standard_normal=lambda *args, **kwargs: ndarray(own.standard_normal(*args, **kwargs)))
+
+
 def module(devices: int = 1) -> types.ModuleType:
     """A module to stand under the name ``cupy``."""
 
@@ -245,11 +250,12 @@ def module(devices: int = 1) -> types.ModuleType:
     double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
     double.from_dlpack = lambda tensor: ndarray(np.from_dlpack(tensor))
     double.get_default_memory_pool = Pool
+    double.random = types.SimpleNamespace(default_rng=_generator)
     Device.current, Device.count = 0, devices
     runtime = types.SimpleNamespace(
         getDeviceCount=count,
         getDevice=lambda: Device.current,
-        getDeviceProperties=lambda number: {"name": b"Double"},
+        getDeviceProperties=lambda number: {"name": b"Double", "totalGlobalMem": Device.total},
         CUDARuntimeError=CUDARuntimeError,
     )
     memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 
 class Device:
     """``cupy.cuda.Device``: that many, the current one is where arrays are made."""
@@ -48,7 +50,20 @@ class CUDARuntimeError(RuntimeError):
 
 
 class Pool:
+    def total_bytes(self) -> int:
+        return 0
+
     def free_bytes(self) -> int:
         return 0
 
     def free_all_blocks(self) -> None: ...
+
+
+class Generator:
+    """``cupy.random.default_rng``: what its methods take first is the size."""
+
+    def __init__(self, seed: int) -> None:
+        self._own = np.random.default_rng(seed)
+
+    def standard_normal(self, size: object = None, dtype: object = np.float64) -> np.ndarray:
+        return self._own.standard_normal(size, dtype=dtype)

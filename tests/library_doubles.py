@@ -28,7 +28,7 @@ def top(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 class CuBLAS:
-    """``cupy_backends.cuda.libs.cublas``: gemmEx on matrices in memory, by columns."""
+    """``cupy.cuda.cublas``: gemmEx on matrices in memory, by columns."""
 
     CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 0, 1, 68, -1
 

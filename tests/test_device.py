@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import numpy as np
 import pytest
-from cupy_double import OutOfMemoryError, installed
+from cupy_double import CUDARuntimeError, OutOfMemoryError, installed
 
 from haybale.device import CPU, Device, device_of, find_device, placed, to_device, to_numpy
 from haybale.errors import DeviceError, MissingExtraError, UnknownNameError
@@ -90,12 +92,29 @@ class Hungry:
 
 
 @pytest.mark.parametrize(
-    "error", [OutOfMemoryError("x"), MemoryError("std::bad_alloc"), RuntimeError("CUDA out of memory. Tried")]
+    "error",
+    [
+        OutOfMemoryError("x"),
+        MemoryError("std::bad_alloc"),
+        RuntimeError("CUDA out of memory. Tried"),
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"),
+    ],
 )
 def test_tiles_halve_until_they_fit(error: BaseException) -> None:
     work = Hungry(3, error)
     assert [row for tile in in_tiles(10, 8, work) for row in tile] == list(range(10))
     assert work.asked == [8, 4, 2, 2, 2, 2, 2]
+
+
+def test_tiles_on_the_cpu_beside_a_cupy_that_has_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pool asks for the number of devices, which is an error without a driver."""
+
+    def no_driver() -> None:
+        raise CUDARuntimeError("cudaErrorInsufficientDriver")
+
+    pool = types.SimpleNamespace(free_all_blocks=no_driver)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(get_default_memory_pool=lambda: pool))
+    assert len(list(in_tiles(4, 4, Hungry(2)))) == 2
 
 
 def test_the_smallest_tile_says_so() -> None:

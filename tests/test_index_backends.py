@@ -16,7 +16,7 @@ from scipy import sparse
 from haybale.device import CPU, Device
 from haybale.errors import DeviceError, InputError, MissingExtraError
 from haybale.retrieval import ApproximateIndex, PassageIndex
-from haybale.retrieval.exact import BACKENDS, auto, backends_on, cupy_tiles, find_backend, kept, products
+from haybale.retrieval.exact import BACKENDS, auto, backends_on, find_backend, kept, products
 from haybale.retrieval.exact.faiss_gpu import _resources
 
 CUDA = Device("cuda", 0)
@@ -161,10 +161,12 @@ def test_a_library_that_multiplies_less_exactly_is_left(with_cuvs: Any, data: An
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_cublas_is_called_by_columns(dtype: str, data: Any, cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the memory of the arrays, with the leading dimensions that cuBLAS is told."""
-    cublas = CuBLAS()
-    monkeypatch.setattr(products, "_cublas", lambda: cublas)
+def test_cublas_is_called_by_columns(dtype: str, data: Any, cupy_double: Any) -> None:
+    """On the memory of the arrays, with the leading dimensions that cuBLAS is told.
+
+    It is ``cupy.cuda.cublas``: that name loads libcublas, as importing the module under it does not.
+    """
+    cublas = cupy_double.cuda.cublas = CuBLAS()
     rng = np.random.default_rng(2)
     for m, n, d in ((1, 1, 1), (3, 5, 2), (4, 7, 9)):
         queries, passages = (rng.integers(-4, 5, size=(rows, d)).astype(dtype) for rows in (m, n))
@@ -209,8 +211,3 @@ def test_an_index_is_sent_to_another_process(make: type[PassageIndex], data: Any
     sent = pickle.loads(pickle.dumps(index))
     assert repr(sent) == repr(index)
     np.testing.assert_array_equal(sent.search(data[1], 9).passages, index.search(data[1], 9).passages)
-
-
-def test_a_missing_module_is_not_taken_for_cublas() -> None:
-    assert products._cublas() is None or hasattr(products._cublas(), "gemmEx")
-    assert cupy_tiles.CUPY.most is None

@@ -18,7 +18,7 @@ from haybale.embeddings import EmbeddingStore, embed
 from haybale.embeddings.store import reading
 from haybale.errors import DeviceError, InputError, VectorError
 from haybale.retrieval import Hits, PassageIndex, pool
-from haybale.retrieval.exact import cupy_tiles, kept
+from haybale.retrieval.exact import cupy_tiles, kept, settling
 
 device_settings = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -178,6 +178,23 @@ def test_tiles_halve_where_memory_runs_out(cupy_double: Any, monkeypatch: pytest
     room = 0
     with pytest.raises(DeviceError, match="out of memory at a tile of 1 queries"):
         index.search(queries, 6)
+
+
+def test_fewer_queries_where_their_candidates_have_no_room(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after the products, too: exact scores of all candidates, and their order."""
+    asked, plain = [], settling.select
+
+    def hungry(scores: Any, *args: Any) -> Any:
+        asked.append(len(scores))
+        if len(scores) > 2:
+            raise cupy_double.cuda.memory.OutOfMemoryError("no room")
+        return plain(scores, *args)
+
+    monkeypatch.setattr(settling, "select", hungry)
+    rng = np.random.default_rng(4)
+    passages, queries = rng.normal(size=(90, 5)).astype(np.float32), rng.normal(size=(7, 5)).astype(np.float32)
+    assert_hits(PassageIndex(passages, device="cuda").search(queries, 6), oracle(queries, passages, 6))
+    assert asked[:2] == [7, 3]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -21,6 +21,8 @@ from haybale.errors import DeviceError, InputError
 from haybale.retrieval import AGGREGATIONS, PARM, Hits, PassageIndex, Vectors, aggregate
 from haybale.retrieval.aggregation import cuda_kernels, elementwise, products, task
 
+ENOUGH = cuda_kernels.ENOUGH
+
 
 def there(cupy: Any, case: Case) -> dict[str, Any]:
     """The case's hits and vectors as CuPy's arrays."""
@@ -161,6 +163,33 @@ def test_less_is_done_at_once_where_memory_runs_out(cupy_double: Any, monkeypatc
     room = 5
     with pytest.raises(DeviceError, match="out of memory at a tile of 1 query documents"):
         aggregate(given_there["hits"], "rrf", case.doc_of, case.offsets)
+
+
+@pytest.mark.parametrize("name", ["maxp", "rrf"])
+def test_many_queries_with_few_hits_share_no_large_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block has a cell for every query with every document that any of its queries found."""
+    m, width = 1500, 3
+    passages = np.random.default_rng(0).permutation(m * width).reshape(m, width)  # no two find the same
+    scores = np.random.default_rng(1).random((m, width)).astype(np.float32)
+    doc_of = np.arange(m * width)
+    cells = []
+    plain = task.block_of
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        cells.append(plain(*args, **kwargs))
+        return cells[-1]
+
+    monkeypatch.setattr(task, "block_of", counted)
+    budget = 1e6
+    query, document, _ = aggregate(Hits(passages, scores), name, doc_of, memory_budget=budget)
+    assert max(8 * block.n_cells for block in cells) < budget
+    assert len(cells) < 100
+    np.testing.assert_array_equal(query, np.repeat(np.arange(m), width))
+    np.testing.assert_array_equal(document, np.sort(passages, axis=1).ravel())
+
+
+def test_a_grid_has_at_most_65535_blocks_in_its_second_dimension() -> None:
+    assert 2**15 <= ENOUGH < 2**16
 
 
 def test_what_is_elsewhere(cupy: Any) -> None:

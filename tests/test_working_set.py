@@ -131,6 +131,27 @@ def test_a_matrix_that_does_not_fit_after_all_is_replaced_by_rows(monkeypatch: p
     check_same(posed, solve_working_set(posed, 16), expected)
 
 
+def test_bags_whose_common_matrix_does_not_fit_after_all_are_solved_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a matrix serve one bag: its places are those of one working set."""
+    whole = problem(3, 150, n_queries=8, n_passages=40)
+    names = ("query", "passage", "label", "weight")
+    bags = [
+        replace(whole, **{name: getattr(whole, name)[rows] for name in names})
+        for rows in (slice(0, 70), slice(70, 150))
+    ]
+    expected = [solve_working_set(bag, 16) for bag in bags]
+
+    def scarce(half: Half, threads: int | None) -> np.ndarray:
+        if len(half) > 8:
+            raise MemoryError("no room")
+        return gram(half, threads)
+
+    monkeypatch.setattr(working_set, "gram", scarce)
+    for bag, found, theirs in zip(bags, solve_working_set_many(bags, 16), expected, strict=True):
+        assert found.converged
+        check_same(bag, found, theirs)
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 9999), sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6), shared=st.booleans())
 def test_many_bags_at_once_are_one_by_one_to_the_bit(seed: int, sizes: list[int], shared: bool) -> None:

@@ -21,7 +21,7 @@ from haybale.ensemble.placing import refuse_sparse
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError
 from haybale.sparse_products import add_products
-from haybale.vectors import Floats
+from haybale.vectors import Floats, squared_lengths
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Half:
         """(n,) squared lengths."""
         if not self.device.is_cpu:
             with self.device.current():
-                return self.xp.einsum("nd,nd->n", self.dense, self.dense)
+                return squared_lengths(self.dense)  # CuPy's einsum would be n products of vectors
         total = np.zeros(len(self), dtype=np.float32)
         if self.dense is not None:
             total += np.einsum("nd,nd->n", self.dense, self.dense)

@@ -146,7 +146,6 @@ class ApproximateIndex(PassageIndex):
 
 def _ivf(vectors: Any, n_lists: int, n_probes: int, seed: int) -> Any:
     faiss = require("faiss")
-
     width = int(vectors.shape[1])
     quantizer = faiss.IndexFlatIP(width)
     lists = faiss.IndexIVFFlat(quantizer, width, n_lists, faiss.METRIC_INNER_PRODUCT)

@@ -21,6 +21,7 @@ from haybale.retrieval.exact import ExactSearch, fallback, find_backend
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import search_sparse
+from haybale.tiling import in_tiles
 from haybale.vectors import Matrix, check_like, check_sparse, check_vectors, moved, stored_type
 
 SearchBatch = Callable[[Matrix, int, Ints], tuple[Any, Any]]
@@ -167,9 +168,14 @@ class PassageIndex(PassageTable):
         with self.device.current():
             passages = xp.empty((m, k), dtype=np.int64)
             scores = xp.empty((m, k), dtype=np.float32)
-            for start in track(range(0, m, _BATCH), "searching"):
-                rows = slice(start, start + _BATCH)
-                passages[rows], scores[rows] = search_batch(queries[rows], k, own[rows])
+
+            def search(rows: slice) -> tuple[slice, Any, Any]:
+                return rows, *search_batch(queries[rows], k, own[rows])
+
+            # What is scored exactly and sorted is as wide as k: where that has no room, fewer queries at once.
+            done = in_tiles(m, _BATCH, search, what="queries")
+            for rows, numbers, best in track(done, "searching", -(-m // _BATCH)):
+                passages[rows], scores[rows] = numbers, best
             hits = Hits(passages, scores)
             return hits.to_numpy() if on_host else hits
 

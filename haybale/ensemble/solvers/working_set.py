@@ -26,7 +26,7 @@ from haybale.ensemble.solvers.batch import Bag, Batch
 from haybale.ensemble.solvers.dual import intercept, warn_unless_converged
 from haybale.ensemble.solvers.kernel_rows import CachedRows, GramRows
 from haybale.errors import InputError
-from haybale.tiling import is_out_of_memory
+from haybale.tiling import free_cached, is_out_of_memory
 
 WORKING_SET = 512  # rows, a power of two, at most 1,024: the threads of a block
 FRACTION = 0.1  # of the violation at its start, at which a working set is left
@@ -92,11 +92,14 @@ def _solved(bags: list[Bag], working_set: int) -> list[Dual]:
     problem = bags[0].problem
     device = problem.device
     with device.current():
+        solution = None
         try:
             solution = _Solution(bags, working_set, device, problem.memory_budget)
         except (MemoryError, RuntimeError) as error:
             if len(bags) == 1 or not is_out_of_memory(error):
                 raise
+        if solution is None:
+            free_cached()  # after the error, whose traceback held the matrices, is gone
             return [dual for bag in bags for dual in _solved([bag], working_set)]
         solution.run()
         return solution.duals()
@@ -120,7 +123,7 @@ class _Solution:
             passages, passage = _used(problem.passages, passage)
             kq = gram(queries, problem.threads)
             left = budget - 4.0 * len(queries) ** 2
-            self.rows = _passage_rows(kq, passages, device, left, problem.threads)
+            self.rows = _passage_rows(kq, passages, device, left, problem.threads, len(bags) == 1)
             if isinstance(self.rows, CachedRows):
                 while q > max(4, self.rows.slots):
                     q //= 2
@@ -210,11 +213,14 @@ def _used(half: Half, numbers: Ints) -> tuple[Half, Ints]:
     return (half, numbers) if len(used) == len(half) else (half.take(used), where)
 
 
-def _passage_rows(kq: Any, passages: Half, device: Device, budget: float, threads: int | None) -> GramRows | CachedRows:
+def _passage_rows(
+    kq: Any, passages: Half, device: Device, budget: float, threads: int | None, is_alone: bool
+) -> GramRows | CachedRows:
+    """The whole matrix, or rows of it; out of memory with several bags is an error, since rows serve one alone."""
     if 4.0 * len(passages) ** 2 <= budget:
         try:
             return GramRows(kq, gram(passages, threads))
         except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+            if not (is_alone and is_out_of_memory(error)):
                 raise
     return CachedRows(kq, passages, device, budget)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import cuda, float64
 
 LANES = 32  # threads of a block, which is one warp
-ENOUGH = 2**16  # blocks that keep a GPU at work
+ENOUGH = 2**16 - 1  # blocks that keep a GPU at work; a grid has no more in its second dimension
 
 
 @cuda.jit(device=True)

@@ -30,6 +30,7 @@ MEMORY = 2**28  # bytes, in main memory
 _MOST = 2**32  # bytes on a device, where more work at once is no faster
 _BLOCK = 2**22  # bytes of hits numbered at once in main memory: what a cache holds
 _HIT = 64  # bytes that a hit takes while it is numbered, weighed and summed
+_CELL = 24  # bytes that a cell, of a query and a document, takes: its score and what marks it
 
 
 class ScoredBlock(NamedTuple):
@@ -73,10 +74,17 @@ class Task:
             first = queries.start + some.start
             group = self._group(slice(first, queries.start + some.stop))
             each = _HIT * lengths[some] * width + 8 * n_passages * extreme
-            for part in slices(each, budget / 2 if whole else min(_BLOCK, budget / 2)):
+            room = budget / 2 if whole else min(_BLOCK, budget / 2)
+            most = self._queries_at_once(int(lengths[some].max(initial=0)) * width, budget / 4)
+            for part in slices(np.maximum(each, room / most), room):
                 done = self._block(group, first, part)
                 if done is not None:
                     yield done
+
+    def _queries_at_once(self, hits: int, budget: float) -> float:
+        """How many queries of so many hits may share a block, whose cells are queries × documents found by any."""
+        cells = budget / _CELL
+        return float(max(1, cells / self.documents.n, (cells / max(1, hits)) ** 0.5))
 
     def _block(self, group: QueryVectors | None, start: int, part: slice) -> ScoredBlock | None:
         """The queries ``part`` of a group that begins at query ``start``; None where no hit of theirs counts."""

@@ -7,7 +7,6 @@ they are, sums and results in float32, TF32 not asked for whatever that variable
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,9 @@ def products(queries: Any, passages: Any, out: Any, *, add: bool = False) -> Non
 
     ``queries`` (m, d) and ``passages`` (n, d) of one type, float32 or float16; ``out`` (m, n) float32; all C-ordered.
     """
-    cublas = None if isinstance(out, np.ndarray) else _cublas()
+    xp = array_namespace(out)
+    # CuPy loads the library where it is asked for it by this name; the module alone finds it only if it is loaded.
+    cublas = None if xp is np else getattr(xp.cuda, "cublas", None)
     if cublas is None:  # on NumPy, and where the tests have no CuPy: the same, by way of float32 copies
         found = queries.astype(np.float32) @ passages.astype(np.float32).T
         out[:] = out + found if add else found
@@ -33,16 +34,9 @@ def products(queries: Any, passages: Any, out: Any, *, add: bool = False) -> Non
     one, old = np.array(1, dtype=np.float32), np.array(1 if add else 0, dtype=np.float32)
     # cuBLAS counts by columns: our C-ordered (m, n) is its (n, m), the product of passages, transposed, and queries.
     cublas.gemmEx(
-        array_namespace(out).cuda.device.get_cublas_handle(),
+        xp.cuda.device.get_cublas_handle(),
         _OP_T, _OP_N, n, m, width,
         one.ctypes.data, passages.data.ptr, kind, width, queries.data.ptr, kind, width,
         old.ctypes.data, out.data.ptr, _CUDA_R_32F, n,
         _COMPUTE_32F, _GEMM_DEFAULT,
     )  # fmt: skip
-
-
-def _cublas() -> Any:
-    try:
-        return importlib.import_module("cupy_backends.cuda.libs.cublas")
-    except ModuleNotFoundError:
-        return None
