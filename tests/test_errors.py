@@ -1,0 +1,48 @@
+"""Errors that cross from one process to another."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import joblib
+import pytest
+
+from haybale import errors
+from haybale.errors import FileFormatError, HaybaleError, MissingExtraError, UnknownNameError
+from haybale.spreading import spread
+
+EVERY = [
+    FileFormatError("qrels.tsv", 3, "expected 2 columns"),
+    FileFormatError("qrels.tsv", None, "expected 2 columns"),
+    UnknownNameError("ranker", "bm26", ["bm25"]),
+    MissingExtraError("torch", "neural"),
+    MissingExtraError("bm25s", None),
+    *(
+        kind("what is wrong")
+        for kind in vars(errors).values()
+        if isinstance(kind, type)
+        and issubclass(kind, HaybaleError)
+        and kind not in (FileFormatError, UnknownNameError, MissingExtraError)
+    ),
+]
+
+
+@pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
+def test_every_error_can_be_pickled(error: HaybaleError) -> None:
+    error.add_note("and more")
+    for made in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(made) is type(error)
+        assert (str(made), made.args, vars(made)) == (str(error), error.args, vars(error))
+
+
+def raised(number: int) -> None:
+    raise EVERY[number]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_errors_of_another_process_are_raised_here(number: int) -> None:
+    with joblib.parallel_config(backend="loky", n_jobs=2), pytest.raises(HaybaleError) as caught:
+        list(spread(raised, [(number,)]))
+    assert type(caught.value) is type(EVERY[number])
+    assert str(caught.value) == str(EVERY[number])
