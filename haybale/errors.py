@@ -33,7 +33,7 @@ def _remade(kind: type[HaybaleError], args: tuple[Any, ...]) -> HaybaleError:
     """An error as it was pickled: with its message, which ``__init__`` of some makes of other arguments."""
     error = kind.__new__(kind, *args)
     builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-    builtin.__init__(error, *args)
+    builtin.__init__(error, *args)  # type: ignore[misc]
     return error
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,7 +75,7 @@ def _results(
                     yield done.pop(following)
                     following += 1
         except Exception as error:
-            if not _is_broken_pool(error):
+            if not _is_dead_worker(error):
                 raise
             lost += out  # joblib's processes: with one they all go
             reason: BaseException = error
@@ -110,8 +111,11 @@ def _backend() -> Any:
     client = dask_client()
     if client is None:
         return None
-    from haybale.dask_joblib import LossyDaskBackend
-
+    try:
+        from haybale.dask_joblib import LossyDaskBackend
+    except ImportError as error:
+        warnings.warn(f"joblib is not one that haybale knows ({error}); where a worker dies, start again", stacklevel=2)
+        return None
     return LossyDaskBackend(client=client)
 
 
@@ -179,8 +183,8 @@ def _is_lost(result: Any) -> bool:
     return type(result).__name__ == "Lost" and type(result).__module__ == "haybale.dask_joblib"
 
 
-def _is_broken_pool(error: BaseException) -> bool:
-    return type(error).__name__ in ("TerminatedWorkerError", "BrokenProcessPool")
+def _is_dead_worker(error: BaseException) -> bool:
+    return type(error).__name__ == "TerminatedWorkerError"  # not the others: what cannot be unpickled never will be
 
 
 def _refuse_hopeless(backend: Any, error: BaseException, doing: str) -> None:

@@ -26,7 +26,7 @@ from test_cli import haybale
 from test_readers import beir, gerdalir
 from worlds import world
 
-from haybale import cluster
+from haybale import cluster, spreading
 from haybale.cluster import on_cluster, spread
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed, embed_shards
@@ -225,6 +225,18 @@ def test_errors_of_a_task_are_its_own(client: Any) -> None:
     with pytest.raises(KeyError, match="task"):
         list(spread(dask_tasks.wrong, [(1,), (2,)]))
     assert list(spread(pow, [(2, 3)])) == [8]  # the cluster is as good as before
+
+
+def test_with_a_joblib_that_is_not_known_its_own_backend_is_taken(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "haybale.dask_joblib", raising=False)
+    monkeypatch.delattr("joblib._dask.DaskDistributedBackend._to_func_args")
+    with pytest.warns(UserWarning, match="joblib is not one that haybale knows .*has no _to_func_args"):
+        backend = spreading._backend()
+    assert backend is None
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "haybale.dask_joblib", None)
+    with pytest.warns(UserWarning, match="where a worker dies, start again"):
+        assert list(spread(pow, [(2, 3), (3, 2), (2, 4)])) == [8, 9, 16]
 
 
 def test_processes_that_die_are_started_again(tmp_path: Path) -> None:

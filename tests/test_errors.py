@@ -46,3 +46,18 @@ def test_errors_of_another_process_are_raised_here(number: int) -> None:
         list(spread(raised, [(number,)]))
     assert type(caught.value) is type(EVERY[number])
     assert str(caught.value) == str(EVERY[number])
+
+
+class _Unloadable(Exception):
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one + other)
+
+
+def fails(number: int) -> None:
+    raise _Unloadable("a", "b")
+
+
+def test_an_error_that_cannot_be_unpickled_is_not_a_dead_worker() -> None:
+    """It is raised at once, and not as a lack of memory."""
+    with joblib.parallel_config(backend="loky", n_jobs=2), pytest.raises(Exception, match="failed to un-serialize"):
+        list(spread(fails, [(1,)]))
