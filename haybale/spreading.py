@@ -154,7 +154,7 @@ def memory_per_task(n_jobs: int | None) -> float:
     if client is None:
         return half_of_memory() / count_jobs(n_jobs)
     with dask_errors(client.scheduler.address, "asking its workers for their memory"):
-        workers = client.scheduler_info()["workers"].values()
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()  # else some versions give five
     limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker.get("memory_limit")]
     return min(limits, default=half_of_memory()) / 2
 
