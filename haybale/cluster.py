@@ -53,6 +53,10 @@ def _check_address(address: str, timeout: float) -> None:
     addressing = require("distributed.comm.addressing", "dask")
     try:
         scheme, place = addressing.parse_address(address)
+        if scheme in ("tls", "wss"):  # without certificates a client fails, and holds up the end for longer
+            security = require("distributed.security", "dask").Security()
+            if security.get_connection_args("client")["ssl_context"] is None:
+                raise ValueError("TLS needs certificates: distributed.comm.tls in Dask's configuration names none")
         if scheme in ("tcp", "tls", "ws", "wss"):
             host, port = addressing.parse_host_port(place.partition("/")[0])
             socket.create_connection((host, port), timeout).close()

@@ -344,6 +344,8 @@ def test_nobody_answers() -> None:
     assert time.monotonic() - start < 5
     with pytest.raises(ClusterError, match="no Dask scheduler answers at nonsense://"), on_cluster("nonsense://a:1"):
         pass
+    with pytest.raises(ClusterError, match="TLS needs certificates: "), on_cluster("tls://a:1"):
+        pass
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ _here = threading.local()  # an encoder is not shared by threads
 
 def _made(encoder: Any, call: str) -> Any:
     """The encoder itself, or what its name or maker makes, once a call in this thread."""
-    if hasattr(encoder, "encode"):
+    if hasattr(encoder, "encode") and not isinstance(encoder, str):  # which has one too
         return encoder
     if getattr(_here, "call", None) != call:
         _here.encoder = find_encoder(encoder) if isinstance(encoder, str) else encoder()
