@@ -6,6 +6,7 @@ Every task that haybale spreads is a pure function of its arguments, so that it 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections import Counter, deque
@@ -103,7 +104,14 @@ def _dispatched(
 def _call(backend: Any, n_jobs: int | None, tasks: Iterator[Any]) -> Iterator[Any]:
     chosen = {"prefer": "threads"} if backend is None else {"backend": backend}
     parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator", **chosen)
-    yield from parallel(tasks)
+    results = parallel(tasks)
+    try:
+        for result in results:  # noqa: UP028 - which would close them before the "finally"
+            yield result
+    finally:  # where this ends early, joblib would advise to give it fewer tasks
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            results.close()
 
 
 def _backend() -> Any:
@@ -211,6 +219,12 @@ def dask_errors(address: str, doing: str) -> Iterator[None]:
         raise
     except BaseException as error:
         module = type(error).__module__.partition(".")[0]
+        if isinstance(error, RuntimeError) and "deserialization of the task graph" in str(error):
+            why = re.search(r"^\w+Error: .*$", str(error.__cause__), re.M)
+            raise ClusterError(
+                f"{address}: the scheduler could not unpack what it was sent while {doing}"
+                f"{f' ({why[0]})' if why else ''}; it needs the modules that are used here"
+            ) from error
         if module not in ("distributed", "tornado") and not isinstance(error, TimeoutError):
             raise
         raise ClusterError(f"{address}: the cluster failed while {doing}: {first_line(error)}; {AGAIN}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 
 import joblib
 import pytest
@@ -61,3 +62,10 @@ def test_an_error_that_cannot_be_unpickled_is_not_a_dead_worker() -> None:
     """It is raised at once, and not as a lack of memory."""
     with joblib.parallel_config(backend="loky", n_jobs=2), pytest.raises(Exception, match="failed to un-serialize"):
         list(spread(fails, [(1,)]))
+
+
+def test_an_error_while_results_are_read_is_all_that_is_said() -> None:
+    """joblib would warn of tasks that were done in vain. Warnings are errors here."""
+    results = spread(time.sleep, [(0.01,)] * 20, n_jobs=2)
+    next(results)
+    results.close()
