@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -423,6 +424,13 @@ def test_other_versions_are_named(address: str, monkeypatch: pytest.MonkeyPatch,
         pass
 
 
+def test_another_python_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_PYTHON", ("3", "0"))
+    message = rf"{address}: worker tcp://.* has Python {re.escape(platform.python_version())}, here it is 3\.0$"
+    with pytest.raises(ClusterError, match=message), on_cluster(address):
+        pass
+
+
 class _Version:
     """Here 0.0; a worker gets the real function in its place."""
 
@@ -463,3 +471,11 @@ def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_task_that_kills_its_workers(client: Any) -> None:
     with pytest.raises(ClusterError, match=r"tcp://.*: dying: every worker that took up a task died of it"):
         list(spread(os._exit, [(9,)], description="dying"))
+
+
+def test_no_worker_is_left(
+    address: str, workers: list[subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haybale.dask_joblib.PATIENCE", 1.0)
+    with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
+        square_on(address, tmp_path / "flags", lambda: [process.kill() for process in workers])

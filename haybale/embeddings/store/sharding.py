@@ -91,11 +91,12 @@ def embed_shard(
 
     With ``collect``, what is warned of is returned and not shown.
     """
+    made = copy.copy(_made(encoder, call))  # with counts of its own
     if not collect:
-        return embed(source, copy.copy(_made(encoder, call)), out, shard=shard, **options), []  # counts of its own
+        return embed(source, made, out, shard=shard, **options), []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        done = embed(source, _made(encoder, call), out, shard=shard, **options)
+        done = embed(source, made, out, shard=shard, **options)
     return done, [(warning.category, str(warning.message)) for warning in caught]
 
 
