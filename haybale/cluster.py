@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from haybale.spreading import dask_errors, first_line, spread
 
 __all__ = ["on_cluster", "spread"]
 
+_PYTHON = tuple(platform.python_version_tuple()[:2])  # what is pickled may differ between these
 _AGREEING = ("haybale", "numpy", "scipy", "numba")  # a result may depend on them
 _LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
 
@@ -28,8 +30,8 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
 
     ``timeout``: seconds in which the scheduler must answer and a worker be there. Yields the
     ``distributed.Client``. Errors: :class:`ClusterError` where nothing answers, where there is no worker, where
-    workers or the scheduler have another version of haybale, NumPy, SciPy or Numba or lack one of them, and where the
-    cluster goes away; :class:`MissingExtraError` without distributed.
+    workers or the scheduler have another version of Python, haybale, NumPy, SciPy or Numba or lack one of them, and
+    where the cluster goes away; :class:`MissingExtraError` without distributed.
     """
     distributed = require("distributed", "dask")
     _check_address(address, timeout)
@@ -53,6 +55,10 @@ def _check_address(address: str, timeout: float) -> None:
     addressing = require("distributed.comm.addressing", "dask")
     try:
         scheme, place = addressing.parse_address(address)
+        if scheme in ("tls", "wss"):  # without certificates a client fails, and holds up the end for longer
+            security = require("distributed.security", "dask").Security()
+            if security.get_connection_args("client")["ssl_context"] is None:
+                raise ValueError("TLS needs certificates: distributed.comm.tls in Dask's configuration names none")
         if scheme in ("tcp", "tls", "ws", "wss"):
             host, port = addressing.parse_host_port(place.partition("/")[0])
             socket.create_connection((host, port), timeout).close()
@@ -67,19 +73,28 @@ def _check_workers(client: Any, address: str, timeout: float) -> None:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
         raise ClusterError(f"{address}: the cluster has no worker; start some: dask worker {address}") from None
+    for who, theirs in _everywhere(client, platform.python_version_tuple):
+        if not isinstance(theirs, BaseException) and tuple(theirs[:2]) != _PYTHON:
+            raise ClusterError(f"{address}: {who} has Python {'.'.join(theirs)}, here it is {'.'.join(_PYTHON)}")
     for package in _AGREEING:
         ours = version(package)
-        # A function of the standard library: who has no haybale could not load one of ours. The scheduler unpacks
-        # what is sent to the workers.
-        found = {f"worker {worker}": each for worker, each in client.run(version, package, on_error="return").items()}
-        found["the scheduler"] = _outcome(client.run_on_scheduler, version, package)
-        for who, theirs in found.items():
+        for who, theirs in _everywhere(client, version, package):
             if isinstance(theirs, PackageNotFoundError):
                 raise ClusterError(f"{address}: {who} has no {package}; install {package} {ours} there")
             if isinstance(theirs, BaseException):
                 raise ClusterError(f"{address}: {who}: {first_line(theirs)}")
             if theirs != ours:
                 raise ClusterError(f"{address}: {who} has {package} {theirs}, here it is {ours}")
+
+
+def _everywhere(client: Any, function: Callable[..., Any], *arguments: Any) -> Iterator[tuple[str, Any]]:
+    """What a function gives on each worker and on the scheduler, which unpacks what is sent to the workers.
+
+    It is one of the standard library: who has no haybale could not load one of ours.
+    """
+    for worker, found in client.run(function, *arguments, on_error="return").items():
+        yield f"worker {worker}", found
+    yield "the scheduler", _outcome(client.run_on_scheduler, function, *arguments)
 
 
 def _outcome(function: Callable[..., Any], *arguments: Any) -> Any:

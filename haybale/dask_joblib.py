@@ -1,8 +1,11 @@
 """joblib's Dask backend, for clusters whose workers may die: a lost task is a result that says so.
 
-joblib's own (``joblib._dask``, 1.6) waits for ever for a task that Dask gave up (``KilledWorker``), and drops all
-tasks of a call when one is cancelled because the data scattered for it died with a worker. Here both arrive as
+joblib's own (``joblib._dask``, 1.4 to 1.6) waits for ever for a task that Dask gave up (``KilledWorker``), and drops
+all tasks of a call when one is cancelled because the data scattered for it died with a worker. Here both arrive as
 :class:`Lost`, in place of the task's result; the other tasks go on.
+
+It rests on names that joblib does not promise to keep. Where one is gone, importing this module raises
+``ImportError``, and joblib's own backend is taken.
 """
 
 from __future__ import annotations
@@ -18,6 +21,11 @@ from uuid import uuid4
 
 from joblib._dask import DaskDistributedBackend
 from joblib._utils import _ExceptionWithTraceback, _TracebackCapturingWrapper
+
+_NEEDED = ("start_call", "stop_call", "abort_everything", "retrieve_result_callback", "_to_func_args")
+for _name in _NEEDED:
+    if not callable(getattr(DaskDistributedBackend, _name, None)):
+        raise ImportError(f"joblib's DaskDistributedBackend has no {_name}")
 
 PATIENCE = 60.0  # seconds without any worker, after which nothing is waited for any more
 
@@ -40,12 +48,18 @@ class LossyDaskBackend(DaskDistributedBackend):  # type: ignore[misc]
 
     def start_call(self) -> None:
         self._sent: set[Any] = set()
-        super().start_call()  # which runs _collect in the client's loop
+        super().start_call()
+        self._calling = True
+        self.client.loop.add_callback(self._watch)
 
-    async def _collect(self) -> None:
-        """The base collects results here; ours only looks whether there still are workers."""
+    def stop_call(self) -> None:
+        self._calling = False
+        super().stop_call()
+
+    async def _watch(self) -> None:
+        """Look whether there still are workers."""
         ticks, seen = 0, time.monotonic()
-        while self._continue:  # looked at often, so that it ends soon after the call
+        while self._calling:  # looked at often, so that it ends soon after the call
             await asyncio.sleep(0.05)
             ticks += 1
             if ticks % 20:
@@ -82,6 +96,8 @@ class LossyDaskBackend(DaskDistributedBackend):  # type: ignore[misc]
 
         self.client.loop.add_callback(send)
         return outcome
+
+    apply_async = submit  # as joblib called it until 1.4
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         self.client.loop.add_callback(self._cancel)

@@ -11,18 +11,30 @@
     ├── OutputExistsError     (FileExistsError)  an output folder that is not empty
     └── StoreError            (OSError)          a store of embeddings that cannot be written or read as it is
 
-Every error also is the fitting builtin, so code that knows nothing of haybale can catch it. One warning has a name of
-its own, :class:`TruncationWarning`.
+Every error also is the fitting builtin, so code that knows nothing of haybale can catch it, and every one can be
+pickled, as a worker must. One warning has a name of its own, :class:`TruncationWarning`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from os import PathLike
+from typing import Any
 
 
 class HaybaleError(Exception):
     """Base of every error haybale raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.args), dict(self.__dict__)  # an error's own would call __init__ with args
+
+
+def _remade(kind: type[HaybaleError], args: tuple[Any, ...]) -> HaybaleError:
+    """An error as it was pickled: with its message, which ``__init__`` of some makes of other arguments."""
+    error = kind.__new__(kind, *args)
+    builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    builtin.__init__(error, *args)  # type: ignore[misc]
+    return error
 
 
 class InputError(HaybaleError, ValueError):

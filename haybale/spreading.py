@@ -6,7 +6,9 @@ Every task that haybale spreads is a pure function of its arguments, so that it 
 from __future__ import annotations
 
 import os
+import re
 import sys
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,7 +76,7 @@ def _results(
                     yield done.pop(following)
                     following += 1
         except Exception as error:
-            if not _is_broken_pool(error):
+            if not _is_dead_worker(error):
                 raise
             lost += out  # joblib's processes: with one they all go
             reason: BaseException = error
@@ -102,7 +104,14 @@ def _dispatched(
 def _call(backend: Any, n_jobs: int | None, tasks: Iterator[Any]) -> Iterator[Any]:
     chosen = {"prefer": "threads"} if backend is None else {"backend": backend}
     parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator", **chosen)
-    yield from parallel(tasks)
+    results = parallel(tasks)
+    try:
+        for result in results:  # noqa: UP028 - which would close them before the "finally"
+            yield result
+    finally:  # where this ends early, joblib would advise to give it fewer tasks
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            results.close()
 
 
 def _backend() -> Any:
@@ -110,8 +119,11 @@ def _backend() -> Any:
     client = dask_client()
     if client is None:
         return None
-    from haybale.dask_joblib import LossyDaskBackend
-
+    try:
+        from haybale.dask_joblib import LossyDaskBackend
+    except ImportError as error:
+        warnings.warn(f"joblib is not one that haybale knows ({error}); where a worker dies, start again", stacklevel=2)
+        return None
     return LossyDaskBackend(client=client)
 
 
@@ -150,7 +162,7 @@ def memory_per_task(n_jobs: int | None) -> float:
     if client is None:
         return half_of_memory() / count_jobs(n_jobs)
     with dask_errors(client.scheduler.address, "asking its workers for their memory"):
-        workers = client.scheduler_info()["workers"].values()
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()  # else some versions give five
     limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker.get("memory_limit")]
     return min(limits, default=half_of_memory()) / 2
 
@@ -179,8 +191,8 @@ def _is_lost(result: Any) -> bool:
     return type(result).__name__ == "Lost" and type(result).__module__ == "haybale.dask_joblib"
 
 
-def _is_broken_pool(error: BaseException) -> bool:
-    return type(error).__name__ in ("TerminatedWorkerError", "BrokenProcessPool")
+def _is_dead_worker(error: BaseException) -> bool:
+    return type(error).__name__ == "TerminatedWorkerError"  # not the others: what cannot be unpickled never will be
 
 
 def _refuse_hopeless(backend: Any, error: BaseException, doing: str) -> None:
@@ -207,6 +219,12 @@ def dask_errors(address: str, doing: str) -> Iterator[None]:
         raise
     except BaseException as error:
         module = type(error).__module__.partition(".")[0]
+        if isinstance(error, RuntimeError) and "deserialization of the task graph" in str(error):
+            why = re.search(r"^\w+Error: .*$", str(error.__cause__), re.M)
+            raise ClusterError(
+                f"{address}: the scheduler could not unpack what it was sent while {doing}"
+                f"{f' ({why[0]})' if why else ''}; it needs the modules that are used here"
+            ) from error
         if module not in ("distributed", "tornado") and not isinstance(error, TimeoutError):
             raise
         raise ClusterError(f"{address}: the cluster failed while {doing}: {first_line(error)}; {AGAIN}") from error

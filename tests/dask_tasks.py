@@ -54,10 +54,5 @@ def squared(x: int, vector: np.ndarray, folder: str) -> float:
     return float(vector.sum()) + x * x
 
 
-def fatal(x: int) -> int:
-    os.kill(os.getpid(), 9)
-    return x
-
-
 def wrong(x: int) -> int:
     raise KeyError(f"task {x}")

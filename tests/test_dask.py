@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,7 +29,8 @@ from test_cli import haybale
 from test_readers import beir, gerdalir
 from worlds import world
 
-from haybale import cluster
+from haybale import cluster, spreading
+from haybale.cli import main
 from haybale.cluster import on_cluster, spread
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed, embed_shards
@@ -227,6 +231,18 @@ def test_errors_of_a_task_are_its_own(client: Any) -> None:
     assert list(spread(pow, [(2, 3)])) == [8]  # the cluster is as good as before
 
 
+def test_with_a_joblib_that_is_not_known_its_own_backend_is_taken(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "haybale.dask_joblib", raising=False)
+    monkeypatch.delattr("joblib._dask.DaskDistributedBackend._to_func_args")
+    with pytest.warns(UserWarning, match="joblib is not one that haybale knows .*has no _to_func_args"):
+        backend = spreading._backend()
+    assert backend is None
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "haybale.dask_joblib", None)
+    with pytest.warns(UserWarning, match="where a worker dies, start again"):
+        assert list(spread(pow, [(2, 3), (3, 2), (2, 4)])) == [8, 9, 16]
+
+
 def test_processes_that_die_are_started_again(tmp_path: Path) -> None:
     flags = tmp_path / "flags"
     with joblib.parallel_config(backend="loky", n_jobs=2):
@@ -234,7 +250,7 @@ def test_processes_that_die_are_started_again(tmp_path: Path) -> None:
             found = list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)]))
         assert found == [9, 10, 13, 18]
         with pytest.raises(ClusterError, match="dying: a task was lost 4 times"):
-            list(spread(dask_tasks.fatal, [(1,)], description="dying"))
+            list(spread(os._exit, [(9,)], description="dying"))
 
 
 def test_arrays_of_a_store_by_dask(client: Any, store: EmbeddingStore) -> None:
@@ -253,7 +269,21 @@ def test_another_store_at_the_same_place(client: Any, store: EmbeddingStore) -> 
 # the command line ----------------------------------------------------------------------------------------
 
 
-def test_compare(address: str, tmp_path: Path) -> None:
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str, str]]:
+    """The command line in this process: ``(exit status, stdout, stderr)``."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def call(*arguments: str) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["haybale", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+def test_compare(address: str, tmp_path: Path, here: Any) -> None:
     """Runs are those of one machine, byte for byte."""
     words = ["apples", "pears", "plums", "figs"]
     files = {
@@ -265,41 +295,30 @@ def test_compare(address: str, tmp_path: Path) -> None:
         "qrels/dev.tsv": "".join(f"q{i + 4}\td{i}\t1\n" for i in range(4)),
     }
     data = beir(tmp_path / "data", **files)
-    for out, more in (("here", ()), ("there", ("--dask", address))):
-        done = haybale(
-            "compare",
-            str(data),
-            "--rankers",
-            "bm25,svr",
-            "--out",
-            str(tmp_path / out),
-            "--bags",
-            "3",
-            "--width",
-            "4",
-            *more,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "distributed" not in done.stderr
-    here, there = ((tmp_path / out / "runs" / "svr.trec").read_bytes() for out in ("here", "there"))
-    assert here == there
+    how = ("compare", str(data), "--rankers", "bm25,svr", "--bags", "3", "--width", "4", "--out")
+    done = haybale(*how, str(tmp_path / "there"), "--dask", address)
+    assert done.returncode == 0, done.stderr
+    assert "distributed" not in done.stderr
+    assert here(*how, str(tmp_path / "here"))[0] == 0
+    runs = [(tmp_path / out / "runs" / "svr.trec").read_bytes() for out in ("here", "there")]
+    assert runs[0] == runs[1]
 
 
-def test_embed_and_rank(address: str, folder: Path, tmp_path: Path) -> None:
+def test_embed_and_rank(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
     how = ("--width", "4", "--language", "english", "--rows-per-chunk", "7")
     done = haybale("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"60 passages embedded in .*\nEmbeddingStore .*: 60 × 2 float32\n", done.stderr)
     assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # a shard a worker
-    assert haybale("embed", str(folder), "--out", str(tmp_path / "here"), *how).returncode == 0
+    assert here("embed", str(folder), "--out", str(tmp_path / "here"), *how)[0] == 0
     same_store(tmp_path / "there", tmp_path / "here")
     (tmp_path / "case.txt").write_text("passage number 4\n\npassage number 8\n")
     runs = []
     for store, more in (("here", ()), ("there", ("--dask", address))):
         out = tmp_path / f"{store}.trec"
-        done = haybale("rank", str(tmp_path / "case.txt"), str(tmp_path / store), "--out", str(out), *more)
-        assert done.returncode == 0, done.stderr
-        runs.append((out.read_text(), done.stdout.replace(str(tmp_path / store), "STORE")))
+        status, shown, said = here("rank", str(tmp_path / "case.txt"), str(tmp_path / store), "--out", str(out), *more)
+        assert status == 0, said
+        runs.append((out.read_text(), shown.replace(str(tmp_path / store), "STORE")))
     assert runs[0] == runs[1]
 
 
@@ -312,11 +331,11 @@ def test_embed_and_rank(address: str, folder: Path, tmp_path: Path) -> None:
         (("rank", "FILE", "STORE", "--bm25", "--dask", "a"), "--dask searches vectors; "),
     ],
 )
-def test_errors_are_one_line(arguments: tuple[str, ...], message: str) -> None:
-    done = haybale(*arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"haybale: {message}")
-    assert done.stderr.count("\n") == 1
+def test_errors_are_one_line(arguments: tuple[str, ...], message: str, here: Any) -> None:
+    status, _, said = here(*arguments)
+    assert status == 2
+    assert said.startswith(f"haybale: {message}")
+    assert said.count("\n") == 1
 
 
 # clusters that are not there, or go away -----------------------------------------------------------------
@@ -331,6 +350,8 @@ def test_nobody_answers() -> None:
         pass
     assert time.monotonic() - start < 5
     with pytest.raises(ClusterError, match="no Dask scheduler answers at nonsense://"), on_cluster("nonsense://a:1"):
+        pass
+    with pytest.raises(ClusterError, match="TLS needs certificates: "), on_cluster("tls://a:1"):
         pass
 
 
@@ -367,11 +388,19 @@ def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
         list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
 
 
-def test_the_scheduler_is_killed(scheduler: tuple[str, Any], tmp_path: Path) -> None:
+def test_a_scheduler_elsewhere_does_not_know_a_module_and_is_killed(
+    scheduler: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     address, process = scheduler
     worker = worker_of(address)
     flags = tmp_path / "flags"
+    (tmp_path / "only_here.py").write_text("def function(x):\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("only_here").function
+    message = rf"{address}: the scheduler could not unpack .* \(ModuleNotFoundError: No module named 'only_here'\); it"
     try:
+        with pytest.raises(ClusterError, match=message), on_cluster(address, timeout=20):
+            list(spread(function, [(1,)]))
         start = time.monotonic()
         with pytest.raises(ClusterError, match=rf"{address}: the cluster went away while squaring; do it again"):
             square_on(address, flags, process.kill)
@@ -391,6 +420,13 @@ def test_the_scheduler_is_killed(scheduler: tuple[str, Any], tmp_path: Path) -> 
 def test_other_versions_are_named(address: str, monkeypatch: pytest.MonkeyPatch, package: str, message: str) -> None:
     monkeypatch.setattr(cluster, "_AGREEING", (package,))
     monkeypatch.setattr(cluster, "version", _Version())
+    with pytest.raises(ClusterError, match=message), on_cluster(address):
+        pass
+
+
+def test_another_python_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_PYTHON", ("3", "0"))
+    message = rf"{address}: worker tcp://.* has Python {re.escape(platform.python_version())}, here it is 3\.0$"
     with pytest.raises(ClusterError, match=message), on_cluster(address):
         pass
 
@@ -434,4 +470,12 @@ def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_task_that_kills_its_workers(client: Any) -> None:
     with pytest.raises(ClusterError, match=r"tcp://.*: dying: every worker that took up a task died of it"):
-        list(spread(dask_tasks.fatal, [(1,)], description="dying"))
+        list(spread(os._exit, [(9,)], description="dying"))
+
+
+def test_no_worker_is_left(
+    address: str, workers: list[subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haybale.dask_joblib.PATIENCE", 1.0)
+    with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
+        square_on(address, tmp_path / "flags", lambda: [process.kill() for process in workers])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from encoders import HashEncoder
 
 from haybale.embeddings import EmbeddingStore, LSAEncoder, embed, embed_shards
-from haybale.errors import InputError, OutputExistsError, StoreError
+from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
 
 
 @pytest.fixture
@@ -87,6 +88,26 @@ def test_a_worker_makes_its_encoder_once(folder: Path, tmp_path: Path) -> None:
     same(tmp_path / "shards", tmp_path / "whole")
     embed_shards(folder, partial(make, "y"), tmp_path / "others", 2, rows_per_chunk=7, n_jobs=1)
     assert made == ["x", "y"]
+
+
+@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_an_encoder_by_name_is_found_by_each_worker(folder: Path, tmp_path: Path, backend: str) -> None:
+    LSAEncoder(3).fit(["dogs and law", "tax and salt", "law of tax", "dogs of salt"]).save(tmp_path / "lsa")
+    embed(folder, LSAEncoder.load(tmp_path / "lsa"), tmp_path / "whole", rows_per_chunk=7)
+    with joblib.parallel_config(backend=backend, n_jobs=2):
+        embed_shards(folder, str(tmp_path / "lsa"), tmp_path / "shards", 2, rows_per_chunk=7)
+    same(tmp_path / "shards", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_source_that_cannot_be_read_leaves_nothing_open(tmp_path: Path, n: int) -> None:
+    """No complaint of a writer that is closed too late: warnings are errors here."""
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "collection.tsv").write_text("d0\ttext\nno tab\n")
+    with pytest.raises(FileFormatError, match=r"collection\.tsv, line 2"):
+        embed_shards(tmp_path / "bad", HashEncoder(), tmp_path / "out", n)
+    gc.collect()
 
 
 @pytest.mark.filterwarnings("ignore:1 passages of only whitespace")

@@ -120,6 +120,11 @@ class PassageSpool:
             raise InputError("the collection is empty: no document has a passage")
         return Spooled(self._passages, self._rows, len(self._names.documents), self._empty, self._hash.hexdigest())
 
+    def abandon(self) -> None:
+        """End the file as it is, while it is open: the writer would do so later, and fail."""
+        if self._writer is not None:
+            self._writer.close()
+
 
 def _writer(file: BinaryIO) -> pq.ParquetWriter:
     return pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True)
@@ -155,8 +160,12 @@ def spool(source: str | Path | Collection, sink: PassageSpool, layout: str | Non
 
     A folder, or a dataset of ir_datasets, is not held in memory.
     """
-    _read(source, sink, layout)
-    return sink.close()
+    try:
+        _read(source, sink, layout)
+        return sink.close()
+    except BaseException:
+        sink.abandon()
+        raise
 
 
 def _read(source: str | Path | Collection, sink: PassageSpool, layout: str | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from haybale.device import to_numpy
+from haybale.device import device_of, to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store.chunk_ranges import address_of, count_chunks, fingerprint_of, rows_per_chunk
 from haybale.errors import InputError
@@ -78,10 +78,10 @@ class ShardedIndex(PassageTable):
     def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector (m, d); all as :meth:`PassageIndex.search` has it.
 
-        Errors: also :class:`StoreError` where a worker does not find this store, or a chunk is damaged, and
-        :class:`ClusterError`.
+        Hits are NumPy arrays, wherever the queries are. Errors: also :class:`StoreError` where a worker does not find
+        this store, or a chunk is damaged, and :class:`ClusterError`.
         """
-        queries = check_like(to_numpy(queries) if hasattr(queries, "get") else queries, "queries", self._no_vectors)
+        queries = check_like(queries if device_of(queries).is_cpu else to_numpy(queries), "queries", self._no_vectors)
         self._check_k(k)
         m = len(queries)
         own = self.excluded(exclude, m)

@@ -91,11 +91,12 @@ def embed_shard(
 
     With ``collect``, what is warned of is returned and not shown.
     """
+    made = copy.copy(_made(encoder, call))  # with counts of its own
     if not collect:
-        return embed(source, copy.copy(_made(encoder, call)), out, shard=shard, **options), []  # counts of its own
+        return embed(source, made, out, shard=shard, **options), []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        done = embed(source, _made(encoder, call), out, shard=shard, **options)
+        done = embed(source, made, out, shard=shard, **options)
     return done, [(warning.category, str(warning.message)) for warning in caught]
 
 
@@ -104,7 +105,7 @@ _here = threading.local()  # an encoder is not shared by threads
 
 def _made(encoder: Any, call: str) -> Any:
     """The encoder itself, or what its name or maker makes, once a call in this thread."""
-    if hasattr(encoder, "encode"):
+    if hasattr(encoder, "encode") and not isinstance(encoder, str):  # which has one too
         return encoder
     if getattr(_here, "call", None) != call:
         _here.encoder = find_encoder(encoder) if isinstance(encoder, str) else encoder()
