@@ -148,6 +148,10 @@ class ndarray:
         return f"double of {self._array!r}"
 
     def __getitem__(self, key: Any) -> Any:
+        if all(part is None or isinstance(part, slice | int) for part in (key if isinstance(key, tuple) else (key,))):
+            view = ndarray(np.asarray(self._array[key]))  # no kernel runs, so any device may be current
+            view._number = self._number
+            return view
         _count_masks(key)
         return _outside(_inside(self)[_inside(key)])
 

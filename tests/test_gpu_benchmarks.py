@@ -8,17 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kernel_twins
 import numpy as np
 import pytest
-from cupy_double import HAS_CUDA, _inside, installed
+from cupy_double import HAS_CUDA, installed
 
 from haybale import cuda
 from haybale.device import to_numpy
-from haybale.ensemble.solvers import batch, cuda_choice, subproblem
-from haybale.ensemble.solvers import cuda_kernels as of_solver
-from haybale.retrieval.aggregation import cuda_kernels as of_aggregation
-from haybale.retrieval.exact import cuda_kernels as of_search
-from haybale.retrieval.exact.kept import _append_numpy
 
 NAMES = ("knn", "svr", "scoring", "parm", "whole")
 MORE = {"knn": ["--k", "5"], "svr": ["--rows", "200000"]}
@@ -58,46 +54,9 @@ def test_on_the_cpu(name: str, scripts: Any, tmp_path: Path, monkeypatch: pytest
         assert "| 100.00% | 1.0000 |" in text
 
 
-# The simulator takes minutes for these, so the kernels' twins do what they do; other tests compare the two.
-
-
-def multiply(wanted: Any, q: Any, passages: Any, numbers: Any, out: Any) -> None:
-    out[wanted[:, : len(numbers)]] = (q @ passages[numbers].astype(np.float64).T)[wanted[:, : len(numbers)]]
-
-
-def extremes(
-    passage: Any, starts: Any, lengths: Any, query: Any, q: Any, passages: Any, largest: Any, out: Any
-) -> None:
-    for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        of = passages[passage[start : start + length]].astype(np.float64)
-        out[number] = q[query[number]] @ (of.max(axis=0) if largest else of.min(axis=0))
-
-
-def choose(gain: Any, cost: Any, gain_bits: Any, cost_bits: Any, *rest: Any) -> None:
-    offsets, tol, limit, _mark, *sets = rest
-    subproblem.choose(gain, cost, offsets, tol, limit, *sets)
-
-
 @pytest.fixture
 def twins(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch(kernel: Any, blocks: Any, threads: int, *arguments: Any) -> None:
-        x, y = (blocks, 1) if isinstance(blocks, int) else blocks
-        assert 0 < x < 2**31
-        assert 0 < y < 2**16
-        assert 0 < threads <= 1024
-        own = {
-            of_search.append_better: _append_numpy,
-            of_aggregation.multiply: multiply,
-            of_aggregation.extremes: extremes,
-            of_solver.fill_matrix: subproblem.fill_matrix,
-            of_solver.update_kernel(batch.LANES, batch.SLICES): subproblem.update,
-            cuda_choice.choose_kernel(batch.CHOOSING): choose,
-        }
-        if kernel not in own:
-            assert kernel is of_solver.optimise_kernel(threads)
-        own.get(kernel, subproblem.optimise)(*(_inside(argument) for argument in arguments))
-
-    monkeypatch.setattr(cuda, "launch", launch)
+    monkeypatch.setattr(cuda, "launch", kernel_twins.launch)
 
 
 @pytest.mark.usefixtures("twins")

@@ -106,7 +106,9 @@ class EnsembleScorer(EnsembleParameters):
 
     def relevant(self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None) -> Any:
         """(m, k) the paper's decision: at least ``proof`` bags vote for the passage."""
-        return self.votes(query_vectors, passages, features) >= self.proof
+        votes = self.votes(query_vectors, passages, features)
+        with device_of(votes).current():
+            return votes >= self.proof
 
     def rank(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import to_numpy
+from haybale.device import device_of, to_numpy
 from haybale.errors import InputError
 from haybale.vectors import Floats, array_namespace
 
@@ -51,8 +51,9 @@ class Hits:
 
     def flat(self) -> tuple[Ints, Ints, Ints, Floats]:
         """``(query row, rank from 1, passage, score)`` of every hit, padding left out; each (n_hits,)."""
-        rows, columns = array_namespace(self.passages).nonzero(self.passages != NO_PASSAGE)
-        return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
+        with device_of(self.passages).current():
+            rows, columns = array_namespace(self.passages).nonzero(self.passages != NO_PASSAGE)
+            return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
 
 
 def select(scores: Floats, k: int, numbers: Ints | None = None) -> tuple[Ints, Floats]:
