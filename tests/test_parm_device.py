@@ -188,6 +188,25 @@ def test_many_queries_with_few_hits_share_no_large_table(name: str, monkeypatch:
     np.testing.assert_array_equal(document, np.sort(passages, axis=1).ravel())
 
 
+def test_many_queries_with_few_hits_share_no_large_table_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, width = 1500, 3
+    passages = np.random.default_rng(0).permutation(m * width).reshape(m, width)
+    hits = Hits(passages, np.ones((m, width), dtype=np.float32))
+    vectors = Vectors(np.ones((m * width, 2), dtype=np.float32), np.ones((m, 2), dtype=np.float32))
+    tables, plain = [], task.products
+
+    def counted(*args: Any) -> Any:
+        tables.append(plain(*args))
+        return tables[-1]
+
+    monkeypatch.setattr(task, "products", counted)
+    budget = 1e6
+    _, _, score = aggregate(hits, "vsum", np.arange(m * width), vectors=vectors, memory_budget=budget)
+    assert max(5 * products.table.size for products in tables) < budget
+    assert len(tables) < 100
+    np.testing.assert_array_equal(score, np.full(m * width, 2.0))
+
+
 def test_a_grid_has_at_most_65535_blocks_in_its_second_dimension() -> None:
     assert 2**15 <= ENOUGH < 2**16
 

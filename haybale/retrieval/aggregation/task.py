@@ -65,26 +65,25 @@ class Task:
         n_passages = self.documents.n_passages
         lengths = np.diff(self.offsets)[queries]
         width = self.hits.passages.shape[1]
-        # A query's row in the tables of products: 4 bytes a product, 1 for whether it is wanted.
-        held = np.minimum(n_passages, lengths * width) if kind == "products" else 0 * lengths
+        found = int(lengths.max(initial=0)) * width  # hits of a query, at most
         extreme = kind not in (None, "products")  # these hold a table of all passages
+        # The tables of products: 4 bytes a product, 1 for whether it is wanted, of every query and every passage found.
+        groups: Iterator[slice] = slices(0 * lengths, budget / 2)
+        if kind == "products":
+            most = _at_once(found, n_passages, budget / 2 / 5)
+            groups = slices(np.maximum(5 * np.minimum(n_passages, lengths * width), budget / 2 / most), budget / 2)
         # An extreme is the faster the more queries share a passage that is in the cache.
         whole = extreme or not self.device.is_cpu
-        for some in slices(5 * held, budget / 2):
+        for some in groups:
             first = queries.start + some.start
             group = self._group(slice(first, queries.start + some.stop))
             each = _HIT * lengths[some] * width + 8 * n_passages * extreme
             room = budget / 2 if whole else min(_BLOCK, budget / 2)
-            most = self._queries_at_once(int(lengths[some].max(initial=0)) * width, budget / 4)
+            most = _at_once(found, self.documents.n, budget / 4 / _CELL)
             for part in slices(np.maximum(each, room / most), room):
                 done = self._block(group, first, part)
                 if done is not None:
                     yield done
-
-    def _queries_at_once(self, hits: int, budget: float) -> float:
-        """How many queries of so many hits may share a block, whose cells are queries × documents found by any."""
-        cells = budget / _CELL
-        return float(max(1, cells / self.documents.n, (cells / max(1, hits)) ** 0.5))
 
     def _block(self, group: QueryVectors | None, start: int, part: slice) -> ScoredBlock | None:
         """The queries ``part`` of a group that begins at query ``start``; None where no hit of theirs counts."""
@@ -175,6 +174,17 @@ def _of_block(group: QueryVectors, part: slice, block: Block) -> QueryVectors:
         group.total_weight[part],
         block.query + part.start,
     )
+
+
+def _at_once(found: int, n: int, cells: float) -> float:
+    """How many queries share a table, of each with each of the n that any of them found, of so many cells.
+
+    ``found``: how many of the n a query finds, at most.
+
+    >>> _at_once(10, 1000, 4000.0), _at_once(10, 100, 4000.0), _at_once(10, 100, 1.0)
+    (20.0, 40.0, 1.0)
+    """
+    return float(max(1, cells / max(1, n), (cells / max(1, found)) ** 0.5))
 
 
 def slices(costs: NDArray[Any], budget: float) -> Iterator[slice]:
