@@ -131,8 +131,12 @@ def with_column(frame: Frame, name: str, values: Any) -> Frame:
 
 
 def need_columns(frame: Frame, columns: Sequence[str], what: str) -> None:
-    """Refuse a frame that lacks one of the columns."""
-    missing = set(columns) - set(column_names(frame))
+    """Refuse a frame that lacks one of the columns, or has one twice."""
+    names = column_names(frame)
+    twice = [name for name in columns if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{what}: the column {twice[0]} stands there twice")
+    missing = set(columns) - set(names)
     if missing:
         raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
 

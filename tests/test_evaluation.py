@@ -59,6 +59,8 @@ def test_grades_are_whole_numbers_of_any_type() -> None:
         pd.testing.assert_frame_equal(evaluate(run, qrels.astype({"relevance": kind})), evaluate(run, qrels))
     with pytest.raises(InputError, match=r"qrels: row 1, column relevance: expected a whole number, found 0\.5"):
         evaluate(run, qrels.assign(relevance=[1, 0.5]))
+    with pytest.raises(InputError, match="qrels: row 0, column relevance: expected a whole number, found inf"):
+        evaluate(run, qrels.assign(relevance=[np.inf, 1]))
     with pytest.raises(InputError, match="qrels: column relevance: expected numbers"):
         evaluate(run, qrels.assign(relevance=["yes", "no"]))
     with pytest.raises(InputError, match="run: column score: expected numbers"):

@@ -58,7 +58,7 @@ def judgements(qrels: Frame) -> pd.DataFrame:
     found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
     check_filled(found, "qrels")
     grades = numbers(found, "relevance", "qrels")
-    whole = grades == np.round(grades)
+    whole = (grades == np.round(grades)) & (np.abs(grades) < 2**31)
     if not whole.all():
         row = int(whole.argmin())
         raise InputError(f"qrels: row {row}, column relevance: expected a whole number, found {grades[row]}")
