@@ -52,8 +52,8 @@ def embed_shards(
     ``encoder`` is one that has to be fitted, which is fitted first, here and once, on all passages, and kept in
     ``out``; or one that is ready, which is pickled; or, for a model that each worker had better load itself, the name
     that :func:`find_encoder` knows or a function without arguments that makes it, such as
-    ``functools.partial(find_encoder, name, device="cuda")``. A worker makes it once. ``n_shards``: None takes those
-    that ``out`` was begun with, or as many as there are workers.
+    ``functools.partial(find_encoder, name, device="cuda")``: each thread of a worker makes it once. ``n_shards``: None
+    takes those that ``out`` was begun with, or as many as there are workers.
 
     Returns what all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed` has them;
     :class:`StoreError` where ``out`` was begun with another number of shards; :class:`ClusterError`.
