@@ -21,14 +21,15 @@ from haybale.embeddings.counts import EncodeCounts
 from haybale.embeddings.find import LEXICAL, find_encoder
 from haybale.embeddings.store.files import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles
 from haybale.embeddings.store.fitted import SpooledTexts, check_storable, is_fitted, keep_encoder, kept_encoder
-from haybale.embeddings.store.lock import writer_lock
+from haybale.embeddings.store.lock import wait_for_writer, writer_lock
 from haybale.embeddings.store.manifest import check_input
-from haybale.embeddings.store.writing import Embedded, embed
+from haybale.embeddings.store.writing import Embedded, embed, shard_name
 from haybale.errors import InputError, OutputExistsError, StoreError
 from haybale.spreading import count_workers, shares_memory, spread
 
 _FITTED_ON = "fitted-on.json"  # of the input that the encoder beside it was fitted on
 _FITTING = ".fitting-"
+PATIENCE = 60.0  # seconds in which a task of before, whose driver or connection is gone, may come to its end
 
 
 def embed_shards(
@@ -94,6 +95,7 @@ def embed_shard(
     made = copy.copy(_made(encoder, call))  # with counts of its own
     if not collect:
         return embed(source, made, out, shard=shard, **options), []
+    wait_for_writer(StoreFiles(f"{out.rstrip('/')}/{shard_name(*shard)}"), PATIENCE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         done = embed(source, made, out, shard=shard, **options)
