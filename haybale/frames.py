@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
@@ -129,8 +131,12 @@ def with_column(frame: Frame, name: str, values: Any) -> Frame:
 
 
 def need_columns(frame: Frame, columns: Sequence[str], what: str) -> None:
-    """Refuse a frame that lacks one of the columns."""
-    missing = set(columns) - set(column_names(frame))
+    """Refuse a frame that lacks one of the columns, or has one twice."""
+    names = column_names(frame)
+    twice = [name for name in columns if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{what}: the column {twice[0]} stands there twice")
+    missing = set(columns) - set(names)
     if missing:
         raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
 
@@ -146,6 +152,19 @@ def check_filled(frame: pd.DataFrame, what: str) -> None:
         missing = frame[name].isna().to_numpy()
         if missing.any():
             raise InputError(f"{what}: row {int(missing.argmax())} has no {name}")
+
+
+def numbers(frame: pd.DataFrame, name: str, what: str) -> NDArray[np.float64]:
+    """(n,) a column as numbers.
+
+    >>> numbers(pd.DataFrame({"score": ["high"]}), "score", "run")
+    Traceback (most recent call last):
+    haybale.errors.InputError: run: column score: expected numbers (could not convert string to float: 'high')
+    """
+    try:
+        return frame[name].to_numpy(dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}: column {name}: expected numbers ({error})") from None
 
 
 def _table(frame: Frame, columns: list[str] | None) -> pa.Table:

@@ -138,3 +138,12 @@ def test_cagra_on_a_stand_in(dtype: str, cupy_double: Any, monkeypatch: pytest.M
     modules["cuvs"].__version__ = "27.02"
     with pytest.raises(DeviceError, match=r"cuVS 26\.x expected, found 27\.02"):
         ApproximateIndex(passages, device="cuda", method="cagra", backend="cupy")
+
+
+def test_recall_of_a_sample(clustered: Any) -> None:
+    passages, queries = clustered
+    index = ApproximateIndex(passages, n_probes=4)
+    assert index.recall(queries.tolist(), 5, sample=20) == index.recall(queries, 5, sample=20)
+    assert index.recall(queries, 5, sample=1000) == index.recall(queries, 5)
+    with pytest.raises(InputError, match="sample must be at least 1, or None for all queries, found 0"):
+        index.recall(queries, 5, sample=0)

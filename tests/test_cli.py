@@ -138,6 +138,9 @@ def test_rooms_do_not_reach_back() -> None:
             assert not used & set(rooms[number + 1 :]), f"{path.name} imports from a room behind {room}"
             if room == "evaluation":
                 assert "ensemble" not in used
+    for path in (ROOT / "haybale").glob("[!_]*.py"):  # which every room may import
+        used = set(re.findall(r"^\s*(?:from|import) haybale\.(\w+)", path.read_text(), re.M))
+        assert not used & set(rooms), f"{path.name} imports from a room"
 
 
 def test_doctor_says_what_auto_means() -> None:

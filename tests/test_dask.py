@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask_tasks
@@ -229,6 +230,19 @@ def test_errors_of_a_task_are_its_own(client: Any) -> None:
     with pytest.raises(KeyError, match="task"):
         list(spread(dask_tasks.wrong, [(1,), (2,)]))
     assert list(spread(pow, [(2, 3)])) == [8]  # the cluster is as good as before
+
+
+def test_the_smallest_of_all_workers_decides_what_a_task_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Dask tell of five unless they are asked for all."""
+    limits = [8e9] * 6 + [2e9]
+
+    def scheduler_info(n_workers: int = 5) -> dict[str, Any]:
+        shown = limits if n_workers == -1 else limits[:n_workers]
+        return {"workers": {str(i): {"memory_limit": limit, "nthreads": 2} for i, limit in enumerate(shown)}}
+
+    client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://a:1"), scheduler_info=scheduler_info)
+    monkeypatch.setattr(spreading, "dask_client", lambda: client)
+    assert spreading.memory_per_task(None) == 2e9 / 2 / 2
 
 
 def test_with_a_joblib_that_is_not_known_its_own_backend_is_taken(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

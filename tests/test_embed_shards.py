@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +15,11 @@ import pytest
 from encoders import HashEncoder
 
 from haybale.embeddings import EmbeddingStore, LSAEncoder, embed, embed_shards
+from haybale.embeddings.store import sharding
+from haybale.embeddings.store.files import StoreFiles
+from haybale.embeddings.store.lock import writer_lock
+from haybale.embeddings.store.sharding import embed_shard
+from haybale.embeddings.store.writing import Embedded
 from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
 
 
@@ -98,6 +106,34 @@ def test_an_encoder_by_name_is_found_by_each_worker(folder: Path, tmp_path: Path
     with joblib.parallel_config(backend=backend, n_jobs=2):
         embed_shards(folder, str(tmp_path / "lsa"), tmp_path / "shards", 2, rows_per_chunk=7)
     same(tmp_path / "shards", tmp_path / "whole")
+
+
+@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+def test_a_task_waits_for_one_that_was_given_up_but_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lost its connection, or its driver, writes its shard to the end."""
+    shard = StoreFiles(tmp_path / "shards" / "shard-1-of-2")
+    begun = threading.Event()
+
+    def write() -> None:
+        with writer_lock(shard):
+            begun.set()
+            time.sleep(0.5)
+
+    def call() -> Embedded:
+        options = {"layout": None, "dtype": "float32", "rows_per_chunk": 7, "chunking": None}
+        return embed_shard(folder, HashEncoder(), "call", str(tmp_path / "shards"), (1, 2), options, True)[0]
+
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(write)
+        begun.wait()
+        monkeypatch.setattr(sharding, "PATIENCE", 0.1)
+        with pytest.raises(StoreError, match=r"shard-1-of-2: process \d+ on .* is writing this store"):
+            call()
+        monkeypatch.setattr(sharding, "PATIENCE", 20.0)
+        assert call().passages == 32
+        other.result()
 
 
 @pytest.mark.parametrize("n", [1, 2])

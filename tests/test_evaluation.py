@@ -44,6 +44,29 @@ def by_hand(ranked: list[str], grades: dict[str, int]) -> dict[str, float]:
 documents = st.sampled_from([f"d{i}" for i in range(30)])
 
 
+def test_two_names_of_one_measure_have_the_same_values() -> None:
+    run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
+    qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
+    table = evaluate(run, qrels, ["MAP", "RR@10", "AP", "MRR@10"])
+    assert table.loc["q"].tolist() == [0.5] * 4
+
+
+def test_grades_are_whole_numbers_of_any_type() -> None:
+    """A column that lost a value in between comes as floats."""
+    run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
+    qrels = pd.DataFrame({"query_id": ["q", "q"], "doc_id": ["b", "a"], "relevance": [2, 1]})
+    for kind in (float, "Int64", object, "Float32"):
+        pd.testing.assert_frame_equal(evaluate(run, qrels.astype({"relevance": kind})), evaluate(run, qrels))
+    with pytest.raises(InputError, match=r"qrels: row 1, column relevance: expected a whole number, found 0\.5"):
+        evaluate(run, qrels.assign(relevance=[1, 0.5]))
+    with pytest.raises(InputError, match="qrels: row 0, column relevance: expected a whole number, found inf"):
+        evaluate(run, qrels.assign(relevance=[np.inf, 1]))
+    with pytest.raises(InputError, match="qrels: column relevance: expected numbers"):
+        evaluate(run, qrels.assign(relevance=["yes", "no"]))
+    with pytest.raises(InputError, match="run: column score: expected numbers"):
+        Run.from_frame(qrels.assign(score="high"))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     scores=st.dictionaries(documents, st.sampled_from([0.0, 0.5, 1.0]), max_size=30),

@@ -240,6 +240,10 @@ def test_features_are_columns_of_the_frame_or_an_array(library: str) -> None:
     for values in (["a", "b"], features[rows, columns]):
         scored = to_pandas(score_frame(ensemble, queries, ids, given, features=values))
         np.testing.assert_allclose(scored["score"], expected[rows, columns], rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="score_frame: column a: expected numbers"):
+        score_frame(ensemble, queries, ids, made(frame.assign(a="high"), library), features=["a", "b"])
+    with pytest.raises(InputError, match="score_frame: the column a stands there twice"):
+        score_frame(ensemble, queries, ids, pd.concat([frame, frame[["a"]]], axis=1), features=["a", "b"])
     with pytest.raises(InputError, match="no column c"):
         score_frame(ensemble, queries, ids, given, features=["a", "c"])
     with pytest.raises(InputError, match=f"features: expected {len(frame)} rows"):
@@ -353,6 +357,12 @@ def test_ids_may_be_given_be_numbers_or_categories_and_splits_be_those_of_the_ju
 
 BROKEN = {
     "passages: expected a column doc_id; found text": (PASSAGES[["text"]], QUERIES, JUDGED),
+    "passages: column doc_id stands there twice": (pd.concat([PASSAGES, PASSAGES], axis=1), QUERIES, JUDGED),
+    "qrels: row 0, column relevance: expected a whole number, found 1e": (
+        PASSAGES,
+        QUERIES,
+        JUDGED.assign(relevance=[1e30, 1]),
+    ),
     "passages: row 1, column text: expected a string, found nothing": (
         PASSAGES.assign(text=["a", None, "c", "d"]),
         QUERIES,

@@ -24,13 +24,16 @@ def refuse(source: Source, message: str) -> NoReturn:
 
 
 def check_columns(names: Sequence[str], needed: Sequence[str], source: Source) -> None:
-    """Refuse a table without one of the columns.
+    """Refuse a table without one of the columns, or with one twice.
 
     >>> check_columns(["id", "text"], ["doc_id", "text"], "passages")
     Traceback (most recent call last):
     haybale.errors.InputError: passages: expected a column doc_id; found id, text
     """
     missing = [name for name in needed if name not in names]
+    twice = [name for name in needed if list(names).count(name) > 1]
+    if twice:
+        refuse(source, f"column {twice[0]} stands there twice")
     if missing:
         columns = "columns" if len(missing) > 1 else "a column"
         refuse(source, f"expected {columns} {', '.join(missing)}; found {', '.join(map(str, names)) or 'none'}")
@@ -74,7 +77,7 @@ def grades(table: pa.Table, name: str, source: Source) -> Ints:
         return np.ones(len(table), dtype=np.int64)
     values = table.column(name).to_pylist()
     for row, value in enumerate(values):
-        if not isinstance(value, int | float) or not float(value).is_integer():
+        if not isinstance(value, int | float) or not float(value).is_integer() or abs(value) >= 2**31:
             found = "nothing" if value is None else repr(value)
             refuse(source, f"row {row}, column {name}: expected a whole number, found {found}")
     return np.array(values, dtype=np.int64)

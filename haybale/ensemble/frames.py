@@ -13,7 +13,7 @@ from haybale.device import to_numpy
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.scoring import EnsembleScorer
 from haybale.errors import InputError
-from haybale.frames import Frame, check_filled, to_pandas, with_column
+from haybale.frames import Frame, check_filled, numbers, to_pandas, with_column
 from haybale.vectors import Floats, Matrix
 
 _PAIRS = 2**18  # scored at once
@@ -94,7 +94,9 @@ def _features(frame: Frame, features: Sequence[str] | Any, n: int) -> Floats | N
     if features is None:
         return None
     if isinstance(features, list | tuple) and all(isinstance(name, str) for name in features):
-        values = to_pandas(frame, features, "score_frame").to_numpy(dtype=np.float32)
+        found = to_pandas(frame, features, "score_frame")
+        columns = [numbers(found, name, "score_frame").astype(np.float32) for name in features]
+        values = np.stack(columns, axis=1) if columns else np.empty((n, 0), dtype=np.float32)
     else:
         values = np.asarray(to_numpy(features), dtype=np.float32)
     if values.ndim != 2 or len(values) != n:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.frames import Frame, check_filled, like, to_pandas
+from haybale.frames import Frame, check_filled, like, numbers, to_pandas
 from haybale.retrieval import Run
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
@@ -45,16 +45,24 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     ranked = {query: {doc: -float(rank) for rank, (doc, _) in enumerate(run[query])} for query in run.query_ids}
     table = pd.DataFrame(0.0, index=pd.Index(queries, name="query_id"), columns=list(measures))
     judged = qrels[qrels["query_id"].isin(set(queries))]
-    for value in ir_measures.iter_calc(parsed, judged, ranked):
-        table.at[value.query_id, measures[parsed.index(value.measure)]] = value.value
+    names: dict[Any, list[str]] = {}  # of one measure there may be two: MAP is AP
+    for name, measure in zip(measures, parsed, strict=True):
+        names.setdefault(measure, []).append(name)
+    for value in ir_measures.iter_calc(list(names), judged, ranked):
+        table.loc[value.query_id, names[value.measure]] = value.value
     return like(table, given)
 
 
 def judgements(qrels: Frame) -> pd.DataFrame:
-    """Columns ``query_id``, ``doc_id``, both strings, and ``relevance`` of a frame of any library."""
+    """Columns ``query_id``, ``doc_id``, both strings, and ``relevance``, whole numbers, of a frame of any library."""
     found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
     check_filled(found, "qrels")
-    return found.astype({"query_id": str, "doc_id": str})
+    grades = numbers(found, "relevance", "qrels")
+    whole = (grades == np.round(grades)) & (np.abs(grades) < 2**31)
+    if not whole.all():
+        row = int(whole.argmin())
+        raise InputError(f"qrels: row {row}, column relevance: expected a whole number, found {grades[row]}")
+    return found.astype({"query_id": str, "doc_id": str}).assign(relevance=grades.astype(np.int64))
 
 
 def values_by_query(table: Frame) -> pd.DataFrame:

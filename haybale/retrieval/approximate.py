@@ -109,6 +109,9 @@ class ApproximateIndex(PassageIndex):
 
         ``queries`` (m, d); ``sample`` (None: all) draws so many of them, as ``random_state`` says.
         """
+        if sample is not None and sample < 1:
+            raise InputError(f"sample must be at least 1, or None for all queries, found {sample}")
+        queries = queries if hasattr(queries, "shape") else np.asarray(queries, dtype=np.float32)
         if sample is not None and sample < len(queries):
             rows = np.sort(np.random.default_rng(random_state).choice(len(queries), sample, replace=False))
             own = self.excluded(exclude, len(queries))[rows]

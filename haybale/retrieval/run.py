@@ -15,7 +15,7 @@ import pyarrow as pa
 from haybale.collections import read_trec_run
 from haybale.collections.collection import Strings
 from haybale.errors import InputError
-from haybale.frames import Frame, check_filled, in_library, to_pandas
+from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
 from haybale.retrieval.hits import Ints
 
 DEPTH = 1000  # documents kept for each query unless asked otherwise
@@ -86,7 +86,7 @@ class Run:
         rows, query_ids = pd.factorize(frame["query_id"].astype(str))
         documents, doc_ids = pd.factorize(frame["doc_id"].astype(str))
         strings = pa.chunked_array([pa.array(list(doc_ids), type=pa.large_string())])
-        scores = frame["score"].to_numpy(dtype=np.float64)
+        scores = numbers(frame, "score", "run")
         return cls.from_numbers(list(query_ids), strings, rows.astype(np.int64), documents, scores, depth)
 
     @classmethod

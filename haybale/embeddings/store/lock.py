@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,17 @@ def writer_lock(files: StoreFiles) -> Iterator[None]:
     files.make()
     with _flock(files) if files.is_local else _lock_file(files):
         yield
+
+
+def wait_for_writer(files: StoreFiles, seconds: float) -> None:
+    """Return when nobody writes the store, or after so many seconds: whoever takes the lock then says who does."""
+    deadline = time.monotonic() + seconds
+    while files.exists(LOCK) and time.monotonic() < deadline:
+        try:
+            with writer_lock(files):
+                return
+        except StoreError:
+            time.sleep(0.2)
 
 
 def _owner() -> bytes:

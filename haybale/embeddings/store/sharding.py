@@ -21,14 +21,15 @@ from haybale.embeddings.counts import EncodeCounts
 from haybale.embeddings.find import LEXICAL, find_encoder
 from haybale.embeddings.store.files import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles
 from haybale.embeddings.store.fitted import SpooledTexts, check_storable, is_fitted, keep_encoder, kept_encoder
-from haybale.embeddings.store.lock import writer_lock
+from haybale.embeddings.store.lock import wait_for_writer, writer_lock
 from haybale.embeddings.store.manifest import check_input
-from haybale.embeddings.store.writing import Embedded, embed
+from haybale.embeddings.store.writing import Embedded, embed, shard_name
 from haybale.errors import InputError, OutputExistsError, StoreError
 from haybale.spreading import count_workers, shares_memory, spread
 
 _FITTED_ON = "fitted-on.json"  # of the input that the encoder beside it was fitted on
 _FITTING = ".fitting-"
+PATIENCE = 60.0  # seconds in which a task of before, whose driver or connection is gone, may come to its end
 
 
 def embed_shards(
@@ -52,8 +53,8 @@ def embed_shards(
     ``encoder`` is one that has to be fitted, which is fitted first, here and once, on all passages, and kept in
     ``out``; or one that is ready, which is pickled; or, for a model that each worker had better load itself, the name
     that :func:`find_encoder` knows or a function without arguments that makes it, such as
-    ``functools.partial(find_encoder, name, device="cuda")``. A worker makes it once. ``n_shards``: None takes those
-    that ``out`` was begun with, or as many as there are workers.
+    ``functools.partial(find_encoder, name, device="cuda")``: each thread of a worker makes it once. ``n_shards``: None
+    takes those that ``out`` was begun with, or as many as there are workers.
 
     Returns what all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed` has them;
     :class:`StoreError` where ``out`` was begun with another number of shards; :class:`ClusterError`.
@@ -94,6 +95,7 @@ def embed_shard(
     made = copy.copy(_made(encoder, call))  # with counts of its own
     if not collect:
         return embed(source, made, out, shard=shard, **options), []
+    wait_for_writer(StoreFiles(f"{out.rstrip('/')}/{shard_name(*shard)}"), PATIENCE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         done = embed(source, made, out, shard=shard, **options)

@@ -91,7 +91,7 @@ def embed(
     if shard is not None:
         if files.exists(MANIFEST) or files.exists(BUILDING):
             raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
-        files = StoreFiles(f"{str(out).rstrip('/')}/{_shard_name(*shard)}")
+        files = StoreFiles(f"{str(out).rstrip('/')}/{shard_name(*shard)}")
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, PASSAGES)):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
@@ -106,7 +106,8 @@ def embed(
             raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
 
 
-def _shard_name(i: int, n: int) -> str:
+def shard_name(i: int, n: int) -> str:
+    """The folder of shard i, from 1, of n within a store."""
     if not 1 <= i <= n:
         raise InputError(f"shard must be i/n with i from 1 to n, found {i}/{n}")
     return f"shard-{i}-of-{n}"
