@@ -30,9 +30,8 @@ from test_cli import haybale
 from test_readers import beir, gerdalir
 from worlds import world
 
-from haybale import cluster, spreading
 from haybale.cli import main
-from haybale.cluster import on_cluster, spread
+from haybale.cluster import connecting, on_cluster, spread, spreading
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed, embed_shards
 from haybale.ensemble import SVREnsemble
@@ -246,13 +245,13 @@ def test_the_smallest_of_all_workers_decides_what_a_task_may_take(monkeypatch: p
 
 
 def test_with_a_joblib_that_is_not_known_its_own_backend_is_taken(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "haybale.dask_joblib", raising=False)
+    monkeypatch.delitem(sys.modules, "haybale.cluster.dask_joblib", raising=False)
     monkeypatch.delattr("joblib._dask.DaskDistributedBackend._to_func_args")
     with pytest.warns(UserWarning, match="joblib is not one that haybale knows .*has no _to_func_args"):
         backend = spreading._backend()
     assert backend is None
     monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "haybale.dask_joblib", None)
+    monkeypatch.setitem(sys.modules, "haybale.cluster.dask_joblib", None)
     with pytest.warns(UserWarning, match="where a worker dies, start again"):
         assert list(spread(pow, [(2, 3), (3, 2), (2, 4)])) == [8, 9, 16]
 
@@ -432,14 +431,14 @@ def test_a_scheduler_elsewhere_does_not_know_a_module_and_is_killed(
     ],
 )
 def test_other_versions_are_named(address: str, monkeypatch: pytest.MonkeyPatch, package: str, message: str) -> None:
-    monkeypatch.setattr(cluster, "_AGREEING", (package,))
-    monkeypatch.setattr(cluster, "version", _Version())
+    monkeypatch.setattr(connecting, "_AGREEING", (package,))
+    monkeypatch.setattr(connecting, "version", _Version())
     with pytest.raises(ClusterError, match=message), on_cluster(address):
         pass
 
 
 def test_another_python_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_PYTHON", ("3", "0"))
+    monkeypatch.setattr(connecting, "_PYTHON", ("3", "0"))
     message = rf"{address}: worker tcp://.* has Python {re.escape(platform.python_version())}, here it is 3\.0$"
     with pytest.raises(ClusterError, match=message), on_cluster(address):
         pass
@@ -490,6 +489,6 @@ def test_a_task_that_kills_its_workers(client: Any) -> None:
 def test_no_worker_is_left(
     address: str, workers: list[subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haybale.dask_joblib.PATIENCE", 1.0)
+    monkeypatch.setattr("haybale.cluster.dask_joblib.PATIENCE", 1.0)
     with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
         square_on(address, tmp_path / "flags", lambda: [process.kill() for process in workers])

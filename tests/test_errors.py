@@ -10,8 +10,8 @@ import joblib
 import pytest
 
 from haybale import errors
+from haybale.cluster.spreading import spread
 from haybale.errors import FileFormatError, HaybaleError, MissingExtraError, UnknownNameError
-from haybale.spreading import spread
 
 EVERY = [
     FileFormatError("qrels.tsv", 3, "expected 2 columns"),

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.cluster.spreading import count_jobs, own_threads, spread
 from haybale.device import device_of, find_device, to_device, to_numpy
 from haybale.ensemble.gram import gram
 from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.machine import one_blas_thread
-from haybale.spreading import count_jobs, own_threads, spread
 from haybale.vectors import Floats
 
 _COLUMNS = ("label", "weight", "evidence", "evidence_root")

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from haybale.cluster.spreading import tasks_here
 from haybale.device import find_device, to_device
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store.chunk_ranges import opened, read_chunks, rows_per_chunk
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.index import PassageIndex
-from haybale.spreading import tasks_here
 from haybale.vectors import Floats
 
 Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from haybale.cluster.spreading import count_jobs, memory_per_task, shares_memory, spread
 from haybale.device import device_of, to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store.chunk_ranges import address_of, count_chunks, fingerprint_of, rows_per_chunk
@@ -22,7 +23,6 @@ from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude, PassageTable, document_offsets
 from haybale.retrieval.shard_tasks import Memory, Shard, merged, no_hits, offsets_within, own_within, search_shard
-from haybale.spreading import count_jobs, memory_per_task, shares_memory, spread
 from haybale.vectors import Floats, check_like
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
+from haybale.cluster.spreading import count_workers, shares_memory, spread
 from haybale.collections import Collection
 from haybale.collections.spool import PassageSpool, spool
 from haybale.embeddings.chunking import Chunking
@@ -25,7 +26,6 @@ from haybale.embeddings.store.lock import wait_for_writer, writer_lock
 from haybale.embeddings.store.manifest import check_input
 from haybale.embeddings.store.writing import Embedded, embed, shard_name
 from haybale.errors import InputError, OutputExistsError, StoreError
-from haybale.spreading import count_workers, shares_memory, spread
 
 _FITTED_ON = "fitted-on.json"  # of the input that the encoder beside it was fitted on
 _FITTING = ".fitting-"

@@ -13,9 +13,9 @@ from typing import Any
 
 from joblib import parallel_config
 
+from haybale.cluster.spreading import dask_errors, first_line, spread
 from haybale.errors import ClusterError
 from haybale.extras import require
-from haybale.spreading import dask_errors, first_line, spread
 
 __all__ = ["on_cluster", "spread"]
 

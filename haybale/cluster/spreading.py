@@ -120,7 +120,7 @@ def _backend() -> Any:
     if client is None:
         return None
     try:
-        from haybale.dask_joblib import LossyDaskBackend
+        from haybale.cluster.dask_joblib import LossyDaskBackend
     except ImportError as error:
         warnings.warn(f"joblib is not one that haybale knows ({error}); where a worker dies, start again", stacklevel=2)
         return None
@@ -188,7 +188,7 @@ def own_threads() -> int:
 
 
 def _is_lost(result: Any) -> bool:
-    return type(result).__name__ == "Lost" and type(result).__module__ == "haybale.dask_joblib"
+    return type(result).__name__ == "Lost" and type(result).__module__ == "haybale.cluster.dask_joblib"
 
 
 def _is_dead_worker(error: BaseException) -> bool:
