@@ -51,7 +51,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             n_support_rows × width each.
         memory_budget: bytes of kernel values held while training. If the Gram matrices do not fit, blocks of kernel
             rows are computed as they are needed and kept in what is there: the same result, later.
-        solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable; see
+        solver: ``"product"`` (on a device it is ``"working-set"``, which also runs on the CPU, slower), ``"sklearn"``,
+            ``"sklearn-features"``, ``"cuml"``, or a callable; see
             :data:`~haybale.ensemble.solvers.SOLVERS`.
         device: of halves and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``; None: where the matrices are.
         n_jobs: threads; None or -1: one a core. The result does not depend on it.

@@ -57,7 +57,8 @@ class SVREnsemble(EnsembleScorer):
         blend: also learn from ``features`` how much evidence to add to the memory, by out-of-bag scores; see
             :mod:`haybale.ensemble.blending`.
         blend_queries: of so many training queries, drawn at random; None: of all.
-        solver: ``"product"``, ``"sklearn"``, ``"sklearn-features"``, ``"cuml"``, or a callable from
+        solver: ``"product"`` (on a device ``"working-set"``, many bags at once), ``"sklearn"``,
+            ``"sklearn-features"``, ``"cuml"``, or a callable from
             :class:`Problem` to :class:`Dual`.
         memory_budget: bytes of kernel values held while training, None: half of the machine's memory, or of what is
             free on the device; beyond it, rows of them are computed as they are needed. With joblib's Dask backend: of
