@@ -37,6 +37,10 @@ gpu-bench:
 	for part in knn svr scoring parm whole; do \
 		PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu_$$part.py --device $(DEVICE) --scale $(SCALE) --results $(RESULTS) || exit; \
 	done
+ifneq ($(DEVICE),cpu)
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_longformer.py pydocs --device $(DEVICE) --dtype bfloat16 --more 4096 \
+		--out $(RESULTS)/longformer-gpu.md
+endif
 
 $(VENV)/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
