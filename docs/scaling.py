@@ -97,6 +97,7 @@ def page(found: dict[str, Any]) -> str:
             f"{gpus(n):,} |"
             for name, n in SIZES.items()
         ),
+        slower=rates["search"] / rates["sharded"],
         gpu_tbs=bandwidth / 1e12,
         merge=QUERIES * 100 * 100 * 12 / 1e6,
         ivf=f"{ivf['n']:,} passages in {ivf['seconds']:.2f} s for 256 queries where exact search takes "
