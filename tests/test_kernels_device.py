@@ -8,41 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from cupy_double import OutOfMemoryError
+from halves import CUDA, half, little_memory, scarce
 from scipy import sparse
 
-from haybale.device import CPU, Device, device_of, to_numpy
+from haybale.device import CPU, device_of, to_numpy
 from haybale.ensemble import gram as gram_module
 from haybale.ensemble.gram import gram, kernel_tile
 from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Problem
 from haybale.ensemble.spaces import check_spaces, fit_spaces
 from haybale.errors import DeviceError, InputError
-
-CUDA = Device("cuda", 0)
-
-
-def half(seed: int, n: int, d: int = 7) -> Half:
-    return Half(0.4 * np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32))
-
-
-def little_memory(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
-    """Every tile is small, and so there are many."""
-    monkeypatch.setattr(Device, "half_of_memory", lambda self: size)
-
-
-def scarce(monkeypatch: pytest.MonkeyPatch, module: Any, room: int) -> list[int]:
-    """kernel_tile that has memory for ``room`` values; the sizes asked for."""
-    asked: list[int] = []
-
-    def tile(a: Half, b: Half, out: Any = None) -> Any:
-        asked.append(len(a) * len(b))
-        if asked[-1] > room:
-            raise OutOfMemoryError("Out of memory allocating")
-        return kernel_tile(a, b, out)
-
-    monkeypatch.setattr(module, "kernel_tile", tile)
-    return asked
-
 
 # halves and their kernels ---------------------------------------------------------------------------------
 

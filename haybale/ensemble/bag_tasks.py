@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.cluster.spreading import count_jobs, own_threads, spread
-from haybale.device import device_of, find_device, to_device, to_numpy
+from haybale.device import find_device, to_device
 from haybale.ensemble.gram import gram
 from haybale.ensemble.half import Half
 from haybale.ensemble.problem import Dual, Problem, Solver
@@ -122,10 +122,8 @@ def solved_away(plan: Plan, sharing: list[list[int]], remote: bool) -> Iterator[
 def _sent(plan: Plan, parts: list[tuple[list[int], list[int]]], budget: float) -> Iterator[tuple[Any, ...]]:
     """The arguments of :func:`solve_part`, made when they are sent. Parts of a group share its arrays."""
     data, last = plan.data, list[int]()
-    halves: tuple[Half, ...] = (data.queries, data.passages)
-    on_device = any(not device_of(half.dense).is_cpu for half in halves)
-    if on_device:  # copied once, not for each group
-        halves = tuple(Half(None if half.dense is None else to_numpy(half.dense), half.sparse) for half in halves)
+    on_device = not data.queries.device.is_cpu
+    halves = data.queries.to_numpy(), data.passages.to_numpy()  # copied once, not for each group
     for group, part in parts:
         if group != last:
             last = group

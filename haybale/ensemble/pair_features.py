@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import device_of, to_device, to_numpy
-from haybale.ensemble.placing import hits_on_host, matrix_on
+from haybale.ensemble.placing import matrix_on
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex
@@ -62,7 +62,7 @@ def pair_features(
     Ranks, unlike scores, say how deep the pool is: with pools of 20 in training and of 60 after, they did harm
     (gesetze, dev), so they are for pools of one depth.
     """
-    candidates, searches = hits_on_host(candidates), [hits_on_host(hits) for hits in searches]
+    candidates, searches = candidates.to_numpy(), [hits.to_numpy() for hits in searches]
     queries = matrix_on(query_vectors, device_of(index.vectors), "query_vectors")
     queries = check_like(queries, "query_vectors", index.vectors)
     m = len(candidates)

@@ -14,7 +14,6 @@ from scipy import sparse
 
 from haybale.device import CPU, Device, device_of, find_device, placed, to_device, to_numpy
 from haybale.errors import DeviceError
-from haybale.retrieval import Hits
 from haybale.vectors import Matrix
 
 
@@ -87,10 +86,3 @@ def on_host(matrix: Any) -> Matrix:
 def taken_back(array: Any, where: Device, what: str) -> Any:
     """What somebody else is to check on the CPU: a copy from the device ``where``; from another it is refused."""
     return array if device_of(array).is_cpu else to_numpy(placed(array, where, what))
-
-
-def hits_on_host(hits: Hits) -> Hits:
-    """Hits in NumPy; themselves, where they are."""
-    if device_of(hits.passages).is_cpu and device_of(hits.scores).is_cpu:
-        return hits
-    return Hits(to_numpy(hits.passages), to_numpy(hits.scores))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import device_of, to_numpy
-from haybale.ensemble.placing import hits_on_host, matrix_on
+from haybale.ensemble.placing import matrix_on
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.hits import NO_PASSAGE
@@ -73,7 +73,7 @@ def candidate_rows(
     """
     if protocol not in PROTOCOLS:
         raise UnknownNameError("protocol", protocol, PROTOCOLS)
-    hits = hits_on_host(hits)
+    hits = hits.to_numpy()
     query, _, passage, _ = hits.flat()
     has_passages = np.diff(index.doc_offsets)[relevant[1]] > 0
     relevant_query, relevant_doc = relevant[0][has_passages], relevant[1][has_passages]

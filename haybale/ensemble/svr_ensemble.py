@@ -17,7 +17,7 @@ from haybale.collections.collection import numbers_of
 from haybale.ensemble.bags import Bags, make_bags, thinned
 from haybale.ensemble.blending import fit_blend
 from haybale.ensemble.out_of_bag import out_of_bag, reciprocal_ranks
-from haybale.ensemble.placing import check_homes, hits_on_host, home_of, on_host, rows_of
+from haybale.ensemble.placing import check_homes, home_of, on_host, rows_of
 from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
 from haybale.ensemble.scoring import EnsembleScorer
 from haybale.ensemble.solvers import find_solver
@@ -134,7 +134,7 @@ class SVREnsemble(EnsembleScorer):
             candidates = index.search(on_host(vectors[0]), min(self.k, len(index)), exclude=exclude)
         elif len(candidates) != m:
             raise InputError(f"candidates of {len(candidates)} queries for {m} query vectors")
-        candidates = hits_on_host(candidates)
+        candidates = candidates.to_numpy()
         pairs = _pairs(index, relevant, index.excluded(exclude, m))
         if not len(pairs[0]):
             raise InputError("no query has a relevant document: there is nothing to learn")

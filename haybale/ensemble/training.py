@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from haybale.cluster.spreading import count_jobs, dask_client, memory_per_task, shares_memory, spread
-from haybale.ensemble.bag_tasks import Plan, Shared, TrainingSet, gram_values, problem_of, solved_away
+from haybale.ensemble.bag_tasks import Plan, Shared, TrainingSet, gram_values, problem_of, solved_away, used_of
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
@@ -85,12 +85,16 @@ def _solve(
 def _solved_together(plan: Plan, many: Callable[[list[Problem]], list[Dual]]) -> Iterator[tuple[int, Dual]]:
     """By a solver of a device that takes many bags at once: as many as half of the budget holds the matrices of."""
     groups: list[list[int]] = []
-    for number in range(len(plan.bags)):
-        together = [*groups[-1], number] if groups else [number]
-        if groups and 4 * gram_values(plan.data, [plan.bags[n] for n in together]) <= plan.memory_budget / 2:
-            groups[-1] = together
+    used: tuple[Ints, Ints] | None = None  # by the last group
+    for number, bag in enumerate(plan.bags):
+        own = used_of(plan.data, [bag])
+        together = own if used is None else (np.union1d(used[0], own[0]), np.union1d(used[1], own[1]))
+        if groups and 4.0 * sum(len(each) ** 2 for each in together) <= plan.memory_budget / 2:
+            groups[-1].append(number)
+            used = together
         else:
             groups.append([number])
+            used = own
     for group in track(groups, "training bags", len(groups)):
         yield from zip(group, _of_group(plan, many, group), strict=True)
 

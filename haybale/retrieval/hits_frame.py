@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from haybale.device import to_numpy
 from haybale.errors import InputError
 from haybale.frames import Frame, in_library
 from haybale.retrieval.hits import Hits
@@ -30,7 +29,7 @@ def hits_frame(index: PassageTable, query_ids: Sequence[str], hits: Hits, librar
     """
     if len(query_ids) != len(hits):
         raise InputError(f"{len(query_ids)} query ids for {len(hits)} rows of hits")
-    rows, ranks, passages, scores = Hits(to_numpy(hits.passages), to_numpy(hits.scores)).flat()
+    rows, ranks, passages, scores = hits.to_numpy().flat()
     frame = pd.DataFrame(
         {
             "query_id": pd.Series(np.asarray(query_ids, dtype=object)[rows], dtype="str"),
