@@ -23,7 +23,8 @@ from haybale.reports.vectors import described
 from haybale.retrieval import PARM, ParagraphExplanation
 
 TITLE = "Paragraph by paragraph"
-PAIRS, TEXT = 5, 700  # pairs whose texts are shown, and characters of each
+PAIRS, TEXT = 5, 500  # pairs whose texts are shown, and characters of each
+AMONG, TELLING = 10, 12  # of so many large wins one is chosen, by its number of paragraphs
 
 
 def heatmap_section(study: Study, bench: Workbench | None, query: str | None) -> Section:
@@ -56,12 +57,10 @@ def heatmap_section(study: Study, bench: Workbench | None, query: str | None) ->
 
 
 def _telling_query(study: Study, bench: Workbench) -> str:
-    """The largest win of several paragraphs; else of one; else any query, by the same preference."""
+    """Of the ten largest wins the one with about a dozen paragraphs: fewer tell little, more are hard to see."""
     ranked = study.query_ids if study.ranker is None else differences(study, study.ranker).queries
-    numbers = bench.collection.query_numbers(ranked)
-    lengths = np.diff(bench.collection.queries.offsets)[numbers]
-    several = np.flatnonzero(lengths > 1)
-    return ranked[int(several[0])] if len(several) else ranked[0]
+    lengths = np.diff(bench.collection.queries.offsets)[bench.collection.query_numbers(ranked)]
+    return ranked[int(np.abs(np.log(np.maximum(lengths[:AMONG], 1) / TELLING)).argmin())]
 
 
 def _paragraphs(bench: Workbench, query: str) -> tuple[list[str], str]:
@@ -92,10 +91,9 @@ def _body(best: ParagraphExplanation, query: str, kind: str, vectors: str) -> Ht
         place = f", rank {rank:,} of its hits" if rank else ""
         return f"{kind} {best.labels[row]} → {names[column]}: {100 * shares[row, column]:.1f} %{place}"
 
-    labels = [best.labels, names]
     longest = max(map(len, best.labels))
     charts = []
-    for width in (760, 360):
+    for width in (940, 360):
         left = 12 + 7.5 * longest
         high = min(26.0, max(5.0, 0.62 * width / n)) if width > 400 else min(24.0, max(3.0, 1.2 * width / n))
         size = Frame(width, 56 + high * n, left=left, right=10, top=6, bottom=50)
@@ -104,7 +102,8 @@ def _body(best: ParagraphExplanation, query: str, kind: str, vectors: str) -> Ht
         charts.append(
             heatmap(
                 shares,
-                *labels,
+                best.labels,
+                names,
                 size,
                 label=f"Shares of {n} query {kind}s by {m} paragraphs of {best.doc_id} in its score",
                 x_label=f"paragraph of {shortened(best.doc_id, 40)}",

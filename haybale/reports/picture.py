@@ -17,7 +17,7 @@ from haybale.reports.vectors import described
 
 TITLE = "Queries amid passages"
 HIGHLIGHTED = 6
-WIDE, NARROW = Frame(760, 560, 10, 10, 10, 10), Frame(360, 340, 8, 8, 8, 8)
+WIDE, NARROW = Frame(940, 640, 10, 10, 10, 10), Frame(360, 360, 8, 8, 8, 8)
 MEANING = (
     "Points that lie together are near each other in the full space; how far apart groups lie, how large or dense they "
     "are, and the directions mean nothing. A short line is a passage that its query is near to; a long one says only "
@@ -43,7 +43,7 @@ def picture_section(study: Study, bench: Workbench | None, method: str, random_s
         "figure",
         wide_and_narrow(
             scatter(places, points, joins, WIDE, label=label),
-            scatter(places, points, joins, NARROW, label=label, titles=False),
+            scatter(places, _smaller(points), joins, NARROW, label=label, titles=False),
         ),
         _legend(study, shown, highlighted),
         element("figcaption", f"{NAMES[method]} of {described(bench)}. {MEANING}"),
@@ -96,6 +96,10 @@ def _points(
         else:
             points.append(Point("cross", 3.2, "query", title))
     return points, joins
+
+
+def _smaller(points: list[Point]) -> list[Point]:
+    return [point._replace(radius=0.75 * point.radius) for point in points]
 
 
 def _legend(study: Study, shown: Neighbourhood, highlighted: list[int]) -> Html:

@@ -13,8 +13,8 @@ TOP = 3  # documents of each ranking
 def query_card(study: Study, ranker: str, query: str, anchor: str) -> Html:
     """A details element; ``ranker`` against the study's baseline."""
     text = study.query_text(query)
-    values = [float(study.results.values[name].loc[query, MEASURE]) for name in (ranker, study.baseline)]
-    difference = values[0] - values[1]
+    ours, theirs = (study.results.values[name][MEASURE] for name in (ranker, study.baseline))
+    difference = float(ours[query] - theirs[query])
     summary = element(
         "summary",
         element("span", f"{difference:+.3f}", class_=f"count {'win' if difference > 0 else 'loss'}"),
@@ -43,8 +43,8 @@ def _measures(study: Study, query: str, names: list[str]) -> Html:
     head = element("tr", element("th", "ranker", scope="col"), *(_numeric("th", each, "col") for each in measures))
     rows = []
     for name in names:
-        row = study.results.values[name].loc[query]
-        cells = [_numeric("td", f"{float(row[measure]):.3f}") for measure in measures]
+        values = study.results.values[name]
+        cells = [_numeric("td", f"{float(values[measure][query]):.3f}") for measure in measures]
         rows.append(element("tr", element("th", name, scope="row"), *cells))
     table = element("table", element("thead", head), element("tbody", *rows))
     return element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Measures, scrolls sideways")

@@ -52,11 +52,15 @@ def _bars(seconds: Mapping[str, float]) -> Html:
 
 
 def facts_section(sources: Sequence[Source]) -> Section:
-    """What training and indexing found."""
+    """What indexing and training found."""
     known = [source for source in sources if source.results.get("facts")]
     if not known:
-        return absent("facts", "Facts", f"{FOLDER} what training found.")
-    return Section("facts", "Facts", _tables(known, [(source.name, source.results["facts"]) for source in known]))
+        return absent("facts", "What was found on the way", f"{FOLDER} what indexing and training found.")
+    return Section(
+        "facts",
+        "What was found on the way",
+        _pairs(known, [(source.name, source.results["facts"]) for source in known]),
+    )
 
 
 def settings_section(sources: Sequence[Source]) -> Section:
@@ -64,23 +68,20 @@ def settings_section(sources: Sequence[Source]) -> Section:
     known = [source for source in sources if source.settings]
     if not known:
         return absent("settings", "Configuration", f"{FOLDER} settings and environment.")
-    body = _tables(known, [(source.name, source.settings) for source in known])
+    body = _pairs(known, [(source.name, source.settings) for source in known])
     environments = [(source.name, source.results["environment"]) for source in known if "environment" in source.results]
     if environments:
-        body = joined([body, element("h3", "Environment"), _tables(known, environments)])
+        body = joined([body, element("h3", "Environment"), _pairs(known, environments)])
     return Section("settings", "Configuration", body)
 
 
-def _tables(sources: Sequence[Source], parts: Sequence[tuple[str, Mapping[str, Any]]]) -> Html:
+def _pairs(sources: Sequence[Source], parts: Sequence[tuple[str, Mapping[str, Any]]]) -> Html:
     shown: list[Html] = []
     for name, values in parts:
-        rows = [
-            element("tr", element("th", key, scope="row"), element("td", value)) for key, value in flattened(values)
-        ]
+        rows = [element("div", element("dt", key), element("dd", value)) for key, value in flattened(values)]
         if len(sources) > 1:
             shown.append(element("h4", name))
-        table = element("table", element("tbody", *rows), class_="pairs")
-        shown.append(element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Scrolls sideways"))
+        shown.append(element("dl", *rows, class_="pairs"))
     return joined(shown)
 
 
@@ -98,7 +99,7 @@ def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str
 
 
 def _text(value: Any) -> str:
-    if value is None or value in ({}, []):
+    if value is None or value in ({}, [], ""):
         return "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))

@@ -17,7 +17,8 @@ def table_section(study: Study) -> Section:
     means = {name: averages(values) for name, values in results.values.items()}
     head = [element("th", element("button", "ranker", type="button"), scope="col", aria_sort="none")]
     for column in columns:
-        head.append(element("th", element("button", column, type="button"), scope="col", aria_sort="none", class_="n"))
+        kind = "n" if column in results.measures else "n detail"
+        head.append(element("th", element("button", column, type="button"), scope="col", aria_sort="none", class_=kind))
     rows = []
     for name in results.values:
         compared = results.comparisons.get(name, {})

@@ -42,14 +42,14 @@ def write_report(
     random_state: int = 0,
     report: Callable[[str, float], None] = lambda stage, seconds: None,
 ) -> Study:
-    """Write one self-contained HTML page about ``runs`` to ``out``, which is replaced if it exists; returns what it shows.
+    """Write one self-contained HTML page about ``runs`` to ``out``, replaced if it exists; returns what it shows.
 
     ``runs``: folders of ``haybale compare --out`` and TREC run files. ``collection``, ``layout``, ``split``,
     ``baseline``, ``encoder`` and ``store`` default to what the folders say (encoder: else ``"tfidf"``; ``"none"``
     leaves heatmap and picture out). ``ranker``: whose wins and losses are shown (default: the best by nDCG@10 that is
-    not the baseline), ``queries`` of them each; ``query``: whose heatmap (default: the largest win of several
-    paragraphs). ``picture``: ``"tsne"``, ``"umap"`` (extra ``umap``) or ``"none"``. ``random_state``: of the queries in
-    the picture and of the picture. ``report(stage, seconds)`` is called whenever a stage is done.
+    not the baseline), ``queries`` of them each; ``query``: whose heatmap (default: that of a large win).
+    ``picture``: ``"tsne"``, ``"umap"`` (extra ``umap``) or ``"none"``. ``random_state``: of the queries in the picture
+    and of the picture. ``report(stage, seconds)`` is called whenever a stage is done.
 
     Errors: :class:`InputError` for a place without runs, runs of other queries or documents than the split's, no split;
     :class:`UnknownNameError` for a run, split or picture that is not there; nothing is written then.

@@ -39,6 +39,7 @@ def drawing(frame: Frame, label: str, *content: object, class_: str = "") -> Htm
         class_=class_ or None,
         role="img",
         aria_label=label,
+        style=f"max-width:{1.4 * frame.width if frame.width < 400 else frame.width:.0f}px",
     )
 
 

@@ -79,4 +79,5 @@ def _labels(
     """Every label where there is room, else every second, fifth, tenth …."""
     steps = (factor * 10**power for power in range(9) for factor in (1, 2, 5))
     step = next(step for step in steps if step * pitch >= room or step >= len(labels))
-    return joined(text(*at(i), labels[i], anchor=anchor) for i in range(0, len(labels), step))
+    first = step - 1 if labels[0] == "1" and step <= len(labels) else 0  # 5, 10 … read better than 1, 6, 11 …
+    return joined(text(*at(i), labels[i], anchor=anchor) for i in range(first, len(labels), step))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from haybale.reports.markup import Html, element, joined
 from haybale.reports.svg.axes import Frame, below, drawing, horizontal_grid, title_below
 from haybale.reports.svg.marks import colour_of, mark, shape_of
-from haybale.reports.svg.scales import linear, logarithmic, place, ticks, top_of
+from haybale.reports.svg.scales import Scale, linear, logarithmic, place, ticks, top_of
 
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
@@ -23,7 +23,7 @@ def line_chart(curves: Curves, frame: Frame, *, label: str, x_label: str, neutra
     x = logarithmic((across[0], across[-1]), frame.across)
     y = linear((0, greatest), frame.down)
     marks = ticks(0, greatest)
-    shown = _with_room(across, x, 30)
+    shown = _with_room(across, x, 34)
     lines = [
         _line(
             number,
@@ -59,14 +59,13 @@ def _line(number: int, colour: str, points: Sequence[tuple[float, float, str]]) 
     )
 
 
-def _with_room(values: Sequence[float], x: object, room: float) -> list[float]:
-    """The values whose labels do not run into the one before."""
-    assert callable(x)
+def _with_room(values: Sequence[float], x: Scale, room: float) -> list[float]:
+    """The values whose labels do not run into the one after; the last always has its own."""
     kept: list[float] = []
-    for value in values:
-        if not kept or x(value) - x(kept[-1]) >= room:
+    for value in reversed(values):
+        if not kept or x(kept[-1]) - x(value) >= room:
             kept.append(value)
-    return kept
+    return kept[::-1]
 
 
 def legend(names: Sequence[str], neutral: str | None = None) -> Html:
