@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reports import Page, hostile, read_page, small
+from scipy import stats
 
 from haybale.collections import Collection
 from haybale.errors import FileFormatError, HaybaleError, InputError, MissingExtraError, UnknownNameError
@@ -124,6 +125,17 @@ def test_recall_points_are_those_of_a_slow_oracle(page: Page, folder: Path, coll
             len(docs & {doc for doc, _ in runs[name][query][:cut]}) / len(docs) for query, docs in relevant.items()
         ]
         assert shown == f"{np.mean(recalls):.4f}", (name, cut)
+
+
+def test_intervals_are_those_of_scipy(page: Page, folder: Path, collection: Collection) -> None:
+    qrels, runs = collection.qrels_frame("dev"), load(folder).runs
+    shown = re.findall(r"<title>([^<]+): ([+-][\d.]+), from ([+-][\d.]+) to ([+-][\d.]+)</title>", page.raw)
+    assert len(shown) == 2 * (len(RANKERS) - 1)
+    theirs = evaluate(runs["bm25"], qrels)["nDCG@10"].to_numpy()
+    for name, *values in shown:
+        found = stats.ttest_1samp(evaluate(runs[name], qrels)["nDCG@10"].to_numpy() - theirs, 0)
+        low, high = found.confidence_interval(0.95)
+        assert values == [f"{value:+.4f}" for value in ((low + high) / 2, low, high)], name
 
 
 def test_ranks_of_relevant_documents(page: Page, folder: Path, collection: Collection) -> None:

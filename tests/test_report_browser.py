@@ -65,7 +65,7 @@ def test_it_renders(
     browser.run("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert browser.run(OVERFLOW) == 0
     assert browser.run(GROUND) == (DARK if scheme == "dark" else LIGHT)
-    assert browser.run(SEEN) == 4  # recall, differences, heatmap, picture: once each, not for both sizes
+    assert browser.run(SEEN) == 5  # effects, recall, differences, heatmap, picture: once each, not for both sizes
     assert browser.run("performance.getEntriesByType('resource').length") == 0
     least = "Math.min(...[...document.querySelectorAll('svg.chart text')].filter(e => e.getClientRects().length)"
     assert browser.run(f"{least}.map(e => e.getBoundingClientRect().height))") > 10  # letters one can read
@@ -113,7 +113,8 @@ def test_columns_sort(browser: Browser, pages: dict[str, str]) -> None:
 
 def test_legends_hide_lines_and_bars_lead_to_queries(browser: Browser, pages: dict[str, str]) -> None:
     browser.open(pages["small"], *DESK, "light")
-    shown = "[...document.querySelectorAll('.wide .series')].filter(e => getComputedStyle(e).display !== 'none').length"
+    lines = "[...document.querySelectorAll('.series-figure .wide .series')]"
+    shown = f"{lines}.filter(each => getComputedStyle(each).display !== 'none').length"
     assert browser.run(shown) == 5
     browser.run("document.querySelectorAll('.legend button')[1].click()")
     assert browser.run(shown) == 4

@@ -11,7 +11,7 @@ from haybale.reports.study import MEASURE, Study
 from haybale.reports.svg.axes import Frame, wide_and_narrow
 from haybale.reports.svg.differences import difference_bars
 
-WIDE, NARROW = Frame(940, 260, bottom=24), Frame(360, 210, left=38, right=8, bottom=24)
+WIDE, NARROW = Frame(1020, 260, bottom=24), Frame(360, 210, left=38, right=8, bottom=24)
 TITLE = "Query by query"
 
 

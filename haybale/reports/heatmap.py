@@ -93,7 +93,7 @@ def _body(best: ParagraphExplanation, query: str, kind: str, vectors: str) -> Ht
 
     longest = max(map(len, best.labels))
     charts = []
-    for width in (940, 360):
+    for width in (1020, 360):
         left = 12 + 7.5 * longest
         high = min(26.0, max(5.0, 0.62 * width / n)) if width > 400 else min(24.0, max(3.0, 1.2 * width / n))
         size = Frame(width, 56 + high * n, left=left, right=10, top=6, bottom=50)

@@ -17,7 +17,7 @@ from haybale.reports.vectors import described
 
 TITLE = "Queries amid passages"
 HIGHLIGHTED = 6
-WIDE, NARROW = Frame(940, 640, 10, 10, 10, 10), Frame(360, 360, 8, 8, 8, 8)
+WIDE, NARROW = Frame(1020, 660, 10, 10, 10, 10), Frame(360, 360, 8, 8, 8, 8)
 MEANING = (
     "Points that lie together are near each other in the full space; how far apart groups lie, how large or dense they "
     "are, and the directions mean nothing. A short line is a passage that its query is near to; a long one says only "

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from haybale.reports.markup import Html, element, joined
 from haybale.reports.section import shortened
-from haybale.reports.study import MEASURE, Study
+from haybale.reports.study import MEASURE, TOP, Study
 
 QUERY, RELEVANT, FIRST = 1500, 420, 260  # characters of a text that are shown
-TOP = 3  # documents of each ranking
 
 
 def query_card(study: Study, ranker: str, query: str, anchor: str) -> Html:
@@ -21,7 +20,7 @@ def query_card(study: Study, ranker: str, query: str, anchor: str) -> Html:
         " ",
         element("b", query),
         " ",
-        element("span", shortened(" ".join(text.split()), 110), class_="faint", dir="auto"),
+        element("span", shortened(" ".join(text.split()), 95), class_="faint", dir="auto"),
     )
     rankings = {name: study.ranking(name, query) for name in (ranker, study.baseline)}
     return element(

@@ -37,7 +37,7 @@ def _bars(seconds: Mapping[str, float]) -> Html:
                 "tr",
                 element("th", stage, scope="row"),
                 element("td", bar, class_="track"),
-                element("td", f"{value:,.1f}", class_="n"),
+                element("td", f"{value:,.1f}" if value >= 0.05 else "<0.1", class_="n"),
             )
         )
     rows.append(

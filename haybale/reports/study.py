@@ -20,6 +20,7 @@ from haybale.reports.load import Source, named_runs
 from haybale.retrieval import Run
 
 MEASURE = "nDCG@10"  # by which rankers are ordered and queries compared
+TOP = 3  # documents of a ranking whose texts are shown
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Study:
 
     def document_text(self, document: str, most: int = 100_000) -> str:
         """The beginning of a document: its passages, joined by newlines, until ``most`` characters are there."""
-        number = int(self.collection.document_numbers([document])[0])
+        number = self._numbers[document]
         start, end = self.collection.passages.doc_offsets[number : number + 2]
         parts: list[str] = []
         while start < end and sum(map(len, parts)) < most:
@@ -73,7 +74,16 @@ class Study:
         return "\n".join(parts)
 
     def document_title(self, document: str) -> str:
-        return str(self.collection.doc_titles[int(self.collection.document_numbers([document])[0])].as_py() or "")
+        return str(self.collection.doc_titles[self._numbers[document]].as_py() or "")
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Of the documents that a report shows: looked up at once, since there may be millions."""
+        shown = dict.fromkeys(self.qrels["doc_id"])
+        for name in (self.baseline, self.ranker):
+            if name is not None:
+                shown |= dict.fromkeys(self.runs[name].top(TOP).to_frame()["doc_id"])
+        return dict(zip(shown, self.collection.document_numbers(list(shown)).tolist(), strict=True))
 
 
 def open_for(sources: Sequence[Source], collection: Collection | str | Path | None, layout: str | None) -> Collection:

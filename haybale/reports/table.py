@@ -5,6 +5,7 @@ from __future__ import annotations
 from haybale.evaluation import averages
 from haybale.evaluation.significance import Comparison
 from haybale.evaluation.table import columns_of, detail, legend, marks, measure_of
+from haybale.reports.effects import effects_figure
 from haybale.reports.markup import Html, element, joined
 from haybale.reports.section import Section
 from haybale.reports.study import MEASURE, Study
@@ -35,7 +36,8 @@ def table_section(study: Study) -> Section:
     box = element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Results, scrolls sideways")
     explained = legend(results) if results.comparisons else f"{results.n_queries} queries."
     best = "The best of a column is bold. A click on the head of a column sorts by it."
-    return Section("results", "Results", joined([box, element("p", f"{explained} {best}", class_="note")]))
+    note = element("p", f"{explained} {best}", class_="note")
+    return Section("results", "Results", joined([box, note, effects_figure(study)]))
 
 
 def _cell(column: str, name: str, means: dict[str, dict[str, float]], compared: dict[str, Comparison]) -> Html:
