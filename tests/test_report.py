@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from reports import Page, hostile, read_page, small
 from scipy import stats
 
-from haybale.collections import Collection
+from haybale.collections import Collection, read_parquet
+from haybale.embeddings import Chunking, LSAEncoder, embed
 from haybale.errors import FileFormatError, HaybaleError, InputError, MissingExtraError, UnknownNameError
 from haybale.evaluation import averages, evaluate, markdown
 from haybale.experiments import Settings, compare, write
@@ -311,6 +315,74 @@ def test_places_without_runs(folder: Path, collection: Collection, tmp_path: Pat
     settings = json.loads((other / "settings.json").read_text()) | {"split": "train"}
     (other / "settings.json").write_text(json.dumps(settings))
     refused([folder, other], InputError, "the runs are of different splits: dev, train", collection=collection)
+
+
+def test_runs_that_agree_and_runs_with_gaps(folder: Path, collection: Collection, tmp_path: Path) -> None:
+    lines = (folder / "runs" / "bm25.trec").read_text().splitlines(keepends=True)
+    (tmp_path / "copy.run.txt").write_text("".join(lines))
+    (tmp_path / "part.run").write_text("".join(line for line in lines if not line.startswith("dev-1")))
+    (tmp_path / "one.run").write_text(lines[0])
+    given = {"collection": collection, "split": "dev", "baseline": "bm25", "picture": "none"}
+    bm25, out = folder / "runs" / "bm25.trec", tmp_path / "r.html"
+    about = write_report([bm25, tmp_path / "copy.run.txt"], out, ranker="copy.run", **given)
+    page = read_page(out.read_text())
+    assert differences(about, "copy.run").counts == (0, len(about.query_ids), 0)
+    assert "0 wins, 24 ties, 0 losses." in page.text
+    assert "Largest" not in page.text
+    assert page.unbalanced == []
+    write_report([bm25, tmp_path / "part.run", tmp_path / "one.run"], out, **given)
+    page = read_page(out.read_text())
+    assert "part has no ranking for 11 queries, which count 0. one has no ranking for 23 queries" in page.text
+
+
+@pytest.mark.parametrize("how", ["pieces", "paragraphs", "store"])
+def test_vectors_are_those_of_the_comparison(how: str, collection: Collection, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "pieces": {"encoder": "tfidf", "chunking": Chunking(4, 2)},
+        "paragraphs": {"encoder": "lsa", "width": 6, "paragraphs": "sentences"},
+        "store": {"store": str(tmp_path / "store")},
+    }[how]
+    if how == "store":
+        collection = read_parquet(_as_parquet(collection, tmp_path / "data"))
+        embed(tmp_path / "data", LSAEncoder(6), tmp_path / "store")
+    write(compare(collection, Settings(rankers=("bm25", "parm-vrrf"), n_jobs=1, **settings)), tmp_path / "run")
+    stages: list[str] = []
+    out = tmp_path / "r.html"
+    write_report([tmp_path / "run"], out, collection=collection, report=lambda stage, seconds: stages.append(stage))
+    page = read_page(out.read_text())
+    assert page.absent == []
+    said = {
+        "pieces": "TF-IDF vectors",
+        "paragraphs": "LSA vectors of width 6",
+        "store": "vectors of a store (LSAEncoder)",
+    }
+    assert said[how] in page.text
+    assert ("read vectors" in stages) == (how == "store")
+    assert str(tmp_path) not in page.raw
+
+
+def _as_parquet(collection: Collection, folder: Path) -> Path:
+    folder.mkdir()
+    part = collection.split("dev")
+    doc_ids = collection.doc_ids.take(pa.array(collection.passages.doc_of))
+    passages = {"doc_id": doc_ids, "passage_id": collection.passages.ids, "text": collection.passages.texts}
+    queries = {
+        "query_id": collection.queries.ids.take(pa.array(part.queries)),
+        "text": collection.queries.texts(part.queries),
+        "split": ["dev"] * len(part.queries),
+    }
+    qrels = collection.qrels_frame("dev").assign(split="dev")
+    pq.write_table(pa.table(passages), folder / "passages.parquet")
+    pq.write_table(pa.table(queries), folder / "queries.parquet")
+    pq.write_table(pa.Table.from_pandas(qrels, preserve_index=False), folder / "qrels.parquet")
+    return folder
+
+
+def test_an_installed_package_has_the_page() -> None:
+    root = Path(__file__).parent.parent
+    listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    there = {path.name for path in (root / "haybale" / "reports").iterdir() if path.is_file() and path.suffix != ".py"}
+    assert there == set(listed["haybale.reports"])
 
 
 def test_umap_is_asked_for_by_name(

@@ -59,8 +59,8 @@ def heatmap_section(study: Study, bench: Workbench | None, query: str | None) ->
 def _telling_query(study: Study, bench: Workbench) -> str:
     """Of the ten largest wins the one with about a dozen paragraphs: fewer tell little, more are hard to see."""
     ranked = study.query_ids if study.ranker is None else differences(study, study.ranker).queries
-    lengths = np.diff(bench.collection.queries.offsets)[bench.collection.query_numbers(ranked)]
-    return ranked[int(np.abs(np.log(np.maximum(lengths[:AMONG], 1) / TELLING)).argmin())]
+    lengths = np.array([len(_paragraphs(bench, query)[0]) for query in ranked[:AMONG]])
+    return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / TELLING)).argmin())]
 
 
 def _paragraphs(bench: Workbench, query: str) -> tuple[list[str], str]:

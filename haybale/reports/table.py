@@ -36,8 +36,20 @@ def table_section(study: Study) -> Section:
     box = element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Results, scrolls sideways")
     explained = legend(results) if results.comparisons else f"{results.n_queries} queries."
     best = "The best of a column is bold. A click on the head of a column sorts by it."
-    note = element("p", f"{explained} {best}", class_="note")
+    note = element("p", " ".join([explained, best, *_gaps(study)]), class_="note")
     return Section("results", "Results", joined([box, note, effects_figure(study)]))
+
+
+def _gaps(study: Study) -> list[str]:
+    """A sentence for each run that has nothing for some of the queries."""
+    sentences = []
+    for name, run in study.runs.items():
+        ranked = set(run.to_frame()["query_id"])
+        n = sum(query not in ranked for query in study.query_ids)
+        if n:
+            queries = "1 query, which counts" if n == 1 else f"{n:,} queries, which count"
+            sentences.append(f"{name} has no ranking for {queries} 0.")
+    return sentences
 
 
 def _cell(column: str, name: str, means: dict[str, dict[str, float]], compared: dict[str, Comparison]) -> Html:
