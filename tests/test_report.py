@@ -285,6 +285,23 @@ def test_bad_input_is_named_and_leaves_the_page_there_was(
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
+def test_a_failure_while_writing_leaves_the_page_there_was(
+    folder: Path, collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, text: str, **options: Any) -> int:
+        with self.open("w") as file:
+            file.write(text[:100])
+        raise OSError(28, "No space left on device")
+
+    out = tmp_path / "report.html"
+    out.write_text("the page before")
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report([folder], out, collection=collection, picture="none", encoder="none")
+    assert out.read_text() == "the page before"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
 def test_places_without_runs(folder: Path, collection: Collection, tmp_path: Path) -> None:
     def refused(
         paths: list[Path], kind: type[HaybaleError], message: str, out: Path | None = None, **options: Any
