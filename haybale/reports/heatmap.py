@@ -28,7 +28,7 @@ AMONG, TELLING = 10, 12  # of so many large wins one is chosen, by its number of
 
 
 def heatmap_section(study: Study, bench: Workbench | None, query: str | None) -> Section:
-    """The query that was asked for, or the largest win of several paragraphs, and its best relevant document."""
+    """The query that was asked for, or one of the large wins, and its best relevant document."""
     if bench is None:
         return absent("paragraphs", TITLE, "PARM's heatmap needs vectors; --encoder tfidf or a store would bring them.")
     query = query or _telling_query(study, bench)

@@ -30,14 +30,17 @@ class Frame(NamedTuple):
         return self.height - self.bottom, self.top
 
 
-def drawing(frame: Frame, label: str, *content: object, class_: str = "") -> Html:
-    """An SVG that fills its room; ``label`` is what it says to those who do not see it."""
+def drawing(frame: Frame, label: str, *content: object, class_: str = "", role: str = "img") -> Html:
+    """An SVG that fills its room; ``label`` is what it says to those who do not see it.
+
+    ``role``: ``"group"`` where it has links, which an image hides.
+    """
     return element(
         "svg",
         *content,
         viewBox=f"0 0 {place(frame.width)} {place(frame.height)}",
         class_=class_ or None,
-        role="img",
+        role=role,
         aria_label=label,
         style=f"max-width:{1.4 * frame.width if frame.width < 400 else frame.width:.0f}px",
     )

@@ -48,4 +48,5 @@ def difference_bars(
         element("path", d=f"M{place(start)} {place(y(0))}H{place(end)}", class_="zero"),
         title_below(frame, x_label),
         class_="chart",
+        role="group" if links else "img",
     )

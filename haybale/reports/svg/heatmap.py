@@ -12,6 +12,7 @@ from haybale.reports.svg.axes import Frame, drawing, text, title_below
 from haybale.reports.svg.scales import linear, place
 
 MOST = 4000  # cells drawn, the strongest ones: the others are hardly seen
+LONGEST = 14  # letters of a column's label
 
 
 def heatmap(
@@ -36,6 +37,7 @@ def heatmap(
     strongest = np.argsort(-values[rows, columns], kind="stable")[:MOST]
     wide, high = x(1) - x(0), y(1) - y(0)
     gap = 0.6 if min(wide, high) > 4 else 0.0
+    across = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in column_labels]
     cells = []
     for row, column in zip(rows[strongest].tolist(), columns[strongest].tolist(), strict=True):
         cells.append(
@@ -63,7 +65,7 @@ def heatmap(
         ),
         element("g", *cells, class_="cells"),
         _labels(row_labels, lambda i: (left - 6, y(i + 0.5) + 4), high, 13, "end"),
-        _labels(column_labels, lambda i: (x(i + 0.5), bottom + 15), wide, 30, "middle"),
+        _labels(across, lambda i: (x(i + 0.5), bottom + 15), wide, 10 + 7 * max(map(len, across)), "middle"),
         joined(
             text(x(column + 0.5), y(row + 0.5) + 5, str(number), class_="number")
             for number, (row, column) in enumerate(numbered, 1)
