@@ -9,7 +9,7 @@ from haybale.reports.study import Study
 from haybale.reports.svg.axes import Frame, wide_and_narrow
 from haybale.reports.svg.lines import legend, line_chart
 
-WIDE, NARROW = Frame(1020, 440), Frame(360, 300, left=34, right=18)
+WIDE, NARROW = Frame(1020, 440, right=20), Frame(360, 300, left=34, right=18)
 
 
 def recall_section(study: Study) -> Section:
