@@ -2,7 +2,8 @@
 
 The rooms follow the way of the data, and none imports from one behind it:
 :mod:`~haybale.collections` → :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` →
-:mod:`~haybale.ensemble` → :mod:`~haybale.evaluation`; :mod:`~haybale.experiments` puts them together.
+:mod:`~haybale.ensemble` → :mod:`~haybale.evaluation`; :mod:`~haybale.experiments` puts them together, and
+:mod:`~haybale.reports` shows what came of it.
 """
 
 from typing import Any

@@ -219,6 +219,50 @@ def rank(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders written by compare --out, and TREC run files.")],
+    out: Annotated[Path, typer.Option(help="The page; it is replaced if it exists.")],
+    collection: Annotated[
+        str | None, typer.Option(help="pydocs, a folder or ir_datasets:ID; what the folders say by default.")
+    ] = None,
+    layout: Layout = None,
+    split: Annotated[str | None, typer.Option(help="Whose queries are ranked; what the folders say.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="The settings', bm25, or the first run by default.")] = None,
+    ranker: Annotated[
+        str | None, typer.Option(help="Whose wins and losses are shown; the best by nDCG@10 by default.")
+    ] = None,
+    queries: Annotated[int, typer.Option(help="Wins and losses shown, each.")] = 5,
+    query: Annotated[str | None, typer.Option(help="Whose heatmap is shown; a large win by default.")] = None,
+    picture: Annotated[str, typer.Option(help="tsne, umap (extra umap) or none.")] = "tsne",
+    encoder: Annotated[
+        str | None, typer.Option(help="Of heatmap and picture: the folders', else tfidf; none for neither.")
+    ] = None,
+    store: Annotated[str | None, typer.Option(help="A store made by embed, in place of an encoder.")] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the picture.")] = 0,
+) -> None:
+    """Write one HTML page about runs: table, recall, wins and losses with texts, heatmap, picture, seconds."""
+    from haybale.cli.report import run_report
+
+    run_report(
+        runs,
+        out,
+        collection=collection,
+        layout=layout,
+        split=split,
+        baseline=baseline,
+        ranker=ranker,
+        queries=queries,
+        query=query,
+        picture=picture,
+        encoder=encoder,
+        store=store,
+        title=title,
+        random_state=seed,
+    )
+
+
+@app.command()
 def doctor() -> None:
     """List which backends and extras are usable here, and the pip line for those that are not."""
     from haybale.cli.doctor import run_doctor

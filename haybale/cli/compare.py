@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from haybale.cli.output import console_for_tables, read, report, show
 from haybale.cluster import on_cluster
+from haybale.collections.open import source_of
 from haybale.experiments import CAVEAT, Settings, check_output, classify_injected, compare, write, write_injected
 from haybale.experiments.rankers import parts_of
 
@@ -29,7 +31,7 @@ def run_compare(name: str, layout: str | None, settings: Settings, out: Path | N
         outcome = compare(read(name, layout), settings, report)
     show(outcome, f"{outcome.collection.name}, {settings.split}")
     if out is not None:
-        write(outcome, out)
+        write(replace(outcome, source=source_of(name), layout=layout), out)
         Console(stderr=True).print(f"runs, table.md, results.json and settings.json are in {out}")
 
 

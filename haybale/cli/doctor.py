@@ -77,6 +77,7 @@ CHECKS = (
     Check("cuDF", "cudf", "cudf-cu13", "gpu"),
     Check("Dask cluster", "distributed", "distributed", "dask"),
     Check("plots", "matplotlib", "matplotlib", "plots"),
+    Check("UMAP in reports", "umap", "umap-learn", "umap"),
     Check("collections of ir_datasets", "ir_datasets", "ir_datasets", "ir_datasets"),
     Check("transformers for PyTerrier", "pyterrier", "pyterrier", "pyterrier"),
 )

@@ -65,6 +65,16 @@ def ir_datasets_id(name: str | Path) -> str | None:
     return str(name).removeprefix(PREFIX) if str(name).startswith(PREFIX) else None
 
 
+def source_of(name: str | Path) -> str:
+    """``name`` as :func:`open_collection` takes it from any working directory: a folder by its absolute path.
+
+    >>> source_of("pydocs"), Path(source_of("irled")).is_absolute()
+    ('pydocs', True)
+    """
+    is_folder = name != "pydocs" and ir_datasets_id(name) is None
+    return str(Path(name).absolute() if is_folder else name)
+
+
 def find_layout(folder: Path, layout: str | None = None) -> Layout:
     """The layout of that name, or the one whose files the folder has."""
     if not folder.is_dir():

@@ -82,24 +82,33 @@ def _cells(results: Results, ranker: str, columns: Sequence[str], begin: str, en
     compared = results.comparisons.get(ranker, {})
     cells = []
     for column in columns:
-        measure = column.removeprefix(_P).removeprefix(_D)
+        measure = measure_of(column)
         if column != measure:
-            cells.append(_detail(compared[measure], column) if compared else "")
+            cells.append(detail(compared[measure], column) if compared else "")
             continue
-        cell = f"{means[ranker][measure]:.4f}{_marks(compared.get(measure))}"
+        cell = f"{means[ranker][measure]:.4f}{marks(compared.get(measure))}"
         best = max(other[measure] for other in means.values())
         cells.append(f"{begin}{cell}{end}" if means[ranker][measure] == best else cell)
     return cells
 
 
-def _detail(comparison: Comparison, column: str) -> str:
+def measure_of(column: str) -> str:
+    """The measure that a column is about.
+
+    >>> measure_of("p (t) MRR@10"), measure_of("MAP")
+    ('MRR@10', 'MAP')
+    """
+    return column.removeprefix(_P).removeprefix(_D)
+
+
+def detail(comparison: Comparison, column: str) -> str:
     """The cell of a column of p or d."""
     if column.startswith(_P):
         return "<0.0001" if comparison.p_t < 0.0001 else f"{comparison.p_t:.4f}"
     return "–" if comparison.effect_size is None else f"{comparison.effect_size:z.2f}"
 
 
-def _marks(comparison: Comparison | None) -> str:
+def marks(comparison: Comparison | None) -> str:
     """† where both tests have p < 0.05, ‡ where both have p < 0.01; nothing otherwise."""
     if comparison is None:
         return ""

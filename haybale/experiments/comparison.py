@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from haybale.retrieval import Run
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a comparison found."""
+    """What a comparison found.
+
+    ``source`` and ``layout``: how the collection was asked for, if that is known; with them it can be opened again.
+    """
 
     collection: Collection
     settings: Settings
@@ -31,12 +35,16 @@ class Outcome:
     results: Results
     seconds: dict[str, float]
     facts: dict[str, Any]
+    source: str | None = None
+    layout: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the runs, for JSON."""
         return {
             "collection": {
                 "name": self.collection.name,
+                "source": self.source,
+                "layout": self.layout,
                 "documents": self.collection.n_documents,
                 "passages": self.collection.n_passages,
                 "queries": {name: len(part.queries) for name, part in self.collection.splits.items()},
@@ -80,13 +88,16 @@ def compare(
 
 
 def write(outcome: Outcome, folder: Path | str) -> None:
-    """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing."""
+    """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing.
+
+    ``results.json`` also gets the date, in UTC.
+    """
     with whole_folder(Path(folder)) as aside:
         (aside / "runs").mkdir()
         for name, run in outcome.runs.items():
             run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag=name)
         (aside / "table.md").write_text(markdown(outcome.results) + "\n", encoding="utf-8")
-        write_json(aside / "results.json", outcome.to_dict())
+        write_json(aside / "results.json", {"date": f"{datetime.now(UTC):%Y-%m-%d}", **outcome.to_dict()})
         write_json(aside / "settings.json", outcome.settings.to_dict())
 
 

@@ -1,0 +1,85 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  window.addEventListener("error", (event) => { root.dataset.failed = event.message; });
+
+  // Dark or light: the reader's choice, the address (#dark, #light), else what the system prefers.
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const stored = (value) => {
+    try {
+      if (value) localStorage.setItem("haybale-theme", value);
+      return localStorage.getItem("haybale-theme");
+    } catch { return null; }  // a page from a file may have no storage
+  };
+  const asked = /^#(dark|light)$/.exec(location.hash);
+  const chosen = asked ? asked[1] : stored();
+  if (chosen) root.dataset.theme = chosen;
+  document.getElementById("theme").addEventListener("click", () => {
+    const dark = (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
+    root.dataset.theme = dark ? "light" : "dark";
+    stored(root.dataset.theme);
+  });
+
+  // Tables whose columns sort: the first click puts the greatest value first, names from a to z.
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const heads = [...table.tHead.rows[0].cells];
+    const body = table.tBodies[0];
+    const key = (row, column) => {
+      const value = row.cells[column].dataset.value;
+      return value === undefined || value === "" ? null : Number(value);
+    };
+    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+      const first = column === 0 || head.textContent.startsWith("p ") ? "ascending" : "descending";
+      const other = first === "ascending" ? "descending" : "ascending";
+      const order = head.getAttribute("aria-sort") === first ? other : first;
+      heads.forEach((each) => each.setAttribute("aria-sort", "none"));
+      head.setAttribute("aria-sort", order);
+      const sign = order === "ascending" ? 1 : -1;
+      const rows = [...body.rows].sort((a, b) => {
+        if (column === 0) return sign * a.cells[0].textContent.localeCompare(b.cells[0].textContent);
+        const [x, y] = [key(a, column), key(b, column)];
+        if (x === null || y === null) return (x === null) - (y === null);  // what has no value comes last
+        return sign * (x - y);
+      });
+      body.append(...rows);
+    }));
+  }
+
+  // Legends: a line stands out while its name is looked at; a click hides it and shows it again.
+  for (const figure of document.querySelectorAll(".series-figure")) {
+    const series = (number) => figure.querySelectorAll(`.series[data-series="${number}"]`);
+    for (const button of figure.querySelectorAll(".legend button")) {
+      const number = button.dataset.series;
+      const focus = (on) => {
+        figure.toggleAttribute("data-focus", on);
+        series(number).forEach((each) => each.classList.toggle("focus", on));
+      };
+      button.addEventListener("mouseenter", () => focus(true));
+      button.addEventListener("mouseleave", () => focus(false));
+      button.addEventListener("click", () => {
+        const shown = button.getAttribute("aria-pressed") !== "true";
+        button.setAttribute("aria-pressed", String(shown));
+        series(number).forEach((each) => each.classList.toggle("off", !shown));
+      });
+    }
+  }
+
+  // A link to a folded query unfolds it; paper has all unfolded.
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (target && target.tagName === "DETAILS") { target.open = true; target.scrollIntoView(); }
+  };
+  window.addEventListener("hashchange", unfold);
+  unfold();
+  let folded = [];
+  window.addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach((each) => { each.open = true; });
+  });
+  window.addEventListener("afterprint", () => folded.forEach((each) => { each.open = false; }));
+
+  root.dataset.scheme = getComputedStyle(document.body).backgroundColor;
+  root.dataset.width = String(root.scrollWidth);
+  root.dataset.room = String(window.innerWidth);
+  root.dataset.ready = "yes";
+})();
