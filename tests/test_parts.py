@@ -7,33 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 from test_ensemble_device import on_host
-from worlds import candidates_with_features, world
+from worlds import candidates_with_features, word_collection, world
 
-from haybale.collections import Collection, CollectionBuilder
+from haybale.collections import Collection
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
 from haybale.experiments import RANKERS, Settings, compare
 from haybale.experiments.rankers import run_of
 from haybale.experiments.workbench import TRAIN_SAMPLE, Workbench
 
-N_TRAIN = 24
 NAMES = (*RANKERS, "rrf(bm25,svr)")
 
 
 @pytest.fixture(scope="module")
 def words() -> Collection:
-    """Documents of words of their own and shared ones; 24 training queries, given in falling order, and 6 of dev."""
-    rng = np.random.default_rng(0)
-    builder = CollectionBuilder("words", language="english")
-    for d in range(12):
-        shared = rng.choice(40, size=(2, 4))
-        builder.add_document(f"d{d}", [f"topic{d} " + " ".join(f"word{w}" for w in row) for row in shared])
-    for split, n in (("train", N_TRAIN), ("dev", 6)):
-        for i in reversed(range(n)):
-            text = f"topic{i % 12} word{rng.integers(40)} word{rng.integers(40)}"
-            builder.add_query(f"{split}{i}", [text, f"topic{i % 12}"], own=f"d{(i + 1) % 12}", split=split)
-            builder.add_judgement(split, f"{split}{i}", f"d{i % 12}")
-    return builder.build()
+    return word_collection()
 
 
 def settings(**changes: Any) -> Settings:
@@ -183,7 +171,7 @@ def test_memory_out_of_bag_on_a_device(cupy: Any) -> None:
     numbers = np.arange(0, 40, 3)
     passages = index.search(queries, 6).passages[numbers]
     expected, found = (
-        SVREnsemble(5, k=8, device=device, solver=solver)
+        SVREnsemble(5, k=8, tol=1e-5, device=device, solver=solver)
         .fit(index, queries, relevant)
         .out_of_bag_memory(numbers, queries[numbers], passages)
         for device, solver in (("cpu", "product"), ("cuda", on_host))

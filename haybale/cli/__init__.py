@@ -1,4 +1,4 @@
-"""The command line: thin over the Python API. ``haybale demo | compare | embed | rank | doctor``."""
+"""The command line: thin over the Python API. ``haybale demo | compare | tune | embed | rank | doctor``."""
 
 from __future__ import annotations
 

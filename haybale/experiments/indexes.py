@@ -34,6 +34,12 @@ def check_device(settings: Settings) -> None:
         raise InputError(f"tfidf makes sparse vectors, which stay on the CPU, found device {settings.device!r}")
 
 
+def language_of(collection: Collection) -> str:
+    """The collection's language: its own, else guessed from about a thousand of its passages."""
+    sample = collection.passages.texts[:: max(1, collection.n_passages // 1000)]
+    return collection.language or guess_language(sample.to_pylist())
+
+
 def kept(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[B, P], T]:
     """A method whose results are kept in ``made``, by its name and its arguments: each is made once a workbench."""
 
@@ -87,17 +93,16 @@ class Indexes:
 
     @cached_property
     def language(self) -> str:
-        sample = self.collection.passages.texts[:: max(1, self.collection.n_passages // 1000)]
-        return self.settings.language or self.collection.language or guess_language(sample.to_pylist())
+        return self.settings.language or language_of(self.collection)
 
     @kept
     def bm25(self, unit: str) -> BM25Index:
         """Over ``"passage"`` or ``"document"``."""
         # Whole documents are those that were given: pieces may overlap.
         collection = self.whole if unit == "document" else self.collection
-        settings, language = self.settings, self.language
+        (k1, b), language = self.settings.bm25_parameters(unit), self.language
         with self.stage(f"index BM25 ({unit}s)"):
-            return BM25Index.from_collection(collection, unit, language=language, **settings.bm25_parameters(unit))
+            return BM25Index.from_collection(collection, unit, k1=k1, b=b, language=language)
 
     @cached_property
     def passage_texts(self) -> list[str]:

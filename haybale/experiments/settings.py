@@ -62,16 +62,16 @@ class Settings:
         if unknown:
             raise UnknownNameError("ensemble parameter", unknown[0], sorted(SVREnsemble().get_params()))
 
-    def bm25_parameters(self, unit: str) -> dict[str, float]:
-        """``k1`` and ``b`` over passages or whole documents.
+    def bm25_parameters(self, unit: str) -> tuple[float, float]:
+        """``(k1, b)`` over passages or whole documents.
 
         >>> Settings(k1=0.9, b_document=0.3).bm25_parameters("document")
-        {'k1': 0.9, 'b': 0.3}
+        (0.9, 0.3)
         """
         if unit != "document":
-            return {"k1": self.k1, "b": self.b}
+            return self.k1, self.b
         k1, b = self.k1_document, self.b_document
-        return {"k1": self.k1 if k1 is None else k1, "b": self.b if b is None else b}
+        return self.k1 if k1 is None else k1, self.b if b is None else b
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
