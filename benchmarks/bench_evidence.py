@@ -39,9 +39,7 @@ def main() -> None:
     bench = Workbench(
         open_collection(arguments.collection), settings, lambda s, t: print(f"  {s} {t:.0f} s", flush=True)
     )
-    runs: dict[str, Run] = {}
-    for name in settings.rankers:
-        run_of(bench, name, runs)
+    runs = {name: run_of(bench, name, settings.split) for name in settings.rankers}
     name, ensemble, overlap = bench.collection.name, bench.ensemble("svr"), arguments.overlap
     lines = [
         f"# Memory and evidence, {name}, {arguments.split}",
@@ -98,7 +96,7 @@ def _by_bags(bench: Workbench) -> list[str]:
     for count in (1, 2, 4, 8, 16, 24, ensemble.n_bags):
         scores = np.full(candidates.passages.shape, -np.inf, dtype=np.float32)
         scores[real] = sums[:, count - 1] / count
-        run = rank_documents(bench.index, Hits(candidates.passages, scores), bench.query_ids)
+        run = rank_documents(bench.index, Hits(candidates.passages, scores), bench.query_ids(settings.split))
         lines.append(f"| {count} | {measured(bench, run)['MRR@10'].mean():.4f} |")
     return lines
 
@@ -138,7 +136,7 @@ def added(bench: Workbench, eta: float) -> Run:
         )
         return other.rank(
             bench.query_vectors(split),
-            bench.query_ids,
+            bench.query_ids(split),
             candidates=bench.candidates(split, settings.candidates),
             features=bench.features(split, settings.candidates),
         )
@@ -146,10 +144,11 @@ def added(bench: Workbench, eta: float) -> Run:
 
 def evidence(bench: Workbench, weights: np.ndarray) -> Run:
     """The memory with evidence of these weights."""
-    hits, settings = bench.memory, bench.settings
+    settings = bench.settings
+    hits = bench.memory(settings.split)
     features = bench.features(settings.split, settings.candidates)
     scores = (hits.scores + features @ weights).astype(np.float32)
-    return rank_documents(bench.index, Hits(hits.passages, scores), bench.query_ids)
+    return rank_documents(bench.index, Hits(hits.passages, scores), bench.query_ids(settings.split))
 
 
 def seen(bench: Workbench) -> dict[str, np.ndarray]:
@@ -162,7 +161,8 @@ def seen(bench: Workbench) -> dict[str, np.ndarray]:
 
 def measured(bench: Workbench, run: Run) -> dict[str, np.ndarray]:
     """(n_queries,) of each measure, in the order of the split's queries."""
-    values = evaluate(run, bench.collection.qrels_frame(bench.settings.split), MEASURES).reindex(bench.query_ids)
+    split = bench.settings.split
+    values = evaluate(run, bench.collection.qrels_frame(split), MEASURES).reindex(bench.query_ids(split))
     return {name: values[name].to_numpy() for name in MEASURES}
 
 

@@ -45,12 +45,13 @@ def main() -> None:
         split=arguments.split, encoder=arguments.encoder, store=arguments.store, parm_hits=arguments.hits
     )
     bench = Workbench(open_collection(arguments.collection), settings, lambda *stage: print(*stage, flush=True))
-    found = bench.paragraph_hits
-    lexical = bench.lexical_paragraph_hits
+    found = bench.paragraph_hits(arguments.split)
+    lexical = bench.lexical_paragraph_hits(arguments.split)
     lines = [
         f"# PARM on {bench.collection.name}, {arguments.split}",
         "",
-        f"{len(bench.query_ids)} query documents of {len(found.hits):,} paragraphs, against {len(bench.index):,} "
+        f"{len(bench.query_ids(arguments.split))} query documents of {len(found.hits):,} paragraphs, "
+        f"against {len(bench.index):,} "
         f"paragraphs of {bench.collection.n_documents:,} documents, vectors of width {bench.index.width}, "
         f"N = {arguments.hits}: {int((found.hits.passages >= 0).sum()):,} hits.",
         "",
@@ -82,7 +83,9 @@ def split(bench: Workbench, found: ParagraphHits, lexical: ParagraphHits, rounds
 
 
 def run(bench: Workbench, name: str, found: ParagraphHits) -> Any:
-    return rank_documents(bench.index, found.hits, bench.query_ids, name, found.offsets, vectors=found.vectors)
+    return rank_documents(
+        bench.index, found.hits, bench.query_ids(bench.settings.split), name, found.offsets, vectors=found.vectors
+    )
 
 
 def aggregations(bench: Workbench, found: ParagraphHits, rounds: int) -> list[str]:
@@ -112,7 +115,7 @@ def aggregations(bench: Workbench, found: ParagraphHits, rounds: int) -> list[st
             sorting = timed(lambda scores=theirs[1]: dictionary_way.rank(scores))
             seconds.append((ours[0], theirs[0], ranked[0], theirs[0] + sorting[0]))
         a, b, c, d = (statistics.median(column) for column in zip(*seconds, strict=True))
-        difference = largest_difference(ranked[1], bench.query_ids, sorting[1])
+        difference = largest_difference(ranked[1], bench.query_ids(bench.settings.split), sorting[1])
         lines.append(
             f"| {name} | {a:.3f} | {b:.2f} | {b / a:.0f} | {c:.3f} | {d:.2f} | {d / c:.0f} | {difference:.0e} "
             f"| {memory(bench, name, found):.0f} |"
@@ -196,7 +199,9 @@ def against_ranx(bench: Workbench, found: ParagraphHits, rounds: int) -> list[st
 def rank_of(bench: Workbench, query: Any, document: Any, score: Any) -> Any:
     from haybale import Run
 
-    return Run.from_numbers(bench.query_ids, bench.index.doc_ids, query, document, score, len(bench.index.doc_ids))
+    return Run.from_numbers(
+        bench.query_ids(bench.settings.split), bench.index.doc_ids, query, document, score, len(bench.index.doc_ids)
+    )
 
 
 def document_lists(hits: Hits, doc_of: np.ndarray) -> Hits:

@@ -50,8 +50,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings(split=arguments.split, encoder=arguments.encoder, store=arguments.store)
     bench = Workbench(open_collection(arguments.collection), settings, lambda *stage: print(*stage, flush=True))
-    made: dict[str, Run] = {}
-    runs = {name: run_of(bench, name, made) for name in RANKERS}
+    runs = {name: run_of(bench, name, arguments.split) for name in RANKERS}
     qrels = bench.collection.qrels_frame(arguments.split)
     values = {name: evaluate(run, qrels, MEASURES) for name, run in runs.items()}
     stem = f"parm-{bench.collection.name}-{arguments.split}-{arguments.name or Path(arguments.encoder).name}"
@@ -112,7 +111,8 @@ def lengths(bench: Workbench, runs: dict[str, Run]) -> dict[str, float]:
 
 def positions(bench: Workbench, path: Path) -> None:
     """Which query paragraph finds which paragraph of a relevant document, among its first 100 hits."""
-    found, split = bench.paragraph_hits, bench.collection.split(bench.settings.split)
+    name = bench.settings.split
+    found, split = bench.paragraph_hits(name), bench.collection.split(name)
     offsets = bench.index.doc_offsets
     relations = paragraph_relations(found.hits.top(100), found.offsets, offsets, split.relevant_rows())
     relations.plot(path, normalize=True, title=f"{bench.collection.name}: who finds whom among 100 hits")

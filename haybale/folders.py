@@ -38,3 +38,21 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Indented UTF-8 JSON with a newline at its end."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def check_new_file(path: Path) -> None:
+    """Refuse a file that exists; called before the work, not after."""
+    if path.exists():
+        raise OutputExistsError(f"{path} exists; give a new name or remove it")
+
+
+def new_json(path: Path, value: Any) -> None:
+    """As :func:`write_json`, to a file that must not exist: whole or absent."""
+    check_new_file(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write_json(aside, value)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import CandidateRows
 from haybale.retrieval import PassageIndex
 
@@ -42,3 +43,23 @@ def candidates_with_features(seed: int = 0, **sizes):
     candidates = index.search(queries, 12)
     features = np.random.default_rng(seed).normal(size=(*candidates.passages.shape, 2)).astype(np.float32)
     return index, queries, relevant, candidates, features
+
+
+def word_collection(n_train: int = 24, n_dev: int = 6, n_documents: int = 12) -> Collection:
+    """Documents of two passages, 3 to 40 drawn words and a rare one each; queries, given in falling order, ask for
+    it beside drawn words, and come from the next document."""
+    rng = np.random.default_rng(0)
+    builder = CollectionBuilder("words", language="english")
+
+    def drawn(n: int) -> str:
+        return " ".join(f"word{i}" for i in np.minimum(rng.geometric(0.05, size=n), 60))
+
+    for d in range(n_documents):
+        builder.add_document(f"d{d}", [f"topic{d} {drawn(int(n))}" for n in rng.integers(3, 41, size=2)])
+    for split, n in (("train", n_train), ("dev", n_dev)):
+        for i in reversed(range(n)):
+            asked = f"topic{i % n_documents}" if i % 3 else drawn(3)
+            own = f"d{(i + 1) % n_documents}"
+            builder.add_query(f"{split}{i}", [f"{asked} {drawn(2)}", asked], own=own, split=split)
+            builder.add_judgement(split, f"{split}{i}", f"d{i % n_documents}")
+    return builder.build()

@@ -1,4 +1,4 @@
-"""The command line: thin over the Python API. ``haybale demo | compare | embed | rank | report | doctor``."""
+"""The command line: thin over the Python API. ``haybale demo | compare | tune | report | embed | rank | doctor``."""
 
 from __future__ import annotations
 

@@ -79,6 +79,8 @@ def compare(
     protocol: Annotated[str, typer.Option(help="end-to-end, or injected for the paper's own figures.")] = "end-to-end",
     k1: Annotated[float, typer.Option(help="BM25's k1.")] = Settings.k1,
     b: Annotated[float, typer.Option(help="BM25's b.")] = Settings.b,
+    k1_document: Annotated[float | None, typer.Option(help="Of bm25-doc; as --k1 by default.")] = None,
+    b_document: Annotated[float | None, typer.Option(help="Of bm25-doc; as --b by default.")] = None,
     bags: Annotated[int, typer.Option(help="Bags of the ensemble.")] = 35,
     overlap: Annotated[float, typer.Option(help="How much the bags share.")] = 0.6,
     strategy: Annotated[str, typer.Option(help="queries, rows or regions: what goes into a bag.")] = "queries",
@@ -110,6 +112,8 @@ def compare(
         language=language,
         k1=k1,
         b=b,
+        k1_document=k1_document,
+        b_document=b_document,
         train_candidates=train_candidates,
         candidates=candidates,
         rows_per_bag=rows_per_bag or None,
@@ -118,6 +122,34 @@ def compare(
         n_jobs=jobs,
     )
     run_compare(collection, layout, settings, out, dask)
+
+
+@app.command()
+def tune(
+    collection: Annotated[str, typer.Argument(help="pydocs, a folder, whose layout is recognised, or ir_datasets:ID.")],
+    unit: Annotated[str, typer.Option(help="passage, document or both: what is ranked by.")] = "both",
+    split: Annotated[str, typer.Option(help="Whose judgements decide.")] = "dev",
+    measure: Annotated[str, typer.Option(help="What is to be best.")] = "nDCG@10",
+    queries: Annotated[int, typer.Option(help="Judge by so many queries, drawn at random; 0 for all.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A new JSON file for all values.")] = None,
+    language: Language = None,
+    layout: Layout = None,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+) -> None:
+    """Find BM25's k1 and b on judged queries: the whole grid, and the options to give to compare."""
+    from haybale.cli.tune import run_tune
+
+    run_tune(
+        collection,
+        layout,
+        unit,
+        out,
+        split=split,
+        measure=measure,
+        language=language,
+        n_queries=queries or None,
+        random_state=seed,
+    )
 
 
 @app.command()

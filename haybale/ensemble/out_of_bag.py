@@ -22,9 +22,7 @@ def out_of_bag(
     A bag has seen a query if it holds any of its rows, so no neighbour of a row ever leaks. ``sample`` are the
     numbers of the queries to score (of ``data.queries``); None: all.
     """
-    outside = np.ones((len(data.queries), len(bags)), dtype=bool)
-    for number, bag in enumerate(bags):
-        outside[data.query[bag], number] = False
+    outside = ~seen_by(data.query, bags, len(data.queries))
     counts = outside.sum(axis=1)
     judged = counts > 0
     if not judged.any():
@@ -39,6 +37,18 @@ def out_of_bag(
         pairs = Pairs(data.queries, data.passages, data.query[scored], data.passage[scored], evidence=evidence)
         prediction[scored] = to_numpy(support.mean(pairs, weights))
     return prediction
+
+
+def seen_by(query: NDArray[Any], bags: list[Ints], n_queries: int) -> NDArray[np.bool_]:
+    """(n_queries, n_bags) whether a bag holds any row of a query; ``query`` (n_rows,) is each row's.
+
+    >>> seen_by(np.array([0, 0, 2]), [np.array([0, 1]), np.array([1, 2])], 3).tolist()
+    [[True, True], [False, False], [False, True]]
+    """
+    seen = np.zeros((n_queries, len(bags)), dtype=bool)
+    for number, bag in enumerate(bags):
+        seen[query[bag], number] = True
+    return seen
 
 
 def reciprocal_ranks(

@@ -230,10 +230,12 @@ class EnsembleScorer(EnsembleParameters):
         features: Any,
         work: Callable[[Pairs, NDArray[np.float64] | None], Any],
         nothing: Any,
+        bag_weights: NDArray[np.float64] | None = None,
     ) -> Any:
         """(m, k) what ``work`` makes of the candidates, and ``nothing`` where there is none.
 
-        On the CPU all queries at once; on a device as many as may bring their candidates' vectors.
+        ``bag_weights`` (m, n_bags) of each query take the place of those of the routes. On the CPU all queries at
+        once; on a device as many as may bring their candidates' vectors.
         """
         self._check_fitted()
         asked_from = device_of(given_spaces(query_vectors)[0][0])
@@ -248,7 +250,7 @@ class EnsembleScorer(EnsembleParameters):
         def part_of(tile: slice) -> tuple[slice, Any]:
             some = [matrix[tile] for matrix in vectors]
             pairs, _, weights = self._pairs(some, passages[tile], None if features is None else features[tile])
-            return tile, work(pairs, weights)
+            return tile, work(pairs, weights if bag_weights is None else bag_weights[tile])
 
         size = m
         if not where.is_cpu:

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import r2_score
 
 from haybale.collections.collection import numbers_of
 from haybale.ensemble.bags import Bags, make_bags, thinned
-from haybale.ensemble.blending import fit_blend
-from haybale.ensemble.out_of_bag import out_of_bag, reciprocal_ranks
+from haybale.ensemble.out_of_bag import seen_by
+from haybale.ensemble.out_of_bag_scorer import OutOfBagScorer
 from haybale.ensemble.placing import check_homes, home_of, on_host, rows_of
 from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
-from haybale.ensemble.scoring import EnsembleScorer
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import check_spaces, fit_features, fit_spaces
 from haybale.ensemble.training import TrainingSet, gathered, solve_bags
@@ -29,7 +27,7 @@ from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix
 
 
-class SVREnsemble(EnsembleScorer):
+class SVREnsemble(OutOfBagScorer):
     """Learns from judged queries which passages answer which queries, and ranks by it.
 
     A query's k nearest passages are its candidates; each is a row [q ; p], labelled by the relevance of its
@@ -70,7 +68,8 @@ class SVREnsemble(EnsembleScorer):
 
     Fitted: ``support_`` (:class:`Support`), ``spaces_`` (scalings and γ), ``index_``, ``n_rows_`` (candidate rows),
     ``bag_sizes_`` (rows each bag was trained on), ``gamma_`` (the pair used, of the first space), ``n_iter_`` (steps
-    of each bag), ``centroids_`` (of regions, else None); with ``oob_score``, ``oob_prediction_`` (n_rows,; NaN where
+    of each bag), ``centroids_`` (of regions, else None), ``seen_`` (n_training_queries, n_bags; whether a bag was
+    trained on any row of a query; not saved); with ``oob_score``, ``oob_prediction_`` (n_rows,; NaN where
     every bag saw the query), ``oob_score_`` (R² of it), ``oob_mrr_`` (MRR@10 of the training queries: their documents
     ranked by the best row that a search found, so a query whose relevant documents no search found counts 0); with
     ``blend``, ``blend_`` (:class:`~haybale.ensemble.blending.Blend`).
@@ -235,6 +234,7 @@ class SVREnsemble(EnsembleScorer):
         self.n_rows_ = len(rows)
         self.bag_sizes_ = [len(bag) for bag in bags.rows]
         self.n_iter_ = [dual.n_iter for dual in duals]
+        self.seen_ = seen_by(rows.query, bags.rows, m)
         return data, bags
 
     def _evidence(self, rows: CandidateRows, features: Floats | None) -> dict[str, Any]:
@@ -260,29 +260,6 @@ class SVREnsemble(EnsembleScorer):
         return Bags(
             [thinned(rows, bag, limit, g) for bag, g in zip(bags.rows, generators, strict=True)], bags.centroids
         )
-
-    def _look_out_of_bag(
-        self, data: TrainingSet, bags: Bags, rows: CandidateRows, relevant: tuple[Ints, Ints], features: Floats | None
-    ) -> None:
-        """Out-of-bag scores, and what is made of them."""
-        self.blend_ = None
-        if not (self.oob_score or self.blend):
-            return
-        sample = None
-        if not self.oob_score and self.blend_queries is not None:
-            rng = np.random.default_rng(np.random.SeedSequence(self.random_state).spawn(self.n_bags + 2)[-1])
-            sample = rng.permutation(len(data.queries))[: self.blend_queries]
-        prediction = out_of_bag(self.support_, data, bags.rows, rows, sample)
-        known = np.isfinite(prediction)
-        found = np.flatnonzero(known if rows.place is None else known & (rows.place >= 0))
-        doc_of, own = self.index_.doc_of, rows.take(found)
-        if self.oob_score:
-            self.oob_prediction_ = prediction
-            self.oob_score_ = float(r2_score(data.label[known], prediction[known]))
-            gained = reciprocal_ranks(own.query, doc_of[own.passage], prediction[found], relevant)
-            self.oob_mrr_ = float(gained.mean())
-        if self.blend and features is not None:
-            self.blend_ = fit_blend(own, features[own.place], prediction[found], relevant, doc_of)
 
 
 def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], own: Ints) -> tuple[Ints, Ints]:

@@ -35,7 +35,7 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     q            0.5
     """
     ir_measures = require("ir_measures")
-    parsed = [_parsed(name) for name in measures]
+    kinds = [parsed(name) for name in measures]
     given, qrels = qrels, judgements(qrels)
     relevant = qrels[qrels["relevance"] > 0]
     queries = list(dict.fromkeys(relevant["query_id"]))
@@ -46,7 +46,7 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     table = pd.DataFrame(0.0, index=pd.Index(queries, name="query_id"), columns=list(measures))
     judged = qrels[qrels["query_id"].isin(set(queries))]
     names: dict[Any, list[str]] = {}  # of one measure there may be two: MAP is AP
-    for name, measure in zip(measures, parsed, strict=True):
+    for name, measure in zip(measures, kinds, strict=True):
         names.setdefault(measure, []).append(name)
     for value in ir_measures.iter_calc(list(names), judged, ranked):
         table.loc[value.query_id, names[value.measure]] = value.value
@@ -77,7 +77,8 @@ def averages(table: Frame) -> dict[str, float]:
     return {str(name): float(np.mean(table[name])) for name in table.columns}
 
 
-def _parsed(name: str) -> Any:
+def parsed(name: str) -> Any:
+    """The measure of ir_measures of that name; an unknown one raises."""
     # Not by ir_measures.parse_measure, which uses what Python 3.14 no longer has (ast.Num).
     registry = require("ir_measures.measures").registry
     base, at, cutoff = name.partition("@")

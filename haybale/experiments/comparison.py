@@ -78,8 +78,7 @@ def compare(
     bench = Workbench(collection, settings, report)
     for name in filter(learns, names):
         check_training(bench, name)
-    made: dict[str, Run] = {}
-    runs = {name: run_of(bench, name, made) for name in names}
+    runs = {name: run_of(bench, name, settings.split) for name in names}
     qrels = collection.qrels_frame(settings.split)
     with bench.stage("evaluate"):
         values = {name: evaluate(run, qrels) for name, run in runs.items()}

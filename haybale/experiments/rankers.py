@@ -12,76 +12,77 @@ from haybale.experiments.workbench import Workbench
 from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Run, rank_documents, reciprocal_rank_fusion
 from haybale.vectors import Matrix
 
-Ranker = Callable[[Workbench], Run]
+Ranker = Callable[[Workbench, str], Run]  # of the queries of a part
 
 
-def _bm25(bench: Workbench) -> Run:
-    return _bm25_of(bench, "passage")
+def _bm25(bench: Workbench, part: str) -> Run:
+    return _bm25_of(bench, part, "passage")
 
 
-def _bm25_doc(bench: Workbench) -> Run:
-    return _bm25_of(bench, "document")
+def _bm25_doc(bench: Workbench, part: str) -> Run:
+    return _bm25_of(bench, part, "document")
 
 
-def _bm25_of(bench: Workbench, unit: str) -> Run:
-    split, depth = bench.settings.split, bench.settings.depth
-    index, texts = bench.bm25(unit), bench.texts(split)
-    with bench.stage(f"search BM25 ({unit}s)"):
-        rows, documents, scores = index.documents(texts, depth, exclude=bench.own(split))
-        return Run.from_numbers(bench.query_ids, bench.collection.doc_ids, rows, documents, scores, depth)
+def _bm25_of(bench: Workbench, part: str, unit: str) -> Run:
+    index, texts, depth = bench.bm25(unit), bench.texts(part), bench.settings.depth
+    with bench.stage(f"search BM25 ({unit}s)", part):
+        rows, documents, scores = index.documents(texts, depth, exclude=bench.own(part))
+        return Run.from_numbers(bench.query_ids(part), bench.collection.doc_ids, rows, documents, scores, depth)
 
 
-def _knn(bench: Workbench) -> Run:
-    hits = bench.neighbours
-    with bench.stage("aggregate knn"):
-        return bench.aggregated("maxp", hits)
+def _knn(bench: Workbench, part: str) -> Run:
+    hits = bench.neighbours(part)
+    with bench.stage("aggregate knn", part):
+        return bench.aggregated(part, "maxp", hits)
 
 
-def _svr(bench: Workbench) -> Run:
-    hits = bench.memory
-    with bench.stage("aggregate svr"):
-        return rank_documents(bench.index, hits, bench.query_ids)
+def _svr(bench: Workbench, part: str) -> Run:
+    hits = bench.memory(part)
+    with bench.stage("aggregate svr", part):
+        return rank_documents(bench.index, hits, bench.query_ids(part))
 
 
-def _svr_blend(bench: Workbench) -> Run:
-    hits, ensemble = bench.memory, bench.ensemble("svr")
-    features = bench.features(bench.settings.split, bench.settings.candidates)
-    with bench.stage("aggregate svr-blend"):
-        return rank_documents(
-            bench.index, Hits(hits.passages, ensemble.blended(hits.scores, features)), bench.query_ids
-        )
+def _svr_blend(bench: Workbench, part: str) -> Run:
+    hits, ensemble = bench.memory(part), bench.ensemble("svr")
+    features = bench.features(part, bench.settings.candidates)
+    with bench.stage("aggregate svr-blend", part):
+        blended = Hits(hits.passages, ensemble.blended(hits.scores, features))
+        return rank_documents(bench.index, blended, bench.query_ids(part))
 
 
-def _svr_paper(bench: Workbench) -> Run:
+def _svr_paper(bench: Workbench, part: str) -> Run:
     ensemble = bench.ensemble("svr-paper")
-    candidates, queries = bench.neighbours.top(ensemble.k), bench.query_vectors(bench.settings.split)
-    with bench.stage("score svr-paper"):
-        return ensemble.rank(queries, bench.query_ids, candidates=candidates)
+    candidates, queries = bench.neighbours(part).top(ensemble.k), bench.query_vectors(part)
+    with bench.stage("score svr-paper", part):
+        if not bench.is_training(part):
+            return ensemble.rank(queries, bench.query_ids(part), candidates=candidates)
+        hits = bench.remembered(ensemble, part, candidates, queries)
+        return rank_documents(bench.index, hits, bench.query_ids(part))
 
 
-def _knn_firstp(bench: Workbench) -> Run:
-    index, queries = bench.first_passages, bench.query_vectors(bench.settings.split)
-    return _of_documents(bench, index, queries, "first passages")
+def _knn_firstp(bench: Workbench, part: str) -> Run:
+    index, queries = bench.first_passages, bench.query_vectors(part)
+    return _of_documents(bench, part, index, queries, "first passages")
 
 
-def _knn_doc(bench: Workbench) -> Run:
-    index, queries = bench.whole_documents, bench.query_vectors(bench.settings.split)
-    return _of_documents(bench, index, queries, "whole documents")
+def _knn_doc(bench: Workbench, part: str) -> Run:
+    index, queries = bench.whole_documents, bench.query_vectors(part)
+    return _of_documents(bench, part, index, queries, "whole documents")
 
 
-def _of_documents(bench: Workbench, index: PassageIndex, queries: Matrix, what: str) -> Run:
+def _of_documents(bench: Workbench, part: str, index: PassageIndex, queries: Matrix, what: str) -> Run:
     """A run over an index with one vector a document."""
-    own = bench.own_with_passages
-    with bench.stage(f"search {what}"):
-        hits = index.search(queries, min(len(index), bench.settings.depth), exclude=own)
-        return rank_documents(index, hits, bench.query_ids, depth=bench.settings.depth)
+    own, depth = bench.own_with_passages(part), bench.settings.depth
+    with bench.stage(f"search {what}", part):
+        hits = index.search(queries, min(len(index), depth), exclude=own)
+        return rank_documents(index, hits, bench.query_ids(part), depth=depth)
 
 
 def _parm(aggregation: str, lexical: bool = False) -> Ranker:
-    def ranker(bench: Workbench) -> Run:
-        found = bench.lexical_paragraph_hits if lexical else bench.paragraph_hits
-        with bench.stage(f"aggregate {'bm25-' * lexical}parm-{aggregation}"):
-            return bench.aggregated(aggregation, found.hits, found.offsets, found.vectors)
+    def ranker(bench: Workbench, part: str) -> Run:
+        found = bench.lexical_paragraph_hits(part) if lexical else bench.paragraph_hits(part)
+        with bench.stage(f"aggregate {'bm25-' * lexical}parm-{aggregation}", part):
+            return bench.aggregated(part, aggregation, found.hits, found.offsets, found.vectors)
 
     return ranker
 
@@ -144,14 +145,15 @@ def learns(name: str) -> bool:
     return any(map(learns, parts_of(name) or ())) or name.startswith("svr")
 
 
-def run_of(bench: Workbench, name: str, runs: dict[str, Run]) -> Run:
-    """The run of a ranker; ``runs`` holds those made before, and gets this one and the ones it needed."""
-    if name not in runs:
-        parts = parts_of(name)
-        if parts is None:
-            runs[name] = RANKERS[name](bench)
+def run_of(bench: Workbench, name: str, part: str) -> Run:
+    """The run of a ranker for the queries of a part; the workbench keeps it, and those that it needed."""
+    key = ("run", name, part)
+    if key not in bench.made:
+        fused = parts_of(name)
+        if fused is None:
+            bench.made[key] = RANKERS[name](bench, part)
         else:
-            fused = [run_of(bench, part, runs) for part in parts]
-            with bench.stage("fuse"):
-                runs[name] = reciprocal_rank_fusion(fused, depth=bench.settings.depth)
-    return runs[name]
+            runs = [run_of(bench, other, part) for other in fused]
+            with bench.stage("fuse", part):
+                bench.made[key] = reciprocal_rank_fusion(runs, depth=bench.settings.depth)
+    return bench.made[key]  # type: ignore[no-any-return]

@@ -32,11 +32,14 @@ class Settings:
     language: str | None = None  # None: the collection's own, else guessed
     k1: float = 1.2
     b: float = 0.75
+    k1_document: float | None = None  # of bm25-doc; None: as k1
+    b_document: float | None = None  # likewise, as b
     depth: int = 1000  # documents a run keeps
     parm_hits: int = 1000  # hits of each query paragraph (N)
     train_candidates: int = 20  # of a training query, from BM25 and from kNN each
     candidates: int = 60  # of a query that is ranked, likewise
     train_split: str = "train"
+    fusion_queries: int = 3000  # training queries, drawn at random, that rankers may be weighed on
     rows_per_bag: int | None = None  # None: all
     ensemble: dict[str, Any] = field(default_factory=dict)  # parameters of SVREnsemble, over its defaults
     baseline: str = "bm25"
@@ -50,7 +53,7 @@ class Settings:
             raise UnknownNameError("way to split paragraphs", self.paragraphs, PARAGRAPHS)
         if self.language is not None and self.language not in LANGUAGES:
             raise UnknownNameError("language", self.language, LANGUAGES)
-        for name in ("width", "depth", "parm_hits", "train_candidates", "candidates"):
+        for name in ("width", "depth", "parm_hits", "train_candidates", "candidates", "fusion_queries"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
         if self.store is not None and self.chunking is not None:
@@ -58,6 +61,17 @@ class Settings:
         unknown = sorted(set(self.ensemble) - set(SVREnsemble().get_params()))
         if unknown:
             raise UnknownNameError("ensemble parameter", unknown[0], sorted(SVREnsemble().get_params()))
+
+    def bm25_parameters(self, unit: str) -> tuple[float, float]:
+        """``(k1, b)`` over passages or whole documents.
+
+        >>> Settings(k1=0.9, b_document=0.3).bm25_parameters("document")
+        (0.9, 0.3)
+        """
+        if unit != "document":
+            return self.k1, self.b
+        k1, b = self.k1_document, self.b_document
+        return self.k1 if k1 is None else k1, self.b if b is None else b
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
