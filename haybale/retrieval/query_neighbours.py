@@ -104,11 +104,11 @@ class QueryNeighbours:
         if len(query_ids) != m:
             raise InputError(f"{len(query_ids)} query ids for {m} query vectors")
         own = self.documents.excluded(exclude, m)
-        rows, _, documents, shares = self._shares(query_vectors, leave_out)
+        rows, _, documents, cosines = self._votes(query_vectors, leave_out)
         kept = documents != own[rows]
         key = rows[kept] * len(self.documents) + documents[kept]
         pairs, where = np.unique(key, return_inverse=True)
-        scores = np.bincount(where, shares[kept], minlength=len(pairs))
+        scores = np.bincount(where, cosines[kept] ** self.power, minlength=len(pairs))
         pair_rows, pair_documents = np.divmod(pairs, len(self.documents))
         return Run.from_numbers(query_ids, self.documents.doc_ids, pair_rows, pair_documents, scores, depth)
 
@@ -123,29 +123,21 @@ class QueryNeighbours:
         query = query_vector if sparse.issparse(query_vector) else np.atleast_2d(to_numpy(query_vector))
         if query.shape[0] != 1:
             raise InputError(f"explain takes one query vector, found {query.shape[0]}")
-        _, neighbours, documents, shares = self._shares(query, None if leave_out is None else [leave_out])
-        rows, share = neighbours[documents == document], shares[documents == document]
-        hits = self._neighbours(query, None if leave_out is None else [leave_out])
-        cosine = dict(zip(hits[1].tolist(), hits[2].tolist(), strict=True))
-        return pd.DataFrame(
-            {
-                "query_id": np.asarray(self.index.passage_ids.take(rows).to_pylist(), dtype=object),
-                "row": rows,
-                "cosine": np.array([cosine[row] for row in rows.tolist()], dtype=np.float64),
-                "share": share,
-            }
-        )
+        _, neighbours, documents, cosines = self._votes(query, None if leave_out is None else [leave_out])
+        rows, cosines = neighbours[documents == document], cosines[documents == document]
+        names = np.asarray(self.index.passage_ids.take(rows).to_pylist(), dtype=object)
+        return pd.DataFrame({"query_id": names, "row": rows, "cosine": cosines, "share": cosines**self.power})
 
-    def _shares(
+    def _votes(
         self, queries: Matrix, leave_out: Sequence[int] | Ints | None
     ) -> tuple[Ints, Ints, Ints, NDArray[np.float64]]:
-        """Flat ``(query row, training query, document, share)``, a query's neighbours nearest first."""
+        """Flat ``(query row, training query, document, cosine)``, a query's neighbours nearest first."""
         rows, neighbours, cosines = self._neighbours(queries, leave_out)
         counts = np.diff(self._offsets)[neighbours]
         of = np.repeat(np.arange(len(rows)), counts)  # which neighbour a relevant document is of
         place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
         documents = self._relevant[self._offsets[neighbours[of]] + place]
-        return rows[of], neighbours[of], documents, cosines[of] ** self.power
+        return rows[of], neighbours[of], documents, cosines[of]
 
     def _neighbours(
         self, queries: Matrix, leave_out: Sequence[int] | Ints | None
