@@ -77,7 +77,7 @@ class ConditionalLogit:
 
     def fit(self, max_iter: int) -> Fitted:
         """The minimum, by L-BFGS from 0."""
-        options = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-11, "gtol": 1e-6, "maxcor": 20}
+        options = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-9, "gtol": 1e-6, "maxcor": 20}
         found = minimize(self, np.zeros(len(self._scale)), jac=True, method="L-BFGS-B", options=options)
         if found.nit >= max_iter:
             warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=3)

@@ -41,10 +41,11 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     order of runs or queries.
 
     Runs that were themselves learned from judged queries are *memories*. A memory is blind for documents that no
-    training query had relevant, and yet is trusted, since it is seldom wrong about the training queries. So every
-    training query is seen twice: with weight 1 − ``cold`` as it is, and with weight ``cold`` with its relevant
-    documents taken out of the memories' runs, as if these had never met them (a document that then is in no run is
-    no candidate). More of ``cold`` gains where relevant documents are new and loses where they are known.
+    training query had relevant, and a weight learned from queries whose documents it mostly knows lets it push those
+    others down. So every training query is seen twice: with weight 1 − ``cold`` as it is, and with weight ``cold``
+    with its relevant documents taken out of the memories' cut runs, as if these had never met them (a document that
+    then is in no run is no candidate). More of ``cold`` gains where relevant documents are new, and loses where they
+    are known; with no memory it has no meaning.
 
     Parameters:
         depth: documents of each run, and query, that are pooled.
