@@ -1,86 +1,33 @@
-"""Learned fusion: pools and features against dictionaries, the gradient, laws, explanations, files, errors."""
+"""Learned fusion: pools and features against dictionaries, the gradient, laws, explanations, errors."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from fusion_oracle import (
+    QUERIES,
+    Scores,
+    first,
+    judgements,
+    listings,
+    oracle,
+    oracle_loss,
+    run,
+    runs_of,
+    sample,
+    several,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import log_softmax
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-import haybale
 from haybale.ensemble import LearnedFusion
 from haybale.ensemble.conditional_logit import ConditionalLogit, View
 from haybale.ensemble.run_features import feature_list, pooled
-from haybale.errors import FileFormatError, InputError, UnknownNameError
+from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Run
-
-QUERIES, DOCS = ["q1", "q2", "q10"], list("abcdefgh")
-Scores = dict[str, dict[str, float]]  # by query, by document
-values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.integers(-40, 40).map(lambda x: x / 8))
-listings = st.fixed_dictionaries({query: st.dictionaries(st.sampled_from(DOCS), values) for query in QUERIES})
-several = st.dictionaries(st.sampled_from(["bm25", "knn", "svr"]), listings, min_size=1)
-judgements = st.fixed_dictionaries({query: st.lists(st.sampled_from([*DOCS, "zz"]), max_size=3) for query in QUERIES})
-
-
-def run(scores: Scores) -> Run:
-    rows = [(q, d, s) for q, docs in scores.items() for d, s in docs.items()]
-    frame = pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]).astype({"score": float})
-    return Run.from_frame(frame).reindexed(list(scores))
-
-
-def runs_of(world: dict[str, Scores]) -> dict[str, Run]:
-    return {name: run(scores) for name, scores in world.items()}
-
-
-def first(scores: dict[str, float], depth: int) -> list[tuple[str, float]]:
-    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:depth]
-
-
-def oracle(
-    world: dict[str, Scores], query: str, depth: int, memories: set[str], gone: set[str] = frozenset()
-) -> dict[str, dict[tuple[str, str], float]]:
-    """Features by document, then by run and kind; ``gone`` are taken out of the memories' cut runs."""
-    table: dict[str, dict[tuple[str, str], float]] = {}
-    for name, scores in world.items():
-        listed = first(scores[query], depth)
-        if name in memories:
-            listed = [(d, s) for d, s in listed if d not in gone]
-        for rank, (document, score) in enumerate(listed, start=1):
-            best, lowest = listed[0][1], listed[-1][1]
-            row = table.setdefault(document, {})
-            row[name, "level"] = (score - lowest) / (best - lowest) if best > lowest else 1.0
-            row[name, "rank"], row[name, "first"] = 61 / (60 + rank), 1 / rank
-            if name in memories:
-                row[name, "score"] = score
-    return table
-
-
-def oracle_loss(
-    world: dict[str, Scores], relevant: dict[str, list[str]], depth: int, memories: set[str], cold: float, w: Any
-) -> float:
-    """The loss without its penalty, document by document."""
-    total, n = 0.0, 0
-    for query in QUERIES:
-        warm = oracle(world, query, depth, memories)
-        n += bool(set(warm) & set(relevant[query]))
-        looks = [(1.0 if not memories else 1 - cold, warm)]
-        if memories:
-            looks.append((cold, oracle(world, query, depth, memories, set(relevant[query]))))
-        for weight, table in looks:
-            right = [document in relevant[query] for document in table]
-            if any(right):
-                scores = [sum(w.get(key, 0.0) * value for key, value in row.items()) for row in table.values()]
-                total -= weight * float(log_softmax(scores)[right].mean())
-    return total / n
 
 
 @given(world=several, depth=st.integers(1, 9), memories=st.sets(st.sampled_from(["bm25", "svr"])), gone=st.booleans())
@@ -162,21 +109,6 @@ def test_fused_scores_are_the_oracles(world: dict[str, Scores]) -> None:
             for d, row in oracle(world, each, 3, memories).items()
         }
         assert dict(fused[each]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
-
-
-def sample(seed: int = 0, n_queries: int = 30, n_docs: int = 40) -> tuple[dict[str, Run], dict[str, list[str]]]:
-    """Three runs of random depth; ``good`` is near the truth, ``fair`` less so, ``noise`` not at all."""
-    rng = np.random.default_rng(seed)
-    query_ids = [f"q{i}" for i in range(n_queries)]
-    ids = [f"d{i}" for i in range(n_docs)]
-    relevant = {q: [ids[j] for j in rng.choice(n_docs, size=2, replace=False)] for q in query_ids}
-    scores: dict[str, Scores] = {}
-    for name, signal in (("good", 3.0), ("fair", 1.0), ("noise", 0.0)):
-        scores[name] = {
-            q: {d: float(rng.normal() + signal * (d in relevant[q])) for d in ids if rng.random() < 0.7}
-            for q in query_ids
-        }
-    return runs_of(scores), relevant
 
 
 def trust(fusion: LearnedFusion, runs: dict[str, Run], name: str) -> float:
@@ -324,62 +256,6 @@ def test_queries_without_relevant_or_any_documents() -> None:
     fused = fusion.fuse(runs)
     assert fused["q2"] == []
     assert [d for d, _ in fused["q1"]] == ["x", "y"]
-
-
-def test_a_saved_fusion_fuses_to_the_same_bits(tmp_path: Path) -> None:
-    runs, relevant = sample()
-    fusion = LearnedFusion(cold=0.1, depth=np.int64(20)).fit(runs, relevant, memories=["good"])
-    fusion.save(tmp_path / "fusion.json")
-    assert [path.name for path in tmp_path.iterdir()] == ["fusion.json"]
-    again = LearnedFusion.load(tmp_path / "fusion.json")
-    assert again.fuse(runs) == fusion.fuse(runs)
-    assert again.to_dict() == fusion.to_dict() == json.loads(json.dumps(fusion.to_dict()))
-    assert again.get_params() == fusion.get_params()
-    assert again.weights_.equals(fusion.weights_)
-    assert clone(again).get_params() == fusion.get_params()
-    assert haybale.LearnedFusion is LearnedFusion
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"format": "other"}, "expected format 'haybale fusion', found 'other'"),
-        ({"version": 2}, "expected version 1, found 2"),
-        ({"parameters": {"depth": 0}}, "depth"),
-        ({"parameters": {"deep": 3}}, "deep"),
-        ({"runs": ["good"]}, "weights are not those of the features of its runs"),
-        ({"memories": ["other"]}, "weights are not those"),
-        ({"weights": None}, "TypeError"),
-    ],
-)
-def test_files_that_are_no_fusion_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    runs, relevant = sample()
-    plain = LearnedFusion().fit(runs, relevant).to_dict() | changes
-    with pytest.raises(InputError, match=message):
-        LearnedFusion.from_dict(plain)
-    path = tmp_path / "fusion.json"
-    path.write_text(json.dumps(plain))
-    with pytest.raises(FileFormatError, match=message):
-        LearnedFusion.load(path)
-
-
-def test_broken_files_are_refused(tmp_path: Path) -> None:
-    runs, relevant = sample()
-    plain = LearnedFusion().fit(runs, relevant).to_dict()
-    del plain["loss"]
-    with pytest.raises(InputError, match="loss"):
-        LearnedFusion.from_dict(plain)
-    plain = LearnedFusion().fit(runs, relevant).to_dict()
-    plain["weights"][0]["weight"] = math.nan
-    with pytest.raises(InputError, match="no finite number"):
-        LearnedFusion.from_dict(plain)
-    path = tmp_path / "fusion.json"
-    with pytest.raises(FileFormatError, match="not found"):
-        LearnedFusion.load(path)
-    for content, message in ((b"{", "line 1: expected JSON"), (b"\xff", "expected UTF-8"), (b"[]", "expected format")):
-        path.write_bytes(content)
-        with pytest.raises(FileFormatError, match=message):
-            LearnedFusion.load(path)
 
 
 def test_bad_input_is_refused() -> None:

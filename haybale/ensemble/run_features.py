@@ -55,7 +55,7 @@ class Pool:
     """The documents of some runs, query by query: rows sorted by query, then by document number."""
 
     query_ids: Sequence[str]
-    doc_ids: Strings  # by document number
+    doc_ids: Strings  # by document number, one chunk
     query: Ints  # (n,) rising
     document: Ints  # (n,)
     listings: dict[str, Listing]  # by run, sorted by name
@@ -97,9 +97,7 @@ class Pool:
         """(n,) whether the document is among the query's relevant ones."""
         pairs = [(row, document) for row, query in enumerate(self.query_ids) for document in relevant.get(query, ())]
         ids = pa.array([document for _, document in pairs], type=pa.large_string())
-        numbers = pc.fill_null(pc.index_in(ids, value_set=self.doc_ids.combine_chunks()), -1).to_numpy(
-            zero_copy_only=False
-        )
+        numbers = pc.fill_null(pc.index_in(ids, value_set=self.doc_ids.chunk(0)), -1).to_numpy(zero_copy_only=False)
         rows = np.array([row for row, _ in pairs], dtype=np.int64)
         n = max(1, len(self.doc_ids))
         keys = (rows * n + numbers)[numbers >= 0]
