@@ -22,7 +22,7 @@ from haybale.embeddings import (
     embed,
     embed_shards,
 )
-from haybale.ensemble import ProductKernelSVR, SVREnsemble, score_frame
+from haybale.ensemble import LearnedFusion, ProductKernelSVR, SVREnsemble, score_frame
 from haybale.errors import (
     ClusterError,
     DeviceError,
@@ -71,6 +71,7 @@ __all__ = [
     "Hits",
     "InputError",
     "LSAEncoder",
+    "LearnedFusion",
     "MissingExtraError",
     "OutputExistsError",
     "PassageIndex",

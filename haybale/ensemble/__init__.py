@@ -3,6 +3,7 @@
 from haybale.ensemble.bags import STRATEGIES
 from haybale.ensemble.explanation import Explanation
 from haybale.ensemble.frames import score_frame
+from haybale.ensemble.learned_fusion import LearnedFusion
 from haybale.ensemble.pair_features import feature_names, pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.product_kernel_svr import ProductKernelSVR
@@ -17,6 +18,7 @@ __all__ = [
     "CandidateRows",
     "Dual",
     "Explanation",
+    "LearnedFusion",
     "Problem",
     "ProductKernelSVR",
     "SVREnsemble",

@@ -11,6 +11,7 @@ from haybale.retrieval.hits_frame import hits_frame
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm import PARM, ParagraphHits
 from haybale.retrieval.pieces import passage_hits
+from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run
 from haybale.retrieval.sharded import ShardedIndex
 
@@ -24,6 +25,7 @@ __all__ = [
     "ParagraphExplanation",
     "ParagraphHits",
     "PassageIndex",
+    "QueryNeighbours",
     "Run",
     "ShardedIndex",
     "Vectors",

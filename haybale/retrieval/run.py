@@ -153,6 +153,17 @@ class Run:
             }
         )
 
+    def flat(self) -> tuple[Ints, Ints, Strings, np.ndarray]:
+        """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise.
+
+        >>> rows, ranks, doc_ids, scores = Run.from_frame(
+        ...     pd.DataFrame({"query_id": ["q", "q", "r"], "doc_id": ["a", "b", "b"], "score": [1.0, 2.0, 3.0]})
+        ... ).flat()
+        >>> rows, ranks, doc_ids.to_pylist(), scores
+        (array([0, 0, 1]), array([1, 2, 1]), ['b', 'a', 'b'], array([2., 1., 3.]))
+        """
+        return self._rows, np.arange(len(self._rows)) - self._offsets[self._rows] + 1, self._doc_ids, self._scores
+
     def top(self, depth: int) -> Run:
         """The first ``depth`` documents of every query."""
         kept = np.arange(len(self._rows)) - self._offsets[self._rows] < depth

@@ -1,0 +1,160 @@
+"""Relevance from similar judged queries: a document ranks by how near the training queries are that had it relevant.
+
+k-nearest-neighbour classification, queries as examples and documents as categories: Yang & Chute, "An Example-Based
+Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994. It reads no document, so it finds what a
+text search cannot, and cannot find a document that no training query had relevant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.collections.collection import numbers_of
+from haybale.device import to_numpy
+from haybale.errors import InputError
+from haybale.retrieval.hits import Ints
+from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.passages import Exclude, Ids, PassageTable
+from haybale.retrieval.run import DEPTH, Run
+from haybale.vectors import Matrix, check_like, check_matrix, normalized, normalized_sparse
+
+
+class QueryNeighbours:
+    """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
+
+    A training query with a cosine of 0 or below is no neighbour. Neighbours are exact, among equal cosines the
+    lower rows come first.
+
+    Parameters: ``query_vectors`` (m, d) of the training queries, dense or CSR, of any length; ``relevant`` (m,) the
+    ids of each one's relevant documents (there may be none; one named twice counts once); ``doc_ids`` of all
+    documents; ``k`` neighbours of a query, at most; ``power`` of the cosine, 0 counts the neighbours;
+    ``query_ids`` (default: the rows as strings) are what :meth:`explain` names. Errors: :class:`InputError` for other
+    lengths, nothing to learn from, an unknown document id, k below 1, a negative power.
+
+    >>> training = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
+    >>> neighbours = QueryNeighbours(training, [["a"], ["b"], ["a", "c"]], ["a", "b", "c"], k=2)
+    >>> neighbours.rank(np.array([[1.0, 0.0]]), ["q"])["q"]
+    [('a', 1.3600...), ('c', 0.3600...)]
+    >>> neighbours.rank(training[:1], ["q"], leave_out=[0])["q"]
+    [('a', 0.3600...), ('c', 0.3600...)]
+    """
+
+    def __init__(
+        self,
+        query_vectors: Matrix,
+        relevant: Sequence[Sequence[str]],
+        doc_ids: Ids,
+        *,
+        k: int = 50,
+        power: float = 2.0,
+        query_ids: Ids | None = None,
+    ) -> None:
+        if k < 1:
+            raise InputError(f"k must be at least 1, found {k}")
+        if not 0 <= power < np.inf:
+            raise InputError(f"power must be a number from 0 on, found {power!r}")
+        vectors = _unit(check_matrix(query_vectors, "training queries"))
+        n = int(vectors.shape[0])
+        if n == 0 or len(doc_ids) == 0:
+            raise InputError("there must be at least one training query and one document")
+        if len(relevant) != n:
+            raise InputError(f"{len(relevant)} lists of relevant documents for {n} training queries")
+        if any(isinstance(ids, str) for ids in relevant):
+            raise InputError("relevant must hold a sequence of document ids for each query, found a string")
+        self.k, self.power = k, power
+        self.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+        distinct = [list(dict.fromkeys(ids)) for ids in relevant]
+        self._offsets: Ints = np.cumsum([0, *map(len, distinct)])  # (m + 1,) where a query's relevant documents begin
+        self._relevant = numbers_of(self.documents.doc_ids, [id for ids in distinct for id in ids], "document")
+        self.index = PassageIndex(vectors, passage_ids=query_ids)
+
+    def __len__(self) -> int:
+        """The number of training queries."""
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        return (
+            f"QueryNeighbours: {len(self):,} training queries, {len(self.documents):,} documents, "
+            f"k {self.k}, power {self.power:g}"
+        )
+
+    def rank(
+        self,
+        query_vectors: Matrix,
+        query_ids: Sequence[str],
+        *,
+        exclude: Exclude | None = None,
+        leave_out: Sequence[int] | Ints | None = None,
+        depth: int = DEPTH,
+    ) -> Run:
+        """Documents of each query's neighbours.
+
+        ``query_vectors`` (m, d), sparse if the training queries are; ``exclude`` (m,) a document to leave out of each
+        ranking, by id (None for none) or number (-1 for none). ``leave_out`` (m,) is the row of the training query
+        that *is* this query (-1: none), which then is no neighbour of it: so training queries are ranked as if they
+        were new. A query without a neighbour is in the run without documents.
+        """
+        m = int(query_vectors.shape[0])
+        if len(query_ids) != m:
+            raise InputError(f"{len(query_ids)} query ids for {m} query vectors")
+        own = self.documents.excluded(exclude, m)
+        rows, _, documents, cosines = self._votes(query_vectors, leave_out)
+        kept = documents != own[rows]
+        key = rows[kept] * len(self.documents) + documents[kept]
+        pairs, where = np.unique(key, return_inverse=True)
+        scores = np.bincount(where, cosines[kept] ** self.power, minlength=len(pairs))
+        pair_rows, pair_documents = np.divmod(pairs, len(self.documents))
+        return Run.from_numbers(query_ids, self.documents.doc_ids, pair_rows, pair_documents, scores, depth)
+
+    def explain(self, query_vector: Matrix, doc_id: str, *, leave_out: int | None = None) -> pd.DataFrame:
+        """The neighbours that carry a document's score, nearest first.
+
+        ``query_vector`` (d,) or (1, d), or a CSR row; ``leave_out`` as in :meth:`rank`. Columns ``query_id``, ``row``
+        (of the training query), ``cosine`` and ``share``; the shares sum to the document's score. Empty where no
+        neighbour had it relevant; an unknown document raises.
+        """
+        document = self.documents.document_number(doc_id)
+        query = query_vector if sparse.issparse(query_vector) else np.atleast_2d(to_numpy(query_vector))
+        if query.shape[0] != 1:
+            raise InputError(f"explain takes one query vector, found {query.shape[0]}")
+        _, neighbours, documents, cosines = self._votes(query, None if leave_out is None else [leave_out])
+        rows, cosines = neighbours[documents == document], cosines[documents == document]
+        names = np.asarray(self.index.passage_ids.take(rows).to_pylist(), dtype=object)
+        return pd.DataFrame({"query_id": names, "row": rows, "cosine": cosines, "share": cosines**self.power})
+
+    def _votes(
+        self, queries: Matrix, leave_out: Sequence[int] | Ints | None
+    ) -> tuple[Ints, Ints, Ints, NDArray[np.float64]]:
+        """Flat ``(query row, training query, document, cosine)``, a query's neighbours nearest first."""
+        rows, neighbours, cosines = self._neighbours(queries, leave_out)
+        counts = np.diff(self._offsets)[neighbours]
+        of = np.repeat(np.arange(len(rows)), counts)  # which neighbour a relevant document is of
+        place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+        documents = self._relevant[self._offsets[neighbours[of]] + place]
+        return rows[of], neighbours[of], documents, cosines[of]
+
+    def _neighbours(
+        self, queries: Matrix, leave_out: Sequence[int] | Ints | None
+    ) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """Flat ``(query row, training query, cosine)``, nearest first."""
+        queries = _unit(check_like(queries, "queries", self.index.vectors))
+        m, n = int(queries.shape[0]), len(self)
+        itself = np.full(m, -1) if leave_out is None else np.asarray(leave_out)
+        if itself.shape != (m,) or itself.dtype.kind != "i" or ((itself < -1) | (itself >= n)).any():
+            raise InputError(f"leave_out must hold {m} rows of training queries, below {n}, or -1 for none")
+        # Every training query is a document of the index, so the one left out is an excluded document.
+        hits = self.index.search(queries, min(self.k, n), exclude=itself)
+        rows, _, neighbours, scores = hits.flat()
+        near = scores > 0
+        return rows[near], neighbours[near], scores[near].astype(np.float64)
+
+
+def _unit(vectors: Any) -> Matrix:
+    """Vectors of length 1, in main memory."""
+    return normalized_sparse(vectors) if sparse.issparse(vectors) else normalized(to_numpy(vectors))

@@ -1,0 +1,86 @@
+"""Runs as dictionaries, and what learned fusion makes of them, document by document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from hypothesis import strategies as st
+from scipy.special import log_softmax
+
+from haybale.retrieval import Run
+
+QUERIES, DOCS = ["q1", "q2", "q10"], list("abcdefgh")
+Scores = dict[str, dict[str, float]]  # by query, by document
+values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.integers(-40, 40).map(lambda x: x / 8))
+listings = st.fixed_dictionaries({query: st.dictionaries(st.sampled_from(DOCS), values) for query in QUERIES})
+several = st.dictionaries(st.sampled_from(["bm25", "knn", "svr"]), listings, min_size=1)
+judgements = st.fixed_dictionaries({query: st.lists(st.sampled_from([*DOCS, "zz"]), max_size=3) for query in QUERIES})
+
+
+def run(scores: Scores) -> Run:
+    rows = [(q, d, s) for q, docs in scores.items() for d, s in docs.items()]
+    frame = pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]).astype({"score": float})
+    return Run.from_frame(frame).reindexed(list(scores))
+
+
+def runs_of(world: dict[str, Scores]) -> dict[str, Run]:
+    return {name: run(scores) for name, scores in world.items()}
+
+
+def first(scores: dict[str, float], depth: int) -> list[tuple[str, float]]:
+    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:depth]
+
+
+def oracle(
+    world: dict[str, Scores], query: str, depth: int, memories: set[str], gone: set[str] = frozenset()
+) -> dict[str, dict[tuple[str, str], float]]:
+    """Features by document, then by run and kind; ``gone`` are taken out of the memories' cut runs."""
+    table: dict[str, dict[tuple[str, str], float]] = {}
+    for name, scores in world.items():
+        listed = first(scores[query], depth)
+        if name in memories:
+            listed = [(d, s) for d, s in listed if d not in gone]
+        for rank, (document, score) in enumerate(listed, start=1):
+            best, lowest = listed[0][1], listed[-1][1]
+            row = table.setdefault(document, {})
+            row[name, "level"] = (score - lowest) / (best - lowest) if best > lowest else 1.0
+            row[name, "rank"], row[name, "first"] = 61 / (60 + rank), 1 / rank
+            if name in memories:
+                row[name, "score"] = score
+    return table
+
+
+def oracle_loss(
+    world: dict[str, Scores], relevant: dict[str, list[str]], depth: int, memories: set[str], cold: float, w: Any
+) -> float:
+    """The loss without its penalty, document by document."""
+    total, n = 0.0, 0
+    for query in QUERIES:
+        warm = oracle(world, query, depth, memories)
+        n += bool(set(warm) & set(relevant[query]))
+        looks = [(1.0 if not memories else 1 - cold, warm)]
+        if memories:
+            looks.append((cold, oracle(world, query, depth, memories, set(relevant[query]))))
+        for weight, table in looks:
+            right = [document in relevant[query] for document in table]
+            if any(right):
+                scores = [sum(w.get(key, 0.0) * value for key, value in row.items()) for row in table.values()]
+                total -= weight * float(log_softmax(scores)[right].mean())
+    return total / n
+
+
+def sample(seed: int = 0, n_queries: int = 30, n_docs: int = 40) -> tuple[dict[str, Run], dict[str, list[str]]]:
+    """Three runs of random depth; ``good`` is near the truth, ``fair`` less so, ``noise`` not at all."""
+    rng = np.random.default_rng(seed)
+    query_ids = [f"q{i}" for i in range(n_queries)]
+    ids = [f"d{i}" for i in range(n_docs)]
+    relevant = {q: [ids[j] for j in rng.choice(n_docs, size=2, replace=False)] for q in query_ids}
+    scores: dict[str, Scores] = {}
+    for name, signal in (("good", 3.0), ("fair", 1.0), ("noise", 0.0)):
+        scores[name] = {
+            q: {d: float(rng.normal() + signal * (d in relevant[q])) for d in ids if rng.random() < 0.7}
+            for q in query_ids
+        }
+    return runs_of(scores), relevant

@@ -1,0 +1,289 @@
+"""Learned fusion: pools and features against dictionaries, the gradient, laws, explanations, errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fusion_oracle import (
+    QUERIES,
+    Scores,
+    first,
+    judgements,
+    listings,
+    oracle,
+    oracle_loss,
+    run,
+    runs_of,
+    sample,
+    several,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from haybale.ensemble import LearnedFusion
+from haybale.ensemble.conditional_logit import ConditionalLogit, View
+from haybale.ensemble.run_features import feature_list, pooled
+from haybale.errors import InputError, UnknownNameError
+from haybale.retrieval import Run
+
+
+@given(world=several, depth=st.integers(1, 9), memories=st.sets(st.sampled_from(["bm25", "svr"])), gone=st.booleans())
+def test_pools_and_features_are_the_oracles(
+    world: dict[str, Scores], depth: int, memories: set[str], gone: bool
+) -> None:
+    asked = ["q10", "q1"]
+    pool = pooled(runs_of(world), asked, depth)
+    mark = pool.relevant({query: ["b", "c", "zz"] for query in asked})
+    known = frozenset(memories)
+    table = pool.only(known).features(known, gone=mark if gone else None)
+    others = pool.only(set(world) - known).features(known)
+    ids = pool.doc_ids.to_pylist()
+    rows = [(pool.query_ids[q], ids[d]) for q, d in zip(pool.query, pool.document, strict=True)]
+    assert sorted(rows) == sorted((query, d) for query in asked for d in oracle(world, query, depth, set()))
+    assert mark.tolist() == [document in "bc" for _, document in rows]
+    for at, (query, document) in enumerate(rows):
+        expected = oracle(world, query, depth, memories, {"b", "c"} if gone else set()).get(document, {})
+        for features, names in ((table, world.keys() & known), (others, world.keys() - known)):
+            found = dict(zip(feature_list(dict.fromkeys(sorted(names)), known), features[:, at], strict=True))
+            mine = {key: value for key, value in expected.items() if key[0] in names}
+            assert {key: value for key, value in found.items() if value} == pytest.approx(
+                {key: value for key, value in mine.items() if value}, rel=1e-6
+            )
+
+
+@settings(deadline=None)
+@given(
+    world=several,
+    relevant=judgements,
+    depth=st.integers(1, 9),
+    memories=st.sets(st.sampled_from(["bm25", "svr"])),
+    cold=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_the_loss_is_the_oracles(
+    world: dict[str, Scores], relevant: dict[str, list[str]], depth: int, memories: set[str], cold: float
+) -> None:
+    memories &= set(world)
+    fusion = LearnedFusion(depth=depth, cold=cold, l2=0.01)
+    try:
+        fusion.fit(runs_of(world), relevant, memories=memories)
+    except InputError:
+        assert not any(set(oracle(world, q, depth, memories)) & set(relevant[q]) for q in QUERIES)
+        return
+    frame = fusion.weights_
+    weights = {(row.run, row.feature): row.weight for row in frame.itertuples()}
+    loss = oracle_loss(world, relevant, depth, memories, cold, weights)
+    penalty = 0.01 * (frame["standardised"] ** 2).sum()
+    assert fusion.loss_ == pytest.approx(loss + penalty, rel=1e-5, abs=1e-6)
+    # No step in any direction is better: it is the minimum.
+    for key, row in zip(weights, frame.itertuples(), strict=True):
+        for step in (-0.05, 0.05):
+            if row.weight:
+                spread = row.standardised / row.weight
+                moved = loss_with(world, relevant, depth, memories, cold, weights, key, step / spread)
+                other = 0.01 * (
+                    (frame["standardised"] ** 2).sum() + (row.standardised + step) ** 2 - row.standardised**2
+                )
+                assert moved + other >= fusion.loss_ - 1e-6
+
+
+def loss_with(world, relevant, depth, memories, cold, weights, key, step) -> float:
+    return oracle_loss(world, relevant, depth, memories, cold, {**weights, key: weights[key] + step})
+
+
+@given(world=several.filter(lambda world: any(any(q.values()) for q in world.values())))
+@settings(deadline=None)
+def test_fused_scores_are_the_oracles(world: dict[str, Scores]) -> None:
+    memories = {"svr"} & set(world)
+    query = next(q for q in QUERIES if any(scores[q] for scores in world.values()))
+    answer = next(first(scores[query], 3)[0][0] for scores in world.values() if scores[query])
+    fusion = LearnedFusion(depth=3).fit(runs_of(world), {query: [answer]}, memories=memories)
+    weights = {(row.run, row.feature): row.weight for row in fusion.weights_.itertuples()}
+    fused = fusion.fuse(runs_of(world))
+    assert fused.query_ids == list(next(iter(world.values())))
+    for each in QUERIES:
+        expected = {
+            d: sum(weights[key] * value for key, value in row.items())
+            for d, row in oracle(world, each, 3, memories).items()
+        }
+        assert dict(fused[each]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def trust(fusion: LearnedFusion, runs: dict[str, Run], name: str) -> float:
+    """How much more a run adds to its first document of a query than to one that it does not have; the mean."""
+    shares = [
+        fusion.explain(runs, query, runs[name][query][0][0]).set_index("run").loc[name, "share"]
+        for query in runs[name].query_ids
+    ]
+    return float(np.mean(shares))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    query = np.sort(rng.integers(12, size=90))
+    shared = rng.normal(size=(3, 90)).astype(np.float32)
+    shared[1] = 0.1  # constant
+    right = rng.random(90) < 0.15
+    views = [
+        View(0.7, rng.normal(size=(2, 90)).astype(np.float32), right),
+        View(
+            0.3, rng.normal(size=(2, 90)).astype(np.float32), right & (shared[0] > 0), absent=right & (shared[0] <= 0)
+        ),
+    ]
+    problem = ConditionalLogit(query, shared, views, l2=0.02)
+    at, step = rng.normal(size=5), 1e-5
+    _, gradient = problem(at)
+    for i in range(5):
+        moved = np.eye(5)[i] * step
+        assert gradient[i] == pytest.approx((problem(at + moved)[0] - problem(at - moved)[0]) / (2 * step), abs=1e-7)
+    assert gradient[1] == 2 * 0.02 * at[1]  # the penalty alone
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, relevant = sample()
+    whole = LearnedFusion().fit(runs, relevant, memories=["good"])
+    monkeypatch.setattr("haybale.ensemble.conditional_logit._ROWS", 50)
+    parts = LearnedFusion().fit(runs, relevant, memories=["good"])
+    assert parts.coef_ == pytest.approx(whole.coef_, rel=1e-3, abs=1e-4)
+
+
+def test_neither_the_order_of_runs_nor_of_queries_matters() -> None:
+    runs, relevant = sample()
+    turned = {name: run.reindexed(run.query_ids[::-1]) for name, run in reversed(runs.items())}
+    one = LearnedFusion().fit(runs, relevant, memories=["fair", "good"])
+    other = LearnedFusion().fit(turned, dict(reversed(relevant.items())), memories={"good", "fair"})
+    assert one.to_dict() == other.to_dict()
+    assert one.fuse(runs).reindexed(turned["good"].query_ids) == other.fuse(turned)
+
+
+@given(factor=st.floats(1e-3, 1e3), shift=st.floats(-5, 5), scores=listings)
+def test_level_does_not_depend_on_scale(factor: float, shift: float, scores: Scores) -> None:
+    scaled = {q: {d: s * factor + shift for d, s in docs.items()} for q, docs in scores.items()}
+    level = [pooled({"r": run(each)}, QUERIES, 9).features(frozenset())[0] for each in (scores, scaled)]
+    assert level[0] == pytest.approx(level[1], abs=1e-5)
+
+
+def test_a_run_of_relevant_documents_alone_is_believed() -> None:
+    runs, relevant = sample()
+    sure = run({query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()})
+    fusion = LearnedFusion().fit({**runs, "sure": sure}, relevant)
+    shares = [trust(fusion, {**runs, "sure": sure}, name) for name in ("sure", "good", "noise")]
+    assert shares[0] > max(shares[1:])
+    fused = fusion.fuse({**runs, "sure": sure})
+    assert all({d for d, _ in fused[query][:2]} == set(ids) for query, ids in relevant.items())
+
+
+def test_good_runs_weigh_more_and_fusion_is_better_than_any() -> None:
+    runs, relevant = sample(n_queries=60)
+    fusion = LearnedFusion().fit(runs, relevant)
+    assert trust(fusion, runs, "good") > trust(fusion, runs, "fair") > trust(fusion, runs, "noise")
+    new, truth = sample(seed=1)
+
+    def mrr(found: Run) -> float:
+        ranks = [min((r for r, (d, _) in enumerate(found[q], 1) if d in truth[q]), default=math.inf) for q in truth]
+        return float(np.mean([1 / rank for rank in ranks]))
+
+    assert mrr(fusion.fuse(new)) > max(mrr(each) for each in new.values())
+
+
+def test_cold_lowers_the_trust_in_a_memory() -> None:
+    runs, relevant = sample()
+
+    warm, some, most = (
+        trust(LearnedFusion(cold=cold).fit(runs, relevant, memories=["good"]), runs, "good") for cold in (0, 0.3, 0.8)
+    )
+    assert warm > some > most
+    without = LearnedFusion(cold=0.5).fit(runs, relevant)  # no memory: nothing is seen twice
+    assert (without.coef_ == LearnedFusion(cold=0.0).fit(runs, relevant).coef_).all()
+
+
+def test_what_only_a_memory_found_is_no_candidate_when_it_is_cold() -> None:
+    world = {"text": {"q": {"a": 1.0, "b": 2.0}}, "memory": {"q": {"c": 1.0}}}
+    fusion = LearnedFusion(cold=1.0).fit(runs_of(world), {"q": ["c"]}, memories="memory")
+    assert not fusion.coef_.any()  # no relevant document is left in the only pool
+    assert fusion.loss_ == 0
+    believed = LearnedFusion().fit(runs_of(world), {"q": ["c"]}, memories="memory").fuse(runs_of(world))
+    assert believed["q"][0][0] == "c"
+
+
+def test_shares_sum_to_the_fused_score() -> None:
+    runs, relevant = sample()
+    fusion = LearnedFusion(depth=10).fit(runs, relevant, memories=["good"])
+    fused = fusion.fuse(runs)
+    for document, score in fused["q3"]:
+        frame = fusion.explain(runs, "q3", document)
+        assert frame["run"].tolist() == ["fair", "good", "noise"]
+        assert math.fsum(frame["share"]) == pytest.approx(score, abs=1e-12)
+        for row in frame.itertuples():
+            listed = runs[row.run].top(10)["q3"]
+            if (document, row.score) in listed:
+                assert listed[int(row.rank) - 1] == (document, row.score)
+            else:
+                assert math.isnan(row.rank)
+                assert math.isnan(row.score)
+                assert row.share == 0
+                assert document not in dict(listed)
+
+
+def test_documents_of_no_run_and_unknown_queries_are_not_explained() -> None:
+    runs, relevant = sample()
+    fusion = LearnedFusion(depth=10).fit(runs, relevant)
+    with pytest.raises(InputError, match="no run has document 'zz' among its first 10 for query 'q3'"):
+        fusion.explain(runs, "q3", "zz")
+    with pytest.raises(InputError, match="unknown query id 'nine'"):
+        fusion.explain(runs, "nine", "d1")
+
+
+def test_constant_features_have_no_weight() -> None:
+    runs, relevant = sample()
+    same = run({query: dict.fromkeys([f"d{i}" for i in range(40)], 2.0) for query in relevant})
+    weights = LearnedFusion().fit({**runs, "same": same}, relevant).weights_.set_index(["run", "feature"])
+    assert weights.loc[("same", "level"), "weight"] == 0
+    assert weights.loc[("same", "level"), "standardised"] == 0
+
+
+def test_queries_without_relevant_or_any_documents() -> None:
+    world = {
+        "a": {"q1": {"x": 2.0, "y": 1.0}, "q2": {}, "q10": {"x": 1.0}},
+        "b": {"q1": {}, "q2": {}, "q10": {"y": 1.0}},
+    }
+    runs = runs_of(world)
+    fusion = LearnedFusion().fit(runs, {"q1": ["x"], "q2": ["x"], "q10": [], "elsewhere": ["x"]})
+    assert fusion.n_queries_ == 1
+    fused = fusion.fuse(runs)
+    assert fused["q2"] == []
+    assert [d for d, _ in fused["q1"]] == ["x", "y"]
+
+
+def test_bad_input_is_refused() -> None:
+    runs, relevant = sample()
+    fit = LearnedFusion().fit
+    with pytest.raises(InputError, match="at least one run"):
+        fit({}, relevant)
+    with pytest.raises(InputError, match="about the same queries"):
+        fit({**runs, "more": run({"q1": {"d1": 1.0}})}, relevant)
+    with pytest.raises(UnknownNameError, match="unknown run 'svr'; known: fair, good, noise"):
+        fit(runs, relevant, memories=["svr"])
+    with pytest.raises(InputError, match="no query has a relevant document in its pool"):
+        fit(runs, {"q1": ["zz"], "q2": []})
+    with pytest.raises(InputError, match="found a string"):
+        fit(runs, {"q1": "d1"})
+    for wrong in ({"depth": 0}, {"cold": 1.5}, {"l2": -1}, {"max_iter": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            LearnedFusion(**wrong).fit(runs, relevant)
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 "):
+        LearnedFusion(max_iter=1).fit(runs, relevant)
+
+
+def test_fusing_needs_the_runs_of_the_training() -> None:
+    runs, relevant = sample()
+    fusion = LearnedFusion()
+    for call in (lambda: fusion.fuse(runs), lambda: fusion.weights_, fusion.to_dict):
+        with pytest.raises(NotFittedError):
+            call()
+    fusion.fit(runs, relevant)
+    with pytest.raises(InputError, match="learned for runs fair, good, noise; found fair, good"):
+        fusion.fuse({name: runs[name] for name in ("good", "fair")})

@@ -1,0 +1,159 @@
+"""Rankings by similar judged queries: a dictionary oracle, leave-one-out, explanations, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from haybale.errors import InputError, VectorError
+from haybale.retrieval import QueryNeighbours
+
+DOCS = list("abcdef")
+Case = tuple[np.ndarray, list[list[str]], np.ndarray, int, float]
+
+
+def oracle(training: Any, relevant: Any, query: Any, k: int, power: float, leave_out: int = -1) -> dict[str, float]:
+    """Score by document, with dictionaries; cosines are rounded to float32, as the index has them."""
+    unit = [row / np.linalg.norm(row) if row.any() else row for row in [*training, query]]
+    cosines = {i: np.float32(unit[i] @ unit[-1]) for i in range(len(training)) if i != leave_out}
+    nearest = sorted(cosines, key=lambda i: (-cosines[i], i))[:k]
+    scores: dict[str, float] = {}
+    for i in nearest:
+        for document in set(relevant[i]):
+            if cosines[i] > 0:
+                scores[document] = scores.get(document, 0.0) + float(cosines[i]) ** power
+    return scores
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    n, seed = draw(st.integers(1, 9)), draw(st.integers(0, 10_000))
+    rng = np.random.default_rng(seed)
+    # Values whose cosines are far enough apart that rounding does not decide who is a neighbour.
+    training = rng.normal(size=(n, 4)).round(2)
+    training[rng.random(n) < 0.1] = 0
+    relevant = draw(st.lists(st.lists(st.sampled_from(DOCS), max_size=4), min_size=n, max_size=n))
+    return (
+        training,
+        relevant,
+        rng.normal(size=(3, 4)).round(2),
+        draw(st.integers(1, 12)),
+        draw(st.sampled_from([0, 1, 2.5])),
+    )
+
+
+def kinds(matrix: np.ndarray) -> list[Any]:
+    return [matrix, sparse.csr_matrix(matrix)]
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_scores_are_the_oracles(case: Case) -> None:
+    training, relevant, queries, k, power = case
+    for stored, asked in zip(kinds(training), kinds(queries), strict=True):
+        run = QueryNeighbours(stored, relevant, DOCS, k=k, power=power).rank(asked, ["x", "y", "z"])
+        for row, query in enumerate(run.query_ids):
+            assert dict(run[query]) == pytest.approx(
+                oracle(training, relevant, queries[row], k, power), rel=1e-5, abs=1e-6
+            )
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_left_out_is_as_if_it_had_never_been_there(case: Case) -> None:
+    training, relevant, _, k, power = case
+    n = len(training)
+    whole = QueryNeighbours(training, relevant, DOCS, k=k, power=power)
+    ranked = whole.rank(training, [str(i) for i in range(n)], leave_out=np.arange(n))
+    for i in range(1 if n > 1 else n, n):
+        rest = QueryNeighbours(
+            np.delete(training, i, axis=0), relevant[:i] + relevant[i + 1 :], DOCS, k=k, power=power
+        ).rank(training[[i]], ["q"])
+        assert ranked[str(i)] == rest["q"]
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_shares_sum_to_the_score(case: Case) -> None:
+    training, relevant, queries, k, power = case
+    neighbours = QueryNeighbours(training, relevant, DOCS, k=k, power=power)
+    scores = dict(neighbours.rank(queries[:1], ["q"], leave_out=[0])["q"])
+    for document in DOCS:
+        frame = neighbours.explain(queries[0], document, leave_out=0)
+        assert 0 not in frame["row"].tolist()
+        assert all(document in relevant[row] for row in frame["row"])
+        assert frame["share"].sum() == pytest.approx(scores.get(document, 0.0), rel=1e-12)
+        assert (frame["cosine"] ** power).tolist() == pytest.approx(frame["share"].tolist())
+
+
+def test_an_explanation_names_the_training_queries_nearest_first() -> None:
+    training = sparse.csr_matrix([[3.0, 4.0], [1.0, 0.0], [0.0, 1.0]])
+    neighbours = QueryNeighbours(training, [["a"], ["a"], ["b"]], ["a", "b"], query_ids=["one", "two", "three"])
+    frame = neighbours.explain(sparse.csr_matrix([[2.0, 0.0]]), "a")
+    assert frame["query_id"].tolist() == ["two", "one"]
+    assert frame["row"].tolist() == [1, 0]
+    assert frame["share"].tolist() == pytest.approx([1.0, 0.36])
+    assert list(frame.columns) == ["query_id", "row", "cosine", "share"]
+    assert neighbours.explain(sparse.csr_matrix([[2.0, 0.0]]), "b").empty
+
+
+def test_a_query_without_a_neighbour_has_no_documents() -> None:
+    neighbours = QueryNeighbours(np.array([[1.0, 0.0]]), [["a"]], ["a", "b"])
+    run = neighbours.rank(np.array([[-1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]]), list("wxyz"))
+    assert [len(run[query]) for query in "wxyz"] == [0, 0, 0, 1]
+    assert neighbours.rank(np.ones((1, 2)), ["q"], leave_out=[0])["q"] == []
+
+
+def test_excluded_documents_and_depth() -> None:
+    neighbours = QueryNeighbours(np.ones((2, 1)), [["a", "b", "a"], ["b", "c"]], ["a", "b", "c"])
+    queries = np.ones((2, 1))
+    assert neighbours.rank(queries, ["q", "r"], exclude=["b", None])["q"] == [("a", 1.0), ("c", 1.0)]
+    assert neighbours.rank(queries, ["q", "r"], exclude=[1, -1], depth=1)["r"] == [("b", 2.0)]
+    assert repr(neighbours) == "QueryNeighbours: 2 training queries, 3 documents, k 50, power 2"
+    assert len(neighbours) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": 0}, "k must be at least 1, found 0"),
+        ({"power": -1.0}, "power must be a number from 0 on, found -1"),
+        ({"power": float("nan")}, "power must be"),
+        ({"query_vectors": np.empty((0, 2)), "relevant": []}, "at least one training query"),
+        ({"doc_ids": []}, "at least one training query and one document"),
+        ({"relevant": [["a"]]}, "1 lists of relevant documents for 2 training queries"),
+        ({"relevant": ["a", "b"]}, "found a string"),
+        ({"relevant": [["a"], ["zz"]]}, "unknown document id 'zz'"),
+        ({"doc_ids": ["a", "a"]}, "doc_ids hold an id twice"),
+        ({"query_ids": ["x"]}, "expected 2 passage_ids, found 1"),
+        ({"query_vectors": np.array([[1.0, np.nan], [1.0, 0.0]])}, "row 0 has NaN"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"query_vectors": np.eye(2), "relevant": [["a"], ["b"]], "doc_ids": ["a", "b"]} | changes
+    with pytest.raises(InputError, match=message):
+        QueryNeighbours(given.pop("query_vectors"), given.pop("relevant"), given.pop("doc_ids"), **given)
+
+
+def test_bad_questions_are_refused() -> None:
+    neighbours = QueryNeighbours(np.eye(2), [["a"], ["b"]], ["a", "b"])
+    with pytest.raises(InputError, match="1 query ids for 2 query vectors"):
+        neighbours.rank(np.eye(2), ["q"])
+    for bad in ([0], [0, 2], [0, -2], [0.5, 1.0]):
+        with pytest.raises(InputError, match="leave_out must hold 2 rows of training queries, below 2"):
+            neighbours.rank(np.eye(2), ["q", "r"], leave_out=bad)
+    with pytest.raises(InputError, match="unknown document id 'zz'"):
+        neighbours.rank(np.eye(2), ["q", "r"], exclude=["zz", None])
+    with pytest.raises(VectorError, match="width 2, found 3"):
+        neighbours.rank(np.eye(3), ["q", "r", "s"])
+    with pytest.raises(VectorError, match="expected a dense matrix"):
+        neighbours.rank(sparse.identity(2, format="csr"), ["q", "r"])
+    with pytest.raises(InputError, match="one query vector, found 2"):
+        neighbours.explain(np.eye(2), "a")
+    with pytest.raises(InputError, match="unknown document id 'zz'"):
+        neighbours.explain(np.ones(2), "zz")
