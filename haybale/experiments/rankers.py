@@ -1,4 +1,4 @@
-"""Rankers by name: ``bm25``, ``knn``, ``svr`` …, and fusions of them, ``rrf(bm25,svr)``.
+"""Rankers by name: ``bm25``, ``knn``, ``svr`` …, and fusions of them, ``rrf(bm25,svr)`` and ``learned(bm25,svr)``.
 
 A new ranker is one function and one line in :data:`RANKERS`.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from haybale.ensemble import LearnedFusion, novel_queries
 from haybale.errors import InputError, UnknownNameError
-from haybale.experiments.workbench import Workbench
+from haybale.experiments import document_ensemble
+from haybale.experiments.training import check_training
+from haybale.experiments.workbench import TRAIN_SAMPLE, Workbench
 from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Run, rank_documents, reciprocal_rank_fusion
 from haybale.vectors import Matrix
 
@@ -24,7 +27,7 @@ def _bm25_doc(bench: Workbench, part: str) -> Run:
 
 
 def _bm25_of(bench: Workbench, part: str, unit: str) -> Run:
-    index, texts, depth = bench.bm25(unit), bench.texts(part), bench.settings.depth
+    index, texts, depth = bench.bm25(unit), bench.texts(part), bench.depth(part)
     with bench.stage(f"search BM25 ({unit}s)", part):
         rows, documents, scores = index.documents(texts, depth, exclude=bench.own(part))
         return Run.from_numbers(bench.query_ids(part), bench.collection.doc_ids, rows, documents, scores, depth)
@@ -72,10 +75,23 @@ def _knn_doc(bench: Workbench, part: str) -> Run:
 
 def _of_documents(bench: Workbench, part: str, index: PassageIndex, queries: Matrix, what: str) -> Run:
     """A run over an index with one vector a document."""
-    own, depth = bench.own_with_passages(part), bench.settings.depth
+    own, depth = bench.own_with_passages(part), bench.depth(part)
     with bench.stage(f"search {what}", part):
         hits = index.search(queries, min(len(index), depth), exclude=own)
         return rank_documents(index, hits, bench.query_ids(part), depth=depth)
+
+
+def _knn_queries(bench: Workbench, part: str) -> Run:
+    similar, vectors = bench.query_neighbours, bench.query_vectors(part)
+    left_out = bench.places(part) if bench.is_training(part) else None
+    with bench.stage("search similar queries", part):
+        return similar.rank(
+            vectors, bench.query_ids(part), exclude=bench.own(part), leave_out=left_out, depth=bench.depth(part)
+        )
+
+
+def _svr_doc(bench: Workbench, part: str) -> Run:
+    return document_ensemble.rank_by_ensemble(bench, part, run_of)
 
 
 def _parm(aggregation: str, lexical: bool = False) -> Ranker:
@@ -94,6 +110,8 @@ RANKERS: dict[str, Ranker] = {
     "svr": _svr,  # the SVR ensemble over BM25's and kNN's candidates
     "svr-blend": _svr_blend,  # the same with the evidence of the searches added, by out-of-bag scores
     "svr-paper": _svr_paper,  # the SVR ensemble with the paper's settings over kNN's candidates
+    "svr-doc": _svr_doc,  # the SVR ensemble over documents, each one vector, over the candidates of every search
+    "knn-queries": _knn_queries,  # documents that were relevant to the most similar training queries
     "knn-firstp": _knn_firstp,  # nearest documents by their first passage (FirstP)
     "knn-doc": _knn_doc,  # nearest documents, each one vector
     **{f"parm-{name}": _parm(name) for name in AGGREGATIONS},  # PARM: what the query's paragraphs retrieve
@@ -128,21 +146,30 @@ def split_names(text: str) -> list[str]:
     return names
 
 
+FUSIONS = ("rrf", "learned")
+
+
 def parts_of(name: str) -> list[str] | None:
-    """The rankers that ``rrf(…)`` fuses; None for a plain ranker. Unknown names raise."""
+    """The rankers that ``rrf(…)`` or ``learned(…)`` fuses; None for a plain ranker. Unknown names raise."""
     if name in RANKERS:
         return None
-    if name.startswith("rrf(") and name.endswith(")"):
-        parts = split_names(name[4:-1])
-        for part in parts:
-            parts_of(part)
-        return parts
-    raise UnknownNameError("ranker", name, [*RANKERS, "rrf(…,…)"])
+    kind, opened, inside = name.partition("(")
+    if kind not in FUSIONS or not opened or not inside.endswith(")"):
+        raise UnknownNameError("ranker", name, [*RANKERS, *(f"{fusion}(…,…)" for fusion in FUSIONS)])
+    parts = split_names(inside[:-1])
+    for part in parts:
+        parts_of(part)
+    return parts
 
 
 def learns(name: str) -> bool:
     """Whether a ranker, or one that it fuses, has to be trained."""
-    return any(map(learns, parts_of(name) or ())) or name.startswith("svr")
+    return name.startswith("learned(") or remembers(name)
+
+
+def remembers(name: str) -> bool:
+    """Whether a ranker, or one that it fuses, knows documents from the training queries they were relevant to."""
+    return any(map(remembers, parts_of(name) or ())) or name.startswith("svr") or name == "knn-queries"
 
 
 def run_of(bench: Workbench, name: str, part: str) -> Run:
@@ -152,8 +179,45 @@ def run_of(bench: Workbench, name: str, part: str) -> Run:
         fused = parts_of(name)
         if fused is None:
             bench.made[key] = RANKERS[name](bench, part)
+        elif name.startswith("learned("):
+            bench.made[key] = _learned(bench, name, fused, part)
         else:
             runs = [run_of(bench, other, part) for other in fused]
             with bench.stage("fuse", part):
-                bench.made[key] = reciprocal_rank_fusion(runs, depth=bench.settings.depth)
+                bench.made[key] = reciprocal_rank_fusion(runs, depth=bench.depth(part))
+    return bench.made[key]  # type: ignore[no-any-return]
+
+
+def _learned(bench: Workbench, name: str, fused: list[str], part: str) -> Run:
+    """The fusion whose weights are learned on training queries, which memories rank as new ones."""
+    if bench.is_training(part):
+        raise InputError(f"{name} is learned on the training queries: it cannot rank them, nor be part of learned(…)")
+    fusion = learned_fusion(bench, name, fused)
+    runs = {other: run_of(bench, other, part) for other in fused}
+    with bench.stage("fuse (learned)", part):
+        return fusion.fuse(runs).top(bench.depth(part))
+
+
+def learned_fusion(bench: Workbench, name: str, fused: list[str]) -> LearnedFusion:
+    """The fitted weights of ``learned(…)``, made once."""
+    key = ("fusion", name)
+    if key not in bench.made:
+        check_training(bench, name)
+        settings = bench.settings
+        runs = {other: run_of(bench, other, TRAIN_SAMPLE) for other in fused}
+        all_relevant, places = bench.collection.relevant_ids(settings.train_split), bench.places(TRAIN_SAMPLE)
+        novel = novel_queries(all_relevant)
+        ids = bench.query_ids(TRAIN_SAMPLE)
+        relevant = {query: all_relevant[place] for query, place in zip(ids, places, strict=True)}
+        new = [query for query, place in zip(ids, places, strict=True) if novel[place]]
+        with bench.stage("learn fusion"):
+            fusion = LearnedFusion(depth=settings.fusion_depth, cold=settings.cold).fit(
+                runs, relevant, memories=[other for other in fused if remembers(other)], novel=new
+            )
+        bench.made[key] = fusion
+        weights = fusion.weights_
+        bench.facts[name] = {"training queries": fusion.n_queries_, "of them new": len(new), "cold": settings.cold} | {
+            f"{run} {feature}": weight
+            for run, feature, weight in zip(weights.run, weights.feature, weights.standardised, strict=True)
+        }
     return bench.made[key]  # type: ignore[no-any-return]

@@ -12,6 +12,10 @@ from haybale.ensemble import PROTOCOLS, SVREnsemble
 from haybale.errors import InputError, UnknownNameError
 
 DEFAULT_RANKERS = ("bm25", "knn", "svr", "svr-blend", "parm-rrf", "vrrf", "rrf(bm25,svr)")
+COUNTS = (
+    *("width", "depth", "parm_hits", "train_candidates", "candidates", "train_document_candidates"),
+    *("document_candidates", "fusion_queries", "fusion_depth"),
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,11 @@ class Settings:
     train_candidates: int = 20  # of a training query, from BM25 and from kNN each
     candidates: int = 60  # of a query that is ranked, likewise
     train_split: str = "train"
-    fusion_queries: int = 3000  # training queries, drawn at random, that rankers may be weighed on
+    train_document_candidates: int = 10  # documents of a training query, from each search of svr-doc
+    document_candidates: int = 60  # of a query that is ranked, likewise
+    fusion_queries: int = 3000  # training queries, drawn at random, that learned(…) weighs its rankers on
+    fusion_depth: int = 200  # documents of each ranker that it looks at
+    cold: float = 0.3  # share of its loss that queries new to the memories carry; see LearnedFusion
     rows_per_bag: int | None = None  # None: all
     ensemble: dict[str, Any] = field(default_factory=dict)  # parameters of SVREnsemble, over its defaults
     baseline: str = "bm25"
@@ -53,7 +61,7 @@ class Settings:
             raise UnknownNameError("way to split paragraphs", self.paragraphs, PARAGRAPHS)
         if self.language is not None and self.language not in LANGUAGES:
             raise UnknownNameError("language", self.language, LANGUAGES)
-        for name in ("width", "depth", "parm_hits", "train_candidates", "candidates", "fusion_queries"):
+        for name in COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
         if self.store is not None and self.chunking is not None:

@@ -21,7 +21,7 @@ from haybale.experiments.settings import Settings
 from haybale.progress import track
 from haybale.retrieval import BM25Index, Run
 
-K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0)
+K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0, 4.5, 6.0)
 B = (0.3, 0.5, 0.75, 0.9)
 DEFAULT = (Settings.k1, Settings.b)
 

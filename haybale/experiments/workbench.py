@@ -7,6 +7,7 @@ ensembles score training queries out of bag, so that what is learned from those 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,19 @@ from haybale.collections.collection import pick
 from haybale.embeddings import encode_queries
 from haybale.ensemble import SVREnsemble, pair_features
 from haybale.experiments.indexes import Indexes, kept
-from haybale.experiments.training import train
-from haybale.retrieval import PARM, BM25Index, Hits, ParagraphHits, PassageIndex, Run, Vectors, pool, rank_documents
+from haybale.experiments.training import check_training, train
+from haybale.retrieval import (
+    PARM,
+    BM25Index,
+    Hits,
+    ParagraphHits,
+    PassageIndex,
+    QueryNeighbours,
+    Run,
+    Vectors,
+    pool,
+    rank_documents,
+)
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
@@ -37,6 +49,12 @@ class Workbench(Indexes):
         rng = np.random.default_rng(self.settings.random_state)
         size = min(len(drawn), self.settings.fusion_queries)
         return np.asarray(np.sort(rng.choice(drawn, size=size, replace=False)), dtype=np.int64)
+
+    def depth(self, part: str) -> int:
+        """Documents kept of each query: of training queries, no more than are learned from."""
+        if part == TRAIN_SAMPLE:
+            return min(self.settings.depth, self.settings.fusion_depth)
+        return self.settings.train_document_candidates if self.is_training(part) else self.settings.depth
 
     def is_training(self, part: str) -> bool:
         """Whether the queries of the part are those that ensembles learn from."""
@@ -95,12 +113,9 @@ class Workbench(Indexes):
     @kept
     def neighbours(self, part: str) -> Hits:
         """Hits of queries as one vector each, as deep as a run may need."""
-        whole = self._of_split("neighbours", part)
-        if whole is not None:
-            return taken(whole, self.places(part))
         index, vectors = self.index, self.query_vectors(part)
         # MaxP wants `depth` documents; three passages for each find nearly all of them.
-        k = min(len(index), max(3 * self.settings.depth, self.settings.candidates))
+        k = min(len(index), max(3 * self.depth(part), self.settings.candidates))
         with self.stage("search kNN", part):
             return index.search(vectors, k, exclude=self.own(part))
 
@@ -164,6 +179,14 @@ class Workbench(Indexes):
         """A fitted ensemble: ``"svr"`` or ``"svr-paper"``."""
         return train(self, name)
 
+    @cached_property
+    def query_neighbours(self) -> QueryNeighbours:
+        """The training queries, and what was relevant to them."""
+        train = self.settings.train_split
+        check_training(self, "knn-queries")
+        vectors, relevant = self.query_vectors(train), self.collection.relevant_ids(train)
+        return QueryNeighbours(vectors, relevant, self.collection.doc_ids, query_ids=self.query_ids(train))
+
     @kept
     def memory(self, part: str) -> Hits:
         """The pool of the part with the scores of the ensemble ``svr``, in the order of the pool."""
@@ -196,7 +219,7 @@ class Workbench(Indexes):
             offsets,
             vectors=vectors,
             n_hits=None if offsets is None else self.settings.parm_hits,
-            depth=self.settings.depth,
+            depth=self.depth(part),
         )
 
 
