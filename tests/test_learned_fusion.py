@@ -24,34 +24,28 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from haybale.ensemble import LearnedFusion
-from haybale.ensemble.conditional_logit import ConditionalLogit, View
+from haybale.ensemble.conditional_logit import ConditionalLogit
 from haybale.ensemble.run_features import feature_list, pooled
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Run
 
 
-@given(world=several, depth=st.integers(1, 9), memories=st.sets(st.sampled_from(["bm25", "svr"])), gone=st.booleans())
-def test_pools_and_features_are_the_oracles(
-    world: dict[str, Scores], depth: int, memories: set[str], gone: bool
-) -> None:
+@given(world=several, depth=st.integers(1, 9), memories=st.sets(st.sampled_from(["bm25", "svr"])))
+def test_pools_and_features_are_the_oracles(world: dict[str, Scores], depth: int, memories: set[str]) -> None:
     asked = ["q10", "q1"]
     pool = pooled(runs_of(world), asked, depth)
     mark = pool.relevant({query: ["b", "c", "zz"] for query in asked})
     known = frozenset(memories)
-    table = pool.only(known).features(known, gone=mark if gone else None)
-    others = pool.only(set(world) - known).features(known)
+    names, table = feature_list(dict.fromkeys(sorted(world)), known), pool.features(known)
     ids = pool.doc_ids.to_pylist()
     rows = [(pool.query_ids[q], ids[d]) for q, d in zip(pool.query, pool.document, strict=True)]
     assert sorted(rows) == sorted((query, d) for query in asked for d in oracle(world, query, depth, set()))
     assert mark.tolist() == [document in "bc" for _, document in rows]
     for at, (query, document) in enumerate(rows):
-        expected = oracle(world, query, depth, memories, {"b", "c"} if gone else set()).get(document, {})
-        for features, names in ((table, world.keys() & known), (others, world.keys() - known)):
-            found = dict(zip(feature_list(dict.fromkeys(sorted(names)), known), features[:, at], strict=True))
-            mine = {key: value for key, value in expected.items() if key[0] in names}
-            assert {key: value for key, value in found.items() if value} == pytest.approx(
-                {key: value for key, value in mine.items() if value}, rel=1e-6
-            )
+        expected = oracle(world, query, depth, memories)[document]
+        assert dict(zip(names, table[:, at], strict=True)) == pytest.approx(
+            dict.fromkeys(names, 0.0) | expected, rel=1e-6
+        )
 
 
 @settings(deadline=None)
@@ -60,21 +54,27 @@ def test_pools_and_features_are_the_oracles(
     relevant=judgements,
     depth=st.integers(1, 9),
     memories=st.sets(st.sampled_from(["bm25", "svr"])),
+    novel=st.sets(st.sampled_from(QUERIES)),
     cold=st.sampled_from([0.0, 0.3, 1.0]),
 )
 def test_the_loss_is_the_oracles(
-    world: dict[str, Scores], relevant: dict[str, list[str]], depth: int, memories: set[str], cold: float
+    world: dict[str, Scores],
+    relevant: dict[str, list[str]],
+    depth: int,
+    memories: set[str],
+    novel: set[str],
+    cold: float,
 ) -> None:
     memories &= set(world)
     fusion = LearnedFusion(depth=depth, cold=cold, l2=0.01)
     try:
-        fusion.fit(runs_of(world), relevant, memories=memories)
+        fusion.fit(runs_of(world), relevant, memories=memories, novel=novel)
     except InputError:
         assert not any(set(oracle(world, q, depth, memories)) & set(relevant[q]) for q in QUERIES)
         return
     frame = fusion.weights_
     weights = {(row.run, row.feature): row.weight for row in frame.itertuples()}
-    loss = oracle_loss(world, relevant, depth, memories, cold, weights)
+    loss = oracle_loss(world, relevant, depth, memories, novel, cold, weights)
     penalty = 0.01 * (frame["standardised"] ** 2).sum()
     assert fusion.loss_ == pytest.approx(loss + penalty, rel=1e-5, abs=1e-6)
     # No step in any direction is better: it is the minimum.
@@ -82,15 +82,12 @@ def test_the_loss_is_the_oracles(
         for step in (-0.05, 0.05):
             if row.weight:
                 spread = row.standardised / row.weight
-                moved = loss_with(world, relevant, depth, memories, cold, weights, key, step / spread)
+                there = {**weights, key: row.weight + step / spread}
+                moved = oracle_loss(world, relevant, depth, memories, novel, cold, there)
                 other = 0.01 * (
                     (frame["standardised"] ** 2).sum() + (row.standardised + step) ** 2 - row.standardised**2
                 )
                 assert moved + other >= fusion.loss_ - 1e-6
-
-
-def loss_with(world, relevant, depth, memories, cold, weights, key, step) -> float:
-    return oracle_loss(world, relevant, depth, memories, cold, {**weights, key: weights[key] + step})
 
 
 @given(world=several.filter(lambda world: any(any(q.values()) for q in world.values())))
@@ -124,22 +121,37 @@ def trust(fusion: LearnedFusion, runs: dict[str, Run], name: str) -> float:
 def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
     rng = np.random.default_rng(seed)
     query = np.sort(rng.integers(12, size=90))
-    shared = rng.normal(size=(3, 90)).astype(np.float32)
-    shared[1] = 0.1  # constant
-    right = rng.random(90) < 0.15
-    views = [
-        View(0.7, rng.normal(size=(2, 90)).astype(np.float32), right),
-        View(
-            0.3, rng.normal(size=(2, 90)).astype(np.float32), right & (shared[0] > 0), absent=right & (shared[0] <= 0)
-        ),
-    ]
-    problem = ConditionalLogit(query, shared, views, l2=0.02)
+    features = rng.normal(size=(5, 90)).astype(np.float32)
+    features[1] = 0.1  # constant
+    share = rng.random(12) * (rng.random(12) < 0.7)
+    problem = ConditionalLogit(query, features, (rng.random(90) < 0.15) * share[query], l2=0.02)
     at, step = rng.normal(size=5), 1e-5
     _, gradient = problem(at)
     for i in range(5):
         moved = np.eye(5)[i] * step
         assert gradient[i] == pytest.approx((problem(at + moved)[0] - problem(at - moved)[0]) / (2 * step), abs=1e-7)
     assert gradient[1] == 2 * 0.02 * at[1]  # the penalty alone
+
+
+@pytest.mark.parametrize("cold", [0.0, 0.3, 1.0])
+def test_the_weights_are_where_finite_differences_of_the_loss_vanish(cold: float) -> None:
+    rng = np.random.default_rng(0)
+    world = {
+        name: {q: dict(zip("abcdefgh", rng.normal(size=8).tolist(), strict=True)) for q in QUERIES}
+        for name in ("bm25", "svr")
+    }
+    relevant, novel = {"q1": ["a", "b"], "q2": ["c"], "q10": ["d"]}, {"q1"}
+    fusion = LearnedFusion(depth=6, cold=cold, l2=0.01).fit(runs_of(world), relevant, memories="svr", novel=novel)
+    names = list(fusion.weights_[["run", "feature"]].itertuples(index=False, name=None))
+
+    def loss(at: np.ndarray) -> float:
+        weights = dict(zip(names, at / fusion.spread_, strict=True))
+        return oracle_loss(world, relevant, 6, {"svr"}, novel, cold, weights) + 0.01 * float(at @ at)
+
+    found, step = fusion.coef_ * fusion.spread_, np.eye(len(names)) * 1e-4
+    slopes = [(loss(found + each) - loss(found - each)) / 2e-4 for each in step]
+    assert slopes == pytest.approx([0.0] * len(names), abs=1e-3)
+    assert loss(found) < loss(np.zeros(len(names))) - 0.01
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,24 +201,64 @@ def test_good_runs_weigh_more_and_fusion_is_better_than_any() -> None:
     assert mrr(fusion.fuse(new)) > max(mrr(each) for each in new.values())
 
 
-def test_cold_lowers_the_trust_in_a_memory() -> None:
+def half_blind() -> tuple[dict[str, Run], dict[str, list[str]], list[str]]:
+    """``good`` is a memory that has no relevant document of the first five queries, which are novel."""
     runs, relevant = sample()
+    novel = [f"q{i}" for i in range(5)]
+    met = {q: {d: s for d, s in runs["good"][q] if q not in novel or d not in relevant[q]} for q in relevant}
+    return {**runs, "good": run(met)}, relevant, novel
 
+
+def test_cold_lowers_the_trust_in_a_memory() -> None:
+    runs, relevant, novel = half_blind()
     warm, some, most = (
-        trust(LearnedFusion(cold=cold).fit(runs, relevant, memories=["good"]), runs, "good") for cold in (0, 0.3, 0.8)
+        trust(LearnedFusion(cold=cold).fit(runs, relevant, memories=["good"], novel=novel), runs, "good")
+        for cold in (0, 0.3, 0.8)
     )
     assert warm > some > most
-    without = LearnedFusion(cold=0.5).fit(runs, relevant)  # no memory: nothing is seen twice
-    assert (without.coef_ == LearnedFusion(cold=0.0).fit(runs, relevant).coef_).all()
 
 
-def test_what_only_a_memory_found_is_no_candidate_when_it_is_cold() -> None:
-    world = {"text": {"q": {"a": 1.0, "b": 2.0}}, "memory": {"q": {"c": 1.0}}}
-    fusion = LearnedFusion(cold=1.0).fit(runs_of(world), {"q": ["c"]}, memories="memory")
-    assert not fusion.coef_.any()  # no relevant document is left in the only pool
-    assert fusion.loss_ == 0
-    believed = LearnedFusion().fit(runs_of(world), {"q": ["c"]}, memories="memory").fuse(runs_of(world))
-    assert believed["q"][0][0] == "c"
+def test_without_cold_or_novel_queries_all_queries_count_alike() -> None:
+    runs, relevant, novel = half_blind()
+    relevant["q29"] = ["zz"]  # novel, but with nothing in the pool
+    fits = [
+        LearnedFusion(cold=cold).fit(runs, relevant, memories=["good"], novel=new)
+        for cold, new in ((0, novel), (0, []), (0.3, []), (0.3, "q29"), (1, ["q29"]), (0.3, list(relevant)))
+    ]
+    assert [fit.n_novel_ for fit in fits] == [5, 0, 0, 0, 0, 29]
+    assert all(fit.n_queries_ == 29 for fit in fits)
+    assert all((fit.coef_ == fits[0].coef_).all() for fit in fits[1:-1])
+    assert fits[-1].coef_ == pytest.approx(fits[0].coef_, rel=1e-3, abs=1e-4)
+
+
+def test_with_cold_1_novel_queries_alone_count() -> None:
+    runs, relevant, novel = half_blind()
+    alone = {query: ids for query, ids in relevant.items() if query in novel}
+    known = [query for query in relevant if query not in novel]
+    only = LearnedFusion(cold=1.0).fit(runs, relevant, memories=["good"], novel=novel)
+    # Wrong judgements of queries that do not count change nothing.
+    wrong = {**alone, **{query: [runs["noise"][query][0][0]] for query in known}}
+    other = LearnedFusion(cold=1.0).fit(runs, wrong, memories=["good"], novel=novel)
+    assert (only.coef_ == other.coef_).all()
+    assert only.loss_ == other.loss_
+
+
+def test_a_share_of_the_loss_is_as_many_copies() -> None:
+    """Novel queries that are there three times have the share 1 − n / (n + 2·n_novel) to themselves."""
+    runs, relevant, novel = half_blind()
+    more = {f"{q}+{i}": q for q in novel for i in (1, 2)}
+    copies = {
+        name: run({q: dict(each[more.get(q, q)]) for q in (*each.query_ids, *more)}) for name, each in runs.items()
+    }
+    truth = relevant | {copy: relevant[q] for copy, q in more.items()}
+    cold = 1 - 30 / (30 + 2 * 5)
+    one = LearnedFusion(cold=cold, l2=0).fit(runs, relevant, memories=["good"], novel=novel)
+    many = LearnedFusion(cold=0, l2=0).fit(copies, truth, memories=["good"])
+    assert one.loss_ == pytest.approx(many.loss_, rel=1e-5)
+    known = {name: each.reindexed(list(relevant)) for name, each in runs.items()}
+    for query, document in [("q1", runs["fair"]["q1"][0][0]), ("q20", relevant["q20"][0])]:
+        shares = [fusion.explain(known, query, document)["share"].to_numpy() for fusion in (one, many)]
+        assert shares[0] == pytest.approx(shares[1], rel=0.02, abs=0.02)
 
 
 def test_shares_sum_to_the_fused_score() -> None:
@@ -267,6 +319,8 @@ def test_bad_input_is_refused() -> None:
         fit({**runs, "more": run({"q1": {"d1": 1.0}})}, relevant)
     with pytest.raises(UnknownNameError, match="unknown run 'svr'; known: fair, good, noise"):
         fit(runs, relevant, memories=["svr"])
+    with pytest.raises(InputError, match="novel: unknown query id 'nine'"):
+        fit(runs, relevant, novel=["q1", "nine"])
     with pytest.raises(InputError, match="no query has a relevant document in its pool"):
         fit(runs, {"q1": ["zz"], "q2": []})
     with pytest.raises(InputError, match="found a string"):
