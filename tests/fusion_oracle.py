@@ -9,6 +9,7 @@ import pandas as pd
 from hypothesis import strategies as st
 from scipy.special import log_softmax
 
+from haybale.ensemble import LearnedFusion
 from haybale.retrieval import Run
 
 QUERIES, DOCS = ["q1", "q2", "q10"], list("abcdefgh")
@@ -70,6 +71,15 @@ def oracle_loss(
     new = [loss for query, loss in losses.items() if query in novel]
     whole = float(np.mean(list(losses.values())))
     return (1 - cold) * whole + cold * float(np.mean(new)) if new else whole
+
+
+def trust(fusion: LearnedFusion, runs: dict[str, Run], name: str) -> float:
+    """How much more a run adds to its first document of a query than to one that it does not have; the mean."""
+    shares = [
+        fusion.explain(runs, query, runs[name][query][0][0]).set_index("run").loc[name, "share"]
+        for query in runs[name].query_ids
+    ]
+    return float(np.mean(shares))
 
 
 def sample(seed: int = 0, n_queries: int = 30, n_docs: int = 40) -> tuple[dict[str, Run], dict[str, list[str]]]:
