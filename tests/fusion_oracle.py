@@ -9,6 +9,7 @@ import pandas as pd
 from hypothesis import strategies as st
 from scipy.special import log_softmax
 
+from haybale.ensemble import LearnedFusion
 from haybale.retrieval import Run
 
 QUERIES, DOCS = ["q1", "q2", "q10"], list("abcdefgh")
@@ -34,14 +35,12 @@ def first(scores: dict[str, float], depth: int) -> list[tuple[str, float]]:
 
 
 def oracle(
-    world: dict[str, Scores], query: str, depth: int, memories: set[str], gone: set[str] = frozenset()
+    world: dict[str, Scores], query: str, depth: int, memories: set[str]
 ) -> dict[str, dict[tuple[str, str], float]]:
-    """Features by document, then by run and kind; ``gone`` are taken out of the memories' cut runs."""
+    """Features by document, then by run and kind."""
     table: dict[str, dict[tuple[str, str], float]] = {}
     for name, scores in world.items():
         listed = first(scores[query], depth)
-        if name in memories:
-            listed = [(d, s) for d, s in listed if d not in gone]
         for rank, (document, score) in enumerate(listed, start=1):
             best, lowest = listed[0][1], listed[-1][1]
             row = table.setdefault(document, {})
@@ -53,22 +52,34 @@ def oracle(
 
 
 def oracle_loss(
-    world: dict[str, Scores], relevant: dict[str, list[str]], depth: int, memories: set[str], cold: float, w: Any
+    world: dict[str, Scores],
+    relevant: dict[str, list[str]],
+    depth: int,
+    memories: set[str],
+    novel: set[str],
+    cold: float,
+    w: Any,
 ) -> float:
     """The loss without its penalty, document by document."""
-    total, n = 0.0, 0
+    losses: dict[str, float] = {}
     for query in QUERIES:
-        warm = oracle(world, query, depth, memories)
-        n += bool(set(warm) & set(relevant[query]))
-        looks = [(1.0 if not memories else 1 - cold, warm)]
-        if memories:
-            looks.append((cold, oracle(world, query, depth, memories, set(relevant[query]))))
-        for weight, table in looks:
-            right = [document in relevant[query] for document in table]
-            if any(right):
-                scores = [sum(w.get(key, 0.0) * value for key, value in row.items()) for row in table.values()]
-                total -= weight * float(log_softmax(scores)[right].mean())
-    return total / n
+        table = oracle(world, query, depth, memories)
+        right = [document in relevant[query] for document in table]
+        if any(right):
+            scores = [sum(w.get(key, 0.0) * value for key, value in row.items()) for row in table.values()]
+            losses[query] = -float(log_softmax(scores)[right].mean())
+    new = [loss for query, loss in losses.items() if query in novel]
+    whole = float(np.mean(list(losses.values())))
+    return (1 - cold) * whole + cold * float(np.mean(new)) if new else whole
+
+
+def trust(fusion: LearnedFusion, runs: dict[str, Run], name: str) -> float:
+    """How much more a run adds to its first document of a query than to one that it does not have; the mean."""
+    shares = [
+        fusion.explain(runs, query, runs[name][query][0][0]).set_index("run").loc[name, "share"]
+        for query in runs[name].query_ids
+    ]
+    return float(np.mean(shares))
 
 
 def sample(seed: int = 0, n_queries: int = 30, n_docs: int = 40) -> tuple[dict[str, Run], dict[str, list[str]]]:

@@ -19,12 +19,13 @@ from haybale.errors import FileFormatError, InputError
 
 def test_a_saved_fusion_fuses_to_the_same_bits(tmp_path: Path) -> None:
     runs, relevant = sample()
-    fusion = LearnedFusion(cold=0.1, depth=np.int64(20)).fit(runs, relevant, memories=["good"])
+    fusion = LearnedFusion(cold=0.1, depth=np.int64(20)).fit(runs, relevant, memories=["good"], novel=["q1"])
     fusion.save(tmp_path / "fusion.json")
     assert [path.name for path in tmp_path.iterdir()] == ["fusion.json"]
     again = LearnedFusion.load(tmp_path / "fusion.json")
     assert again.fuse(runs) == fusion.fuse(runs)
     assert again.to_dict() == fusion.to_dict() == json.loads(json.dumps(fusion.to_dict()))
+    assert (again.n_queries_, again.n_novel_) == (30, 1)
     assert again.get_params() == fusion.get_params()
     assert again.weights_.equals(fusion.weights_)
     assert clone(again).get_params() == fusion.get_params()

@@ -8,8 +8,6 @@ softmax cross-entropy of Cao et al., "Learning to Rank: From Pairwise Approach t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,19 +20,8 @@ from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
 _ROWS = 2**14  # turned to float64 at once, about 2 MiB of 20 features
-_NEVER = -1e300  # the score of a document that cannot be chosen; finite, so that 0 · score is 0
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class View:
-    """The queries as they are seen once: some of the features, and which documents there are."""
-
-    weight: float
-    features: Floats  # (g, n)
-    relevant: NDArray[np.bool_]  # (n,)
-    absent: NDArray[np.bool_] | None = None  # (n,) documents that are not in the pool of this view
 
 
 class Fitted(NamedTuple):
@@ -49,20 +36,16 @@ class Fitted(NamedTuple):
 class ConditionalLogit:
     """The loss and its gradient in the weights of standardised features.
 
-    loss = Σ over views v and queries q of weight_v · (−1/n_rel Σ over relevant d of log softmax(x·w)_d) / n_queries
-    + l2·|w|². ``shared`` (f, n) are features that are the same in every view, ``views`` have the others;
-    ``query`` (n,) rises. ``n_queries`` are those with a relevant document in the first view, by which features are
-    standardised, too; a constant feature has weight 0. A query without a relevant document in a view is no part of it.
+    loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query, + l2·|w|².
+    ``query`` (n,) rises, ``features`` are (f, n), ``target`` (n,) is 0 where a document is not relevant; a query's
+    targets sum to its share of the loss. Features are standardised over all n; a constant one has weight 0.
     """
 
-    def __init__(self, query: Ints, shared: Floats, views: Sequence[View], l2: float) -> None:
-        self.shared, self.views, self.l2 = shared, views, l2
+    def __init__(self, query: Ints, features: Floats, target: Array, l2: float) -> None:
+        self.features, self.target, self.l2 = features, target, l2
         self.starts = np.flatnonzero(np.diff(query, prepend=-1))
         self.ends = np.append(self.starts[1:], len(query))
-        counts = [np.add.reduceat(view.relevant, self.starts, dtype=np.int64) for view in views]  # (n_queries,) each
-        self.n_relevant = counts
-        self.n_queries = int((counts[0] > 0).sum())
-        self.spread = np.array([_spread(row) for part in (shared, views[0].features) for row in part])
+        self.spread = np.array([_spread(row) for row in features])
         self._scale = np.divide(1, self.spread, out=np.zeros_like(self.spread), where=self.spread > 0)
 
     def __call__(self, weights: Array) -> tuple[float, Array]:
@@ -72,8 +55,7 @@ class ConditionalLogit:
         for queries in self._blocks():
             added, slope = self._block(raw, queries)
             loss, gradient = loss + added, gradient + slope
-        loss, gradient = loss / self.n_queries, gradient * self._scale / self.n_queries
-        return float(loss + self.l2 * weights @ weights), gradient + 2 * self.l2 * weights
+        return float(loss + self.l2 * weights @ weights), gradient * self._scale + 2 * self.l2 * weights
 
     def fit(self, max_iter: int) -> Fitted:
         """The minimum, by L-BFGS from 0."""
@@ -92,25 +74,14 @@ class ConditionalLogit:
         rows = slice(self.starts[queries.start], self.ends[queries.stop - 1])
         starts = self.starts[queries] - rows.start
         of = np.repeat(np.arange(len(starts)), self.ends[queries] - self.starts[queries])  # query of each row
-        split = len(self.shared)
-        shared = self.shared[:, rows].astype(np.float64)
-        common, pull, loss = raw[:split] @ shared, np.zeros(len(of)), 0.0
-        slopes = np.zeros(len(raw) - split)
-        for view, counts in zip(self.views, self.n_relevant, strict=True):
-            features = view.features[:, rows].astype(np.float64)
-            score = common + raw[split:] @ features
-            if view.absent is not None:
-                score[view.absent[rows]] = _NEVER
-            score -= np.maximum.reduceat(score, starts)[of]
-            chance = np.exp(score)
-            total = np.add.reduceat(chance, starts)
-            n_relevant = counts[queries]
-            target = view.relevant[rows] / np.maximum(n_relevant, 1)[of]
-            loss -= view.weight * float(target @ (score - np.log(total)[of]))
-            residual = view.weight * (chance * ((n_relevant > 0) / total)[of] - target)
-            pull += residual
-            slopes += features @ residual
-        return loss, np.concatenate([shared @ pull, slopes])
+        features, target = self.features[:, rows].astype(np.float64), self.target[rows]
+        score = raw @ features
+        score -= np.maximum.reduceat(score, starts)[of]
+        chance = np.exp(score)
+        total = np.add.reduceat(chance, starts)
+        loss = -float(target @ (score - np.log(total)[of]))
+        share = np.add.reduceat(target, starts)
+        return loss, features @ (chance * (share / total)[of] - target)
 
 
 def _spread(values: Floats) -> float:

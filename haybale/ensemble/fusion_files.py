@@ -4,7 +4,7 @@ format, version     "haybale fusion", 1
 parameters          those of the estimator
 runs, memories      names
 weights             run, feature, weight and spread (the feature's standard deviation), one object a feature
-n_queries, loss, n_iter
+n_queries, n_novel, loss, n_iter
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from haybale.ensemble.learned_fusion import LearnedFusion
 
 FORMAT, VERSION = "haybale fusion", 1
-_FACTS = ("n_queries", "loss", "n_iter")
+_FACTS = ("n_queries", "n_novel", "loss", "n_iter")
 
 F = TypeVar("F", bound="LearnedFusion")
 

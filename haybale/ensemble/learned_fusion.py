@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.ensemble.conditional_logit import Array, ConditionalLogit, View
+from haybale.ensemble.conditional_logit import Array, ConditionalLogit
 from haybale.ensemble.fusion_files import from_plain, read_fusion, to_plain, write_fusion
 from haybale.ensemble.run_features import Pool, feature_list, pooled
 from haybale.errors import InputError, UnknownNameError
@@ -36,26 +37,25 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     - ``score``, of a memory only: the score itself, because its size says how well the query is known.
 
     A document that a run does not have gets 0 for all of them. The loss of a query is the mean over its relevant
-    documents in the pool of −log softmax(score); it is averaged over the queries, and ``l2`` · |w|² is added, w the
-    weights of standardised features. The loss is convex: the result depends on nothing but the input, and not on the
-    order of runs or queries.
+    documents in the pool of −log softmax(score); to its mean over the queries ``l2`` · |w|² is added, w the weights of
+    standardised features. The loss is convex: the result depends on nothing but the input, and not on the order of
+    runs or queries.
 
     Runs that were themselves learned from judged queries are *memories*. A memory is blind for documents that no
-    training query had relevant, and a weight learned from queries whose documents it mostly knows lets it push those
-    others down. So every training query is seen twice: with weight 1 − ``cold`` as it is, and with weight ``cold``
-    with its relevant documents taken out of the memories' cut runs, as if these had never met them (a document that
-    then is in no run is no candidate). More of ``cold`` gains where relevant documents are new, and loses where they
-    are known; with no memory it has no meaning.
+    training query had relevant, and weights learned from queries that it mostly knows let it push those others down.
+    So queries that are *novel*, new to every memory, count for a share ``cold`` of the loss however few they are:
+    (1 − cold) · mean over all queries + cold · mean over the novel ones. More of it gains where relevant documents
+    are new and loses where they are known. With no novel query the loss is the mean over all.
 
     Parameters:
         depth: documents of each run, and query, that are pooled.
-        cold: weight of the second look, 0 to 1; 0 leaves it out.
+        cold: share of the loss that novel queries have to themselves, 0 to 1.
         l2: penalty on the weights, in units of the loss (nats a query).
         max_iter: steps of L-BFGS; a :class:`ConvergenceWarning` if they were too few.
 
     Fitted: ``coef_`` (f,), the weights of the features as they are; ``spread_`` (f,), standard deviations of the
     features over the training pools; ``runs_`` and ``memories_``, names, sorted; ``n_queries_`` that had a relevant
-    document in their pool; ``loss_``, with the penalty; ``n_iter_``; and :attr:`weights_`.
+    document in their pool, and ``n_novel_`` of them; ``loss_``, with the penalty; ``n_iter_``; and :attr:`weights_`.
 
     >>> good = pd.DataFrame({"query_id": ["q", "q", "r", "r"], "doc_id": ["a", "b", "b", "c"], "score": [2, 1, 2, 1]})
     >>> bad = good.assign(score=[1, 2, 1, 2])
@@ -77,6 +77,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     runs_: list[str]
     memories_: list[str]
     n_queries_: int
+    n_novel_: int
     loss_: float
     n_iter_: int
 
@@ -87,7 +88,12 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         self.max_iter = max_iter
 
     def fit(
-        self, runs: Mapping[str, Run], relevant: Mapping[str, Sequence[str]], *, memories: Collection[str] = ()
+        self,
+        runs: Mapping[str, Run],
+        relevant: Mapping[str, Sequence[str]],
+        *,
+        memories: Collection[str] = (),
+        novel: Collection[str] = (),
     ) -> Self:
         """Learn the weights.
 
@@ -95,14 +101,19 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         id. Queries without one, or with none in the pool, teach nothing and are ignored. ``memories`` names the runs
         that were learned from judged queries. In these, training queries must be ranked as new ones are: out of bag,
         or with the query left out (``leave_out`` of :class:`~haybale.retrieval.QueryNeighbours`); a memory that knows
-        the query itself would be trusted far too much. Errors: :class:`InputError` for runs about different queries
-        or where no query has a relevant document in its pool, :class:`UnknownNameError` for a memory that is no run.
+        the query itself would be trusted far too much. ``novel`` are the ids of the queries none of whose relevant
+        documents was relevant to another query that the memories learned from
+        (:func:`~haybale.ensemble.novel_queries`). Errors: :class:`InputError` for runs about different queries,
+        a novel query that they are not about, or where no query has a relevant document in its pool,
+        :class:`UnknownNameError` for a memory that is no run.
         """
         self._validate_params()
         query_ids = _queries(runs)
-        known = frozenset([memories] if isinstance(memories, str) else memories)
+        known, new = _names(memories), _names(novel)
         for name in sorted(known - set(runs)):
             raise UnknownNameError("run", name, sorted(runs))
+        for query in sorted(new - set(query_ids)):
+            raise InputError(f"novel: unknown query id {query!r}")
         judged = sorted(query for query in query_ids if len(relevant.get(query, ())))
         if any(isinstance(relevant[query], str) for query in judged):
             raise InputError("relevant must hold a sequence of document ids for each query, found a string")
@@ -110,15 +121,15 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         right = pool.relevant(relevant)
         if not right.any():
             raise InputError("no query has a relevant document in its pool; there is nothing to learn from")
-        base, memory = pool.only(set(runs) - known), pool.only(known)
-        fitted = ConditionalLogit(pool.query, base.features(known), self._views(base, memory, right), self.l2).fit(
-            self.max_iter
-        )
-        names = feature_list(base.listings, known) + feature_list(memory.listings, known)
+        counts = np.bincount(pool.query[right], minlength=len(judged))
+        met = counts > 0
+        blind = met & np.array([query in new for query in judged])
+        per_document = _loss_shares(met, blind, self.cold) / np.maximum(counts, 1)
+        target = right * per_document[pool.query]
+        fitted = ConditionalLogit(pool.query, pool.features(known), target, self.l2).fit(self.max_iter)
         self.runs_, self.memories_ = sorted(runs), sorted(known)
-        order = [names.index(name) for name in self._features]
-        self.coef_, self.spread_ = fitted.weights[order], fitted.spread[order]
-        self.n_queries_ = len(np.unique(pool.query[right]))
+        self.coef_, self.spread_ = fitted.weights, fitted.spread
+        self.n_queries_, self.n_novel_ = int(met.sum()), int(blind.sum())
         self.loss_, self.n_iter_ = fitted.loss, fitted.n_iter
         return self
 
@@ -182,15 +193,6 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     def _features(self) -> list[tuple[str, str]]:
         return feature_list(dict.fromkeys(self.runs_), frozenset(self.memories_))
 
-    def _views(self, base: Pool, memory: Pool, right: Any) -> list[View]:
-        known = frozenset(memory.listings)
-        warm = memory.features(known)
-        if not known or self.cold == 0:
-            return [View(1.0, warm, right)]
-        met = base.found()
-        cold = View(self.cold, memory.features(known, gone=right), right & met, absent=right & ~met)
-        return [View(1 - self.cold, warm, right), cold]
-
     def _pool(self, runs: Mapping[str, Run], query_ids: Sequence[str]) -> Pool:
         check_is_fitted(self, "coef_")
         if set(runs) != set(self.runs_):
@@ -203,6 +205,21 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         for (name, _), weight, values in zip(self._features, self.coef_, features, strict=True):
             shares[self.runs_.index(name)] += weight * values
         return shares
+
+
+def _names(given: Collection[str]) -> frozenset[str]:
+    return frozenset([given] if isinstance(given, str) else given)
+
+
+def _loss_shares(met: NDArray[np.bool_], novel: NDArray[np.bool_], cold: float) -> Array:
+    """(m,) each query's share of the loss, summing to 1; ``met`` have one, ``novel`` are some of them.
+
+    >>> _loss_shares(np.array([True, True, False, True]), np.array([True, False, False, False]), 0.4).round(9).tolist()
+    [0.6, 0.2, 0.0, 0.2]
+    """
+    share = cold if novel.any() else 0.0
+    shares: Array = (1 - share) * met / met.sum() + share * novel / max(1, novel.sum())
+    return shares
 
 
 def _queries(runs: Mapping[str, Run]) -> list[str]:

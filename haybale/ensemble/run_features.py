@@ -32,11 +32,6 @@ class Listing:
     query: Ints  # rising
     score: NDArray[np.float64]
 
-    def without(self, gone: NDArray[np.bool_]) -> Listing:
-        """The listing as if it had never met some documents; ``gone`` (n,) by row of the pool."""
-        kept = ~gone[self.place]
-        return Listing(self.place[kept], self.query[kept], self.score[kept])
-
     def features(self, memory: bool) -> Floats:
         """(3, k) ``level``, ``rank`` and ``first``, and for a memory, (4, k), ``score``."""
         starts = np.flatnonzero(np.diff(self.query, prepend=-1))
@@ -60,32 +55,16 @@ class Pool:
     document: Ints  # (n,)
     listings: dict[str, Listing]  # by run, sorted by name
 
-    def features(self, memories: frozenset[str], gone: NDArray[np.bool_] | None = None) -> Floats:
-        """(f, n) the features of :func:`feature_list`; 0 for documents that a run does not have.
-
-        ``gone`` (n,): documents that are taken out of every run before.
-        """
+    def features(self, memories: frozenset[str]) -> Floats:
+        """(f, n) the features of :func:`feature_list`; 0 for documents that a run does not have."""
         names = feature_list(self.listings, memories)
         table = np.zeros((len(names), len(self.query)), dtype=np.float32)
         row = 0
         for name, listing in self.listings.items():
-            listing = listing if gone is None else listing.without(gone)
             values = listing.features(name in memories)
             table[row : row + len(values), listing.place] = values
             row += len(values)
         return table
-
-    def only(self, names: set[str] | frozenset[str]) -> Pool:
-        """The same rows with some of the runs."""
-        listings = {name: listing for name, listing in self.listings.items() if name in names}
-        return Pool(self.query_ids, self.doc_ids, self.query, self.document, listings)
-
-    def found(self) -> NDArray[np.bool_]:
-        """(n,) whether any of the runs has the document."""
-        mark = np.zeros(len(self.query), dtype=bool)
-        for listing in self.listings.values():
-            mark[listing.place] = True
-        return mark
 
     def row_of(self, doc_id: str) -> int | None:
         """The row of a document in a pool of one query."""
