@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check bench gpu-test gpu-bench clean
+.PHONY: demo test check bench reproduce gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -22,6 +22,10 @@ check: $(VENV)/$(EXTRAS)
 # The comparison tables of the built-in collection, and of those named: make bench COLLECTIONS="FOLDER …"
 bench: $(VENV)/base
 	$(BIN)/python benchmarks/bench_rankers.py pydocs $(COLLECTIONS)
+
+# Whether the numbers of benchmarks/reproductions.yaml come out here: make reproduce COLLECTIONS="FOLDER …"
+reproduce: $(VENV)/$(EXTRAS)
+	$(BIN)/python benchmarks/reproduce.py $(ENTRIES) $(if $(COLLECTIONS),--collections $(COLLECTIONS))
 
 # For a host with a GPU, with its own Python and packages (benchmarks/gpu.md): nothing is installed here.
 # make gpu-bench DEVICE=cpu SCALE=0.01 tries the scripts on a machine without a GPU.
