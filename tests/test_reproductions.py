@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haybale.errors import InputError
@@ -241,6 +241,7 @@ def test_recording_changes_the_values_and_keeps_the_rest(
     assert [p.name for p in tmp_path.iterdir()] == ["entries.yaml"]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.text("a '\"\\{},()#:-", min_size=1, max_size=150), st.floats(0, 1)), min_size=1, max_size=3)
 )
@@ -252,7 +253,7 @@ def test_what_is_written_is_read_again(
     path = tmp_path_factory.mktemp("written") / "entries.yaml"
     path.write_text("# why\n[]\n", encoding="utf-8")
     entries = [
-        module.Reproduction(f"e{n}", "peps", f"x {text} {{out}}", 0.01, n, {text: {"MAP": value}})
+        module.Reproduction(f"e{n}", "peps", f"x {text} {{out}}", 0.01, n, {text: {"MAP": value, text: value}})
         for n, (text, value) in enumerate(drawn)
     ]
     module.write(path, entries)
