@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check browser bench figures gpu-test gpu-bench clean
+.PHONY: demo test check browser bench reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -29,11 +29,15 @@ check: $(VENV)/$(EXTRAS)
 
 # Every ranker on the built-in collection, and on those named: make bench COLLECTIONS="FOLDER …"
 bench: $(VENV)/base
-	$(BIN)/python benchmarks/effectiveness.py pydocs $(COLLECTIONS) --results $(RESULTS)
+	$(BIN)/python benchmarks/effectiveness.py pydocs $(COLLECTIONS)
 
 # The figures of the README, from benchmarks/results.
 figures: $(VENV)/plots
 	$(BIN)/python benchmarks/figures.py
+
+# Whether the numbers of benchmarks/reproductions.yaml come out here: make reproduce COLLECTIONS="FOLDER …"
+reproduce: $(VENV)/$(EXTRAS)
+	$(BIN)/python benchmarks/reproduce.py $(ENTRIES) $(if $(COLLECTIONS),--collections $(COLLECTIONS))
 
 # For a host with a GPU, with its own Python and packages (benchmarks/gpu.md): nothing is installed here.
 # make gpu-bench DEVICE=cpu SCALE=0.01 tries the scripts on a machine without a GPU.
