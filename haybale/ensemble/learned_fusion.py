@@ -81,7 +81,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     loss_: float
     n_iter_: int
 
-    def __init__(self, *, depth: int = 200, cold: float = 0.3, l2: float = 1e-3, max_iter: int = 50) -> None:
+    def __init__(self, *, depth: int = 100, cold: float = 0.3, l2: float = 1e-3, max_iter: int = 50) -> None:
         self.depth = depth
         self.cold = cold
         self.l2 = l2
