@@ -11,7 +11,7 @@ from haybale.embeddings import Chunking
 from haybale.ensemble import PROTOCOLS, SVREnsemble
 from haybale.errors import InputError, UnknownNameError
 
-DEFAULT_RANKERS = ("bm25", "knn", "svr", "svr-blend", "parm-rrf", "vrrf", "rrf(bm25,svr)")
+DEFAULT_RANKERS = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "learned")
 COUNTS = (
     *("width", "depth", "parm_hits", "train_candidates", "candidates", "train_document_candidates"),
     *("document_candidates", "fusion_queries", "fusion_depth"),
