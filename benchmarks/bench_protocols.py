@@ -20,6 +20,7 @@ from protocol_figures import (
     VOTES,
     Pairs,
     Votes,
+    absent,
     candidates,
     curve,
     decisions,
@@ -119,7 +120,10 @@ def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: 
         ],
         "everything": decisions(np.ones(int((near.passages >= 0).sum()), dtype=bool), near, pairs, index),
         "rankings": rankings(bench, models, near, vectors),
-        "rules": {name: vars(classify(said, last.label > 0)) for name, said in rules(last, near, index).items()},
+        "rules": {
+            name: vars(classify(said, last.label > 0))
+            for name, said in rules(last, near, index, injected("last")).items()
+        },
         "relevant neighbours count": {name: of(name, last, true_labels=True)[0] for name in models},
     }
     found["choices"] = {}
@@ -129,7 +133,7 @@ def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: 
             with bench.stage(f"votes of injected, {choice}"):
                 votes[choice] = Votes(model, vectors, keys(rows.query, rows.passage, index))
         found["choices"][choice] = {
-            "absent": vars(classify(rules(rows, near, index)["absent"], rows.label > 0)),
+            "absent": vars(classify(absent(rows, near, index), rows.label > 0)),
             "test only": of("injected", rows)[0],
             "train and test": of("injected" if choice == "last" else choice, rows)[0],
         }

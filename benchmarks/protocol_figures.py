@@ -96,17 +96,27 @@ def curve(votes: Ints, label: Flags) -> list[dict[str, Any]]:
     return [{"votes": least} | asdict(classify(votes >= least, label)) for least in VOTES]
 
 
-def rules(rows: CandidateRows, near: Hits, index: PassageIndex) -> dict[str, Flags]:
-    """What rules say that know the candidates of a query, and where passages stand, but no judgement and no text."""
-    key = keys(rows.query, rows.passage, index)
-    absent = ~np.isin(key, neighbour_keys(near, index))
-    _, place, count = np.unique(key, return_inverse=True, return_counts=True)
+def absent(rows: CandidateRows, near: Hits, index: PassageIndex) -> Flags:
+    """(n,) whether a candidate is none of the query's neighbours: its cosine is below that of the last of them."""
+    return ~np.isin(keys(rows.query, rows.passage, index), neighbour_keys(near, index))
+
+
+def rules(rows: CandidateRows, near: Hits, index: PassageIndex, seen: CandidateRows) -> dict[str, Flags]:
+    """What rules say of candidates that do not ask whether the passage answers the query.
+
+    ``seen``: the candidates of training queries, for the one rule that learns: it knows passages, but no query.
+    """
+    _, place, count = np.unique(keys(rows.query, rows.passage, index), return_inverse=True, return_counts=True)
     last = index.doc_offsets[index.doc_of[rows.passage] + 1] - 1 == rows.passage
+    injected = np.bincount(seen.passage[seen.label > 0], minlength=len(index))
+    neighbour = np.bincount(seen.passage[seen.label == 0], minlength=len(index))
+    put = absent(rows, near, index)
     return {
         "everything": np.ones(len(rows), dtype=bool),
         "last": last,
-        "absent": absent,
-        "absent or twice": absent | (count[place] > 1),
+        "seen": (injected > neighbour)[rows.passage],
+        "absent": put,
+        "absent or twice": put | (count[place] > 1),
     }
 
 

@@ -10,6 +10,7 @@ MODELS = {"injected": "trained on injected passages", "end-to-end": "trained end
 RULES = {
     "everything": "every candidate is relevant",
     "last": "it is the last passage of its document",
+    "seen": "in training it was injected more often than it was a neighbour, whatever the query",
     "absent": "it is not among the neighbours, so someone put it there",
     "absent or twice": "it is not among the neighbours, or it is listed twice",
 }
@@ -38,10 +39,11 @@ passages of a query, z-scores, one γ; a bag is trained on {facts["rows of a bag
 ## A. The paper's protocol
 
 The candidates of a test query are its {facts["k"]} nearest passages, all called negative, and the last passage of \
-each relevant document, called positive: {facts["candidate rows"]:,} rows. {facts["relevant neighbours called negative"]:,} \
-rows called negative are passages of relevant documents; {facts["injected that are neighbours"]:,} of the \
-{facts["relevant documents"]:,} positives are neighbours as well, so they are listed twice, once with each label. \
-Figures of the positive class; votes: so many of the bags must predict over 0.5.
+each relevant document, called positive: {facts["candidate rows"]:,} rows. \
+{facts["relevant neighbours called negative"]:,} rows called negative are passages of relevant documents; \
+{facts["injected that are neighbours"]:,} of the {facts["relevant documents"]:,} positives are neighbours as well, so \
+they are listed twice, once with each label. Figures of the positive class; votes: so many of the bags must predict \
+over 0.5.
 
 {paper_table(found)}
 
@@ -59,7 +61,7 @@ said. Yes to every neighbour gives the ceiling.
 
 ## D. What the first figure measures
 
-Rules that know nothing of relevance, on the candidates of A:
+Rules that never ask whether a passage answers the query, on the candidates of A:
 
 {rules_table(found)}
 
