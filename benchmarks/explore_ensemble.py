@@ -42,12 +42,14 @@ def main() -> None:
     parser.add_argument("collections", nargs="+", help="folders, or names of built-in collections")
     parser.add_argument("--queries", type=int, help="training queries; default: all")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--skip", nargs="+", default=(), help="what is changed, of rows to leave out")
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     for folder in arguments.collections:
         collection = fewer(open_collection(folder), arguments.queries)
         command = shown("explore_ensemble.py", sys.argv[1:])
-        explore(collection, VARIATIONS, arguments.results, command, n_jobs=arguments.jobs)
+        rows = [row for row in VARIATIONS if not any(row.group.startswith(start) for start in arguments.skip)]
+        explore(collection, rows, arguments.results, command, n_jobs=arguments.jobs)
 
 
 def explore(collection: Collection, variations: list[Variation], results: Path, command: str, **more: Any) -> None:
@@ -123,7 +125,7 @@ def text_of(page: dict[str, Any]) -> str:
     for row in page["rows"]:
         first = row["group"] if row["group"] != group else ""
         group = row["group"]
-        cells = [cell(row, name) for name in COLUMNS]
+        cells = [cell(row, name, page["rows"][0]) for name in COLUMNS]
         seconds = "–" if row["seconds"] is None else f"{row['seconds']:.1f}"
         lines.append(f"| {first} | {row['label']} | " + " | ".join(cells) + f" | {seconds} |")
     lines += [
@@ -138,15 +140,28 @@ def text_of(page: dict[str, Any]) -> str:
         f"| `{key}` | " + " | ".join(cell(row, n) for n in names) + " |" for key, row in page["references"].items()
     ]
     lines += ["", "Not done:", ""]
-    lines += [f"- {what}: {why}." for what, why in NOT_DONE.items()]
+    lines += [f"- {what}: {why}." for what, why in (NOT_DONE | left_out(page)).items()]
     lines += ["", f"- {page['documents']:,} documents; queries: " + ", ".join(f"{k} {v:,}" for k, v in counts.items())]
     return "\n".join([*lines, page["provenance"]]) + "\n"
 
 
-def cell(row: dict[str, Any], name: str) -> str:
+def left_out(page: dict[str, Any]) -> dict[str, str]:
+    """The rows that this page could have and has not."""
+    there = {(row["group"], row["label"]) for row in page["rows"]}
+    rows = [row for row in VARIATIONS if (row.group, row.label) not in there]
+    why = [
+        "only on " + ", ".join(row.only) if row.only and page["collection"] not in row.only else "not run"
+        for row in rows
+    ]
+    return {f"{row.group}: {row.label}": reason for row, reason in zip(rows, why, strict=True)}
+
+
+def cell(row: dict[str, Any], name: str, standard: dict[str, Any] | None = None) -> str:
+    """Three decimals; a star where the row differs from the standard, unless they read the same."""
     if name not in row:
         return "–"
-    return f"{row[name]:.3f}" + "*" * (name in row.get("differs", ()))
+    shown = f"{row[name]:.3f}"
+    return shown + "*" * (name in row.get("differs", ()) and standard is not None and shown != f"{standard[name]:.3f}")
 
 
 def introduction(page: dict[str, Any]) -> str:
