@@ -127,13 +127,13 @@ def test_the_command(tmp_path: Path) -> None:
     done = haybale("tune", folder, "--language", "german", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert re.search(r"BM25 over passages, data, dev: nDCG@10 of \d+ quer", done.stdout), done.stdout
-    assert len(re.findall(r"^│ +(?:0\.6|0\.9|1\.2|1\.6|2|3) │(?: +(?:\* )?\d\.\d{4} │){4}$", done.stdout, re.M)) == 12
+    assert len(re.findall(r"^│ +(?:0\.6|0\.9|1\.2|1\.6|2|3|4\.5|6) │(?: +(?:\* )?\d\.\d{4} │){4}$", done.stdout, re.M)) == 16
     assert len(re.findall(r"\* \d\.\d{4}", done.stdout)) == 2
     options = re.search(r"for haybale compare: (--k1 .* --b .* --k1-document .* --b-document .*)\n", done.stdout)
     assert options is not None
     record = json.loads(out.read_text())
     assert [tuned["unit"] for tuned in record["tuned"]] == ["passage", "document"]
-    assert len(record["tuned"][0]["grid"]) == 24
+    assert len(record["tuned"][0]["grid"]) == 32
     ranked = haybale(
         "compare", folder, "--language", "german", "--rankers", "bm25,bm25-doc", *options[1].split(),
         "--out", str(tmp_path / "out"),
