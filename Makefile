@@ -7,21 +7,37 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check bench gpu-test gpu-bench clean
+.PHONY: demo test check browser bench reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
 
-test: $(VENV)/$(EXTRAS) check
+test: $(VENV)/$(EXTRAS) check browser
 	$(BIN)/python -m pytest
+
+# The tests that look at a report in a real browser skip without one. CI, where it may, installs Debian's.
+browser:
+	@if [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& ! command -v chromium chromium-browser google-chrome >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null \
+			|| echo "no browser could be installed: its tests will skip"; \
+	fi
 
 check: $(VENV)/$(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The comparison tables of the built-in collection, and of those named: make bench COLLECTIONS="FOLDER …"
+# Every ranker on the built-in collection, and on those named: make bench COLLECTIONS="FOLDER …"
 bench: $(VENV)/base
-	$(BIN)/python benchmarks/bench_rankers.py pydocs $(COLLECTIONS)
+	$(BIN)/python benchmarks/effectiveness.py pydocs $(COLLECTIONS)
+
+# The figures of the README, from benchmarks/results.
+figures: $(VENV)/plots
+	$(BIN)/python benchmarks/figures.py
+
+# Whether the numbers of benchmarks/reproductions.yaml come out here: make reproduce COLLECTIONS="FOLDER …"
+reproduce: $(VENV)/$(EXTRAS)
+	$(BIN)/python benchmarks/reproduce.py $(ENTRIES) $(if $(COLLECTIONS),--collections $(COLLECTIONS))
 
 # For a host with a GPU, with its own Python and packages (benchmarks/gpu.md): nothing is installed here.
 # make gpu-bench DEVICE=cpu SCALE=0.01 tries the scripts on a machine without a GPU.
@@ -45,6 +61,11 @@ endif
 $(VENV)/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/plots: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt -e ".[plots]"
 	touch $@
 
 $(VENV)/$(EXTRAS): pyproject.toml constraints.txt

@@ -49,8 +49,8 @@ def page(record: Record) -> str:
     lines += [
         "## New queries: the share of the loss they carry (`cold`), on dev",
         "",
-        "The weights of `best` learned with other shares. The last column is MRR@10 of the queries none of whose relevant"
-        f" documents was relevant to a training query; BM25 ({record['baseline']}, tuned) has"
+        "The weights of `best` learned with other shares. The last column is MRR@10 of the queries none of whose"
+        f" relevant documents was relevant to a training query; BM25 ({record['baseline']}, tuned) has"
         f" {cell(record, 'dev', 'none seen', record['baseline'])} there. The default is 0.3.",
         "",
         "| cold | MRR@10 | nDCG@10 | Recall@100 | none seen |",

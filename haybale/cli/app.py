@@ -7,8 +7,22 @@ from typing import Annotated
 
 import typer
 
-from haybale.embeddings import Chunking
-from haybale.embeddings.find import LEXICAL, model_name
+from haybale.cli.options import (
+    Dask,
+    Device,
+    Encoder,
+    Language,
+    Layout,
+    Paragraphs,
+    PassagePrompt,
+    Pieces,
+    QueryPrompt,
+    Stride,
+    Tokenizer,
+    Unit,
+    Width,
+    chunking_of,
+)
 from haybale.experiments.settings import DEFAULT_RANKERS, Settings
 
 app = typer.Typer(
@@ -17,34 +31,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-# Options that commands share.
-Encoder = Annotated[
-    str, typer.Option(help="lsa, tfidf, a folder or hub id; longformer:NAME and sentence-transformers:NAME decide.")
-]
-Width = Annotated[int, typer.Option(help="Width of the LSA vectors.")]
-Language = Annotated[str | None, typer.Option(help="english or german; guessed by default.")]
-Layout = Annotated[str | None, typer.Option(help="gerdalir, beir, coliee, structured or parquet, if not recognised.")]
-Pieces = Annotated[int, typer.Option(help="Cut passages into pieces of so many words or tokens; 0 for whole ones.")]
-Stride = Annotated[int, typer.Option(help="A piece begins every so many; 0 for the length of a piece.")]
-Unit = Annotated[str, typer.Option(help="words or tokens: what pieces are counted in.")]
-Tokenizer = Annotated[str | None, typer.Option(help="For tokens: a hub id or folder; the encoder's by default.")]
-Paragraphs = Annotated[
-    str | None,
-    typer.Option(help="Split documents and queries anew: lines, blank-lines, numbered, sentences, headings, sections."),
-]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, … or auto: where vectors are searched and learned from.")]
-QueryPrompt = Annotated[str, typer.Option(help="Put before each query, for models that ask for it.")]
-Dask = Annotated[str | None, typer.Option(help="Work on the Dask cluster whose scheduler has this address.")]
-PassagePrompt = Annotated[str, typer.Option(help="Put before each passage, likewise.")]
-
-
-def _chunking(length: int, stride: int, unit: str, tokenizer: str | None, encoder: str) -> Chunking | None:
-    if not length:
-        return None
-    if unit == "tokens" and tokenizer is None and encoder not in LEXICAL:
-        tokenizer = model_name(encoder)
-    return Chunking(length, stride or None, unit, tokenizer)
 
 
 @app.command()
@@ -59,11 +45,13 @@ def demo() -> None:
 def compare(
     collection: Annotated[str, typer.Argument(help="pydocs, a folder, whose layout is recognised, or ir_datasets:ID.")],
     split: Annotated[str, typer.Option(help="Whose queries are ranked.")] = "dev",
-    rankers: Annotated[str, typer.Option(help="Names, separated by commas; rrf(a,b) fuses.")] = ",".join(
-        DEFAULT_RANKERS
-    ),
+    rankers: Annotated[
+        str, typer.Option(help="Names, separated by commas; rrf(a,b) and learned(a,b) fuse.")
+    ] = ",".join(DEFAULT_RANKERS),
     out: Annotated[Path | None, typer.Option(help="A new or empty folder for runs, table and settings.")] = None,
-    encoder: Encoder = "lsa",
+    encoder: Annotated[
+        str, typer.Option(help="tfidf, lsa, a folder or hub id; auto: tfidf, or lsa for what needs dense vectors.")
+    ] = "auto",
     store: Annotated[str | None, typer.Option(help="A store made by embed: its vectors, pieces and encoder.")] = None,
     width: Width = Settings.width,
     device: Device = Settings.device,
@@ -85,6 +73,12 @@ def compare(
     overlap: Annotated[float, typer.Option(help="How much the bags share.")] = 0.6,
     strategy: Annotated[str, typer.Option(help="queries, rows or regions: what goes into a bag.")] = "queries",
     rows_per_bag: Annotated[int, typer.Option(help="Training rows of a bag at most; 0 for all.")] = 0,
+    fusion_queries: Annotated[
+        int, typer.Option(help="Training queries that learned(…) weighs its rankers on.")
+    ] = Settings.fusion_queries,
+    cold: Annotated[
+        float, typer.Option(help="Share of its loss that queries with new documents carry, 0 to 1.")
+    ] = Settings.cold,
     train_candidates: Annotated[
         int, typer.Option(help="Candidates of a training query, from BM25 and kNN each.")
     ] = Settings.train_candidates,
@@ -94,17 +88,19 @@ def compare(
     dask: Dask = None,
 ) -> None:
     """Rank a collection's queries with several rankers: one table, with significance against BM25."""
-    from haybale.cli.compare import run_compare
+    from haybale.cli.compare import encoder_for, run_compare
     from haybale.experiments import split_names
 
+    names = tuple(split_names(rankers))
+    encoder = encoder_for(encoder, names, protocol, device)
     settings = Settings(
         split=split,
-        rankers=tuple(split_names(rankers)),
+        rankers=names,
         protocol=protocol,
         encoder=encoder,
         store=store,
         paragraphs=paragraphs,
-        chunking=_chunking(pieces, stride, unit, tokenizer, encoder),
+        chunking=chunking_of(pieces, stride, unit, tokenizer, encoder),
         query_prompt=query_prompt,
         passage_prompt=passage_prompt,
         width=width,
@@ -117,6 +113,8 @@ def compare(
         train_candidates=train_candidates,
         candidates=candidates,
         rows_per_bag=rows_per_bag or None,
+        fusion_queries=fusion_queries,
+        cold=cold,
         ensemble={"n_bags": bags, "overlap": overlap, "strategy": strategy},
         random_state=seed,
         n_jobs=jobs,
@@ -194,7 +192,7 @@ def embed(
         dtype=dtype,
         rows_per_chunk=rows_per_chunk,
         shard=shard,
-        chunking=_chunking(pieces, stride, unit, tokenizer, encoder),
+        chunking=chunking_of(pieces, stride, unit, tokenizer, encoder),
         lexical={"width": width, "language": language, "max_fit_texts": fit_passages or None, "random_state": seed},
         neural={
             "device": device,

@@ -15,6 +15,20 @@ from haybale.experiments import CAVEAT, Settings, check_output, classify_injecte
 from haybale.experiments.rankers import parts_of
 
 
+def encoder_for(name: str, rankers: tuple[str, ...], protocol: str, device: str) -> str:
+    """``auto`` is TF-IDF, the better lexical space, or LSA for what needs dense vectors.
+
+    >>> encoder_for("auto", ("bm25", "knn"), "end-to-end", "cpu")
+    'tfidf'
+    >>> encoder_for("auto", ("svr-paper",), "end-to-end", "cpu")
+    'lsa'
+    """
+    if name != "auto":
+        return name
+    dense = protocol == "injected" or device != "cpu" or any("svr-paper" in ranker for ranker in rankers)
+    return "lsa" if dense else "tfidf"
+
+
 def run_compare(name: str, layout: str | None, settings: Settings, out: Path | None, dask: str | None = None) -> None:
     """Compare, print, and write where a folder is given; what can be refused is refused before the work.
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from haybale.retrieval.hits import Ints
@@ -48,29 +47,39 @@ class ConditionalLogit:
         self.spread = np.array([_spread(row) for row in features])
         self._scale = np.divide(1, self.spread, out=np.zeros_like(self.spread), where=self.spread > 0)
 
-    def __call__(self, weights: Array) -> tuple[float, Array]:
-        """The loss at standardised weights (f,), and its gradient (f,)."""
+    def __call__(self, weights: Array) -> tuple[float, Array, Array]:
+        """The loss at standardised weights (f,), its gradient (f,) and its Hessian (f, f)."""
         raw = weights * self._scale
-        loss, gradient = 0.0, np.zeros_like(raw)
+        loss, gradient, hessian = 0.0, np.zeros_like(raw), np.zeros((len(raw), len(raw)))
         for queries in self._blocks():
-            added, slope = self._block(raw, queries)
-            loss, gradient = loss + added, gradient + slope
-        return float(loss + self.l2 * weights @ weights), gradient * self._scale + 2 * self.l2 * weights
+            added, slope, curvature = self._block(raw, queries)
+            loss, gradient, hessian = loss + added, gradient + slope, hessian + curvature
+        hessian = hessian * self._scale[:, None] * self._scale + 2 * self.l2 * np.eye(len(raw))
+        return float(loss + self.l2 * weights @ weights), gradient * self._scale + 2 * self.l2 * weights, hessian
 
     def fit(self, max_iter: int) -> Fitted:
-        """The minimum, by L-BFGS from 0."""
-        options = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-9, "gtol": 1e-6, "maxcor": 20}
-        found = minimize(self, np.zeros(len(self._scale)), jac=True, method="L-BFGS-B", options=options)
-        if found.nit >= max_iter:
-            warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=3)
-        return Fitted(found.x * self._scale, self.spread, float(found.fun), int(found.nit))
+        """The minimum, by Newton's method from 0, whose steps are halved until they lower the loss."""
+        weights = np.zeros(len(self._scale))
+        loss, gradient, hessian = self(weights)
+        for n_iter in range(max_iter):
+            step = -np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # singular without l2, if features are collinear
+            slope, length = float(gradient @ step), 1.0
+            if -slope <= 1e-12 * max(1.0, abs(loss)):
+                return Fitted(weights * self._scale, self.spread, loss, n_iter)
+            following = self(weights + step)
+            while following[0] > loss + 1e-4 * length * slope and length > 1e-6:
+                length /= 2
+                following = self(weights + length * step)
+            weights, (loss, gradient, hessian) = weights + length * step, following
+        warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=3)
+        return Fitted(weights * self._scale, self.spread, loss, max_iter)
 
     def _blocks(self) -> list[slice]:
         """Queries that are computed together: whole ones, about ``_ROWS`` rows."""
         cuts = np.flatnonzero(np.diff(self.starts // _ROWS, prepend=-1, append=-1))
         return [slice(start, end) for start, end in pairwise(cuts)]
 
-    def _block(self, raw: Array, queries: slice) -> tuple[float, Array]:
+    def _block(self, raw: Array, queries: slice) -> tuple[float, Array, Array]:
         rows = slice(self.starts[queries.start], self.ends[queries.stop - 1])
         starts = self.starts[queries] - rows.start
         of = np.repeat(np.arange(len(starts)), self.ends[queries] - self.starts[queries])  # query of each row
@@ -81,7 +90,11 @@ class ConditionalLogit:
         total = np.add.reduceat(chance, starts)
         loss = -float(target @ (score - np.log(total)[of]))
         share = np.add.reduceat(target, starts)
-        return loss, features @ (chance * (share / total)[of] - target)
+        chance *= (1 / total)[of]
+        weighted = features * chance  # (f, n)
+        mean = np.add.reduceat(weighted, starts, axis=1)  # (f, queries)
+        hessian = (weighted * share[of]) @ features.T - (mean * share) @ mean.T
+        return loss, mean @ share - features @ target, hessian
 
 
 def _spread(values: Floats) -> float:

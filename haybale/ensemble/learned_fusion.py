@@ -51,7 +51,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         depth: documents of each run, and query, that are pooled.
         cold: share of the loss that novel queries have to themselves, 0 to 1.
         l2: penalty on the weights, in units of the loss (nats a query).
-        max_iter: steps of L-BFGS; a :class:`ConvergenceWarning` if they were too few.
+        max_iter: Newton steps; a :class:`ConvergenceWarning` if they were too few.
 
     Fitted: ``coef_`` (f,), the weights of the features as they are; ``spread_`` (f,), standard deviations of the
     features over the training pools; ``runs_`` and ``memories_``, names, sorted; ``n_queries_`` that had a relevant
@@ -81,7 +81,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     loss_: float
     n_iter_: int
 
-    def __init__(self, *, depth: int = 200, cold: float = 0.3, l2: float = 1e-3, max_iter: int = 200) -> None:
+    def __init__(self, *, depth: int = 100, cold: float = 0.3, l2: float = 1e-3, max_iter: int = 50) -> None:
         self.depth = depth
         self.cold = cold
         self.l2 = l2

@@ -38,7 +38,8 @@ def rank_by_ensemble(bench: Workbench, part: str, run_of: RunOf) -> Run:
 
 def trained(bench: Workbench, run_of: RunOf) -> SVREnsemble:
     """The fitted ensemble, made once."""
-    if "svr-doc" not in bench.made:
+    key = ("svr-doc",)
+    if key not in bench.made:
         settings, index, train = bench.settings, bench.whole_documents, bench.settings.train_split
         chosen: dict[str, Any] = {"gamma": SPARSE_GAMMA} if sparse.issparse(index.vectors) else {}
         chosen |= {name: getattr(settings, name) for name in ("rows_per_bag", "random_state", "n_jobs")}
@@ -50,7 +51,7 @@ def trained(bench: Workbench, run_of: RunOf) -> SVREnsemble:
         relevant = [[doc for doc in ids if doc in known] for ids in bench.collection.relevant_ids(train)]
         with bench.stage("train svr-doc"):
             ensemble.fit(index, vectors, relevant, candidates=candidates, exclude=bench.own_with_passages(train))
-        bench.made["svr-doc"] = ensemble
+        bench.made[key] = ensemble
         bench.facts["svr-doc"] = {
             "training queries": int(vectors.shape[0]),
             "candidate rows": ensemble.n_rows_,
@@ -59,7 +60,7 @@ def trained(bench: Workbench, run_of: RunOf) -> SVREnsemble:
             "support rows": len(ensemble.support_.coef),
             "gamma": list(ensemble.gamma_),
         }
-    return bench.made["svr-doc"]  # type: ignore[no-any-return]
+    return bench.made[key]  # type: ignore[no-any-return]
 
 
 def pooled(bench: Workbench, part: str, n: int, run_of: RunOf) -> Hits:

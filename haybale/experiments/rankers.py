@@ -147,15 +147,23 @@ def split_names(text: str) -> list[str]:
 
 
 FUSIONS = ("rrf", "learned")
+# What the ranker "learned" fuses: whatever helps on dev of four collections.
+EVERYTHING = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "parm-vrrf", "knn-queries", "svr-doc")
 
 
 def parts_of(name: str) -> list[str] | None:
-    """The rankers that ``rrf(…)`` or ``learned(…)`` fuses; None for a plain ranker. Unknown names raise."""
+    """The rankers that ``rrf(…)`` or ``learned(…)`` fuses; None for a plain ranker. Unknown names raise.
+
+    >>> parts_of("rrf(bm25,svr)"), parts_of("bm25"), parts_of("learned") == list(EVERYTHING)
+    (['bm25', 'svr'], None, True)
+    """
+    if name == "learned":
+        return list(EVERYTHING)
     if name in RANKERS:
         return None
     kind, opened, inside = name.partition("(")
     if kind not in FUSIONS or not opened or not inside.endswith(")"):
-        raise UnknownNameError("ranker", name, [*RANKERS, *(f"{fusion}(…,…)" for fusion in FUSIONS)])
+        raise UnknownNameError("ranker", name, [*RANKERS, "learned", *(f"{fusion}(…,…)" for fusion in FUSIONS)])
     parts = split_names(inside[:-1])
     for part in parts:
         parts_of(part)
@@ -164,7 +172,11 @@ def parts_of(name: str) -> list[str] | None:
 
 def learns(name: str) -> bool:
     """Whether a ranker, or one that it fuses, has to be trained."""
-    return name.startswith("learned(") or remembers(name)
+    return _is_learned(name) or any(map(learns, parts_of(name) or ())) or remembers(name)
+
+
+def _is_learned(name: str) -> bool:
+    return name == "learned" or name.startswith("learned(")
 
 
 def remembers(name: str) -> bool:
@@ -179,7 +191,7 @@ def run_of(bench: Workbench, name: str, part: str) -> Run:
         fused = parts_of(name)
         if fused is None:
             bench.made[key] = RANKERS[name](bench, part)
-        elif name.startswith("learned("):
+        elif _is_learned(name):
             bench.made[key] = _learned(bench, name, fused, part)
         else:
             runs = [run_of(bench, other, part) for other in fused]

@@ -11,7 +11,7 @@ from haybale.embeddings import Chunking
 from haybale.ensemble import PROTOCOLS, SVREnsemble
 from haybale.errors import InputError, UnknownNameError
 
-DEFAULT_RANKERS = ("bm25", "knn", "svr", "svr-blend", "parm-rrf", "vrrf", "rrf(bm25,svr)")
+DEFAULT_RANKERS = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "learned")
 COUNTS = (
     *("width", "depth", "parm_hits", "train_candidates", "candidates", "train_document_candidates"),
     *("document_candidates", "fusion_queries", "fusion_depth"),
@@ -46,7 +46,7 @@ class Settings:
     train_document_candidates: int = 10  # documents of a training query, from each search of svr-doc
     document_candidates: int = 60  # of a query that is ranked, likewise
     fusion_queries: int = 3000  # training queries, drawn at random, that learned(…) weighs its rankers on
-    fusion_depth: int = 200  # documents of each ranker that it looks at
+    fusion_depth: int = 100  # documents of each ranker that it looks at
     cold: float = 0.3  # share of its loss that queries new to the memories carry; see LearnedFusion
     rows_per_bag: int | None = None  # None: all
     ensemble: dict[str, Any] = field(default_factory=dict)  # parameters of SVREnsemble, over its defaults
