@@ -39,12 +39,16 @@ COLUMNS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("collections", nargs="+", help="folders, or names of built-in collections")
+    parser.add_argument("collections", nargs="*", help="folders, or names of built-in collections")
     parser.add_argument("--queries", type=int, help="training queries; default: all")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--skip", nargs="+", default=(), help="what is changed, of rows to leave out")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--pages", action="store_true", help="only write the pages anew, from the .json files")
     arguments = parser.parse_args()
+    if arguments.pages:
+        for path in sorted(arguments.results.glob("explore-*.json")):
+            write(json.loads(path.read_text(encoding="utf-8")), arguments.results)
     for folder in arguments.collections:
         collection = fewer(open_collection(folder), arguments.queries)
         command = shown("explore_ensemble.py", sys.argv[1:])

@@ -143,3 +143,14 @@ def test_what_differs(scripts: Any) -> None:
     measures = scripts("measures")
     assert measures.differs(np.array([1.0, 0.9, 1.0, 0.8]), np.zeros(4))
     assert not measures.differs(np.array([1.0, -1.0, 1.0, -0.9]), np.zeros(4))
+
+
+def test_the_pages_are_what_the_script_makes(scripts: Any) -> None:
+    explore = scripts("ensemble")
+    found = sorted((Path(__file__).parent.parent / "benchmarks" / "results").glob("explore-*.json"))
+    assert found
+    for path in found:
+        page = json.loads(path.read_text(encoding="utf-8"))
+        assert path.with_suffix(".md").read_text(encoding="utf-8") == explore.text_of(page), path.name
+        assert "with changes" not in page["provenance"]
+        assert "not run" in explore.left_out(page | {"rows": page["rows"][:1]}).values()
