@@ -127,7 +127,8 @@ def test_the_command(tmp_path: Path) -> None:
     done = haybale("tune", folder, "--language", "german", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert re.search(r"BM25 over passages, data, dev: nDCG@10 of \d+ quer", done.stdout), done.stdout
-    assert len(re.findall(r"^│ +(?:0\.6|0\.9|1\.2|1\.6|2|3|4\.5|6) │(?: +(?:\* )?\d\.\d{4} │){4}$", done.stdout, re.M)) == 16
+    row = r"^│ +(?:0\.6|0\.9|1\.2|1\.6|2|3|4\.5|6) │(?: +(?:\* )?\d\.\d{4} │){4}$"
+    assert len(re.findall(row, done.stdout, re.M)) == 16
     assert len(re.findall(r"\* \d\.\d{4}", done.stdout)) == 2
     options = re.search(r"for haybale compare: (--k1 .* --b .* --k1-document .* --b-document .*)\n", done.stdout)
     assert options is not None
