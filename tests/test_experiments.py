@@ -120,6 +120,8 @@ def test_names_and_settings_are_checked_before_the_work(toy: Collection) -> None
         Settings(ensemble={"bags": 3})
     with pytest.raises(InputError, match="depth must be at least 1"):
         Settings(depth=0)
+    with pytest.raises(InputError, match="cold is a share, 0 to 1, found 2"):
+        Settings(cold=2)
 
 
 def test_training_needs_another_split(toy: Collection) -> None:

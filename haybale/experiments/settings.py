@@ -64,6 +64,8 @@ class Settings:
         for name in COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if not 0 <= self.cold <= 1:
+            raise InputError(f"cold is a share, 0 to 1, found {self.cold}")
         if self.store is not None and self.chunking is not None:
             raise InputError("a store says itself how its passages were cut; leave chunking out")
         unknown = sorted(set(self.ensemble) - set(SVREnsemble().get_params()))
