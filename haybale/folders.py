@@ -50,6 +50,11 @@ def new_json(path: Path, value: Any) -> None:
     """As :func:`write_json`, to a file that must not exist: whole or absent."""
     check_new_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    replace_json(path, value)
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """As :func:`write_json`, aside first, then renamed over what may be there."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write_json(aside, value)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from haybale.errors import FileFormatError, InputError
-from haybale.folders import write_json
 
 if TYPE_CHECKING:
     from haybale.ensemble.learned_fusion import LearnedFusion
@@ -69,16 +67,6 @@ def from_plain(cls: type[F], values: Mapping[str, Any]) -> F:
         raise InputError("fusion: a weight is no finite number")
     fusion.coef_, fusion.spread_ = np.array(numbers, dtype=np.float64).reshape(-1, 2).T.copy()
     return fusion
-
-
-def write_fusion(path: Path, values: dict[str, Any]) -> None:
-    """Write the file aside, then rename it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write_json(aside, values)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def read_fusion(cls: type[F], path: Path) -> F:

@@ -19,9 +19,10 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.ensemble.conditional_logit import Array, ConditionalLogit
-from haybale.ensemble.fusion_files import from_plain, read_fusion, to_plain, write_fusion
+from haybale.ensemble.fusion_files import from_plain, read_fusion, to_plain
 from haybale.ensemble.run_features import Pool, feature_list, pooled
 from haybale.errors import InputError, UnknownNameError
+from haybale.folders import replace_json
 from haybale.retrieval import Run
 from haybale.vectors import Floats
 
@@ -182,7 +183,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: Path | str) -> None:
         """Write a JSON file, aside first, then renamed."""
-        write_fusion(Path(path), self.to_dict())
+        replace_json(Path(path), self.to_dict())
 
     @classmethod
     def load(cls, path: Path | str) -> Self:

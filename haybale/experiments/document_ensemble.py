@@ -15,6 +15,7 @@ from scipy import sparse
 
 from haybale.collections.collection import numbers_of
 from haybale.ensemble import SVREnsemble
+from haybale.experiments.training import facts_of
 from haybale.retrieval import Hits, Run, rank_documents
 from haybale.retrieval.hits import from_flat
 
@@ -52,14 +53,7 @@ def trained(bench: Workbench, run_of: RunOf) -> SVREnsemble:
         with bench.stage("train svr-doc"):
             ensemble.fit(index, vectors, relevant, candidates=candidates, exclude=bench.own_with_passages(train))
         bench.made[key] = ensemble
-        bench.facts["svr-doc"] = {
-            "training queries": int(vectors.shape[0]),
-            "candidate rows": ensemble.n_rows_,
-            "bags": ensemble.n_bags,
-            "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
-            "support rows": len(ensemble.support_.coef),
-            "gamma": list(ensemble.gamma_),
-        }
+        bench.facts["svr-doc"] = facts_of(ensemble, int(vectors.shape[0]))
     return bench.made[key]  # type: ignore[no-any-return]
 
 

@@ -48,14 +48,7 @@ def train(bench: Workbench, name: str) -> SVREnsemble:
             given["features"] = bench.features(train, settings.train_candidates)
     with bench.stage(f"train {name}"):
         ensemble.fit(index, queries, bench.collection.relevant_ids(train), **given)
-    bench.facts[name] = {
-        "training queries": int(queries.shape[0]),
-        "candidate rows": ensemble.n_rows_,
-        "bags": ensemble.n_bags,
-        "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
-        "support rows": len(ensemble.support_.coef),
-        "gamma": list(ensemble.gamma_),
-    }
+    bench.facts[name] = facts_of(ensemble, int(queries.shape[0]))
     if ensemble.blend_ is not None:
         bench.facts["svr-blend"] = {
             "out-of-bag MRR@10 of memory alone": ensemble.blend_.mrr[0],
@@ -63,3 +56,15 @@ def train(bench: Workbench, name: str) -> SVREnsemble:
             "weights of " + ", ".join(feature_names()): ensemble.blend_.weights.tolist(),
         }
     return ensemble
+
+
+def facts_of(ensemble: SVREnsemble, n_queries: int) -> dict[str, Any]:
+    """What belongs into the results of a fitted ensemble that learned from ``n_queries``."""
+    return {
+        "training queries": n_queries,
+        "candidate rows": ensemble.n_rows_,
+        "bags": ensemble.n_bags,
+        "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
+        "support rows": len(ensemble.support_.coef),
+        "gamma": list(ensemble.gamma_),
+    }
