@@ -189,4 +189,5 @@ def _quoted(name: str) -> str:
 
 
 def _decimals(value: float) -> str:
-    return f"{value:.4f}" if round(value, 4) == value else repr(value)
+    text = f"{value:.4f}" if round(value, 4) == value else repr(value)
+    return text if "." in text else text.replace("e", ".0e")  # to YAML 1e-12 is a word, and 1.0e-12 a number

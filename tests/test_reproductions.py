@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from haybale.errors import InputError
@@ -242,6 +242,7 @@ def test_recording_changes_the_values_and_keeps_the_rest(
 
 
 @settings(max_examples=40)
+@example([("a", 1e-12)])
 @given(
     st.lists(st.tuples(st.text("a '\"\\{},()#:-", min_size=1, max_size=150), st.floats(0, 1)), min_size=1, max_size=3)
 )
