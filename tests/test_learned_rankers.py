@@ -114,3 +114,18 @@ def test_training_queries_are_not_ranked_by_what_was_learned_on_them(words: Coll
     for name in ("learned(bm25,knn)", "knn-queries", "svr-doc"):
         with pytest.raises(InputError, match="needs a split to learn from"):
             compare(builder.build(), Settings(split="test", rankers=(name,), encoder="tfidf"))
+
+
+def test_a_relevant_document_without_a_passage_is_no_candidate() -> None:
+    builder = CollectionBuilder("gap", language="english")
+    builder.add_document("empty", [])
+    for d in range(6):
+        builder.add_document(f"d{d}", [f"topic{d} word{d % 3}"])
+    for split in ("train", "dev"):
+        for i in range(6):
+            builder.add_query(f"{split}{i}", [f"topic{i} word{i % 3}"], split=split)
+            builder.add_judgement(split, f"{split}{i}", f"d{i}")
+            builder.add_judgement(split, f"{split}{i}", "empty")
+    small = {"n_bags": 3, "k": 3, "overlap": 0.0}
+    outcome = compare(builder.build(), Settings(rankers=("svr-doc",), encoder="tfidf", ensemble=small, n_jobs=1))
+    assert all("empty" not in dict(outcome.runs["svr-doc"][query]) for query in outcome.runs["svr-doc"].query_ids)

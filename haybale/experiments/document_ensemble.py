@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from haybale.collections.collection import numbers_of
@@ -63,6 +64,9 @@ def pooled(bench: Workbench, part: str, n: int, run_of: RunOf) -> Hits:
     rows, documents = [], []
     for name in SEARCHES:
         row, _, ids, _ = run_of(bench, name, part).top(n).flat()
+        if name == "knn-queries":  # it knows documents by judgements, also those without a vector
+            there = np.isin(np.asarray(ids.to_pylist(), dtype=object), index.doc_ids.to_pylist())
+            row, ids = row[there], ids.filter(pa.array(there))
         names, place = np.unique(np.asarray(ids.to_pylist(), dtype=object), return_inverse=True)
         rows.append(row)
         documents.append(numbers_of(index.doc_ids, list(names), "document")[place] if len(names) else place)
