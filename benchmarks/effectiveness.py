@@ -10,8 +10,6 @@ a process of its own and writes `effectiveness-NAME.json`; the pages are made fr
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import subprocess
 import sys
 import time
@@ -26,12 +24,12 @@ from provenance import commit, peak_memory, processor, shown
 
 from haybale.collections import Collection, open_collection
 from haybale.collections.collection import pick
-from haybale.ensemble import LearnedFusion, novel_queries
 from haybale.evaluation import evaluate, results
 from haybale.experiments import Settings, tune_bm25
 from haybale.experiments.comparison import environment
-from haybale.experiments.rankers import parts_of, remembers, run_of
-from haybale.experiments.workbench import TRAIN_SAMPLE, Workbench
+from haybale.experiments.rankers import fit_fusion, parts_of, run_of
+from haybale.experiments.workbench import Workbench
+from haybale.folders import replace_json
 from haybale.retrieval import Run
 
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
@@ -59,9 +57,7 @@ def main() -> None:
     if len(arguments.collections) == 1:
         record = measured(arguments.collections[0], arguments.runs)
         path = arguments.results / f"effectiveness-{record['collection']['name']}.json"
-        aside = path.with_suffix(".aside")
-        aside.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        os.replace(aside, path)
+        replace_json(path, record)
         return
     for name in arguments.collections:
         more = [] if arguments.runs is None else ["--runs", str(arguments.runs)]
@@ -150,16 +146,10 @@ def cold_tradeoff(bench: Workbench, dev: dict[str, Run]) -> list[dict[str, Any]]
     relevant documents was relevant in training."""
     collection, settings = bench.collection, bench.settings
     names = parts_of(BEST) or []
-    runs = {name: run_of(bench, name, TRAIN_SAMPLE) for name in names}
-    relevant, places, ids = collection.relevant_ids("train"), bench.places(TRAIN_SAMPLE), bench.query_ids(TRAIN_SAMPLE)
-    novel = novel_queries(relevant)
-    judged = {query: relevant[place] for query, place in zip(ids, places, strict=True)}
-    new = [query for query, place in zip(ids, places, strict=True) if novel[place]]
     unseen = strata.by_relevant(collection, "dev")["none seen"]
     rows = []
     for cold in COLD:
-        fusion = LearnedFusion(depth=settings.fusion_depth, cold=cold)
-        fusion.fit(runs, judged, memories=[name for name in names if remembers(name)], novel=new)
+        fusion, _ = fit_fusion(bench, names, cold)
         fused = fusion.fuse({name: dev[name] for name in names}).top(settings.depth)
         table = ordered(evaluate(fused, collection.qrels_frame("dev")), bench.query_ids("dev"))
         group = unseen & table["MRR@10"].notna().to_numpy()

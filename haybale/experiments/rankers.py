@@ -215,21 +215,24 @@ def learned_fusion(bench: Workbench, name: str, fused: list[str]) -> LearnedFusi
     key = ("fusion", name)
     if key not in bench.made:
         check_training(bench, name)
-        settings = bench.settings
-        runs = {other: run_of(bench, other, TRAIN_SAMPLE) for other in fused}
-        all_relevant, places = bench.collection.relevant_ids(settings.train_split), bench.places(TRAIN_SAMPLE)
-        novel = novel_queries(all_relevant)
-        ids = bench.query_ids(TRAIN_SAMPLE)
-        relevant = {query: all_relevant[place] for query, place in zip(ids, places, strict=True)}
-        new = [query for query, place in zip(ids, places, strict=True) if novel[place]]
-        with bench.stage("learn fusion"):
-            fusion = LearnedFusion(depth=settings.fusion_depth, cold=settings.cold).fit(
-                runs, relevant, memories=[other for other in fused if remembers(other)], novel=new
-            )
+        fusion, n_new = fit_fusion(bench, fused, bench.settings.cold)
         bench.made[key] = fusion
         weights = fusion.weights_
-        bench.facts[name] = {"training queries": fusion.n_queries_, "of them new": len(new), "cold": settings.cold} | {
+        bench.facts[name] = {"training queries": fusion.n_queries_, "of them new": n_new, "cold": fusion.cold} | {
             f"{run} {feature}": weight
             for run, feature, weight in zip(weights.run, weights.feature, weights.standardised, strict=True)
         }
     return bench.made[key]  # type: ignore[no-any-return]
+
+
+def fit_fusion(bench: Workbench, fused: list[str], cold: float) -> tuple[LearnedFusion, int]:
+    """Weights of rankers, learned on a sample of the training queries; and how many of these are new."""
+    runs = {other: run_of(bench, other, TRAIN_SAMPLE) for other in fused}
+    all_relevant, ids = bench.collection.relevant_ids(bench.settings.train_split), bench.query_ids(TRAIN_SAMPLE)
+    places, novel = bench.places(TRAIN_SAMPLE), novel_queries(all_relevant)
+    relevant = {query: all_relevant[place] for query, place in zip(ids, places, strict=True)}
+    new = [query for query, place in zip(ids, places, strict=True) if novel[place]]
+    memories = [other for other in fused if remembers(other)]
+    with bench.stage("learn fusion"):
+        fusion = LearnedFusion(depth=bench.settings.fusion_depth, cold=cold)
+        return fusion.fit(runs, relevant, memories=memories, novel=new), len(new)
