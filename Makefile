@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check browser bench reproduce figures gpu-test gpu-bench clean
+.PHONY: demo test check browser bench serving reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -30,6 +30,10 @@ check: $(VENV)/$(EXTRAS)
 # Every ranker on the built-in collection, and on those named: make bench COLLECTIONS="FOLDER …"
 bench: $(VENV)/base
 	$(BIN)/python benchmarks/effectiveness.py pydocs $(COLLECTIONS)
+
+# What an engine costs to build, keep, open, ask and grow, on the same.
+serving: $(VENV)/base
+	$(BIN)/python benchmarks/bench_serving.py pydocs $(COLLECTIONS)
 
 # The figures of the README, from benchmarks/results.
 figures: $(VENV)/plots

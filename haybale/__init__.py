@@ -1,108 +1,58 @@
 """haybale finds the few relevant passages and documents in a haystack of long ones.
 
-The rooms follow the way of the data, and none imports from one behind it:
-:mod:`~haybale.collections` → :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` →
-:mod:`~haybale.ensemble` → :mod:`~haybale.evaluation`; :mod:`~haybale.experiments` puts them together, and
-:mod:`~haybale.reports` shows what came of it.
+    engine = haybale.Engine.build("pydocs", "engine/")          # a collection, its encoder and indexes, in a folder
+    ranker = haybale.Learned().fit(engine)                       # the best ranker, trained on the collection's queries
+    run = ranker.rank({"q1": "interpolate missing values"})
+    why = ranker.explain("interpolate missing values", run["q1"][0][0])
+    ranker.save("model/"); ranker = haybale.load("model/", engine)
+
+The rooms follow the way of the data, and none imports from one behind it: :mod:`~haybale.collections` →
+:mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` → :mod:`~haybale.ensemble` → :mod:`~haybale.engine` →
+:mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.reports`.
 """
 
+from __future__ import annotations
+
+import importlib
 from typing import Any
 
-from haybale.cluster import on_cluster
-from haybale.collections import Collection, CollectionBuilder, find_splitter, open_collection
-from haybale.embeddings import (
-    CachedEncoder,
-    Chunking,
-    ConcatEncoder,
-    EmbeddingStore,
-    Encoder,
-    LSAEncoder,
-    SentenceTransformerEncoder,
-    TfidfEncoder,
-    embed,
-    embed_shards,
-)
-from haybale.ensemble import LearnedFusion, ProductKernelSVR, SVREnsemble, score_frame
-from haybale.errors import (
-    ClusterError,
-    DeviceError,
-    FileFormatError,
-    HaybaleError,
-    InputError,
-    MissingExtraError,
-    OutputExistsError,
-    StoreError,
-    TruncationWarning,
-    UnknownNameError,
-    VectorError,
-)
-from haybale.evaluation import evaluate
-from haybale.experiments import Settings, compare
-from haybale.retrieval import (
-    PARM,
-    ApproximateIndex,
-    BM25Index,
-    Hits,
-    PassageIndex,
-    Run,
-    ShardedIndex,
-    pool,
-    rank_documents,
-    reciprocal_rank_fusion,
-)
+__version__ = "0.2.0"
 
-__version__ = "0.1.0"
+# Where each name is: imported when it is first asked for, so that `import haybale` costs nothing.
+_HOME = {
+    "haybale.cluster": ("on_cluster",),
+    "haybale.collections": ("Collection", "CollectionBuilder", "find_splitter", "open_collection"),
+    "haybale.embeddings": (
+        *("CachedEncoder", "Chunking", "ConcatEncoder", "EmbeddingStore", "Encoder", "LSAEncoder", "LongformerEncoder"),
+        *("SentenceTransformerEncoder", "TfidfEncoder", "embed", "embed_shards"),
+    ),
+    "haybale.engine": ("Engine",),
+    "haybale.ensemble": ("LearnedFusion", "ProductKernelSVR", "SVREnsemble", "score_frame"),
+    "haybale.errors": (
+        *("ClusterError", "DeviceError", "FileFormatError", "HaybaleError", "InputError", "MissingExtraError"),
+        *("NotFittedError", "OutputExistsError", "StoreError", "TruncationWarning", "UnknownNameError", "VectorError"),
+    ),
+    "haybale.evaluation": ("compare", "evaluate", "tune_bm25"),
+    "haybale.rankers": (
+        *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "Learned", "Ranker", "SimilarQueries"),
+        *("EmptyRankingWarning", "load", "parse"),
+    ),
+    "haybale.retrieval": (
+        *("ApproximateIndex", "BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),
+        *("ShardedIndex", "pool", "rank_documents", "reciprocal_rank_fusion"),
+    ),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = [
-    "PARM",
-    "ApproximateIndex",
-    "BM25Index",
-    "CachedEncoder",
-    "Chunking",
-    "ClusterError",
-    "Collection",
-    "CollectionBuilder",
-    "ConcatEncoder",
-    "DeviceError",
-    "EmbeddingStore",
-    "Encoder",
-    "FileFormatError",
-    "HaybaleError",
-    "Hits",
-    "InputError",
-    "LSAEncoder",
-    "LearnedFusion",
-    "MissingExtraError",
-    "OutputExistsError",
-    "PassageIndex",
-    "ProductKernelSVR",
-    "Run",
-    "SVREnsemble",
-    "SentenceTransformerEncoder",
-    "Settings",
-    "ShardedIndex",
-    "StoreError",
-    "TfidfEncoder",
-    "TruncationWarning",
-    "UnknownNameError",
-    "VectorError",
-    "compare",
-    "embed",
-    "embed_shards",
-    "evaluate",
-    "find_splitter",
-    "on_cluster",
-    "open_collection",
-    "pool",
-    "rank_documents",
-    "reciprocal_rank_fusion",
-    "score_frame",
-]
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LongformerEncoder":  # a module of torch, which the base install lacks
-        from haybale import embeddings
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return value
 
-        return embeddings.LongformerEncoder
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,18 +8,42 @@ first occurrence, so equal texts give equal numbers in every process.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from haybale.errors import UnknownNameError
+from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
 from haybale.progress import track
 
-_STOP_WORDS = {"english": "STOPWORDS_EN", "german": "STOPWORDS_GERMAN"}  # in bm25s.stopwords
-LANGUAGES = tuple(_STOP_WORDS)
-_WORD = re.compile(r"\b\w\w+\b")
+NO_LANGUAGE = "none"  # neither stop words nor a stemmer
+_STOP_WORDS = {  # in bm25s.stopwords
+    "english": "STOPWORDS_EN",
+    "german": "STOPWORDS_GERMAN",
+    "danish": "STOPWORDS_DANISH",
+    "dutch": "STOPWORDS_DUTCH",
+    "french": "STOPWORDS_FRENCH",
+    "italian": "STOPWORDS_ITALIAN",
+    "norwegian": "STOPWORDS_NORWEGIAN",
+    "portuguese": "STOPWORDS_PORTUGUESE",
+    "russian": "STOPWORDS_RUSSIAN",
+    "spanish": "STOPWORDS_SPANISH",
+    "swedish": "STOPWORDS_SWEDISH",
+    "turkish": "STOPWORDS_TURKISH",
+}
+_STEMMED_ONLY = (
+    *("arabic", "armenian", "basque", "catalan", "czech", "esperanto", "estonian", "finnish", "greek", "hindi"),
+    *("hungarian", "indonesian", "irish", "lithuanian", "nepali", "persian", "polish", "romanian", "serbian"),
+    *("sesotho", "tamil", "yiddish"),
+)
+LANGUAGES = (*_STOP_WORDS, *_STEMMED_ONLY, NO_LANGUAGE)
+_FIRST = ("english", "german")  # what a guess prefers
+_WORD = re.compile(r"\w{2,}")
+_KNOWN_WORDS = 2**20  # whose terms are remembered while texts are analysed
+
+Split = Callable[[str], Sequence[str]]
 
 
 class Terms(NamedTuple):
@@ -33,17 +57,49 @@ class Terms(NamedTuple):
 class Analyzer:
     """Splits, drops stop words, stems.
 
+    Parameters
+    ----------
+    language : str, default "english"
+        Of the stemmer and the stop words, one of :data:`LANGUAGES`: those of Snowball, of which some have no stop
+        words here, and ``"none"``, which has neither.
+    stop_words : iterable of str, optional
+        In place of the language's own; kept lower-cased and sorted.
+    function : callable, optional
+        Text to its terms in reading order, in place of all this; ``language`` must then be ``"none"``. It is kept
+        by reference, so what is built with it cannot be saved.
+
+    Raises
+    ------
+    UnknownNameError
+        For another language.
+    InputError
+        For a single string as stop words, and a function beside a language or stop words.
+
+    Examples
+    --------
     >>> Analyzer("english")(["Dogs and dog leads", "the lead"])
     Terms(ids=[[0, 0, 1], [1]], vocabulary={'dog': 0, 'lead': 1})
     >>> Analyzer("german").terms("Die Gerichte haben entschieden")
     ['gericht', 'entschied']
+    >>> Analyzer("german", ["Gerichte"]).terms("Die Gerichte haben entschieden")
+    ['die', 'hab', 'entschied']
+    >>> Analyzer("none", function=str.split).terms("§ 1 BGB")
+    ['§', '1', 'BGB']
     """
 
     language: str = "english"
+    stop_words: Iterable[str] | None = None
+    function: Split | None = None
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
             raise UnknownNameError("language", self.language, LANGUAGES)
+        if isinstance(self.stop_words, str):
+            raise InputError("stop_words: expected several words, found a single string; put it in a list")
+        if self.stop_words is not None:
+            object.__setattr__(self, "stop_words", tuple(sorted({word.lower() for word in self.stop_words})))
+        if self.function is not None and (self.language != NO_LANGUAGE or self.stop_words is not None):
+            raise InputError("an analyzer with a function has no stop words, and the language 'none'")
 
     def terms(self, text: str) -> list[str]:
         """The terms of one text, in reading order, repeated as often as they occur."""
@@ -59,29 +115,93 @@ class Analyzer:
 
     def numbered(self, texts: Iterable[str], numbers: dict[str, int], *, grow: bool = False) -> Iterator[list[int]]:
         """Term numbers of one text after the other; with ``grow``, unknown terms get the next number, else none."""
-        stem = require("Stemmer").Stemmer(self.language).stemWord
-        known: dict[str, int] = dict.fromkeys(stop_words(self.language), -1)  # word -> term number, -1: dropped
+        known = _Known(self, numbers, grow)
+        split = self.function or _words
         for text in texts:
-            row = []
-            for word in _WORD.findall(text.lower()):
-                number = known.get(word)
-                if number is None:
-                    term = stem(word)
-                    number = numbers.setdefault(term, len(numbers)) if grow else numbers.get(term, -1)
-                    known[word] = number
-                if number >= 0:
-                    row.append(number)
-            yield row
+            words = split(text)
+            if isinstance(words, str):
+                raise InputError(f"an analyzer's function must give a list of terms, found the string {words[:40]!r}")
+            yield [number for number in map(known.__getitem__, words) if number >= 0]
+            if len(known) > _KNOWN_WORDS:
+                known.forget()
+
+    def stemmer(self) -> Callable[[str], str]:
+        """A word to its term."""
+        if self.language == NO_LANGUAGE:
+            return str
+        try:
+            # Without its cache, which is slower than stemming: each word is stemmed once.
+            stem: Callable[[str], str] = require("Stemmer").Stemmer(self.language, 0).stemWord
+        except KeyError:
+            raise InputError(f"the PyStemmer that is installed has no stemmer for {self.language!r}") from None
+        return stem
+
+    def dropped(self) -> Iterable[str]:
+        """The stop words."""
+        return stop_words(self.language) if self.stop_words is None else self.stop_words
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values that tell this analyzer from others; a function is told by its name alone.
+
+        >>> Analyzer("none", ["Der", "die"]).describe()
+        {'language': 'none', 'stop_words': ['der', 'die']}
+        """
+        if self.function is not None:
+            name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+            return {"function": f"{getattr(self.function, '__module__', None)}.{name}"}
+        return {"language": self.language, "stop_words": None if self.stop_words is None else list(self.stop_words)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What :meth:`from_dict` reads. A function is refused: nothing that could be executed is ever saved."""
+        if self.function is not None:
+            raise InputError(f"an analyzer that is a function cannot be saved: {self.describe()['function']}")
+        return self.describe()
+
+    @classmethod
+    def from_dict(cls, described: Any) -> Analyzer:
+        """The analyzer that ``to_dict`` described; :class:`InputError` for anything else."""
+        if not isinstance(described, dict) or set(described) != {"language", "stop_words"}:
+            raise InputError(f"an analyzer is a language and its stop words, found {described!r}")
+        return cls(**described)
+
+
+class _Known(dict[str, int]):
+    """Word to term number, -1 for none; a word is stemmed where it is met first."""
+
+    def __init__(self, analyzer: Analyzer, numbers: dict[str, int], grow: bool) -> None:
+        super().__init__()
+        self._stem, self._numbers, self._grow = analyzer.stemmer(), numbers, grow
+        self._dropped = analyzer.dropped()
+        self.forget()
+
+    def forget(self) -> None:
+        """Only the stop words stay."""
+        self.clear()
+        self.update(dict.fromkeys(self._dropped, -1))
+
+    def __missing__(self, word: str) -> int:
+        term, numbers = self._stem(word), self._numbers
+        number = numbers.setdefault(term, len(numbers)) if self._grow else numbers.get(term, -1)
+        self[word] = number
+        return number
+
+
+def as_analyzer(given: Analyzer | Split | str) -> Analyzer:
+    """An analyzer as it is, of a language, or of a function from text to terms."""
+    if isinstance(given, Analyzer):
+        return given
+    return Analyzer(given) if isinstance(given, str) else Analyzer(NO_LANGUAGE, function=given)
 
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """bm25s's stop words of one of the :data:`LANGUAGES`.
+    """bm25s's stop words of one of the :data:`LANGUAGES`; none where it has none.
 
-    >>> "nicht" in stop_words("german")
-    True
+    >>> "nicht" in stop_words("german"), len(stop_words("polish"))
+    (True, 0)
     """
-    return frozenset(getattr(require("bm25s.stopwords"), _STOP_WORDS[language]))
+    name = _STOP_WORDS.get(language)
+    return frozenset(getattr(require("bm25s.stopwords"), name)) if name else frozenset()
 
 
 def char_ngrams(word: str, sizes: tuple[int, int]) -> list[str]:
@@ -104,10 +224,26 @@ def char_ngrams(word: str, sizes: tuple[int, int]) -> list[str]:
 
 
 def guess_language(texts: Iterable[str]) -> str:
-    """The language whose stop words the texts have most of.
+    """The language whose stop words the texts have most of: English or German, unless they clearly are of another.
+
+    Another one needs more than twice as many stop words as these two, eight different ones among them: short
+    texts, and those that quote code, hold a few of any language. Languages without stop words are never guessed.
 
     >>> guess_language(["Die Berufung gegen ein Urteil ist nicht ausgeschlossen."])
     'german'
+    >>> guess_language(["Le tribunal a jugé que le recours n'était pas fondé et que son auteur a été entendu ce jour."])
+    'french'
     """
-    words = [word for text in texts for word in _WORD.findall(text.lower())]
-    return max(LANGUAGES, key=lambda language: sum(map(stop_words(language).__contains__, words)))
+    words = Counter(word for text in texts for word in _words(text))
+
+    def found(language: str) -> int:
+        return sum(words[word] for word in stop_words(language))
+
+    first = max(_FIRST, key=found)
+    other = max((language for language in _STOP_WORDS if language not in _FIRST), key=found)
+    is_clear = found(other) > 2 * found(first) and sum(word in words for word in stop_words(other)) >= 8
+    return other if is_clear else first
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())

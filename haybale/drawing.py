@@ -166,15 +166,22 @@ def draw_bars(
     return _finished(figure, title, x_label, y_label, path)
 
 
+def check_figure(path: Path) -> str:
+    """The kind of file that a figure is saved as; another suffix is refused, and so is a host without Matplotlib."""
+    kind = path.suffix.lower()
+    if kind not in _SUFFIXES:
+        raise InputError(f"{path}: a figure is saved as one of {', '.join(_SUFFIXES)}; found {path.suffix!r}")
+    require("matplotlib", "plots")
+    return kind
+
+
 def save_figure(figure: Figure, path: Path | str) -> None:
     """Save as SVG, PNG or PDF, by the suffix; written aside first, then renamed. The same figure gives the same bytes.
 
     Folders above the file are made. Errors: :class:`InputError` for another suffix.
     """
     path = Path(path)
-    kind = path.suffix.lower()
-    if kind not in _SUFFIXES:
-        raise InputError(f"{path}: a figure is saved as one of {', '.join(_SUFFIXES)}; found {path.suffix!r}")
+    kind = check_figure(path)
     matplotlib = require("matplotlib", "plots")
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")

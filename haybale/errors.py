@@ -5,6 +5,7 @@
     │   ├── FileFormatError                      a file: carries path and line
     │   ├── UnknownNameError                     a ranker, layout, measure … that does not exist; lists the known
     │   └── VectorError                          NaN, infinity, or the wrong width
+    ├── NotFittedError        (ValueError)       a ranker that has to be fitted on an engine first
     ├── MissingExtraError     (ImportError)      a package is not installed; the message is the pip line
     ├── DeviceError           (RuntimeError)     a device that is not there, two that mix, memory too small
     ├── ClusterError          (ConnectionError)  a cluster that cannot be reached, or went away
@@ -84,6 +85,10 @@ class MissingExtraError(HaybaleError, ImportError):
         super().__init__(f"{package} is not installed; pip install {what}")
         self.package = package
         self.extra = extra
+
+
+class NotFittedError(HaybaleError, ValueError, AttributeError):
+    """A ranker that has not been fitted: call ``fit(engine)`` first."""
 
 
 class DeviceError(HaybaleError, RuntimeError):

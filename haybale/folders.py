@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from haybale.errors import OutputExistsError
 
@@ -33,6 +33,19 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         os.replace(aside, folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """Write UTF-8 text into the file that is yielded; it replaces what is there when all is written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(aside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            yield file
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

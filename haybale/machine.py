@@ -1,7 +1,7 @@
 """What the machine has, and work cut into pieces for its threads, each with BLAS on one thread.
 
-The pieces do not depend on how many threads there are, and each is computed by one thread alone: so a result
-is the same bit for bit whatever ``n_jobs`` is.
+The pieces do not depend on ``n_jobs``, and each is computed by one thread alone: so a result is the same bit for bit
+whatever ``n_jobs`` is. (Some depend on how many cores there are.)
 """
 
 from __future__ import annotations

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from cupy_double import HAS_CUDA, installed
+from topics import topic_collection
 
+from haybale.cli import main
 from haybale.collections import Collection, CollectionBuilder, read_pydocs
 from haybale.errors import MissingExtraError
 
@@ -26,6 +30,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def pydocs() -> Collection:
     return read_pydocs()
+
+
+@pytest.fixture(scope="session")
+def topics() -> Collection:
+    """42 documents of ten topics, 60 training queries, 15 of dev and 15 of test; see :mod:`topics`."""
+    return topic_collection()
 
 
 @pytest.fixture
@@ -69,3 +79,17 @@ def toy() -> Collection:
             builder.add_query(f"{split}-{name}", [text, f"{text} again"], own=own, split=split)
             builder.add_judgement(split, f"{split}-{name}", name)
     return builder.build()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str, str]]:
+    """The command line in this process: ``(exit status, stdout, stderr)``."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def call(*arguments: str) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["haybale", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return call

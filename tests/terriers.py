@@ -1,27 +1,30 @@
-"""Frames of queries, rankings of frames, and a small ensemble for the tests of the PyTerrier transformers."""
+"""Frames of queries, rankings of frames, and engines for the tests of the PyTerrier transformer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import pandas as pd
-from worlds import world
+from reports import small
 
-from haybale.ensemble import SVREnsemble
-from haybale.retrieval import PassageIndex
+from haybale.collections import Collection, CollectionBuilder
+from haybale.embeddings import TfidfEncoder
+from haybale.engine import Engine
 
 
 class Numbered:
     """An encoder whose texts are row numbers of vectors."""
 
-    def __init__(self, vectors) -> None:
+    def __init__(self, vectors: Any) -> None:
         self.vectors = vectors
 
-    def encode(self, texts):
+    def encode(self, texts: Sequence[str]) -> Any:
         return self.vectors[[int(text) for text in texts]]
 
 
-def queries(*texts: str, **columns) -> pd.DataFrame:
+def queries(*texts: str, **columns: Any) -> pd.DataFrame:
     return pd.DataFrame({"qid": [f"q{i}" for i in range(len(texts))], "query": list(texts), **columns})
 
 
@@ -32,7 +35,13 @@ def rankings(frame: pd.DataFrame) -> dict[str, list[tuple[str, float]]]:
 
 
 @cache
-def trained() -> tuple[SVREnsemble, PassageIndex, Numbered]:
-    """An ensemble, its index, and an encoder of its training queries."""
-    index, vectors, relevant = world()
-    return SVREnsemble(3, k=10).fit(index, vectors, relevant), index, Numbered(vectors)
+def engine() -> Engine:
+    """Thirty documents of words around a topic, with judged queries in train and dev."""
+    return Engine(small(), encoder=TfidfEncoder(min_df=1))
+
+
+def collection_of(documents: dict[str, list[str]]) -> Collection:
+    builder = CollectionBuilder("documents", language="english")
+    for doc_id, passages in documents.items():
+        builder.add_document(doc_id, passages)
+    return builder.build()

@@ -193,7 +193,7 @@ def by_loops(
 
 
 def positions(offsets: np.ndarray) -> list[str]:
-    return [str(place + 1) for length in np.diff(offsets) for place in range(length)]
+    return [str(place) for length in np.diff(offsets) for place in range(length)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -230,7 +230,7 @@ def test_categories_give_the_order_of_the_labels() -> None:
     assert paragraph_relations(*arguments, size=3, passage_labels=labels).columns == ["I", "1", "2", "later"]
     ordered = pd.Categorical(labels, ["I", "S", "1", "2"])
     found = paragraph_relations(*arguments, size=3, passage_labels=ordered)
-    assert found.to_frame().loc["1"].to_dict() == {"I": 2, "S": 1, "1": 0, "later": 0}
+    assert found.to_frame().loc["0"].to_dict() == {"I": 2, "S": 1, "1": 0, "later": 0}
     with pytest.raises(InputError, match="passage_labels: paragraph 4 has no label"):
         paragraph_relations(*arguments, passage_labels=pd.Categorical([*labels[:4], None, "1"], ["I", "1", "2"]))
 
@@ -286,7 +286,7 @@ def test_the_heatmap_of_paragraphs(tmp_path: Path) -> None:
     assert axes.get_title() == "BM25"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("paragraph of a relevant document", "paragraph of the query")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["I", "S"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
     assert axes.get_images()[0].get_array().tolist() == [[1, 0], [0, 1]]
     assert bar.get_ylabel() == "hits"
     assert found.plot(normalize=True).axes[1].get_ylabel() == "share retrieved"

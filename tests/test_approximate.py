@@ -17,7 +17,7 @@ from haybale.collections import Collection
 from haybale.embeddings import LSAEncoder
 from haybale.ensemble import SVREnsemble
 from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError
-from haybale.retrieval import PARM, ApproximateIndex, PassageIndex
+from haybale.retrieval import ApproximateIndex, ParagraphSearch, PassageIndex
 
 
 @settings(max_examples=30, deadline=None)
@@ -88,7 +88,9 @@ def test_it_takes_an_exact_index_s_place(toy: Collection) -> None:
         "ApproximateIndex: 15 × 6 float32, 5 documents, on cpu, backend auto: faiss; approximate: ivf, 3 of 3 lists"
     )
     queries = encoder.encode(["barking dogs", "winter roads", "tax letter"])
-    runs = [PARM(index, "vrrf").rank(["a", "b"], [queries[:2], queries[2:]]) for index in (exact, approximate)]
+    runs = [
+        ParagraphSearch(index, "vrrf").rank(["a", "b"], [queries[:2], queries[2:]]) for index in (exact, approximate)
+    ]
     assert runs[0]["a"] == runs[1]["a"] != []
     assert runs[0]["b"] == runs[1]["b"] != []
     ensembles = [

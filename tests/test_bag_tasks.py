@@ -61,6 +61,39 @@ def test_a_task_gets_the_slices_of_its_bags() -> None:
     np.testing.assert_array_equal(found.coef, expected.coef)
 
 
+def at_an_odd_address(array: np.ndarray, offset: int) -> np.ndarray:
+    """A copy as it lies in a message: ``offset`` bytes behind where NumPy would have put it."""
+    buffer = np.zeros(array.nbytes + 16, dtype=np.uint8)
+    moved = buffer[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
+
+
+@pytest.mark.parametrize("offset", [1, 4])
+@pytest.mark.parametrize("width", [4, 64])
+def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int) -> None:
+    """NumPy copies what lies at an odd byte, and then sees no more that it multiplies a matrix with itself."""
+    rng, n = np.random.default_rng(0), 400
+    halves = [Half((rng.normal(size=(size, width)) / width**0.5).astype(np.float32)) for size in (33, 244)]
+    numbers = [np.append(np.arange(size), rng.integers(size, size=n - size)) for size in (33, 244)]
+    data = TrainingSet(*halves, *numbers, rng.integers(2, size=n).astype(np.float64), np.ones(n))
+    plan = Plan(data, [np.arange(300), np.arange(100, n)], find_solver("product"), None, 1e9, SETTINGS)
+    ((solver, *how),) = _sent(plan, [([0, 1], [0, 1])], 1e9)
+    grams = []
+
+    def look(problem: Problem) -> Dual:
+        assert problem.grams is not None
+        grams.append(problem.grams)
+        return solver(problem)
+
+    moved = [at_an_odd_address(each, offset) if isinstance(each, np.ndarray) else each for each in how]
+    for expected, found in zip(solve_part(look, *how), solve_part(look, *moved), strict=True):
+        np.testing.assert_array_equal(found.coef, expected.coef)
+        assert found.intercept == expected.intercept
+    for expected, found in zip(grams[0], grams[-1], strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_vectors_of_a_device_are_sent_from_the_host_and_put_on_one(cupy: Any) -> None:
     data = training_set(cupy.asarray)
     plan = Plan(data, BAGS, find_solver("product"), None, 1e9, SETTINGS)

@@ -56,7 +56,7 @@ def test_a_case_is_a_document_and_maybe_a_query(tmp_path: Path, place: str) -> N
         "000003": ["000005"],
     }
     query_labels, passage_labels = labels_of(collection)
-    assert query_labels == ["I", "S", "1", "2", "I", "1", "2", "1", "2"]
+    assert query_labels == ["I", "S", "1", "2", "I", "1", "2", "0", "1"]
     assert passage_labels == [*query_labels, "I", "1", "1"]
 
 
@@ -106,7 +106,7 @@ def test_the_last_queries_of_train_become_dev(tmp_path: Path) -> None:
 
 def test_another_splitter_may_be_given(tmp_path: Path) -> None:
     collection = read_coliee(coliee(tmp_path), find_splitter("lines"))
-    assert collection.passages.ids.to_pylist()[:7] == [f"000001:{i}" for i in range(1, 8)]
+    assert collection.passages.ids.to_pylist()[:7] == [f"000001:{i}" for i in range(7)]
     assert collection.queries.paragraphs_of(2) == ["No numbers here.", "Only blank lines."]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,12 +23,11 @@ import dask_tasks
 import joblib
 import numpy as np
 import pytest
+from commands import haybale, word_folder
 from encoders import HashEncoder
-from test_cli import haybale
-from test_readers import beir, gerdalir
+from test_readers import gerdalir
 from worlds import world
 
-from haybale.cli import main
 from haybale.cluster import connecting, on_cluster, spread, spreading
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed, embed_shards
@@ -282,57 +279,33 @@ def test_another_store_at_the_same_place(client: Any, store: EmbeddingStore) -> 
 # the command line ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str, str]]:
-    """The command line in this process: ``(exit status, stdout, stderr)``."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-
-    def call(*arguments: str) -> tuple[Any, str, str]:
-        monkeypatch.setattr(sys, "argv", ["haybale", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code or 0, *capsys.readouterr()
-
-    return call
-
-
-def test_compare(address: str, tmp_path: Path, here: Any) -> None:
-    """Runs are those of one machine, byte for byte."""
-    words = ["apples", "pears", "plums", "figs"]
-    files = {
-        "corpus.jsonl": "\n".join(
-            json.dumps({"_id": f"d{i}", "text": f"{w} one\n{w} two"}) for i, w in enumerate(words)
-        ),
-        "queries.jsonl": "\n".join(json.dumps({"_id": f"q{i}", "text": f"some {w}"}) for i, w in enumerate(words * 2)),
-        "qrels/train.tsv": "".join(f"q{i}\td{i}\t1\n" for i in range(4)),
-        "qrels/dev.tsv": "".join(f"q{i + 4}\td{i}\t1\n" for i in range(4)),
-    }
-    data = beir(tmp_path / "data", **files)
-    how = ("compare", str(data), "--rankers", "bm25,svr", "--bags", "3", "--width", "4", "--out")
+@pytest.mark.filterwarnings("ignore:.* training queries for")
+def test_compare_and_train(address: str, tmp_path: Path, here: Any) -> None:
+    """Runs and models are those of one machine, byte for byte."""
+    data, engine = word_folder(tmp_path / "data"), str(tmp_path / "engine")
+    values = ("--set", "n_bags=3")
+    how = ("compare", str(data), "--rankers", "bm25,svr", *values, "--out")
     done = haybale(*how, str(tmp_path / "there"), "--dask", address)
     assert done.returncode == 0, done.stderr
     assert "distributed" not in done.stderr
     assert here(*how, str(tmp_path / "here"))[0] == 0
     runs = [(tmp_path / out / "runs" / "svr.trec").read_bytes() for out in ("here", "there")]
     assert runs[0] == runs[1]
+    assert here("index", str(data), "--out", engine)[0] == 0
+    for out, more in (("m1", ()), ("m2", ("--dask", address))):
+        status, _, said = here("train", engine, "--ranker", "svr", *values, "--out", str(tmp_path / out), *more)
+        assert status == 0, said
+    assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
 
 
-def test_embed_and_rank(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
-    how = ("--width", "4", "--language", "english", "--rows-per-chunk", "7")
+def test_embed_on_a_cluster(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
+    how = ("--width", "4", "--language", "english", "--set", "rows_per_chunk=7")
     done = haybale("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"60 passages embedded in .*\nEmbeddingStore .*: 60 × 2 float32\n", done.stderr)
     assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # a shard a worker
     assert here("embed", str(folder), "--out", str(tmp_path / "here"), *how)[0] == 0
     same_store(tmp_path / "there", tmp_path / "here")
-    (tmp_path / "case.txt").write_text("passage number 4\n\npassage number 8\n")
-    runs = []
-    for store, more in (("here", ()), ("there", ("--dask", address))):
-        out = tmp_path / f"{store}.trec"
-        status, shown, said = here("rank", str(tmp_path / "case.txt"), str(tmp_path / store), "--out", str(out), *more)
-        assert status == 0, said
-        runs.append((out.read_text(), shown.replace(str(tmp_path / store), "STORE")))
-    assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize(
@@ -341,7 +314,6 @@ def test_embed_and_rank(address: str, folder: Path, tmp_path: Path, here: Any) -
         (("compare", "pydocs", "--dask", "tcp://127.0.0.1:9x"), "no Dask scheduler answers at tcp://127.0.0.1:9x: "),
         (("embed", "FOLDER", "--out", "OUT", "--shards", "2"), "--shards asks for --dask; "),
         (("embed", "FOLDER", "--out", "OUT", "--shard", "1/2", "--dask", "a"), "--shard is for one machine "),
-        (("rank", "FILE", "STORE", "--bm25", "--dask", "a"), "--dask searches vectors; "),
     ],
 )
 def test_errors_are_one_line(arguments: tuple[str, ...], message: str, here: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from worlds import word_collection
 
-from haybale.experiments.rankers import EVERYTHING, parts_of
+from haybale.rankers import Learned, parse
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 RESULTS = BENCHMARKS / "results"
@@ -33,7 +33,7 @@ def records() -> list[dict[str, Any]]:
 
 
 def test_the_best_ranker_is_the_default_one() -> None:
-    assert parts_of(module("effectiveness").BEST) == list(EVERYTHING)
+    assert parse(module("effectiveness").BEST).nested() == Learned().nested()
 
 
 def test_groups_by_relevant_documents() -> None:
@@ -96,10 +96,8 @@ def test_the_benchmark_on_a_small_collection(
     test = type(words.splits["dev"])(**(vars(words.splits["dev"]) | {"name": "test"}))
     whole = type(words)(**{**vars(words), "splits": {**words.splits, "test": test}})
     monkeypatch.setattr(effectiveness, "open_collection", lambda name: whole)
-    small = {"width": 6, "ensemble": {"n_bags": 12, "k": 5}, "n_jobs": 1, "train_candidates": 4, "candidates": 5}
-    real = effectiveness.Settings
-    monkeypatch.setattr(effectiveness, "Settings", lambda **given: real(**(small | given)))
-    record = effectiveness.measured(str(tmp_path), tmp_path / "runs")
+    small = {"n_bags": 12, "n_jobs": 1, "n_train": 4, "n_candidates": 5}
+    record = effectiveness.measured(str(tmp_path), tmp_path / "runs", width=6, values=small)
     assert record["rankers"]["dev"].keys() == record["rankers"]["test"].keys()
     # dev and test are the same queries here, and no ranker may tell them apart.
     for ranker, values in record["rankers"]["dev"].items():
@@ -107,6 +105,8 @@ def test_the_benchmark_on_a_small_collection(
     assert [row["cold"] for row in record["cold"]] == list(effectiveness.COLD)
     at_default = next(row for row in record["cold"] if row["cold"] == 0.3)
     assert at_default["MRR@10"] == pytest.approx(record["rankers"]["dev"][record["best"]]["measures"]["MRR@10"])
+    weights = record["facts"][record["best"]]
+    assert {"training queries", "of them new", "cold", "bm25 rank", "bm25-doc level", "svr-doc score"} <= weights.keys()
     assert np.isfinite(record["seconds"]["all"])
     text = pages.page(json.loads(json.dumps(record)))
     assert "| **best** |" in text

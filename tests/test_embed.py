@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import haybale
 from encoders import HashEncoder
-from test_cli import haybale
 from test_store import tree
 
+from haybale import Engine
 from haybale.collections import Collection
 from haybale.collections.spool import first_passages
 from haybale.embeddings import (
@@ -31,7 +33,8 @@ from haybale.embeddings import (
 )
 from haybale.embeddings.find import rebuild
 from haybale.errors import InputError, StoreError, TruncationWarning
-from haybale.experiments import Settings, compare
+from haybale.evaluation import compare
+from haybale.rankers import parse_all, set_all
 
 
 def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:
@@ -112,19 +115,20 @@ def test_the_first_passages_are_read_no_further(tmp_path: Path, toy: Collection)
     assert len(first_passages(toy, 100)) == 15
 
 
+@pytest.mark.filterwarnings("ignore:.* training queries for")
 def test_compare_on_a_store_is_compare_without(toy: Collection, tmp_path: Path) -> None:
-    rankers = ("bm25", "knn", "svr", "parm-rrf")
-    ensemble = {"n_bags": 2}
+    rankers = set_all(parse_all("bm25,knn,svr,parm-rrf"), {"n_bags": 2})
     for chunking in (None, Chunking(3, 2)):
         out = tmp_path / f"s{chunking is None}"
         embed(toy, LSAEncoder(4), out, rows_per_chunk=4, chunking=chunking)
-        stored = compare(toy, Settings(rankers=rankers, store=str(out), ensemble=ensemble))
-        plain = compare(toy, Settings(rankers=rankers, width=4, chunking=chunking, ensemble=ensemble))
+        stored = compare(Engine(toy, store=str(out)), rankers)
+        plain = compare(Engine(toy, encoder="lsa", width=4, chunking=chunking), rankers)
         assert stored.facts["vectors"] == plain.facts["vectors"] == list(EmbeddingStore(out).shape)
-        for name in rankers:
-            assert stored.runs[name].to_frame().equals(plain.runs[name].to_frame())
+        assert list(stored.runs) == list(plain.runs)
+        for name, run in stored.runs.items():
+            assert run.to_frame().equals(plain.runs[name].to_frame())
     with pytest.raises(InputError, match="a store says itself how its passages were cut"):
-        Settings(store="x", chunking=Chunking(3))
+        Engine(toy, store=str(out), chunking=Chunking(3))
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ def test_the_command(tmp_path: Path) -> None:
     folder.mkdir()
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (folder / "collection.tsv").write_text("\n".join(lines))
-    command = ("embed", str(folder), "--out", str(tmp_path / "s"), "--width", "4", "--rows-per-chunk", "16")
+    command = ("embed", str(folder), "--out", str(tmp_path / "s"), "--width", "4", "--set", "rows_per_chunk=16")
     done = haybale(*command, "--dtype", "float16")
     assert done.returncode == 0, done.stderr
     assert "40 passages embedded in " in done.stderr
@@ -150,13 +154,34 @@ def test_the_command(tmp_path: Path) -> None:
     assert bad.stderr == "haybale: shard must be i/n, such as 2/8, found '1of2'\n"
 
 
+def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
+    (tmp_path / "collection.tsv").write_text("a\tone two\n")
+    for arguments, message in [
+        (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, max_fit_texts, pooling, "),
+        (("--set", "rows_per_chunk"), "--set takes name=value, found 'rows_per_chunk'"),
+        (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
+        (("--set", "unit=tokens"), "--unit is of pieces: say how long with --pieces"),
+        (("--pieces", "3", "--set", "unit=letters"), "unknown unit 'letters'"),
+        (("--set", "pooling=cls"), "'lsa' takes no pooling"),
+        (("--width", "0"), "Invalid value for '--width'"),
+        (("--dtype", "int8"), "int8"),
+        (("--shards", "2"), "--shards asks for --dask"),
+    ]:
+        status, shown, said = here("embed", str(tmp_path), "--out", str(tmp_path / "s"), *arguments)
+        assert (status, shown) == (2, ""), arguments
+        assert said.startswith("haybale: ")
+        assert message in said, said
+        assert said.count("\n") == 1
+        assert not (tmp_path / "s").exists()
+
+
 def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(1500)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
     # What runs in a shell's background inherits that interrupts are ignored.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "from haybale.cli import main; main()"
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--rows-per-chunk", "1"]
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--set", "rows_per_chunk=1"]
     process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "s" / "vectors.zarr" / "c.5.0").exists() and process.poll() is None:
         time.sleep(0.01)
@@ -200,7 +225,7 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
     (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")
     command = haybale(
         "embed", str(tmp_path), "--out", str(tmp_path / "p"), "--encoder", str(folder), "--device", "cpu",
-        "--pieces", "2", "--unit", "tokens",
+        "--pieces", "2", "--set", "unit=tokens",
     )  # fmt: skip
     assert "3 passages embedded" in command.stderr  # in the tokens of the encoder
     assert EmbeddingStore(tmp_path / "p").texts().to_pylist() == ["w1 w2", "w3 w4", "w5"]

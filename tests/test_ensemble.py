@@ -83,6 +83,18 @@ def test_scores_by_id_are_scores_by_number() -> None:
     assert [len(row) for row in ensemble.score(queries[:2], [[], ["3"]])] == [0, 1]
 
 
+@pytest.mark.parametrize("how", [{}, {"strategy": "regions", "routes": 2}])
+def test_a_score_does_not_depend_on_what_is_scored_with_it(how: dict) -> None:
+    index, queries, relevant = world()
+    ensemble = SVREnsemble(3, k=10, **how).fit(index, queries, relevant)
+    assert ensemble.support_.is_small
+    passages = np.arange(1, 61).reshape(20, 3)
+    together = ensemble.score_candidates(queries[:20], passages)
+    for i in range(20):
+        alone = ensemble.score_candidates(queries[i : i + 1], passages[i : i + 1, ::-1])
+        np.testing.assert_allclose(alone[0, ::-1], together[i], rtol=0, atol=1e-7)
+
+
 def test_it_learns_and_ranks() -> None:
     """New queries to documents seen in training rank far above chance; the own document is left out."""
     index, queries, relevant = world(2, n_queries=200)

@@ -6,6 +6,7 @@ import io
 import json
 import math
 
+import ir_measures
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from scipy import stats
 
 from haybale.errors import InputError
 from haybale.evaluation import evaluate, markdown, paired_tests, print_table, results
-from haybale.evaluation.measures import MEASURES
+from haybale.evaluation.measures import MEASURES, parsed
 from haybale.evaluation.significance import effect_size, randomization_test, t_test
 from haybale.retrieval import Run
 
@@ -79,6 +80,28 @@ def test_measures_are_the_ones_by_hand(scores: dict[str, float], grades: dict[st
     run = Run.from_frame(frame).reindexed(["q"])
     found = evaluate(run, qrels).loc["q"].to_dict()
     assert found == pytest.approx(by_hand([doc for doc, _ in run["q"]], grades))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999))
+def test_values_are_those_of_ir_measures_to_the_bit(seed: int) -> None:
+    """Of a plain call with all that there is: ours leaves out what cannot change a value.
+
+    Of a pair that is judged twice the last grade counts, for every measure; ir_measures' own providers differ there.
+    """
+    rng = np.random.default_rng(seed)
+    lists = {f"q{i}": [f"d{j}" for j in rng.permutation(40)[: rng.integers(1, 40)]] for i in range(9)}
+    rows = [(query, doc, float(rng.integers(3))) for query, docs in lists.items() for doc in docs]
+    run = Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
+    judged = [(f"q{i}", f"d{j}", int(rng.integers(3))) for i in range(3, 12) for j in rng.permutation(40)[:9]]
+    qrels = pd.DataFrame([("q3", "d0", 1), *judged, ("q5", "d3", 2)], columns=["query_id", "doc_id", "relevance"])
+    names = ["MRR@3", "RR@10", "RR", "nDCG@10", "nDCG", "MAP", "AP@5", "P@5", "R@20", "Success@1", "Judged@10", "Rprec"]
+    found = evaluate(run, qrels, names)
+    ranked = {query: {doc: -float(i) for i, (doc, _) in enumerate(run[query])} for query in run.query_ids}
+    counted = qrels[qrels["query_id"].isin(found.index)].drop_duplicates(["query_id", "doc_id"], keep="last")
+    kinds = [parsed(name) for name in names]
+    values = {(v.query_id, v.measure): v.value for v in ir_measures.iter_calc(set(kinds), counted, ranked)}
+    assert found.to_numpy().tolist() == [[values[query, kind] for kind in kinds] for query in found.index]
 
 
 def test_unanswered_queries_count_as_zero_and_unjudged_ones_do_not_count() -> None:

@@ -215,3 +215,28 @@ def test_a_store_is_read_onto_the_device_chunk_by_chunk(
         store.vectors("float64")
     same = PassageIndex.from_collection(toy, whole, device="cuda", dtype=dtype)
     np.testing.assert_array_equal(cupy.asnumpy(same.vectors), cupy.asnumpy(index.vectors))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_index_that_was_saved_cut_and_extended_there(cupy: Any, tmp_path: Path, dtype: str) -> None:
+    """It is the same on disk wherever it was, and stays on its device."""
+    rng = np.random.default_rng(3)
+    passages, queries = rng.normal(size=(40, 6)).astype(np.float32), rng.normal(size=(3, 6)).astype(np.float32)
+    offsets = np.array([0, 10, 25, 40])
+    host, there = (PassageIndex(passages, offsets, dtype=dtype, device=device) for device in ("cpu", "cuda"))
+    host.save(tmp_path / "host")
+    there.save(tmp_path / "there")
+    for path in (tmp_path / "host").iterdir():
+        assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes()
+    opened = PassageIndex.open(tmp_path / "host", device="cuda")
+    grown = there.take([0, 1]).extended(
+        passages[25:], [0, 15], passage_ids=there.passage_ids[25:], doc_ids=there.doc_ids[2:]
+    )
+    for index in (opened, grown):
+        assert isinstance(index.vectors, cupy.ndarray)
+        assert index.vectors.dtype == dtype
+        assert_hits(index.search(queries, 9), oracle(queries, passages.astype(dtype), 9))
+    some = there.take([0, 2])
+    assert isinstance(some.vectors, cupy.ndarray)
+    rows = np.r_[:10, 25:40]
+    assert_hits(some.search(queries, 9), oracle(queries, passages[rows].astype(dtype), 9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,22 +23,24 @@ from fusion_oracle import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from haybale.ensemble import LearnedFusion
 from haybale.ensemble.conditional_logit import ConditionalLogit
-from haybale.ensemble.run_features import feature_list, pooled
+from haybale.ensemble.learned_fusion import feature_list, relevant_rows, run_features
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Run
+from haybale.retrieval.fusion import pooled
+from haybale.retrieval.ids import id_table
 
 
 @given(world=several, depth=st.integers(1, 9), memories=st.sets(st.sampled_from(["bm25", "svr"])))
 def test_pools_and_features_are_the_oracles(world: dict[str, Scores], depth: int, memories: set[str]) -> None:
     asked = ["q10", "q1"]
-    pool = pooled(runs_of(world), asked, depth)
-    mark = pool.relevant({query: ["b", "c", "zz"] for query in asked})
-    known = frozenset(memories)
-    names, table = feature_list(dict.fromkeys(sorted(world)), known), pool.features(known)
+    pool = pooled(list(runs_of(world).values()), asked, depth)
+    mark = relevant_rows(pool, {query: ["b", "c", "zz"] for query in asked})
+    names, table = feature_list(list(world), memories), run_features(pool, list(world), memories)
     ids = pool.doc_ids.to_pylist()
     rows = [(pool.query_ids[q], ids[d]) for q, d in zip(pool.query, pool.document, strict=True)]
     assert sorted(rows) == sorted((query, d) for query in asked for d in oracle(world, query, depth, set()))
@@ -135,6 +138,94 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parts.coef_ == pytest.approx(whole.coef_, rel=1e-6, abs=1e-9)
 
 
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, relevant = sample()
+    monkeypatch.setattr("haybale.ensemble.conditional_logit._ROWS", 50)
+    fits = []
+    for n in (1, 2, 5):
+        monkeypatch.setattr("haybale.machine.cpus", lambda n=n: n)
+        fits.append(LearnedFusion().fit(runs, relevant, memories=["good"]).to_dict())
+    assert fits[0] == fits[1] == fits[2]
+
+
+def test_queries_that_teach_nothing_count_for_the_deviations_alone() -> None:
+    rng = np.random.default_rng(0)
+    query, features = np.repeat(np.arange(9), 10), rng.normal(size=(4, 90)).astype(np.float32)
+    target = (np.arange(90) % 10 == 3) * (query % 3 > 0) / 6
+    whole, some = ConditionalLogit(query, features, target, 0.0), query % 3 > 0
+    part = ConditionalLogit(query[some], features[:, some], target[some], 0.0)
+    assert whole.spread == pytest.approx(features.std(axis=1, dtype=np.float64), rel=1e-12)
+    at = rng.normal(size=4)
+    assert whole(at * whole.spread)[0] == pytest.approx(part(at * part.spread)[0], rel=1e-12)
+
+
+def by_hand(
+    fusion: LearnedFusion, runs: dict[str, Run], relevant: dict[str, list[str]], n_folds: int, **known: Any
+) -> Run:
+    """Out of fold with a fit of its own, on runs of its own, for every fold."""
+    queries, parts = sorted(next(iter(runs.values())).query_ids), []
+    dealt = np.random.RandomState(7).permutation(len(queries))
+    novel = known.pop("novel", [])
+    for number in range(n_folds):
+        fold = [queries[i] for i in dealt[number::n_folds]]
+        others = [query for query in queries if query not in fold]
+        fusion.fit(
+            {name: each.take(others) for name, each in runs.items()},
+            {query: ids for query, ids in relevant.items() if query in others},
+            novel=[query for query in novel if query in others],
+            **known,
+        )
+        parts.append(fusion.fuse({name: each.take(fold) for name, each in runs.items()}))
+    return Run.joined(parts)
+
+
+def test_out_of_fold_is_a_fit_on_the_others_for_every_fold() -> None:
+    runs, relevant = sample()
+    relevant |= {"q3": [], "q4": ["zz"]}
+    del relevant["q5"]
+    known = {"memories": ["good", "fair"], "novel": ["q1", "q2", "q7", "q20"]}
+    fusion = LearnedFusion(depth=12, cold=0.4)
+    for n_folds in (2, 7, 30):
+        found = fusion.out_of_fold(runs, relevant, n_folds=n_folds, random_state=7, **known)
+        expected = by_hand(clone(fusion), runs, relevant, n_folds, **known)
+        assert found.query_ids == runs["good"].query_ids
+        for query in found.query_ids:
+            assert dict(found[query]) == pytest.approx(dict(expected[query]), abs=1e-9)
+    assert not hasattr(fusion, "coef_")
+
+
+def test_out_of_fold_depends_on_neither_order_and_knows_no_query_itself() -> None:
+    runs, relevant = sample()
+    turned = {name: run.reindexed(run.query_ids[::-1]) for name, run in reversed(runs.items())}
+    one, other = (LearnedFusion().out_of_fold(each, relevant, memories="good") for each in (runs, turned))
+    assert one == other.reindexed(one.query_ids)
+    assert one != LearnedFusion().out_of_fold(runs, relevant, memories="good", random_state=1)
+    # What is relevant to a query changes nothing of its own ranking.
+    again = LearnedFusion().out_of_fold(runs, relevant | {"q3": ["d1"]}, memories="good")
+    assert again["q3"] == one["q3"]
+    assert again != one
+
+
+@pytest.mark.parametrize("n_folds", [1, 31, 0])
+def test_numbers_of_folds_out_of_range_are_refused(n_folds: int) -> None:
+    runs, relevant = sample()
+    with pytest.raises(InputError, match=f"between 2 and the number of queries, 30; found {n_folds}"):
+        LearnedFusion().out_of_fold(runs, relevant, n_folds=n_folds)
+
+
+def test_runs_that_share_a_table_fuse_as_those_that_do_not() -> None:
+    runs, relevant = sample()
+    table = id_table(f"d{i}" for i in range(39, -1, -1))
+    place = {name: i for i, name in enumerate(table.to_pylist())}
+    shared = {}
+    for name, each in runs.items():
+        rows, _, ids, scores = each.flat()
+        shared[name] = Run.from_numbers(each.query_ids, table, rows, [place[i] for i in ids.to_pylist()], scores)
+    one, other = (LearnedFusion().fit(each, relevant, memories=["good"]) for each in (runs, shared))
+    assert one.coef_ == pytest.approx(other.coef_, abs=1e-9)
+    assert one.fuse(runs) == one.fuse(shared)
+
+
 def test_neither_the_order_of_runs_nor_of_queries_matters() -> None:
     runs, relevant = sample()
     turned = {name: run.reindexed(run.query_ids[::-1]) for name, run in reversed(runs.items())}
@@ -147,7 +238,7 @@ def test_neither_the_order_of_runs_nor_of_queries_matters() -> None:
 @given(factor=st.floats(1e-3, 1e3), shift=st.floats(-5, 5), scores=listings)
 def test_level_does_not_depend_on_scale(factor: float, shift: float, scores: Scores) -> None:
     scaled = {q: {d: s * factor + shift for d, s in docs.items()} for q, docs in scores.items()}
-    level = [pooled({"r": run(each)}, QUERIES, 9).features(frozenset())[0] for each in (scores, scaled)]
+    level = [run_features(pooled([run(each)], QUERIES, 9), ["r"], [])[0] for each in (scores, scaled)]
     assert level[0] == pytest.approx(level[1], abs=1e-5)
 
 

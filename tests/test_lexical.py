@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +16,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from haybale.analysis import Analyzer, char_ngrams
+from haybale.analysis import LANGUAGES, Analyzer, char_ngrams, guess_language, stop_words
 from haybale.collections import Collection
 from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder, counting
 from haybale.embeddings import lsa as lsa_module
+from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError
-from haybale.experiments import Settings, compare
 from haybale.retrieval import PassageIndex
+from haybale.sealed import signed
 
 TEXTS = [
     "Dogs bark at cats,\tdogs at doors",
@@ -176,6 +181,167 @@ def test_every_text_is_as_likely_in_the_sample() -> None:
     np.testing.assert_allclose(counts / 2000, 0.25, atol=0.05)
 
 
+# terms that were counted before ---------------------------------------------------------------------------
+
+PARTS = ["Dogs", "dog's", "cat", "the", "\n", "é", "x", "Straße", "42"]
+SOME = st.lists(st.sampled_from(PARTS), max_size=8).map(" ".join)
+
+
+@settings(max_examples=50, deadline=None)
+@given(texts=st.lists(SOME, max_size=12), cuts=st.lists(st.integers(0, 12), max_size=5), batch=st.integers(1, 5))
+def test_counts_of_runs_are_those_of_the_joined_texts(texts: list[str], cuts: list[int], batch: int) -> None:
+    offsets = np.array(sorted([0, len(texts), *(min(cut, len(texts)) for cut in cuts)]))
+    analyzer = Analyzer("english")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "BATCH", batch)
+        counts = TermCounts.of(texts, analyzer)
+    expected = TermCounts.of(["\n".join(texts[a:b]) for a, b in pairwise(offsets.tolist())], analyzer)
+    merged = counts.merged(offsets)
+    assert list(merged.vocabulary) == list(expected.vocabulary)
+    np.testing.assert_array_equal(merged.matrix.toarray(), expected.matrix.toarray())
+    assert merged.lengths.tolist() == expected.lengths.tolist()
+    assert merged.matrix.has_canonical_format
+    half = len(texts) // 2
+    extended = TermCounts.of(texts[:half], analyzer).extended(texts[half:])
+    assert extended.vocabulary == counts.vocabulary
+    np.testing.assert_array_equal(extended.matrix.toarray(), counts.matrix.toarray())
+    taken = counts.take(np.arange(len(texts))[::-2])
+    np.testing.assert_array_equal(taken.matrix.toarray(), counts.matrix.toarray()[::-2])
+    words = [Counter(analyzer.terms(text)) for text in texts]
+    names = list(counts.vocabulary)
+    assert [{names[i]: row[i] for i in np.flatnonzero(row)} for row in counts.matrix.toarray()] == words
+
+
+def test_an_arrow_column_is_counted_as_its_texts(toy: Collection) -> None:
+    column, analyzer = toy.passages.texts, Analyzer("english")
+    counts = [TermCounts.of(texts, analyzer) for texts in (column, column.to_pylist(), iter(column.to_pylist()))]
+    for other in counts[1:]:
+        np.testing.assert_array_equal(counts[0].matrix.toarray(), other.matrix.toarray())
+    with pytest.raises(InputError, match="single string"):
+        TermCounts.of("one text", analyzer)
+    for wrong in ([], [1, 15], [0, 3], [0, 9, 8, 15]):
+        with pytest.raises(InputError, match="offsets must rise from 0 to the number of texts, 15"):
+            counts[0].merged(np.array(wrong))
+
+
+@pytest.mark.parametrize("sublinear_tf", [True, False])
+def test_encoders_of_counts_are_those_of_texts(pydocs: Collection, sublinear_tf: bool) -> None:
+    """Bit for bit: fitted on passages or documents; counts of other texts, with another vocabulary, encoded."""
+    passages = pydocs.passages
+    n_documents = 150
+    offsets = passages.doc_offsets[: n_documents + 1]
+    texts, documents = passages.texts[: int(offsets[-1])].to_pylist(), pydocs.document_texts()[:n_documents]
+    queries = pydocs.queries.texts(np.arange(20))
+    analyzer = Analyzer("english")
+    counts, asked = TermCounts.of(texts, analyzer), TermCounts.of(queries, analyzer)
+    for kind in (TfidfEncoder, partial(LSAEncoder, 8)):
+        for own, own_texts in ((counts, texts), (counts.merged(offsets), documents)):
+            expected = kind(sublinear_tf=sublinear_tf).fit(own_texts)
+            found = kind(sublinear_tf=sublinear_tf).fit_counts(own)
+            assert found.describe() == expected.describe()
+            for these, of_texts in ((counts, texts), (counts.merged(offsets), documents), (asked, queries)):
+                left, right = found.encode_counts(these), expected.encode(of_texts)
+                if sparse.issparse(left):
+                    for part in ("data", "indices", "indptr"):
+                        np.testing.assert_array_equal(getattr(left, part), getattr(right, part))
+                else:
+                    np.testing.assert_array_equal(left, right)
+
+
+def test_counts_that_do_not_fit_an_encoder() -> None:
+    counts = TermCounts.of(TEXTS, Analyzer("english"))
+    for encoder in (TfidfEncoder(char_ngrams=(3, 3)), LSAEncoder(2, words=False, char_ngrams=(3, 3))):
+        with pytest.raises(InputError, match="an encoder with char_ngrams needs the texts"):
+            encoder.fit_counts(counts)
+    with pytest.raises(InputError, match="counted by another analyzer"):
+        TfidfEncoder(language="german").fit_counts(counts)
+    with pytest.raises(InputError, match="counted by another analyzer"):
+        TfidfEncoder().fit(TEXTS).encode_counts(TermCounts.of(GERMAN, Analyzer("german")))
+    with pytest.raises(InputError, match="a sample is drawn of texts"):
+        LSAEncoder(2, max_fit_texts=3).fit_counts(counts)
+
+
+# analysers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [TfidfEncoder, partial(LSAEncoder, 2)])
+def test_a_language_that_is_not_known_is_guessed(make, tmp_path: Path) -> None:
+    german = [f"{text} und das ist nicht alles, was die Stadt hat" for text in GERMAN]
+    guessed, known = make(language=None).fit(iter(german)), make(language="german").fit(german)
+    assert guessed.describe()["fitted"] == known.describe()["fitted"]
+    assert guessed.get_params()["language"] is None
+    assert "analyzer" not in known.describe()  # as it ever was
+    guessed.save(tmp_path / "saved")
+    loaded = type(guessed).load(tmp_path / "saved")
+    assert loaded.describe() == guessed.describe()
+    left, right = (model.encode(["der Häuser Straßen"]) for model in (loaded, known))
+    np.testing.assert_array_equal(*[row.toarray() if sparse.issparse(row) else row for row in (left, right)])
+    counts = TermCounts.of(german, Analyzer("german"))
+    assert make(language=None).fit_counts(counts).describe() == guessed.describe()
+
+
+@pytest.mark.parametrize("make", [TfidfEncoder, partial(LSAEncoder, 2)])
+def test_own_analysers(make, tmp_path: Path) -> None:
+    own = make(analyzer=Analyzer("english", ["cats", "meow"]), min_df=1).fit(TEXTS)
+    own.save(tmp_path / "saved")
+    loaded = type(own).load(tmp_path / "saved")
+    assert loaded.describe() == own.describe() != make(min_df=1).fit(TEXTS).describe()
+    assert loaded.get_params() == own.get_params()
+    function = make(analyzer=str.split, min_df=1).fit(TEXTS)
+    vocabularies = getattr(function, "tfidf_", function).vocabularies_
+    assert "cats,\tdogs" not in vocabularies["word"]
+    assert "Dog" in vocabularies["word"]
+    with pytest.raises(InputError, match="a function cannot be saved"):
+        function.save(tmp_path / "function")
+    assert not (tmp_path / "function").exists()
+
+
+def test_every_language_has_its_stemmer() -> None:
+    stemmer = pytest.importorskip("Stemmer")
+    variants = {"porter", "dutch_porter"}  # other stemmers of English and Dutch
+    assert set(stemmer.algorithms()) - variants <= set(LANGUAGES)
+    for language in set(stemmer.algorithms()) - variants | {"none"}:
+        assert len(Analyzer(language).terms("xyzzy 1234")) == 2
+    assert Analyzer("french").terms("les chevaux") == ["cheval"]
+    assert Analyzer("none").terms("The dogs; a DOG") == ["the", "dogs", "dog"]
+    with pytest.raises(InputError, match="single string"):
+        Analyzer("english", "the")
+    with pytest.raises(InputError, match="language 'none'"):
+        Analyzer("english", function=str.split)
+
+
+@given(st.text(max_size=40))
+def test_words_are_those_of_scikit_learns_pattern(text: str) -> None:
+    assert Analyzer("none").terms(text) == re.findall(r"(?u)\b\w\w+\b", text.lower())
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("", "english"),
+        ("xylophone", "english"),
+        (">>> a = la.norm(os.path) as None, os as la", "english"),  # a few stop words of other languages
+        ("El tribunal ha decidido que la demanda no puede ser admitida porque el plazo no era ese.", "spanish"),
+        ("De rechtbank oordeelt dat het beroep niet kan, omdat de termijn voor het geding om was.", "dutch"),
+        (
+            "Суд решил, что жалоба не может быть принята, потому что для её подачи уже было поздно, и они.",
+            "russian",
+        ),
+    ],
+)
+def test_guessed_languages(text: str, language: str) -> None:
+    assert guess_language([text]) == language
+
+
+def test_guesses_of_english_and_german_stay(pydocs: Collection) -> None:
+    """Whichever of the two has more stop words, each passage by itself; none is taken for another language."""
+    stop = {language: stop_words(language) for language in ("english", "german")}
+    for text in pydocs.passages.texts[:1000].to_pylist():
+        words = re.findall(r"\w{2,}", text.lower())
+        expected = max(stop, key=lambda language: sum(word in stop[language] for word in words))
+        assert guess_language([text]) == expected
+
+
 # files ----------------------------------------------------------------------------------------------------
 
 
@@ -211,7 +377,7 @@ def _flip(folder: Path) -> None:
 def _odd_parameter(folder: Path) -> None:
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"parameters": {"n_dogs": 3}}))
+    path.write_text(json.dumps(signed(manifest | {"parameters": {"n_dogs": 3}})))
 
 
 @pytest.mark.parametrize(
@@ -231,16 +397,3 @@ def test_a_damaged_encoder_is_refused(damage, message: str, tmp_path: Path) -> N
     damage(tmp_path / "saved")
     with pytest.raises(FileFormatError, match=message):
         TfidfEncoder.load(tmp_path / "saved")
-
-
-# at work --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:.*bags have no relevant row")
-def test_a_comparison_over_tfidf(toy: Collection) -> None:
-    rankers = ("bm25", "knn", "svr", "svr-blend", "parm-rrf", "parm-vrrf")
-    chosen = Settings(encoder="tfidf", rankers=rankers, ensemble={"n_bags": 2, "blend_queries": None})
-    outcome = compare(toy, chosen)
-    means = outcome.results.values
-    assert set(means) == set(rankers)
-    assert outcome.facts["vectors"][0] == toy.n_passages

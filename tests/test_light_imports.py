@@ -46,7 +46,8 @@ def test_search_training_scoring_and_aggregation_need_only_the_core() -> None:
     check("""
 import numpy as np
 import pandas as pd
-from haybale import PARM, PassageIndex, ProductKernelSVR, Run, SVREnsemble, rank_documents, reciprocal_rank_fusion
+from haybale import ParagraphSearch, PassageIndex, ProductKernelSVR, Run, SVREnsemble
+from haybale import rank_documents, reciprocal_rank_fusion
 from worlds import world
 
 index, queries, relevant = world()
@@ -58,7 +59,7 @@ assert np.isfinite(ensemble.score_candidates(queries, hits.passages)).all()
 run = rank_documents(index, hits, ids)
 assert len(reciprocal_rank_fusion([run, Run.from_frame(run.to_frame())])) == len(ids)
 for aggregation in ("maxp", "rrf", "vrrf", "vmax"):
-    assert len(PARM(index, aggregation, n_hits=10).rank(["a", "b"], [queries[:3], queries[3:5]])) == 2
+    assert len(ParagraphSearch(index, aggregation, n_hits=10).rank(["a", "b"], [queries[:3], queries[3:5]])) == 2
 rows = np.arange(20) % 5
 ProductKernelSVR().fit_pairs(queries, index.vectors, rows, rows, rows / 5)
 """)

@@ -16,7 +16,7 @@ from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.ensemble.solvers.sklearn import solve_sklearn
 from haybale.errors import FileFormatError, OutputExistsError, VectorError
 from haybale.retrieval import PassageIndex
-from haybale.sealed import digest
+from haybale.sealed import digest, signed
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PassageIndex]
 
 def _manifest(folder: Path, **changes) -> None:
     path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
 
 
 def _tensors(folder: Path, **changes) -> None:

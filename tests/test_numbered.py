@@ -117,7 +117,7 @@ def test_single_french_paragraphs_are_dropped_and_nothing_else() -> None:
     text = f"[1] {ENGLISH}\n[2] {FRENCH}\n[3] The Court said: « la requête est accordée » and dismissed the motion."
     assert list(split("numbered", text)) == ["1", "3"]
     assert list(split("numbered", text, french="keep")) == ["1", "2", "3"]
-    assert split("numbered", f"{ENGLISH}\n\n{FRENCH}") == {"1": ENGLISH}
+    assert split("numbered", f"{ENGLISH}\n\n{FRENCH}") == {"0": ENGLISH}
     for other in (
         "Das Verfahren nach Anspruch 1, wobei des Weiteren die Menge des Stoffes in der Lösung bestimmt wird.",
         "La solicitud de que se trata es la de la parte que no ha de pagar las costas de un proceso.",
@@ -129,6 +129,6 @@ def test_single_french_paragraphs_are_dropped_and_nothing_else() -> None:
 
 def test_a_text_without_numbers_is_split_at_blank_lines() -> None:
     assert split("numbered", "It\nrained.\n\n<FRAGMENT_SUPPRESSED>\n\nIt snowed.") == {
-        "1": "It rained.",
-        "2": "It snowed.",
+        "0": "It rained.",
+        "1": "It snowed.",
     }

@@ -32,7 +32,7 @@ def structured() -> Collection:
 def test_resplit_keeps_all_but_passages_sections_and_links() -> None:
     old = structured()
     new = resplit(old, find_splitter("numbered"))
-    assert new.passages.ids.to_pylist() == ["a:1", "b:1", "b:2", "b:3"]
+    assert new.passages.ids.to_pylist() == ["a:0", "b:1", "b:2", "b:3"]
     assert new.passages.texts.to_pylist()[1:] == ["One.", "Two. Still two.", "Three."]
     assert new.passages.doc_offsets.tolist() == [0, 1, 4, 4]
     assert new.queries.paragraphs.to_pylist() == ["What?", "And why?", "…"]  # no paragraph: stays whole
@@ -43,14 +43,14 @@ def test_resplit_keeps_all_but_passages_sections_and_links() -> None:
         assert getattr(new, name) == getattr(old, name)
     assert new.doc_titles.equals(old.doc_titles)
     assert new.queries.own.tolist() == old.queries.own.tolist()
-    assert labels_of(new) == (["1", "2", "1"], ["1", "1", "2", "3"])
+    assert labels_of(new) == (["0", "1", "0"], ["0", "1", "2", "3"])
 
 
 def test_resplit_refuses_ids_that_meet() -> None:
     builder = CollectionBuilder("colons")
-    builder.add_document("a", ["# b:1", "x"])
+    builder.add_document("a", ["# b:0", "x"])
     builder.add_document("a:b", ["x"])
-    with pytest.raises(InputError, match="duplicate passage id 'a:b:1'"):
+    with pytest.raises(InputError, match="duplicate passage id 'a:b:0'"):
         resplit(builder.build(), find_splitter("headings"))
 
 
@@ -61,7 +61,7 @@ def test_labels_follow_the_own_document_only_where_the_paragraphs_are_its(pydocs
     places = [np.arange(n).astype(str).tolist() for n in np.diff(pydocs.passages.doc_offsets)]
     assert passage_labels == [label for document in places for label in document]
     first = pydocs.queries.paragraphs_of(0)
-    assert query_labels[: len(first)] == [str(place) for place in range(1, len(first) + 1)]
+    assert query_labels[: len(first)] == [str(place) for place in range(len(first))]
 
 
 def test_by_section_joins_the_passages_of_a_section() -> None:

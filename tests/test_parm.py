@@ -12,7 +12,7 @@ from scipy import sparse
 
 from haybale.embeddings import LSAEncoder, TfidfEncoder, embed
 from haybale.errors import InputError, UnknownNameError
-from haybale.retrieval import AGGREGATIONS, PARM, BM25Index, PassageIndex, Run, parm
+from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphSearch, PassageIndex, Run, parm
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
 LEXICAL = [name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None]
@@ -36,9 +36,11 @@ def small(seed: int, is_sparse: bool = False, n: int = 60, d: int = 8):
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_batches_are_one_search(name: str, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     index, queries, ids = small(1, is_sparse)
-    at_once = PARM(index, name, n_hits=40).rank(ids, queries, exclude=[3, -1, -1, 5, -1, -1, 0])
+    at_once = ParagraphSearch(index, name, n_hits=40).rank(ids, queries, exclude=[3, -1, -1, 5, -1, -1, 0])
     monkeypatch.setattr(parm, "_ROWS", 1)
-    one_by_one = PARM(index, name, n_hits=40).rank(ids, queries, exclude=["d3", None, None, "d5", None, None, "d0"])
+    one_by_one = ParagraphSearch(index, name, n_hits=40).rank(
+        ids, queries, exclude=["d3", None, None, "d5", None, None, "d0"]
+    )
     assert at_once.query_ids == one_by_one.query_ids
     for query in ids:
         assert [doc for doc, _ in at_once[query]] == [doc for doc, _ in one_by_one[query]]
@@ -60,7 +62,7 @@ def test_shares_are_the_score(seed: int, name: str, is_sparse: bool, occurrences
     query = queries[0]
     rng = np.random.default_rng(seed)
     weights = rng.choice([0.0, 0.5, 1.0, 2.0], size=query.shape[0]).tolist() if weighted else None
-    ranker = PARM(index, name, n_hits=15, occurrences=occurrences)
+    ranker = ParagraphSearch(index, name, n_hits=15, occurrences=occurrences)
     run = ranker.rank(ids[:1], [query], weights=None if weights is None else [weights])
     found = dict(run["q0"])
     for place, (doc_id, score) in enumerate(run["q0"][:5], start=1):
@@ -89,7 +91,7 @@ def test_shares_are_the_score(seed: int, name: str, is_sparse: bool, occurrences
 def test_every_pair_has_its_rank() -> None:
     index = PassageIndex(np.eye(4), np.array([0, 2, 4]), doc_ids=["a", "b"])
     queries = np.array([[0.9, 0.5, 0.1, 0.2], [0.0, 0.1, 0.9, 0.2]])
-    why = PARM(index, "rrf", n_hits=2).explain(queries, "a", labels=["I", "1"])
+    why = ParagraphSearch(index, "rrf", n_hits=2).explain(queries, "a", labels=["I", "1"])
     np.testing.assert_array_equal(why.ranks, [[1, 2], [0, 0]])
     np.testing.assert_allclose(why.share, [[1 / 61, 1 / 62], [0, 0]], rtol=1e-12)
     frame = why.to_frame()
@@ -101,9 +103,30 @@ def test_every_pair_has_its_rank() -> None:
     assert why.to_frame(all_pairs=True)["rank"].isna().sum() == 2
 
 
+def test_shares_are_percent_only_of_a_score_that_they_are_parts_of() -> None:
+    """Vectors that point away from each other: a score below 0, one of 0, and one smaller than what adds to it."""
+    index = PassageIndex(np.eye(2), np.array([0, 1, 2]), doc_ids=["a", "b"])
+    parm = ParagraphSearch(index, "combsum", n_hits=2)
+    away = parm.explain(np.array([[-0.5, 1.0]]), "a")
+    assert away.score == pytest.approx(-0.5)
+    beyond = parm.explain(np.array([[0.9, 0.0], [-0.8, 0.0]]), "a")
+    assert beyond.score == pytest.approx(0.1)
+    for why in (away, beyond, parm.explain(np.array([[0.5, 0.0], [-0.5, 0.0]]), "a")):
+        assert not why.in_percent
+        assert "%" not in str(why)
+        assert why.to_frame()["share_of_score"].isna().all()
+        assert f"{why.share[0, 0]:+.4f}  0 → 0  (rank" in str(why)
+    assert "most from its paragraphs none; through the query's none\n" in str(away)
+    assert "most from its paragraphs 0 (+0.1000); through the query's 0 (+0.9000)\n" in str(beyond)
+    within = parm.explain(np.array([[0.5, 0.0], [0.6, 0.0], [-0.2, 0.0]]), "a")  # below 0, but within the whole
+    assert within.in_percent
+    assert "-0.2000  -22 %  2 → 0" in str(within)
+    assert within.to_frame()["share_of_score"].sum() == pytest.approx(1)
+
+
 def test_ties_are_broken_as_in_the_run() -> None:
     index = PassageIndex(np.ones((3, 2)), doc_ids=["c", "a", "b"])
-    ranker = PARM(index, "maxp")
+    ranker = ParagraphSearch(index, "maxp")
     run = ranker.rank(["q"], [np.ones((1, 2))])
     assert [doc for doc, _ in run["q"]] == ["a", "b", "c"]
     assert [ranker.explain(np.ones((1, 2)), doc).rank for doc in "abc"] == [1, 2, 3]
@@ -113,7 +136,7 @@ def test_ties_are_broken_as_in_the_run() -> None:
 def test_bm25_explains(name: str) -> None:
     texts = ["a dog on a lead", "the cat sleeps", "taxes for dogs", "tax office", "cats and dogs"]
     index = BM25Index(texts, np.array([0, 2, 4, 5]), doc_ids=["pets", "taxes", "both"], language="english")
-    ranker = PARM(index, name)
+    ranker = ParagraphSearch(index, name)
     paragraphs = ["dog leads", "taxes for cats"]
     ranked = ranker.rank(["q"], [paragraphs])["q"]
     for doc_id, score in ranked:
@@ -130,9 +153,13 @@ def test_texts_through_an_encoder(toy) -> None:
     for encoder in (LSAEncoder(4).fit(texts), TfidfEncoder().fit(texts)):
         index = PassageIndex.from_collection(toy, encoder.encode(texts))
         for name in AGGREGATIONS:
-            run = PARM(index, name, encoder=encoder, n_hits=3).rank(["q"], [["barking dogs", "puppies chew shoes"]])
+            run = ParagraphSearch(index, name, encoder=encoder, n_hits=3).rank(
+                ["q"], [["barking dogs", "puppies chew shoes"]]
+            )
             assert "dogs" in [doc for doc, _ in run["q"][:2]], name
-        why = PARM(index, encoder=encoder).explain(["barking dogs"], "dogs", passage_texts=toy.passages.texts)
+        why = ParagraphSearch(index, encoder=encoder).explain(
+            ["barking dogs"], "dogs", passage_texts=toy.passages.texts
+        )
         assert "dogs bark at the gate" in str(why)
 
 
@@ -152,7 +179,7 @@ def test_a_query_document_of_thousands_of_paragraphs() -> None:
     index, _, _ = small(3, n=30)
     query = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
     for name in AGGREGATIONS:
-        ranker = PARM(index, name, n_hits=1000)
+        ranker = ParagraphSearch(index, name, n_hits=1000)
         run = ranker.rank(["q"], [query])
         assert len(run["q"]) == 30
     why = ranker.explain(query, run["q"][0][0])
@@ -163,22 +190,22 @@ def test_what_does_not_fit_is_refused() -> None:
     index, queries, ids = small(0)
     lexical = BM25Index(["one two", "three four"], language="english")
     with pytest.raises(InputError, match="'vrrf' needs vectors, which a BM25 index lacks"):
-        PARM(lexical)
+        ParagraphSearch(lexical)
     with pytest.raises(UnknownNameError, match=r"unknown aggregation 'best'; known: maxp, .*vrrf"):
-        PARM(index, "best")
+        ParagraphSearch(index, "best")
     with pytest.raises(InputError, match="n_hits must be at least 1"):
-        PARM(index, n_hits=0)
-    ranker = PARM(index)
+        ParagraphSearch(index, n_hits=0)
+    ranker = ParagraphSearch(index)
     with pytest.raises(InputError, match="query document 'b' has no paragraphs"):
         ranker.rank(["a", "b"], [queries[0], queries[1][:0]])
     with pytest.raises(InputError, match="query document 'b' has no paragraphs"):
-        PARM(lexical, "rrf").rank(["a", "b"], [["one"], []])
+        ParagraphSearch(lexical, "rrf").rank(["a", "b"], [["one"], []])
     with pytest.raises(InputError, match="query document 'a': paragraph 1 of 2 is empty"):
-        PARM(lexical, "rrf").rank(["a"], [["one", " "]])
+        ParagraphSearch(lexical, "rrf").rank(["a"], [["one", " "]])
     with pytest.raises(InputError, match="query document 'a': expected its paragraphs, found one string"):
-        PARM(lexical, "rrf").rank(["a"], ["one"])
+        ParagraphSearch(lexical, "rrf").rank(["a"], ["one"])
     with pytest.raises(InputError, match="searched with the texts"):
-        PARM(lexical, "rrf").rank(["a"], [np.ones((1, 2))])
+        ParagraphSearch(lexical, "rrf").rank(["a"], [np.ones((1, 2))])
     with pytest.raises(InputError, match="need an encoder"):
         ranker.rank(["a"], [["one"]])
     with pytest.raises(InputError, match="1 query ids for 2 query documents"):
@@ -196,8 +223,8 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_runs_are_joined() -> None:
     index, queries, ids = small(4)
-    run = PARM(index).rank(ids, queries)
-    parts = [PARM(index).rank([query_id], [query]) for query_id, query in zip(ids, queries, strict=True)]
+    run = ParagraphSearch(index).rank(ids, queries)
+    parts = [ParagraphSearch(index).rank([query_id], [query]) for query_id, query in zip(ids, queries, strict=True)]
     joined = Run.joined(parts)
     assert joined.query_ids == ids
     assert [doc for doc, _ in joined["q3"]] == [doc for doc, _ in run["q3"]]

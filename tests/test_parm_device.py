@@ -18,7 +18,7 @@ from scipy import sparse
 from haybale.device import CPU, Device, to_numpy
 from haybale.embeddings import TfidfEncoder, encode_on
 from haybale.errors import DeviceError, InputError
-from haybale.retrieval import AGGREGATIONS, PARM, Hits, PassageIndex, Vectors, aggregate
+from haybale.retrieval import AGGREGATIONS, Hits, ParagraphSearch, PassageIndex, Vectors, aggregate
 from haybale.retrieval.aggregation import cuda_kernels, elementwise, products, task
 
 ENOUGH = cuda_kernels.ENOUGH
@@ -259,8 +259,8 @@ def indexes(cupy: Any) -> tuple[PassageIndex, PassageIndex, list[np.ndarray]]:
 def test_parm_on_a_device(name: str, cupy: Any) -> None:
     here, away, queries = indexes(cupy)
     ids = ["a", "b", "c"]
-    expected = PARM(here, name, n_hits=10).rank(ids, queries, exclude=["1", None, None])
-    ranker = PARM(away, name, n_hits=10)
+    expected = ParagraphSearch(here, name, n_hits=10).rank(ids, queries, exclude=["1", None, None])
+    ranker = ParagraphSearch(away, name, n_hits=10)
     for given_as in (
         queries,
         [cupy.asarray(query) for query in queries],
@@ -278,9 +278,9 @@ def test_parm_on_a_device(name: str, cupy: Any) -> None:
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_explanations_of_an_index_on_a_device(name: str, cupy: Any) -> None:
     here, away, queries = indexes(cupy)
-    best = PARM(here, name, n_hits=10).rank(["q"], queries[1:2])["q"][0][0]
-    expected = PARM(here, name, n_hits=10).explain(queries[1], best)
-    found = PARM(away, name, n_hits=10).explain(queries[1], best)
+    best = ParagraphSearch(here, name, n_hits=10).rank(["q"], queries[1:2])["q"][0][0]
+    expected = ParagraphSearch(here, name, n_hits=10).explain(queries[1], best)
+    found = ParagraphSearch(away, name, n_hits=10).explain(queries[1], best)
     assert found.rank == expected.rank == 1
     assert found.score == pytest.approx(expected.score, rel=1e-6)
     assert found.share.sum() == pytest.approx(found.score)
@@ -311,7 +311,7 @@ class OnDevice:
 def test_parm_takes_what_the_encoder_has_on_the_device(cupy: Any) -> None:
     _, away, _ = indexes(cupy)
     encoder = OnDevice(cupy)
-    found = PARM(away, "vsum", encoder=encoder, n_hits=5).search([["one", "three"], ["four"]])
+    found = ParagraphSearch(away, "vsum", encoder=encoder, n_hits=5).search([["one", "three"], ["four"]])
     assert encoder.asked == ["queries there"]
     np.testing.assert_array_equal(to_numpy(found.vectors.paragraphs)[:, 0], [-3, -5, -4])
     there_too = encode_on(encoder, ["one"], Device("cuda", 0))  # it has no tensors of passages

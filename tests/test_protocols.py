@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from worlds import word_collection, world
 
+from haybale.engine import Engine
 from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
-from haybale.experiments import Settings, classify_injected
+from haybale.evaluation import classify_injected
 from haybale.retrieval import Hits, PassageIndex
 
 ROOT = Path(__file__).parent.parent
@@ -141,11 +142,9 @@ def test_rows_held_back(figures: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*bags have no relevant row")
 def test_a_small_collection(scripts: Any) -> None:
-    collection = word_collection()
-    bench = scripts("bench_protocols")
-    found = bench.compared(collection, Settings(split="dev", width=6, n_jobs=1, rows_per_bag=8000), n_bags=3, k=6)
-    settings = Settings(split="dev", width=6, n_jobs=1, protocol="injected", ensemble={"n_bags": 3, "k": 6})
-    expected = asdict(classify_injected(collection, settings).figures)
+    engine = Engine(word_collection(), encoder="lsa", width=6)
+    found = scripts("bench_protocols").compared(engine, "dev", 8000, n_bags=3, k=6)
+    expected = asdict(classify_injected(engine, "dev", n_bags=3, k=6).figures)
     assert found["paper"]["injected"][0] == {"votes": 1} | expected
     assert found["choices"]["last"]["train and test"] == found["paper"]["injected"][0]
     assert found["rules"]["last"]["recall"] == found["rules"]["everything"]["recall"] == 1.0

@@ -1,194 +1,334 @@
-"""The PyTerrier transformers: PyTerrier's own conformance tests, exact rankings, pipelines without Java."""
+"""The PyTerrier transformer: PyTerrier's own conformance tests, the rankers' own rankings, pipelines without Java."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import unittest
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scipy import sparse
-from terriers import Numbered, queries, rankings, trained
+from terriers import Numbered, collection_of, engine, queries, rankings
 
-from haybale.collections import Collection
-from haybale.errors import InputError, MissingExtraError
-from haybale.retrieval import PARM, BM25Index, PassageIndex, Run
+from haybale import BM25, KNN, PARM, RRF, Learned, SimilarQueries
+from haybale.embeddings import TfidfEncoder
+from haybale.engine import Engine
+from haybale.errors import InputError, MissingExtraError, NotFittedError, UnknownNameError
+from haybale.evaluation import averages, evaluate
+from haybale.rankers import Ranker
+from haybale.retrieval import Run
 
 pt = pytest.importorskip("pyterrier")
 
-from haybale.pyterrier import BestPassage, EnsembleReranker, PARMRetriever, PassageRetriever  # noqa: E402
+from haybale.pyterrier import RankerTransformer, to_pyterrier  # noqa: E402
 
-# PyTerrier 1.1 is older than pandas 3.1.
-pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),  # PyTerrier 1.1 and pandas 3.1
+    pytest.mark.filterwarnings("ignore::haybale.EmptyRankingWarning"),
+]
+KINDS = [
+    BM25(),
+    BM25("document"),
+    KNN(),
+    KNN("first passage"),
+    PARM("vrrf"),
+    PARM("rrf", over="bm25"),
+    RRF(BM25(), KNN("document")),
+    SimilarQueries(),
+    Learned(BM25(), SimilarQueries()),
+]
+kinds = pytest.mark.parametrize("kind", KINDS, ids=map(str, KINDS))
 
 
-@pytest.fixture
-def bm25(toy: Collection) -> BM25Index:
-    return BM25Index.from_collection(toy)
+def fitted(kind: Ranker, on: Engine | None = None) -> Ranker:
+    return kind.clone().fit(on or engine())
 
 
-@pytest.fixture
-def transformers(bm25: BM25Index) -> list:
-    ensemble, index, encoder = trained()
-    return [
-        PassageRetriever(bm25),
-        PassageRetriever(index, encoder, unit="passage"),
-        PARMRetriever(PARM(bm25, "rrf")),
-        EnsembleReranker(ensemble, encoder),
-        EnsembleReranker(ensemble, encoder, "passage"),
-        BestPassage(index),
-    ]
+def asked(n: int = 6, **columns: Any) -> pd.DataFrame:
+    """The first queries of dev, a line a paragraph."""
+    there = engine().collection.queries
+    numbers = engine().collection.split("dev").queries[:n]
+    return pd.DataFrame(
+        {"qid": there.ids.take(numbers).to_pylist(), "query": there.texts(numbers)} | columns,
+    )
+
+
+def expected(run: Run) -> dict[str, list[tuple[str, float]]]:
+    return {qid: run[qid] for qid in run.query_ids if run[qid]}
 
 
 # The contract --------------------------------------------------------------------------------------------
 
 
-def test_pyterriers_own_conformance_tests(transformers, monkeypatch: pytest.MonkeyPatch) -> None:
+@kinds
+def test_pyterriers_own_conformance_tests(kind: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PT_TEST_TRANSFORMER_REPORTS", "0")
     monkeypatch.setattr(pt.documentation, "objects_inv", dict)  # it would be fetched from the web, for links
-    for transformer in transformers:
-        case = pt.testing.transformer_test_class(lambda transformer=transformer: transformer)
-        result = unittest.TestResult()
-        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-        assert result.testsRun >= 2
-        assert result.wasSuccessful(), result.failures + result.errors
-        assert type(pt.inspect.transformer_apply_attributes(transformer)) is type(transformer)
-        assert pt.inspect.subtransformers(transformer) == {}
+    transformer = to_pyterrier(fitted(kind))
+    case = pt.testing.transformer_test_class(lambda: transformer)
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
+    assert result.testsRun >= 2
+    assert result.wasSuccessful(), result.failures + result.errors
+    again = pt.inspect.transformer_apply_attributes(transformer, depth=7)
+    assert (type(again), again.ranker, again.depth) == (RankerTransformer, transformer.ranker, 7)
+    assert pt.inspect.subtransformers(transformer) == {}
 
 
-def test_columns_are_the_querys_and_docno_score_rank(transformers) -> None:
-    for transformer in transformers:
-        takes = pt.inspect.transformer_inputs(transformer)[0]
-        expected = [*takes, *(column for column in ("docno", "score", "rank") if column not in takes)]
-        assert pt.inspect.transformer_outputs(transformer, takes) == expected
-        empty = transformer(pd.DataFrame(columns=[*takes, "colour"]))
+def test_columns_are_the_querys_and_docno_score_rank() -> None:
+    transformer = to_pyterrier(fitted(BM25()))
+    takes = pt.inspect.transformer_inputs(transformer)
+    assert takes == [["qid", "query"], ["qid", "docno", "query"]]
+    for columns in takes:
+        made = [*columns, *(column for column in ("docno", "score", "rank") if column not in columns)]
+        assert pt.inspect.transformer_outputs(transformer, columns) == made
+        empty = transformer(pd.DataFrame(columns=[*columns, "colour"]))
         assert len(empty) == 0
-        assert set(empty.columns) == {*expected, "colour"}
+        assert set(empty.columns) == {*made, "colour"}
         assert (empty["score"].dtype, empty["rank"].dtype) == (np.float64, np.int64)
-        for column in takes:
-            with pytest.raises(pt.validate.InputValidationError, match=column):
-                transformer(pd.DataFrame(columns=[name for name in takes if name != column]))
+    for columns in (["qid"], ["query"], ["qid", "docno"], ["docno", "query"]):
+        with pytest.raises(pt.validate.InputValidationError):
+            transformer(pd.DataFrame(columns=columns))
 
 
-def test_other_columns_go_along(bm25: BM25Index) -> None:
-    ensemble, index, encoder = trained()
-    asked = queries("winter salt", "dogs", colour=["red", "blue"]).iloc[::-1]
-    for retriever in (PassageRetriever(bm25), PARMRetriever(PARM(bm25, "rrf"))):
-        found = retriever(asked)
-        assert found["qid"].drop_duplicates().tolist() == ["q1", "q0"]  # in the order of the queries
-        assert set(zip(found["qid"], found["query"], found["colour"], strict=True)) == {
-            ("q0", "winter salt", "red"),
-            ("q1", "dogs", "blue"),
-        }
-    found = PassageRetriever(index, encoder, k=5, unit="passage")(queries("0", "1", colour=["red", "blue"]))
-    found = (EnsembleReranker(ensemble, encoder, "passage") >> BestPassage(index))(found)
-    assert set(zip(found["qid"], found["query"], found["colour"], strict=True)) == {
-        ("q0", "0", "red"),
-        ("q1", "1", "blue"),
-    }
+def test_other_columns_go_along() -> None:
+    frame = asked(2, colour=["red", "blue"]).iloc[::-1]
+    for pipeline in (to_pyterrier(fitted(KNN())), to_pyterrier(fitted(BM25())) >> to_pyterrier(fitted(KNN()))):
+        found = pipeline(frame)
+        assert found["qid"].drop_duplicates().tolist() == ["dev-1", "dev-0"]  # in the order of the queries
+        told = frame[["qid", "query", "colour"]].itertuples(index=False, name=None)
+        assert set(found[["qid", "query", "colour"]].itertuples(index=False, name=None)) == set(told)
 
 
-# Search --------------------------------------------------------------------------------------------------
+# Retrieval -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-@pytest.mark.parametrize("unit", ["document", "passage"])
-def test_the_k_best_by_score_then_id(unit: str, kind) -> None:
+@kinds
+def test_it_retrieves_what_the_ranker_ranks(kind: Ranker) -> None:
+    ranker, frame = fitted(kind), asked(own=["d1", None, "d3", np.nan, "nobody", "d2"])
+    given = frame.rename(columns={"qid": "query_id", "query": "text"})
+    for depth in (1, 3, 1000):
+        found = rankings(to_pyterrier(ranker, depth=depth)(frame))
+        assert found == expected(ranker.rank(given, depth=depth))
+        assert "d1" not in dict(found["dev-0"])
+    plain = frame.drop(columns="own")
+    assert rankings(to_pyterrier(ranker)(plain)) == rankings(to_pyterrier(ranker)(plain.assign(own=None)))
+
+
+WORDS = st.sampled_from(["dog", "cat", "tax", "road"])
+TEXT = st.lists(WORDS, min_size=1, max_size=3).map(" ".join)
+DOCUMENTS = st.lists(st.lists(TEXT, max_size=3), min_size=2, max_size=7).filter(lambda texts: any(texts))
+
+
+@given(DOCUMENTS, st.lists(st.lists(TEXT, min_size=1, max_size=3), min_size=1, max_size=3), st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_few_words_make_ties_and_every_ranking_is_the_rankers(
+    documents: list[list[str]], texts: list[list[str]], seed: st.DataObject
+) -> None:
+    """Retrieved, and re-ranked: the ranker's own ranking within the documents given, the others behind."""
+    ids = [f"d{-place % 5}{place}" for place in range(len(documents))]
+    made = Engine(collection_of(dict(zip(ids, documents, strict=True))), encoder=TfidfEncoder(min_df=1))
+    own = [seed.draw(st.sampled_from([None, *ids])) for _ in texts]
+    frame = queries(*("\n".join(text) for text in texts), own=own)
+    kind = seed.draw(st.sampled_from([BM25(), BM25("document"), KNN(), PARM("rrf"), RRF(BM25(), KNN())]))
+    ranker, depth = fitted(kind, made), seed.draw(st.integers(1, 8))
+    transformer = to_pyterrier(ranker, depth=depth)
+    given = frame.rename(columns={"qid": "query_id", "query": "text"})
+    assert rankings(transformer(frame)) == expected(ranker.rank(given, depth=depth))
+    rows = [(qid, docno) for qid in frame["qid"] for docno in seed.draw(st.lists(st.sampled_from(ids), unique=True))]
+    before = pd.DataFrame(rows, columns=["qid", "docno"]).merge(frame, on="qid")
+    before["rank"] = [-place for place in range(len(before))]  # the last row is first
+    found = rankings(transformer(before))
+    for row, (qid, text) in enumerate(zip(frame["qid"], texts, strict=True)):
+        docs = [docno for asker, docno in rows if asker == qid and docno != own[row]]
+        is_any = any(documents[ids.index(docno)] for docno in docs)  # else there is nothing to search
+        ranked = ranker.rank({"x": text}, within=docs)["x"] if is_any else []
+        lowest = min([0.0, *(score for _, score in ranked)])
+        behind = [docno for docno in docs[::-1] if docno not in dict(ranked)]
+        ranked += [(docno, lowest - 1 - place) for place, docno in enumerate(behind)]
+        assert found.get(qid, []) == ranked[:depth]
+
+
+@pytest.mark.parametrize("matrix", [np.asarray, sparse.csr_matrix])
+def test_the_k_best_by_score_then_id(matrix: Any) -> None:
     """Few different scores: a k-th place that is tied, also beyond the first hits looked at, is decided by id."""
     rng = np.random.default_rng(4)
-    vectors, asked = rng.integers(0, 2, size=(120, 3)), rng.integers(0, 3, size=(9, 3)) + np.eye(3, dtype=int)[0]
-    starts = np.concatenate(([0], np.sort(rng.choice(np.arange(1, 120), size=29, replace=False)), [120]))
-    ids = {"passage_ids": [f"p{-i % 1000}" for i in range(120)], "doc_ids": [f"d{-i % 1000}" for i in range(30)]}
-    index = PassageIndex(kind(vectors), starts, **ids)
-    own = [None if i % 2 else ids["doc_ids"][i] for i in range(9)]
-    encoder = Numbered(kind(asked.astype(np.float32)))
-    products = asked @ vectors.T
+    vectors, texts = rng.integers(0, 2, size=(120, 3)), rng.integers(0, 3, size=(9, 3)) + np.eye(3, dtype=int)[0]
+    cuts = np.sort(rng.choice(np.arange(1, 120), size=29, replace=False))
+    parts = np.split(np.arange(120), cuts)
+    ids = [f"d{-i % 1000}" for i in range(30)]
+    documents = {doc_id: [str(row) for row in part] for doc_id, part in zip(ids, parts, strict=True)}
+    encoder = Numbered(matrix(np.concatenate([vectors, texts]).astype(np.float32)))
+    ranker = KNN().fit(Engine(collection_of(documents), encoder=encoder))
+    own = [None if i % 2 else ids[i] for i in range(9)]
+    products = texts @ vectors.T
     for k in (1, 2, 7, 30, 1000):
-        retriever = PassageRetriever(index, encoder, k, unit)
-        found = rankings(retriever(queries(*map(str, range(9)), own=own)))
+        found = rankings(to_pyterrier(ranker, depth=k)(queries(*map(str, range(120, 129)), own=own)))
         assert len(found) == 9
         for i, row in enumerate(products):
-            best: dict[str, float] = {}
-            for passage, score in enumerate(row):
-                document = ids["doc_ids"][index.doc_of[passage]]
-                if document != own[i] and (score > 0 or not index.is_sparse):
-                    name = document if unit == "document" else ids["passage_ids"][passage]
-                    best[name] = max(score, best.get(name, 0))
-            assert found[f"q{i}"] == sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))[:k]
+            best = {doc_id: max(row[part]) for doc_id, part in zip(ids, parts, strict=True) if doc_id != own[i]}
+            kept = [(doc_id, score) for doc_id, score in best.items() if score > 0 or matrix is np.asarray]
+            assert found[f"q{i}"] == sorted(kept, key=lambda pair: (-pair[1], pair[0]))[:k]
 
 
-def test_bm25_by_document_and_by_passage(bm25: BM25Index, toy: Collection) -> None:
-    asked = queries("winter salt on roads", "the dog at the gate", own=["soup", np.nan])
-    rows, documents, scores = bm25.documents(asked["query"].tolist(), 2, exclude=["soup", None])
-    expected = Run.from_numbers(["q0", "q1"], toy.doc_ids, rows, documents, scores, 2)
-    found = rankings(PassageRetriever(bm25, k=2)(asked))
-    assert found == {qid: expected[qid] for qid in expected.query_ids}
-    by_passage = PassageRetriever(bm25, k=15, unit="passage")(asked)
-    hits = bm25.search(asked["query"].tolist(), 15, exclude=["soup", None])
-    assert {qid: {doc for doc, _ in found} for qid, found in rankings(by_passage).items()} == {
-        qid: set(ids) for qid, ids in zip(asked["qid"], bm25.ids(hits), strict=True)
-    }
-    assert rankings(BestPassage(bm25)(by_passage)) == rankings(PassageRetriever(bm25)(asked))
-
-
-def test_nobodys_own_document_is_nobodys(bm25: BM25Index) -> None:
-    asked = queries("winter salt", "dogs")
-    for retriever in (PassageRetriever(bm25), PARMRetriever(PARM(bm25, "rrf"))):
-        assert rankings(retriever(asked.assign(own=None))) == rankings(retriever(asked))
-        with pytest.raises(InputError, match="unknown document id 'nobody'"):
-            retriever(asked.assign(own="nobody"))
-
-
-def test_a_cutoff_is_searched_for(bm25: BM25Index) -> None:
-    pipeline = PassageRetriever(bm25, k=9) % 2
-    fused = pipeline.compile()
-    assert isinstance(fused, PassageRetriever)
-    assert (fused.k, PassageRetriever(bm25, k=1).fuse_rank_cutoff(2).k) == (2, 1)
-    asked = queries("winter salt", "the gate")
-    pd.testing.assert_frame_equal(fused(asked), pipeline(asked))
-
-
-def test_what_a_search_refuses(bm25: BM25Index) -> None:
-    _, index, encoder = trained()
-    with pytest.raises(InputError, match="encoder"):
-        PassageRetriever(index)
-    with pytest.raises(InputError, match="encoder"):
-        PassageRetriever(bm25, encoder)
-    with pytest.raises(InputError, match="k must be at least 1, found 0"):
-        PassageRetriever(bm25, k=0)
-    with pytest.raises(InputError, match="'chapter'"):
-        PassageRetriever(bm25, unit="chapter")
-    for text in (" ", None, np.nan):
-        for retriever in (PassageRetriever(bm25), PARMRetriever(PARM(bm25, "rrf"))):
-            with pytest.raises(InputError, match="query 'q1' has no text"):
-                retriever(queries("dogs", text))
-
-
-# PARM ----------------------------------------------------------------------------------------------------
-
-
-def test_parm_ranks_by_the_paragraphs_of_the_query(bm25: BM25Index, toy: Collection) -> None:
-    parm = PARM(bm25, "rrf", n_hits=10)
-    asked = queries("barking dogs\n\nwinter roads", "tax letter. winter salt", own=[None, "soup"])
-    texts = [["barking dogs", "winter roads"], ["tax letter", "winter salt"]]
-    expected = parm.rank(["q0", "q1"], texts, exclude=[None, "soup"])
-    splitter = str.splitlines, lambda text: text.split(". ")
-    found = PARMRetriever(parm, lambda text: [part for part in splitter["." in text](text) if part])(asked)
-    assert rankings(found) == {qid: expected[qid] for qid in expected.query_ids}
-    assert rankings(PARMRetriever(parm)(asked.iloc[:1])) == {"q0": expected["q0"]}
-    assert rankings(PARMRetriever(parm)(asked.iloc[:1])) != rankings(
-        PARMRetriever(parm, lambda text: [text])(asked[:1])
-    )
+def test_paragraphs_are_lines_or_what_a_splitter_makes() -> None:
+    ranker = fitted(PARM("rrf"))
+    [[first, second, third]] = [text.split("\n") for text in asked(2)["query"][1:]]
+    apart = expected(ranker.rank({"q0": [first, second, third]}))
+    assert rankings(to_pyterrier(ranker)(queries(f"{first}\n\n {second} \n{third}"))) == apart
+    split = to_pyterrier(ranker, splitter=lambda text: text.split(". "))
+    assert rankings(split(queries(f"{first}. {second}. {third}"))) == apart
+    by_name = to_pyterrier(ranker, splitter="blank-lines")
+    assert rankings(by_name(queries(f"{first}\n\n{second}\n\n{third}"))) == apart
+    assert rankings(by_name(queries(f"{first}\n{second}\n{third}"))) != apart
     for splitter in (lambda text: [], lambda text: ["dogs", " "], str.strip):
         with pytest.raises(InputError, match="query 'q0': the splitter"):
-            PARMRetriever(parm, splitter)(asked)
+            to_pyterrier(ranker, splitter=splitter)(queries(first))
+
+
+def test_the_same_qid_twice() -> None:
+    ranker, frame = fitted(BM25()), asked(2).assign(qid="q")
+    found = to_pyterrier(ranker, depth=4)(frame)
+    both = [pair for text in frame["query"] for pair in ranker.rank([text], depth=4)["0"]]
+    assert rankings(found) == {"q": sorted(both, key=lambda pair: (-pair[1], pair[0]))[:4]}
+
+
+# Re-ranking ----------------------------------------------------------------------------------------------
+
+
+@kinds
+def test_documents_of_another_stage_are_ranked_among_themselves(kind: Ranker) -> None:
+    ranker, frame = fitted(kind), asked(own=[None, "d4", None, None, "d1", None])
+    first = to_pyterrier(fitted(BM25("document")), depth=8)(frame)
+    found = rankings(to_pyterrier(ranker)(first))
+    for row in frame.itertuples():
+        docs = [docno for docno, _ in rankings(first)[row.qid]]
+        ranked = ranker.rank({"x": row.query.split("\n")}, within=docs)["x"]
+        assert found[row.qid][: len(ranked)] == ranked
+        behind = [docno for docno in docs if docno not in dict(ranked)]
+        assert [docno for docno, _ in found[row.qid][len(ranked) :]] == behind
+        scores = [score for _, score in found[row.qid]]
+        assert scores == sorted(scores, reverse=True)
+    cut = rankings(to_pyterrier(ranker, depth=3)(first))
+    assert cut == {qid: ranked[:3] for qid, ranked in found.items()}
+
+
+def test_the_query_and_other_columns_of_a_row_stay_with_its_document() -> None:
+    """As after the operator +, a query stands in some of its rows only."""
+    one, two = asked(2)["query"]
+    frame = pd.DataFrame(
+        {"qid": [*"2121", "2", "2"], "docno": ["d4", "d1", "d1", "d2", "d9", "d23"], "colour": [*"abcdef"]}
+    )
+    frame["query"] = [None, two, one, None, one, one]
+    transformer = to_pyterrier(fitted(KNN()))
+    found = transformer(frame)
+    assert found["qid"].tolist() == [*"222211"]
+    whole = transformer(frame.assign(query=[one, two, one, two, one, one]))
+    assert rankings(found) == rankings(whole)
+    colours = dict(zip(zip(frame["qid"], frame["docno"], strict=True), frame["colour"], strict=True))
+    assert all(colours[row.qid, row.docno] == row.colour for row in found.itertuples())
+    without = rankings(transformer(frame.assign(own="d1")))
+    assert {qid: {name for name, _ in ranking} for qid, ranking in without.items()} == {
+        "1": {"d2"},
+        "2": {"d4", "d9", "d23"},
+    }
+    assert len(transformer(frame[frame["docno"] == "d1"].assign(own="d1"))) == 0
+
+
+def test_documents_behind_keep_their_order() -> None:
+    """Of rank, else of score, else as they come; a ranker that finds none of them changes nothing."""
+    transformer = to_pyterrier(fitted(BM25()))
+    frame = pd.DataFrame({"qid": "q", "query": "nothing", "docno": ["d3", "d1", "d2"]})
+    assert transformer(frame)["docno"].tolist() == ["d3", "d1", "d2"]
+    assert transformer(frame.assign(score=[0.0, 2.0, 1.0]))["docno"].tolist() == ["d1", "d2", "d3"]
+    assert transformer(frame.assign(score=[0.0, 2.0, 1.0], rank=[1, 2, 0]))["docno"].tolist() == ["d2", "d3", "d1"]
+    assert transformer(frame)["score"].tolist() == [-1, -2, -3]
+
+
+def test_what_is_added_and_removed_is_seen() -> None:
+    made = Engine(collection_of({"a": ["dogs bark"], "b": ["cats purr"]}), encoder=TfidfEncoder(min_df=1))
+    transformer = to_pyterrier(BM25().fit(made))
+    made.add({"c": ["dogs and dogs"]})
+    made.remove(["a"])
+    assert transformer(queries("dogs"))["docno"].tolist() == ["c"]
+    frame = pd.DataFrame({"qid": "q", "query": "dogs", "docno": ["b", "c"], "own": "a"})  # of a document that went
+    assert transformer(frame)["docno"].tolist() == ["c", "b"]
+    with pytest.raises(InputError, match="unknown document id 'a'"):
+        transformer(frame.assign(docno="a"))
+
+
+# What is refused -----------------------------------------------------------------------------------------
+
+
+def test_what_is_refused() -> None:
+    ranker = fitted(BM25())
+    with pytest.raises(NotFittedError, match="bm25 is not fitted"):
+        to_pyterrier(BM25())
+    with pytest.raises(InputError, match="depth must be at least 1, found 0"):
+        to_pyterrier(ranker, depth=0)
+    with pytest.raises(UnknownNameError, match="'pages'"):
+        to_pyterrier(ranker, splitter="pages")
+    with pytest.raises(InputError, match="unknown document id 'd99'"):
+        to_pyterrier(ranker)(queries("dogs", docno="d99"))
+    for text in (" ", "\n", None, np.nan):
+        for columns in ({}, {"docno": "d1"}):
+            with pytest.raises(InputError, match="query 'q1' has no text"):
+                to_pyterrier(ranker)(queries("dogs", text, **columns))
 
 
 def test_without_pyterrier_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("haybale.pyterrier")]:
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "haybale.pyterrier")
     monkeypatch.setitem(sys.modules, "pyterrier", None)
     with pytest.raises(MissingExtraError, match=r'pip install "haybale\[pyterrier\]"'):
         importlib.import_module("haybale.pyterrier")
+
+
+# Pipelines -----------------------------------------------------------------------------------------------
+
+
+def test_a_cutoff_is_ranked_for() -> None:
+    transformer = to_pyterrier(fitted(BM25()), depth=9)
+    pipeline = transformer % 2
+    fused = pipeline.compile()
+    assert isinstance(fused, RankerTransformer)
+    assert (fused.depth, to_pyterrier(fitted(BM25()), depth=1).fuse_rank_cutoff(2).depth) == (2, 1)
+    pd.testing.assert_frame_equal(fused(asked()), pipeline(asked()))
+
+
+def test_an_experiment_without_java() -> None:
+    frame, collection = asked(24), engine().collection
+    qrels = collection.qrels_frame("dev")
+    bm25, knn, learned = (to_pyterrier(fitted(kind)) for kind in (BM25(), KNN(), Learned(BM25(), SimilarQueries())))
+    pipelines = {
+        "bm25": bm25,
+        "cut": bm25 % 10 >> learned,
+        "sum": (0.2 * bm25 + knn) % 5,
+        "both": (bm25 % 3 | knn % 3) >> knn,
+    }
+    measures = ["MRR@10", "nDCG@10"]
+    table = pt.Experiment(
+        list(pipelines.values()),
+        frame,
+        qrels.rename(columns={"query_id": "qid", "doc_id": "docno", "relevance": "label"}),
+        [pt.measures.RR @ 10, pt.measures.nDCG @ 10],
+        names=list(pipelines),
+        plan="tree",
+    ).set_index("name")
+    for name, pipeline in pipelines.items():
+        run = Run.from_frame(pipeline(frame).rename(columns={"qid": "query_id", "docno": "doc_id"}))
+        means = averages(evaluate(run, qrels, measures))
+        assert table.loc[name, ["RR@10", "nDCG@10"]].tolist() == pytest.approx([means[each] for each in measures])
+    features = (bm25 % 3 >> (knn ** pt.Transformer.identity()))(frame)
+    scores = knn((bm25 % 3)(frame)).set_index(["qid", "docno"])["score"]
+    for row in features.itertuples():
+        assert row.features.tolist() == [scores[row.qid, row.docno], row.score]
+    union = pipelines["both"](frame)
+    parts = [set(map(tuple, (part % 3)(frame)[["qid", "docno"]].to_numpy())) for part in (bm25, knn)]
+    assert set(map(tuple, union[["qid", "docno"]].to_numpy())) == parts[0] | parts[1]
+    assert not pt.java.started()
+    assert "jnius" not in sys.modules

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from haybale.errors import InputError, VectorError
+from haybale.errors import FileFormatError, InputError, VectorError
 from haybale.retrieval import QueryNeighbours
+from haybale.sealed import digest, mapped_tensors, signed, write_tensors
 
 DOCS = list("abcdef")
 Case = tuple[np.ndarray, list[list[str]], np.ndarray, int, float]
@@ -157,3 +164,96 @@ def test_bad_questions_are_refused() -> None:
         neighbours.explain(np.eye(2), "a")
     with pytest.raises(InputError, match="unknown document id 'zz'"):
         neighbours.explain(np.ones(2), "zz")
+
+
+# on disk, and over other documents ----------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(case=cases(), there=st.lists(st.sampled_from([*DOCS, "x", "y"]), min_size=1, unique=True))
+def test_over_other_documents_is_as_if_the_others_had_never_been_relevant(case: Case, there: list[str]) -> None:
+    training, relevant, queries, k, power = case
+    for stored, asked in zip(kinds(training), kinds(queries), strict=True):
+        whole = QueryNeighbours(stored, relevant, DOCS, k=k, power=power)
+        part = whole.with_documents(there)
+        left = [[document for document in ids if document in there] for ids in relevant]
+        expected = QueryNeighbours(stored, left, there, k=k, power=power)
+        own = [there[0], None, None]
+        assert part.rank(asked, list("xyz"), exclude=own) == expected.rank(asked, list("xyz"), exclude=own)
+        assert part.index is whole.index
+        assert part.explain(asked[:1], there[-1]).equals(expected.explain(asked[:1], there[-1]))
+        back = whole.with_documents(pa.array(DOCS[::-1]))
+        assert back.rank(asked, list("xyz")) == whole.rank(asked, list("xyz"))
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_what_was_saved_ranks_as_it_did(case: Case) -> None:
+    training, relevant, queries, k, power = case
+    for stored, asked in zip(kinds(training), kinds(queries), strict=True):
+        names = [f"t{i}" for i in range(len(training))]
+        whole = QueryNeighbours(stored, relevant, DOCS, k=k, power=power, query_ids=names)
+        with TemporaryDirectory() as folder:
+            whole.save(Path(folder) / "a")
+            opened = QueryNeighbours.open(Path(folder) / "a")
+            assert opened.rank(asked, list("xyz")) == whole.rank(asked, list("xyz"))
+            assert opened.explain(asked[:1], "a").equals(whole.explain(asked[:1], "a"))
+            assert repr(opened) == repr(whole)
+            assert not opened._relevant.flags.writeable  # as it lies in the file
+            opened.save(Path(folder) / "b")
+            for path in (Path(folder) / "a").rglob("*.*"):
+                assert path.read_bytes() == (Path(folder) / "b" / path.relative_to(Path(folder) / "a")).read_bytes()
+
+
+def _manifest(folder: Path, **changes: Any) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+
+
+def _relevant(folder: Path, **changes: Any) -> None:
+    """Other relevant documents under a manifest that agrees with them."""
+    path = folder / "relevant.safetensors"
+    tensors = {name: array.copy() for name, array in mapped_tensors(path).items()} | changes
+    path.unlink()
+    write_tensors(path, {name: np.asarray(value) for name, value in tensors.items() if value is not None})
+    _manifest(folder, files=json.loads((folder / "manifest.json").read_text())["files"] | {path.name: digest(path)})
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda f: (f / "manifest.json").unlink(), "is no saved query neighbours"),
+        (lambda f: _manifest(f, version=2), "expected version 1, found 2"),
+        (lambda f: _manifest(f, kind="PassageIndex"), "expected kind 'QueryNeighbours', found 'PassageIndex'"),
+        (lambda f: _manifest(f, k=0), "settings or documents: k must be at least 1, found 0"),
+        (lambda f: _manifest(f, k=None), "manifest.json: settings or documents"),
+        (lambda f: _manifest(f, power="high"), "manifest.json: settings or documents"),
+        (lambda f: (f / "documents.parquet").write_bytes(b"x"), "documents.parquet: its content is not what was saved"),
+        (lambda f: _manifest(f / "training", more=1), "training/manifest.json: its content is not what was saved"),
+        (
+            lambda f: (f / "training" / "vectors.safetensors").write_bytes(b"x"),
+            "vectors.safetensors: its content is not",
+        ),
+        (lambda f: shutil.rmtree(f / "training"), "training/manifest.json: not found, the manifest lists it"),
+        (lambda f: _relevant(f, offsets=None), "relevant.safetensors: the relevant documents do not fit"),
+        (lambda f: _relevant(f, documents=[0, 2]), "do not fit the training queries"),
+        (lambda f: _relevant(f, documents=[0, -1]), "do not fit the training queries"),
+        (lambda f: _relevant(f, documents=[0.0, 1.0]), "do not fit the training queries"),
+        (lambda f: _relevant(f, offsets=[0, 2, 1]), "do not fit the training queries"),
+        (lambda f: _relevant(f, offsets=[0, 3, 2]), "do not fit the training queries"),
+        (lambda f: _relevant(f, offsets=[0, 2]), "do not fit the training queries"),
+    ],
+)
+def test_what_was_not_written_is_refused(tmp_path: Path, harm: Callable[[Path], Any], message: str) -> None:
+    QueryNeighbours(np.eye(2), [["a"], ["b"]], ["a", "b"]).save(tmp_path / "n")
+    harm(tmp_path / "n")
+    with pytest.raises(FileFormatError, match=message):
+        QueryNeighbours.open(tmp_path / "n")
+
+
+def test_no_documents_are_refused() -> None:
+    neighbours = QueryNeighbours(np.eye(2), [["a"], ["b"]], ["a", "b"])
+    with pytest.raises(InputError, match="there must be at least one document"):
+        neighbours.with_documents([])
+    with pytest.raises(InputError, match="doc_ids hold an id twice: 'a'"):
+        neighbours.with_documents(["a", "a"])

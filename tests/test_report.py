@@ -13,8 +13,7 @@ from reports import Page, hostile, read_page, small
 from scipy import stats
 
 from haybale.collections import Collection
-from haybale.evaluation import averages, evaluate, markdown
-from haybale.experiments import Settings, compare, write
+from haybale.evaluation import averages, compare, evaluate, markdown
 from haybale.reports import write_report
 from haybale.reports.differences import differences
 from haybale.reports.load import load
@@ -22,7 +21,6 @@ from haybale.reports.svg.scales import ticks
 from haybale.retrieval import Run
 
 RANKERS = ("bm25", "bm25-doc", "knn", "parm-vrrf", "rrf(bm25,knn)")
-SETTINGS = Settings(rankers=RANKERS, encoder="tfidf", n_jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +31,7 @@ def collection() -> Collection:
 @pytest.fixture(scope="module")
 def folder(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
-    write(compare(collection, SETTINGS), folder)
+    compare(collection, RANKERS).write(folder)
     return folder
 
 
@@ -75,7 +73,7 @@ def test_the_table_has_the_numbers_of_the_evaluation(page: Page, folder: Path, c
     written = (folder / "table.md").read_text().replace("**", "").splitlines()
     for row, line in zip(lines, written[2:], strict=False):
         assert [row[0].removesuffix("baseline").strip(), *row[1:]] == [cell.strip() for cell in line.split("|")[1:-1]]
-    outcome = compare(collection, SETTINGS)
+    outcome = compare(collection, RANKERS)
     assert markdown(outcome.results).splitlines()[-1] in page.text
     bold = [row for row in page.bold_cells if row]
     assert len(bold) >= 6
@@ -151,8 +149,7 @@ def test_ranks_of_relevant_documents(page: Page, folder: Path, collection: Colle
 
 def test_hostile_texts_are_shown_not_run(tmp_path: Path) -> None:
     collection = hostile()
-    settings = Settings(rankers=("bm25", "bm25-doc"), encoder="tfidf", n_jobs=1)
-    write(compare(collection, settings), tmp_path / "runs<b>")
+    compare(collection, ("bm25", "bm25-doc")).write(tmp_path / "runs<b>")
     title = "<script>alert(1)</script>$title"
     page = read_page(write_to(tmp_path / "runs<b>", collection, title=title, ranker="bm25-doc"))
     assert page.unbalanced == []
@@ -176,6 +173,7 @@ def test_a_query_of_one_paragraph_is_split_into_sentences(folder: Path, collecti
     assert "The query dev-0 has 2 sentences." in page.text
     page = read_page(write_to(folder, collection, query="dev-1", picture="none"))
     assert "The query dev-1 has 3 paragraphs." in page.text
+    assert set(re.findall(r"paragraph (\d+) → ", page.raw)) == {"0", "1", "2"}  # as passages are
     shares = [float(value) for value in re.findall(r"→ [^:<]+: (\d+\.\d) %", page.raw)]
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
 

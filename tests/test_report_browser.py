@@ -10,7 +10,7 @@ import pytest
 from browser import MISSING, Browser, find_chromium
 from reports import hostile, small
 
-from haybale.experiments import Settings, compare, write
+from haybale.evaluation import compare
 from haybale.reports import write_report
 
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason=MISSING)
@@ -32,7 +32,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("small", small(), ("bm25", "bm25-doc", "knn", "parm-vrrf", "rrf(bm25,knn)")),
         ("hostile", hostile(), ("bm25", "bm25-doc")),
     ):
-        write(compare(collection, Settings(rankers=rankers, encoder="tfidf", n_jobs=1)), folder / name)
+        compare(collection, rankers).write(folder / name)
         write_report([folder / name], folder / f"{name}.html", collection=collection)
         addresses[name] = (folder / f"{name}.html").as_uri()
     return addresses

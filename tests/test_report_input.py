@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from reports import read_page, small
 
 from haybale.collections import Collection, read_parquet
 from haybale.embeddings import Chunking, LSAEncoder, embed
+from haybale.engine import Engine
 from haybale.errors import FileFormatError, HaybaleError, InputError, MissingExtraError, UnknownNameError
-from haybale.experiments import Settings, compare, write
+from haybale.evaluation import compare
+from haybale.rankers import PARM
 from haybale.reports import write_report
 from haybale.reports.differences import differences
 from haybale.reports.load import load, named_runs
+from haybale.reports.vectors import parm_for
 
 RANKERS = ("bm25", "bm25-doc", "knn", "parm-vrrf", "rrf(bm25,knn)")
-SETTINGS = Settings(rankers=RANKERS, encoder="tfidf", n_jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def collection() -> Collection:
 @pytest.fixture(scope="module")
 def folder(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
-    write(compare(collection, SETTINGS), folder)
+    compare(collection, RANKERS).write(folder)
     return folder
 
 
@@ -55,7 +58,7 @@ def test_files_alone_make_a_report(folder: Path, collection: Collection, tmp_pat
 
 def test_runs_of_the_same_name(folder: Path, collection: Collection, tmp_path: Path) -> None:
     second = tmp_path / "second"
-    write(compare(collection, Settings(rankers=("bm25", "knn"), encoder="lsa", width=4, n_jobs=1)), second)
+    compare(Engine(collection, encoder="lsa", width=4), ("bm25", "knn")).write(second)
     runs = named_runs([load(folder), load(second)])
     # BM25 is the same in both; nearest neighbours are those of other vectors.
     assert list(runs) == ["bm25", "bm25-doc", "first/knn", "second/knn", "parm-vrrf", "rrf(bm25,knn)"]
@@ -207,7 +210,7 @@ def test_vectors_are_those_of_the_comparison(how: str, collection: Collection, t
     if how == "store":
         collection = read_parquet(_as_parquet(collection, tmp_path / "data"))
         embed(tmp_path / "data", LSAEncoder(6), tmp_path / "store")
-    write(compare(collection, Settings(rankers=("bm25", "parm-vrrf"), n_jobs=1, **settings)), tmp_path / "run")
+    compare(Engine(collection, **settings), ("bm25", "parm-vrrf")).write(tmp_path / "run")
     stages: list[str] = []
     out = tmp_path / "r.html"
     write_report([tmp_path / "run"], out, collection=collection, report=lambda stage, seconds: stages.append(stage))
@@ -221,6 +224,77 @@ def test_vectors_are_those_of_the_comparison(how: str, collection: Collection, t
     assert said[how] in page.text
     assert ("read vectors" in stages) == (how == "store")
     assert str(tmp_path) not in page.raw
+
+
+def _written(folder: Path, **changes: Any) -> None:
+    """Change what a comparison recorded."""
+    for name in ("settings.json", "results.json"):
+        found = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(found | changes.get(name.removesuffix(".json"), {})))
+
+
+def test_a_folder_of_the_previous_version(collection: Collection, tmp_path: Path) -> None:
+    """Its settings had more keys, counts of PARM's hits among them, and its rankers were names."""
+    engine = Engine(collection, encoder="lsa", width=5)
+    compare(engine, ("bm25", "parm-vrrf(n_hits=3)")).write(tmp_path / "new")
+    (tmp_path / "new" / "runs" / "parm-vrrf-n_hits-3.trec").rename(tmp_path / "new" / "runs" / "parm-vrrf.trec")
+    results = json.loads((tmp_path / "new" / "results.json").read_text())
+    rankers = {"bm25": results["rankers"]["bm25"], "parm-vrrf": results["rankers"]["parm-vrrf(n_hits=3)"]}
+    old = {"split": "dev", "rankers": ["bm25", "parm-vrrf"], "protocol": "end-to-end", "encoder": "lsa", "store": None}
+    old |= {"paragraphs": None, "device": "cpu", "chunking": None, "query_prompt": "", "passage_prompt": "", "width": 5}
+    old |= {"language": None, "k1": 1.2, "k1_document": None, "parm_hits": 3, "ensemble": {}, "baseline": "bm25"}
+    old |= {"train_split": "train", "random_state": 0, "n_jobs": 1}
+    (tmp_path / "new" / "settings.json").write_text(json.dumps(old))
+    _written(tmp_path / "new", results={"rankers": rankers})
+    about = write_report([tmp_path / "new"], tmp_path / "r.html", collection=collection, query="dev-1")
+    assert (about.baseline, about.ranker) == ("bm25", "parm-vrrf")
+    page = read_page((tmp_path / "r.html").read_text())
+    assert page.absent == []
+    assert "(VRRF over LSA vectors of width 5)" in page.text
+    assert "rankersbm25,parm-vrrf" in page.text.replace(" ", "")
+    heatmap = page.raw.partition('id="paragraphs"')[2].partition("</section>")[0]
+    assert {int(rank) for rank in re.findall(r"rank (\d+) of its hits", heatmap)} <= {1, 2, 3}
+
+
+def test_hits_are_those_of_the_comparisons_parm(collection: Collection, tmp_path: Path) -> None:
+    """Also where PARM stands within another ranker."""
+    compare(collection, ("bm25", "rrf(knn,parm-rrf(n_hits=4,rrf_k=9))")).write(tmp_path / "run")
+    assert parm_for([load(tmp_path / "run")]) == PARM("vrrf", n_hits=4, rrf_k=9)
+    compare(collection, ("bm25", "bm25-parm-rrf")).write(tmp_path / "other")
+    assert parm_for([load(tmp_path / "other")]) == PARM("vrrf")
+    page = read_page(_page(tmp_path / "run", tmp_path / "r.html", collection=collection))
+    assert "rankers, rrf(knn,parm-rrf(n_hits=4,rrf_k=9)), rankers, 1, n_hits" in page.text
+
+
+def _page(folder: Path, out: Path, **options: Any) -> str:
+    write_report([folder], out, picture="none", **options)
+    return out.read_text()
+
+
+def test_a_comparison_on_an_engine_is_of_its_documents(collection: Collection, tmp_path: Path) -> None:
+    engine = Engine.build(collection, tmp_path / "engine", paragraphs="sentences")
+    engine.add({"later": collection.passages.texts[:3].to_pylist()})
+    outcome = compare(engine, ("bm25", "knn"))
+    replace(outcome, source=str(tmp_path / "engine")).write(tmp_path / "run")
+    page = read_page(_page(tmp_path / "run", tmp_path / "r.html"))
+    assert "documents31" in page.text.replace(" ", "")
+    assert page.absent == ["picture"]
+    assert str(tmp_path) not in page.raw
+    other = read_page(_page(tmp_path / "run", tmp_path / "r.html", encoder="lsa"))
+    assert "LSA vectors of width 1024" in other.text
+    assert _page(tmp_path / "run", tmp_path / "r.html", collection=engine) == page.raw
+
+
+def test_an_encoder_that_was_given(collection: Collection, tmp_path: Path) -> None:
+    compare(Engine(collection, encoder=LSAEncoder(4)), ("bm25", "knn")).write(tmp_path / "run")
+    page = read_page(_page(tmp_path / "run", tmp_path / "r.html", collection=collection))
+    assert "over vectors of LSAEncoder" in page.text
+    fitted = LSAEncoder(4).fit(collection.passages.texts.to_pylist())
+    compare(Engine(collection, encoder=fitted), ("bm25", "knn")).write(tmp_path / "other")
+    message = r"was given its encoder, of class 'LSAEncoder', .*--encoder none leaves heatmap and picture out"
+    with pytest.raises(InputError, match=message):
+        _page(tmp_path / "other", tmp_path / "r.html", collection=collection)
+    _page(tmp_path / "other", tmp_path / "r.html", collection=collection, encoder="tfidf")
 
 
 def _as_parquet(collection: Collection, folder: Path) -> Path:

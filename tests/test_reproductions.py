@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import itertools
 import json
 import re
 import shlex
@@ -18,8 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from haybale.errors import InputError
-from haybale.experiments import split_names
-from haybale.experiments.rankers import learns, parts_of
+from haybale.rankers import parse, parse_all, set_all
+from haybale.rankers.grammar import parse_value
 
 yaml = pytest.importorskip("yaml")
 FOLDER = Path(__file__).parent.parent / "benchmarks"
@@ -68,11 +69,14 @@ def test_the_file_is_well_formed(script: Any) -> None:
 @pytest.mark.parametrize("one", ENTRIES, ids=lambda e: e["name"])
 def test_rankers_are_known_and_those_of_the_command_and_tolerances_are_small(one: dict[str, Any]) -> None:
     words = shlex.split(one["command"])
-    for ranker in one["expected"]:
-        parts_of(ranker)
-    if words[:2] == ["haybale", "compare"] and one["expected"]:
-        assert list(one["expected"]) == split_names(words[words.index("--rankers") + 1])
-    assert one["tolerance"] <= (0.01 if any(map(learns, one["expected"])) else 0.002)
+    expected = [parse(ranker) for ranker in one["expected"]]
+    if words[:2] == ["haybale", "compare"] and expected:
+        asked = parse_all(words[words.index("--rankers") + 1])
+        assert asked == expected
+        values = [following for word, following in itertools.pairwise(words) if word == "--set"]
+        changed = set_all(asked, {name: parse_value(text) for name, _, text in (v.partition("=") for v in values)})
+        assert (changed == asked) == (not values)
+    assert one["tolerance"] <= (0.01 if any(ranker.needs_training for ranker in expected) else 0.002)
     assert not re.search(r"(?<![\w}])[/~]", one["command"]), "a path of one machine"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cupy_double import HAS_CUDA, installed
 
-from haybale import PARM, PassageIndex, ProductKernelSVR, SVREnsemble, cuda
+from haybale import ParagraphSearch, PassageIndex, ProductKernelSVR, SVREnsemble, cuda
 from haybale.device import Device, device_of, to_device, to_numpy
 from haybale.retrieval import AGGREGATIONS, Vectors, aggregate
 
@@ -72,10 +72,10 @@ def test_aggregation_and_parm(name: str) -> None:
     )
     np.testing.assert_allclose(to_numpy(found[2]), expected[2], rtol=1e-5, atol=1e-5)
     for given in ([queries[:3], queries[3:]], [to_device(queries[:3], SECOND), to_device(queries[3:], SECOND)]):
-        ranker = PARM(index, name, n_hits=10)
+        ranker = ParagraphSearch(index, name, n_hits=10)
         run, theirs = (
             ranker.rank(["a", "b"], given),
-            PARM(here, name, n_hits=10).rank(["a", "b"], [queries[:3], queries[3:]]),
+            ParagraphSearch(here, name, n_hits=10).rank(["a", "b"], [queries[:3], queries[3:]]),
         )
         assert [doc for doc, _ in run["a"]] == [doc for doc, _ in theirs["a"]]
         best = run["a"][0]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.errors import InputError, StoreError, VectorError
-from haybale.retrieval import PARM, PassageIndex, Vectors, rank_documents
+from haybale.retrieval import ParagraphSearch, PassageIndex, Vectors, rank_documents
 from haybale.retrieval.shard_tasks import _kept, forget_shards
 from haybale.retrieval.sharded import ShardedIndex
 
@@ -145,11 +145,11 @@ def test_documents_are_ranked_as_with_one_index(store: EmbeddingStore, whole: Pa
 def test_parm(store: EmbeddingStore, whole: PassageIndex, aggregation: str) -> None:
     documents = [queries_of(store, 5, 3) + 1, queries_of(store, 6, 2) + 1]
     runs = [
-        PARM(index, aggregation, n_hits=12).rank(["a", "b"], documents, exclude=["d2", None])
+        ParagraphSearch(index, aggregation, n_hits=12).rank(["a", "b"], documents, exclude=["d2", None])
         for index in (ShardedIndex(store, 4), whole)
     ]
     assert runs[0] == runs[1]
-    parms = [PARM(index, aggregation, n_hits=12) for index in (ShardedIndex(store, 4), whole)]
+    parms = [ParagraphSearch(index, aggregation, n_hits=12) for index in (ShardedIndex(store, 4), whole)]
     texts = store.texts()
     for shown in (runs[0]["a"][0][0], "d2"):
         ours, theirs = (parm.explain(documents[0], shown, passage_texts=texts) for parm in parms)

@@ -44,7 +44,8 @@ def oracle(queries, passages, k, doc_of, own):
 def test_hits_are_the_oracles(data: st.DataObject, seed: int) -> None:
     n, m, d = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 12))
     rng = np.random.default_rng(seed)
-    passages, queries = random_csr(rng, n, d), random_csr(rng, m, d)
+    density = data.draw(st.sampled_from([0.3, 0.02]))  # of many passages with a term of the query, and of few
+    passages, queries = random_csr(rng, n, d, density), random_csr(rng, m, d, max(0.1, density))
     if data.draw(st.booleans()):  # signs: a shared term may add up to nothing, and is a hit all the same
         passages = check_sparse(passages.multiply(rng.choice([-1, 1], size=(n, d))), "passages")
     cuts = np.sort(rng.integers(0, n + 1, size=data.draw(st.integers(0, 5))))

@@ -91,8 +91,8 @@ def test_unknown_names_options_and_values_are_refused() -> None:
 
 
 def test_lines_and_blank_lines() -> None:
-    assert split("lines", " a b\r\n\n c\n") == {"1": "a b", "2": "c"}
-    assert split("blank-lines", " a\r\n b\r\n\r\n \n c\n") == {"1": "a b", "2": "c"}
+    assert split("lines", " a b\r\n\n c\n") == {"0": "a b", "1": "c"}
+    assert split("blank-lines", " a\r\n b\r\n\r\n \n c\n") == {"0": "a b", "1": "c"}
 
 
 # sentences ------------------------------------------------------------------------------------------------
@@ -182,4 +182,4 @@ def test_what_is_no_heading(line: str) -> None:
 
 
 def test_a_text_without_headings_is_split_at_blank_lines() -> None:
-    assert split("headings", "a\nb\n\nc") == {"1": "a b", "2": "c"}
+    assert split("headings", "a\nb\n\nc") == {"0": "a b", "1": "c"}

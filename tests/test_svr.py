@@ -171,6 +171,25 @@ def test_threads_do_not_change_a_bit() -> None:
         )
 
 
+@pytest.mark.parametrize(("small", "apart"), [(2**16, 1e-7), (0, 2e-5)])
+@pytest.mark.parametrize("how", [{"split": None}, {"split": 20}, {"split": 20, "interactions": "product"}])
+def test_a_prediction_does_not_depend_on_the_rows_it_is_asked_with(
+    how: dict, small: int, apart: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next to nothing with products in float64, which small models have; but for rounding with others."""
+    monkeypatch.setattr("haybale.ensemble.support._SMALL", small)
+    rng = np.random.default_rng(12)
+    x = rng.normal(size=(400, 40)).astype(np.float32)
+    y = np.sin(2 * x[:, 0]) + x[:, 30]
+    model = ProductKernelSVR(C=10, **how).fit(x, y)
+    assert model.expansion_.is_small == (small > 0)
+    new = rng.normal(size=(700, 40)).astype(np.float32)
+    expected = model.predict(new)
+    for size in (1, 2, 3, 7, 16, 50, 300):
+        rows = rng.permutation(700)[:size]
+        np.testing.assert_allclose(model.predict(new[rows]), expected[rows], rtol=0, atol=apart)
+
+
 def test_too_few_steps_are_told() -> None:
     q, p, query, passage, y = pairs(7, 80, 5, 20)
     with pytest.warns(ConvergenceWarning, match=r"stopped after 3 steps with a violation of .*, tol is 0\.001"):

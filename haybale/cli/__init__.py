@@ -1,9 +1,13 @@
-"""The command line: thin over the Python API. ``haybale demo | compare | tune | report | embed | rank | doctor``."""
+"""The command line: thin over the Python API.
+
+``haybale index | add | remove | train | rank | compare | tune | embed | report | demo | doctor``.
+"""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from typing import Any, NoReturn
 
 from haybale.errors import HaybaleError
 from haybale.extras import require
@@ -11,14 +15,33 @@ from haybale.extras import require
 __all__ = ["main"]
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point: bad input ends with one line on stderr and exit status 2, not with a traceback."""
-    warnings.showwarning = lambda message, *_, **__: print(f"haybale: {message}", file=sys.stderr)
+    warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show stops nothing
     try:
         require("typer")
         from haybale.cli.app import app
 
-        app()
+        raise SystemExit(app(standalone_mode=False))
     except HaybaleError as error:
-        print(f"haybale: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _say(str(error))
+    except OSError as error:  # of a file that is read or written
+        _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # a wrong use of a command: a class of click's, or within typer
+            raise
+        _say(f"{error.format_message()} (haybale COMMAND --help says what there is)")
+    raise SystemExit(2)
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    _say(str(message))
+
+
+def _say(message: str) -> None:
+    from haybale.cli.output import say
+
+    say(f"haybale: {' '.join(message.split())}")

@@ -1,4 +1,4 @@
-"""The commands and their options."""
+"""The commands and their options. What a command needs is imported when it runs, so that help costs nothing."""
 
 from __future__ import annotations
 
@@ -8,275 +8,302 @@ from typing import Annotated
 import typer
 
 from haybale.cli.options import (
+    MACHINE,
+    RANKING,
+    RESULTS,
+    TEXTS,
+    VECTORS,
     Dask,
     Device,
     Encoder,
+    EngineFolder,
     Language,
     Layout,
     Paragraphs,
     PassagePrompt,
     Pieces,
     QueryPrompt,
+    Seed,
+    SetValues,
+    Source,
+    Store,
     Stride,
-    Tokenizer,
-    Unit,
     Width,
-    chunking_of,
+    given,
+    option,
 )
-from haybale.experiments.settings import DEFAULT_RANKERS, Settings
 
 app = typer.Typer(
     help="Finds the few relevant passages and documents in a haystack of long ones.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+_ENGINES, _TRIALS, _MORE = "Engines", "Comparisons", "More"
 
 
-@app.command()
-def demo() -> None:
-    """Rank the built-in collection with everything there is: no data, no download, a minute or two."""
-    from haybale.cli.demo import run_demo
-
-    run_demo()
-
-
-@app.command()
-def compare(
-    collection: Annotated[str, typer.Argument(help="pydocs, a folder, whose layout is recognised, or ir_datasets:ID.")],
-    split: Annotated[str, typer.Option(help="Whose queries are ranked.")] = "dev",
-    rankers: Annotated[
-        str, typer.Option(help="Names, separated by commas; rrf(a,b) and learned(a,b) fuse.")
-    ] = ",".join(DEFAULT_RANKERS),
-    out: Annotated[Path | None, typer.Option(help="A new or empty folder for runs, table and settings.")] = None,
-    encoder: Annotated[
-        str, typer.Option(help="tfidf, lsa, a folder or hub id; auto: tfidf, or lsa for what needs dense vectors.")
-    ] = "auto",
-    store: Annotated[str | None, typer.Option(help="A store made by embed: its vectors, pieces and encoder.")] = None,
-    width: Width = Settings.width,
-    device: Device = Settings.device,
-    paragraphs: Paragraphs = None,
-    pieces: Pieces = 0,
-    stride: Stride = 0,
-    unit: Unit = "words",
-    tokenizer: Tokenizer = None,
-    query_prompt: QueryPrompt = "",
-    passage_prompt: PassagePrompt = "",
-    language: Language = None,
-    layout: Layout = None,
-    protocol: Annotated[str, typer.Option(help="end-to-end, or injected for the paper's own figures.")] = "end-to-end",
-    k1: Annotated[float, typer.Option(help="BM25's k1.")] = Settings.k1,
-    b: Annotated[float, typer.Option(help="BM25's b.")] = Settings.b,
-    k1_document: Annotated[float | None, typer.Option(help="Of bm25-doc; as --k1 by default.")] = None,
-    b_document: Annotated[float | None, typer.Option(help="Of bm25-doc; as --b by default.")] = None,
-    bags: Annotated[int, typer.Option(help="Bags of the ensemble.")] = 35,
-    overlap: Annotated[float, typer.Option(help="How much the bags share.")] = 0.6,
-    strategy: Annotated[str, typer.Option(help="queries, rows or regions: what goes into a bag.")] = "queries",
-    rows_per_bag: Annotated[int, typer.Option(help="Training rows of a bag at most; 0 for all.")] = 0,
-    fusion_queries: Annotated[
-        int, typer.Option(help="Training queries that learned(…) weighs its rankers on.")
-    ] = Settings.fusion_queries,
-    cold: Annotated[
-        float, typer.Option(help="Share of its loss that queries with new documents carry, 0 to 1.")
-    ] = Settings.cold,
-    train_candidates: Annotated[
-        int, typer.Option(help="Candidates of a training query, from BM25 and kNN each.")
-    ] = Settings.train_candidates,
-    candidates: Annotated[int, typer.Option(help="Candidates of a ranked query, likewise.")] = Settings.candidates,
-    jobs: Annotated[int, typer.Option(help="Bags trained at once; -1: one a core.")] = -1,
-    seed: Annotated[int, typer.Option(help="Of the SVD and the bags.")] = 0,
-    dask: Dask = None,
+@app.callback(invoke_without_command=True)
+def haybale(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is.")] = False,
 ) -> None:
-    """Rank a collection's queries with several rankers: one table, with significance against BM25."""
-    from haybale.cli.compare import encoder_for, run_compare
-    from haybale.experiments import split_names
+    """Finds the few relevant passages and documents in a haystack of long ones."""
+    if version:
+        from haybale import __version__
 
-    names = tuple(split_names(rankers))
-    encoder = encoder_for(encoder, names, protocol, device)
-    settings = Settings(
-        split=split,
-        rankers=names,
-        protocol=protocol,
+        print(f"haybale {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit
+
+
+@app.command(rich_help_panel=_ENGINES)
+def index(
+    collection: Source,
+    out: Annotated[Path, option("The engine's folder: new, or one to go on with.", RESULTS)],
+    encoder: Encoder = None,
+    width: Width = None,
+    store: Store = None,
+    query_prompt: QueryPrompt = None,
+    passage_prompt: PassagePrompt = None,
+    layout: Layout = None,
+    language: Language = None,
+    paragraphs: Paragraphs = None,
+    pieces: Pieces = None,
+    stride: Stride = None,
+    device: Device = None,
+    seed: Seed = None,
+) -> None:
+    """Build an engine: a collection with its encoder and all its indexes, in one folder that opens in a moment.
+
+    Interrupted, the same command goes on where it was.
+    """
+    from haybale.cli.index import run_index
+
+    settings = given(
         encoder=encoder,
+        width=width,
         store=store,
-        paragraphs=paragraphs,
-        chunking=chunking_of(pieces, stride, unit, tokenizer, encoder),
         query_prompt=query_prompt,
         passage_prompt=passage_prompt,
-        width=width,
-        device=device,
         language=language,
-        k1=k1,
-        b=b,
-        k1_document=k1_document,
-        b_document=b_document,
-        train_candidates=train_candidates,
-        candidates=candidates,
-        rows_per_bag=rows_per_bag or None,
-        fusion_queries=fusion_queries,
-        cold=cold,
-        ensemble={"n_bags": bags, "overlap": overlap, "strategy": strategy},
-        random_state=seed,
-        n_jobs=jobs,
-    )
-    run_compare(collection, layout, settings, out, dask)
-
-
-@app.command()
-def tune(
-    collection: Annotated[str, typer.Argument(help="pydocs, a folder, whose layout is recognised, or ir_datasets:ID.")],
-    unit: Annotated[str, typer.Option(help="passage, document or both: what is ranked by.")] = "both",
-    split: Annotated[str, typer.Option(help="Whose judgements decide.")] = "dev",
-    measure: Annotated[str, typer.Option(help="What is to be best.")] = "nDCG@10",
-    queries: Annotated[int, typer.Option(help="Judge by so many queries, drawn at random; 0 for all.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A new JSON file for all values.")] = None,
-    language: Language = None,
-    layout: Layout = None,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
-) -> None:
-    """Find BM25's k1 and b on judged queries: the whole grid, and the options to give to compare."""
-    from haybale.cli.tune import run_tune
-
-    run_tune(
-        collection,
-        layout,
-        unit,
-        out,
-        split=split,
-        measure=measure,
-        language=language,
-        n_queries=queries or None,
-        random_state=seed,
-    )
-
-
-@app.command()
-def embed(
-    collection: Annotated[
-        str, typer.Argument(help="pydocs, a folder or ir_datasets:ID; streamed: it may exceed memory.")
-    ],
-    out: Annotated[str, typer.Option(help="The store: a folder or fsspec address. The same again goes on with it.")],
-    encoder: Encoder = "lsa",
-    dtype: Annotated[str, typer.Option(help="float32 or float16: of the stored vectors.")] = "float32",
-    shard: Annotated[str | None, typer.Option(help="i/n: every n-th chunk, for one of n machines.")] = None,
-    rows_per_chunk: Annotated[int, typer.Option(help="Passages a chunk; what an interruption may cost.")] = 2048,
-    paragraphs: Paragraphs = None,
-    pieces: Pieces = 0,
-    stride: Stride = 0,
-    unit: Unit = "words",
-    tokenizer: Tokenizer = None,
-    width: Width = Settings.width,
-    fit_passages: Annotated[int, typer.Option(help="LSA is fitted on at most so many passages; 0 for all.")] = 250_000,
-    language: Language = None,
-    layout: Layout = None,
-    query_prompt: QueryPrompt = "",
-    passage_prompt: PassagePrompt = "",
-    pooling: Annotated[str, typer.Option(help="mean or cls, of a Longformer.")] = "mean",
-    global_attention: Annotated[str, typer.Option(help="none or cls, of a Longformer.")] = "none",
-    max_length: Annotated[int, typer.Option(help="Tokens at which a Longformer cuts a passage; 0: its own.")] = 0,
-    precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16, in a Longformer.")] = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, … of a neural encoder.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the SVD and of the passages it is fitted on.")] = 0,
-    dask: Dask = None,
-    shards: Annotated[int, typer.Option(help="With --dask, the shards of the store; 0: one a worker.")] = 0,
-) -> None:
-    """Embed a collection's passages into a store; interrupted, the same command goes on where it was."""
-    from haybale.cli.embed import run_embed
-
-    run_embed(
-        collection,
-        out,
-        encoder,
-        layout=layout,
         paragraphs=paragraphs,
-        dtype=dtype,
-        rows_per_chunk=rows_per_chunk,
-        shard=shard,
-        chunking=chunking_of(pieces, stride, unit, tokenizer, encoder),
-        lexical={"width": width, "language": language, "max_fit_texts": fit_passages or None, "random_state": seed},
-        neural={
-            "device": device,
-            "query_prompt": query_prompt,
-            "passage_prompt": passage_prompt,
-            "pooling": pooling,
-            "global_attention": global_attention,
-            "max_length": max_length or None,
-            "dtype": precision,
-        },
-        dask=dask,
-        shards=shards or None,
+        device=device,
+        random_state=seed,
+    )
+    run_index(collection, out, layout=layout, pieces=pieces, stride=stride, settings=settings)
+
+
+@app.command(rich_help_panel=_ENGINES)
+def add(
+    engine: EngineFolder,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders of collections; .jsonl with _id, text (a line a passage) and title; .txt, each one document.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Add documents, which can be found at once; models need not be trained anew. All of them, or none."""
+    from haybale.cli.documents import run_add
+
+    run_add(engine, files)
+
+
+@app.command(rich_help_panel=_ENGINES)
+def remove(
+    engine: EngineFolder,
+    ids: Annotated[list[str], typer.Argument(help="Of the documents.", show_default=False)],
+) -> None:
+    """Remove documents: they are not found from now on. Their texts stay in the folder until it is built anew."""
+    from haybale.cli.documents import run_remove
+
+    run_remove(engine, ids)
+
+
+@app.command(rich_help_panel=_ENGINES)
+def train(
+    engine: EngineFolder,
+    ranker: Annotated[
+        str, option("Its name, such as learned, svr-doc or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
+    ],
+    out: Annotated[Path, option("The model's folder: new or empty.", RESULTS)],
+    split: Annotated[str | None, option("Whose judged queries are learned from; default: train.", TEXTS)] = None,
+    queries: Annotated[Path | None, option("Others to learn from: .jsonl or .tsv; with --qrels.", TEXTS)] = None,
+    qrels: Annotated[
+        Path | None, option("Their judgements: query id, document id, grade; as in TREC, BEIR or GerDaLIR.", TEXTS)
+    ] = None,
+    set_values: SetValues = None,
+    device: Device = None,
+    dask: Dask = None,
+) -> None:
+    """Train a ranker on an engine's judged queries, and keep it in a folder, for rank and compare."""
+    from haybale.cli.train import run_train
+
+    run_train(
+        engine, ranker, out, split=split, queries=queries, qrels=qrels, values=set_values, device=device, dask=dask
     )
 
 
-@app.command()
+@app.command(rich_help_panel=_ENGINES)
 def rank(
-    file: Annotated[str, typer.Argument(help="A document, UTF-8 text; - for stdin.")],
-    store: Annotated[str, typer.Argument(help="A store made by embed.")],
-    aggregation: Annotated[str | None, typer.Option(help="vrrf, rrf, combsum, …; vrrf, or rrf with --bm25.")] = None,
-    bm25: Annotated[bool, typer.Option("--bm25", help="Search the store's texts with BM25, not its vectors.")] = False,
+    engine: EngineFolder,
+    queries: Annotated[
+        str,
+        typer.Argument(
+            help="A text; a file: .txt is one document, .jsonl and .tsv hold several queries; - for a document on "
+            "stdin; or the name of a split.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[Path | None, option("The folder of a trained ranker, made by haybale train.", RANKING)] = None,
+    ranker: Annotated[
+        str | None,
+        option("Another's name or YAML file; default: rrf(bm25-doc,parm-vrrf), which needs no training.", RANKING),
+    ] = None,
+    set_values: SetValues = None,
+    depth: Annotated[int | None, option("Documents ranked for each query; default: 1000.", RANKING, min=1)] = None,
+    within: Annotated[Path | None, option("Only these documents: a file with an id a line.", RANKING)] = None,
     paragraphs: Annotated[
-        str, typer.Option(help="How the document is split: blank-lines, lines, numbered, sentences, headings.")
-    ] = "blank-lines",
-    hits: Annotated[int, typer.Option(help="Passages retrieved for each paragraph (N).")] = 1000,
-    top: Annotated[int, typer.Option(help="Documents shown.")] = 10,
-    pairs: Annotated[int, typer.Option(help="Pairs of paragraphs shown for each.")] = 3,
-    exclude: Annotated[str | None, typer.Option(help="A document to leave out, such as the file itself.")] = None,
-    explain: Annotated[list[str] | None, typer.Option(help="Show this document in place of the first ones.")] = None,
-    heatmap: Annotated[Path | None, typer.Option(help="Draw the first document shown: svg, png or pdf.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the whole ranking as a TREC run.")] = None,
-    device: Device = "cpu",
-    dask: Dask = None,
+        str | None,
+        option("How a document is split: blank-lines (the default), lines, numbered, sentences or headings.", TEXTS),
+    ] = None,
+    top: Annotated[int, option("Documents shown for each query; default: 10.", RESULTS, min=1)] = 10,
+    explain: Annotated[bool, option("Say of each of them what its score rests on.", RESULTS, "--explain")] = False,
+    explain_document: Annotated[
+        list[str] | None, option("Say it of this document instead. Repeatable.", RESULTS)
+    ] = None,
+    heatmap: Annotated[
+        Path | None, option("Draw PARM's paragraphs for the first document: svg, png or pdf.", RESULTS)
+    ] = None,
+    out: Annotated[
+        Path | None, option("Also write all that is ranked: .trec, .jsonl (with reasons), else a table.", RESULTS)
+    ] = None,
+    device: Device = None,
 ) -> None:
-    """Rank the documents of a store for a document, with the paragraphs on which each rests (PARM)."""
+    """Rank an engine's documents for queries, and say why."""
     from haybale.cli.rank import run_rank
 
     run_rank(
-        file,
-        store,
-        aggregation=aggregation,
-        bm25=bm25,
+        engine,
+        queries,
+        model=model,
+        ranker=ranker,
+        values=set_values,
+        depth=depth,
+        within=within,
         paragraphs=paragraphs,
-        hits=hits,
         top=top,
-        pairs=pairs,
-        exclude=exclude,
-        explain=explain or [],
+        explain=explain,
+        documents=explain_document or [],
         heatmap=heatmap,
         out=out,
         device=device,
-        dask=dask,
     )
 
 
-@app.command()
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders written by compare --out, and TREC run files.")],
-    out: Annotated[Path, typer.Option(help="The page; it is replaced if it exists.")],
+@app.command(rich_help_panel=_TRIALS)
+def compare(
     collection: Annotated[
-        str | None, typer.Option(help="pydocs, a folder or ir_datasets:ID; what the folders say by default.")
+        str,
+        typer.Argument(
+            help="The folder of an engine; or pydocs, the folder of a collection, or ir_datasets:ID.",
+            show_default=False,
+        ),
+    ],
+    rankers: Annotated[
+        str | None,
+        option(
+            "Names, separated by commas; rrf(a,b) and learned(a,b) fuse. Default: bm25, bm25-doc, knn, knn-doc, "
+            "parm-vrrf, svr-doc, learned.",
+            RANKING,
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None, option("NAME=FOLDER: a trained ranker, made by haybale train. Repeatable.", RANKING)
+    ] = None,
+    baseline: Annotated[str | None, option("What the others are tested against; default: bm25.", RANKING)] = None,
+    set_values: SetValues = None,
+    split: Annotated[str | None, option("Whose queries are ranked; default: dev.", TEXTS)] = None,
+    layout: Layout = None,
+    language: Language = None,
+    paragraphs: Paragraphs = None,
+    encoder: Encoder = None,
+    store: Store = None,
+    out: Annotated[Path | None, option("A new or empty folder for runs, table and settings.", RESULTS)] = None,
+    device: Device = None,
+    dask: Dask = None,
+) -> None:
+    """Rank a collection's queries with several rankers: one table, with significance against a baseline."""
+    from haybale.cli.compare import run_compare
+
+    settings = given(language=language, paragraphs=paragraphs, encoder=encoder, store=store)
+    how = given(split=split, baseline=baseline)
+    run_compare(
+        collection,
+        rankers,
+        models=model or [],
+        values=set_values,
+        out=out,
+        layout=layout,
+        settings=settings,
+        device=device,
+        dask=dask,
+        **how,
+    )
+
+
+@app.command(rich_help_panel=_TRIALS)
+def tune(
+    collection: Source,
+    unit: Annotated[str, option("passage, document or both (the default): what is ranked by.", RANKING)] = "both",
+    measure: Annotated[str | None, option("What is to be best; default: nDCG@10.", RANKING)] = None,
+    split: Annotated[str | None, option("Whose judgements decide; default: dev.", TEXTS)] = None,
+    queries: Annotated[
+        int | None, option("Judge by so many queries, drawn at random; default: all.", TEXTS, min=1)
+    ] = None,
+    language: Language = None,
+    layout: Layout = None,
+    out: Annotated[Path | None, option("A new JSON file for all values.", RESULTS)] = None,
+    seed: Seed = None,
+) -> None:
+    """Find BM25's k1 and b on judged queries: the whole grid, and the options to give to the other commands."""
+    from haybale.cli.tune import run_tune
+
+    how = given(split=split, measure=measure, language=language, n_queries=queries, random_state=seed)
+    run_tune(collection, layout, unit, out, **how)
+
+
+@app.command(rich_help_panel=_TRIALS)
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders written by compare --out, and TREC run files.", show_default=False)
+    ],
+    out: Annotated[Path, option("The page; it is replaced if it exists.", RESULTS)],
+    title: Annotated[str | None, option("Of the page.", RESULTS)] = None,
+    collection: Annotated[
+        str | None, option("pydocs, a folder or ir_datasets:ID; default: what the folders say.", TEXTS)
     ] = None,
     layout: Layout = None,
-    split: Annotated[str | None, typer.Option(help="Whose queries are ranked; what the folders say.")] = None,
-    baseline: Annotated[str | None, typer.Option(help="The settings', bm25, or the first run by default.")] = None,
+    split: Annotated[str | None, option("Whose queries are ranked; default: what the folders say.", TEXTS)] = None,
+    baseline: Annotated[str | None, option("Default: the folders', else bm25, else the first run.", RANKING)] = None,
     ranker: Annotated[
-        str | None, typer.Option(help="Whose wins and losses are shown; the best by nDCG@10 by default.")
+        str | None, option("Whose wins and losses are shown; default: the best by nDCG@10.", RANKING)
     ] = None,
-    queries: Annotated[int, typer.Option(help="Wins and losses shown, each.")] = 5,
-    query: Annotated[str | None, typer.Option(help="Whose heatmap is shown; a large win by default.")] = None,
-    picture: Annotated[str, typer.Option(help="tsne, umap (extra umap) or none.")] = "tsne",
+    queries: Annotated[int | None, option("Wins and losses shown, each; default: 5.", RANKING, min=0)] = None,
+    query: Annotated[str | None, option("Whose heatmap is shown; default: a large win.", RANKING)] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="Of heatmap and picture: the folders', else tfidf; none for neither.")
+        str | None, option("Of heatmap and picture; default: the folders', else tfidf; none for neither.", VECTORS)
     ] = None,
-    store: Annotated[str | None, typer.Option(help="A store made by embed, in place of an encoder.")] = None,
-    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the picture.")] = 0,
+    store: Store = None,
+    picture: Annotated[str | None, option("tsne (the default), umap (extra umap) or none.", VECTORS)] = None,
+    seed: Seed = None,
 ) -> None:
     """Write one HTML page about runs: table, recall, wins and losses with texts, heatmap, picture, seconds."""
     from haybale.cli.report import run_report
 
-    run_report(
-        runs,
-        out,
+    options = given(
         collection=collection,
         layout=layout,
         split=split,
@@ -290,9 +317,79 @@ def report(
         title=title,
         random_state=seed,
     )
+    run_report(runs, out, **options)
 
 
-@app.command()
+@app.command(rich_help_panel=_MORE)
+def embed(
+    collection: Source,
+    out: Annotated[str, option("The store: a folder or fsspec address. The same again goes on with it.", RESULTS)],
+    dtype: Annotated[str | None, option("float32 (the default) or float16: of the stored vectors.", RESULTS)] = None,
+    encoder: Annotated[
+        str,
+        option(
+            "lsa (the default), tfidf, a folder or hub id; longformer:NAME and sentence-transformers:NAME decide.",
+            VECTORS,
+        ),
+    ] = "lsa",
+    width: Width = None,
+    query_prompt: QueryPrompt = None,
+    passage_prompt: PassagePrompt = None,
+    set_values: Annotated[
+        list[str] | None,
+        option(
+            "name=value: unit=tokens and tokenizer of pieces; max_fit_texts of lsa; pooling, global_attention, "
+            "max_length and precision of a Longformer; rows_per_chunk of the store. Repeatable.",
+            VECTORS,
+            "--set",
+        ),
+    ] = None,
+    layout: Layout = None,
+    language: Language = None,
+    paragraphs: Paragraphs = None,
+    pieces: Pieces = None,
+    stride: Stride = None,
+    device: Annotated[str | None, option("Of a neural encoder: auto (the default), cpu, cuda, …", MACHINE)] = None,
+    shard: Annotated[str | None, option("i/n: every n-th chunk, for one of n machines.", MACHINE)] = None,
+    dask: Dask = None,
+    shards: Annotated[
+        int | None, option("With --dask, the shards of the store; default: one a worker.", MACHINE, min=1)
+    ] = None,
+    seed: Seed = None,
+) -> None:
+    """Embed a collection's passages into a store, also one larger than memory; for index and compare --store.
+
+    Interrupted, the same command goes on where it was.
+    """
+    from haybale.cli.embed import run_embed
+
+    run_embed(
+        collection,
+        out,
+        encoder,
+        layout=layout,
+        paragraphs=paragraphs,
+        pieces=pieces,
+        stride=stride,
+        shard=shard,
+        shards=shards,
+        dask=dask,
+        store=given(dtype=dtype),
+        lexical=given(width=width, language=language, random_state=seed),
+        neural=given(device=device, query_prompt=query_prompt, passage_prompt=passage_prompt),
+        values=set_values,
+    )
+
+
+@app.command(rich_help_panel=_MORE)
+def demo() -> None:
+    """Rank the built-in collection with everything there is: no data, no download, a minute or two."""
+    from haybale.cli.demo import run_demo
+
+    run_demo()
+
+
+@app.command(rich_help_panel=_MORE)
 def doctor() -> None:
     """List which backends and extras are usable here, and the pip line for those that are not."""
     from haybale.cli.doctor import run_doctor

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rich.console import Console
-
 from haybale.analysis import guess_language
+from haybale.cli.arguments import chunking_of, values_of
+from haybale.cli.output import resumable, say
 from haybale.cluster import on_cluster
 from haybale.collections import Collection, open_collection, with_paragraphs
 from haybale.collections.spool import first_passages
-from haybale.embeddings import Chunking, EmbeddingStore, embed, embed_shards, find_encoder
-from haybale.embeddings.find import LEXICAL
-from haybale.errors import InputError
+from haybale.embeddings import EmbeddingStore, embed, embed_shards, find_encoder
+from haybale.embeddings.find import LEXICAL, model_name
+from haybale.errors import InputError, UnknownNameError
 
-_DEFAULTS = {"pooling": "mean", "global_attention": "none", "max_length": None, "dtype": "float32"}
+_FIT_TEXTS = 250_000  # passages that LSA is fitted on, at most
+# What --set may name, and what it is called there.
+_OF_PIECES = {"unit": "unit", "tokenizer": "tokenizer"}
+_OF_LEXICAL = {"max_fit_texts": "max_fit_texts"}
+_OF_LONGFORMER = {
+    "pooling": "pooling",
+    "global_attention": "global_attention",
+    "max_length": "max_length",
+    "precision": "dtype",
+}
+_OF_STORE = {"rows_per_chunk": "rows_per_chunk"}
+_KINDS = (_OF_PIECES, _OF_LEXICAL, _OF_LONGFORMER, _OF_STORE)
 
 
 def run_embed(
@@ -26,17 +38,19 @@ def run_embed(
     *,
     layout: str | None,
     paragraphs: str | None,
-    dtype: str,
-    rows_per_chunk: int,
+    pieces: int | None,
+    stride: int | None,
     shard: str | None,
-    chunking: Chunking | None,
+    shards: int | None,
+    dask: str | None,
+    store: dict[str, Any],
     lexical: dict[str, Any],
     neural: dict[str, Any],
-    dask: str | None = None,
-    shards: int | None = None,
+    values: Sequence[str] | None,
 ) -> None:
-    """Embed, and say on stderr what was done and how fast. ``lexical`` is for LSA and TF-IDF, ``neural`` for others.
+    """Embed, and say on stderr what was done and how fast.
 
+    ``lexical`` is for LSA and TF-IDF, ``neural`` for others, ``values`` for either, the pieces or the store.
     ``dask``: the scheduler of a cluster that embeds ``shards`` (None: one a worker) at once.
     """
     if shards is not None and dask is None:
@@ -44,17 +58,18 @@ def run_embed(
     if shard is not None and dask is not None:
         raise InputError("--shard is for one machine without --dask; give --shards with it")
     part = None if shard is None else shard_of(shard)
+    cut, fit, model, rows = (_named(values_of(values), kind) for kind in _KINDS)
+    if cut.get("unit") == "tokens" and "tokenizer" not in cut and encoder not in LEXICAL:
+        cut["tokenizer"] = model_name(encoder)
+    chunking = chunking_of(pieces, stride, **cut)
     source: str | Collection = collection
     if paragraphs is not None:  # whole documents are needed, so they are held in memory
         source = with_paragraphs(open_collection(collection, layout), paragraphs)
-    if lexical["language"] is None and encoder in LEXICAL:
+    if encoder in LEXICAL and "language" not in lexical:
         lexical = lexical | {"language": guess_language(first_passages(source, 1000, layout))}
-    # What was left as it is by default is not held against an encoder that knows nothing of it.
-    given = {key: value for key, value in neural.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
-    make = partial(find_encoder, encoder, **{**lexical, "language": lexical["language"] or "english"}, **given)
-    console = Console(stderr=True, highlight=False)
-    try:
-        how: dict[str, Any] = {"layout": layout, "dtype": dtype, "rows_per_chunk": rows_per_chunk, "chunking": chunking}
+    make = partial(find_encoder, encoder, **{"max_fit_texts": _FIT_TEXTS, **lexical, **fit, **neural, **model})
+    how: dict[str, Any] = {"layout": layout, "chunking": chunking, **store, **rows}
+    with resumable():
         if dask is None:
             done = embed(source, make(), out, shard=part, **how)
         else:
@@ -62,16 +77,22 @@ def run_embed(
             maker = make() if encoder in LEXICAL else make
             with on_cluster(dask):
                 done = embed_shards(source, maker, out, shards, **how)
-    except KeyboardInterrupt:
-        console.print("interrupted; what is written is kept, the same command goes on from there", soft_wrap=True)
-        raise SystemExit(130) from None
     kept = f", {done.kept:,} were there" if done.kept else ""
     rates = f": {done.rates}" if done.passages else ""
-    console.print(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}", soft_wrap=True)
+    say(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}")
     if part is None:
-        console.print(repr(EmbeddingStore(out)), soft_wrap=True)
+        say(repr(EmbeddingStore(out)))
     else:
-        console.print(f"shard {shard} of {out}; it can be read when all shards are there", soft_wrap=True)
+        say(f"shard {shard} of {out}; it can be read when all shards are there")
+
+
+def _named(values: dict[str, Any], kind: dict[str, str]) -> dict[str, Any]:
+    """Those of the values that a kind of thing has."""
+    known = [name for each in _KINDS for name in each]
+    for name in values:
+        if name not in known:
+            raise UnknownNameError("parameter", name, known)
+    return {kind[name]: value for name, value in values.items() if name in kind}
 
 
 def shard_of(text: str) -> tuple[int, int]:

@@ -32,13 +32,18 @@ def read_beir(folder: Path | str) -> Collection:
 
 def add_beir_documents(sink: DocumentSink, folder: Path) -> None:
     """Read ``corpus.jsonl`` line by line."""
-    path = need_file(folder, "corpus.jsonl")
+    add_beir_file(sink, need_file(folder, "corpus.jsonl"))
+
+
+def add_beir_file(sink: DocumentSink, path: Path) -> None:
+    """Read a file such as ``corpus.jsonl``; ids may also stand under ``doc_id``."""
     for line, record in read_jsonl(path):
         title = text_field(path, line, record, "title", default="")
         paragraphs = [p for p in text_field(path, line, record, "text").split("\n") if p.strip()]
         if title:
             paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]
-        sink.add_document(text_field(path, line, record, "_id"), paragraphs, title=title, at=(path, line))
+        doc_id = text_field(path, line, record, "doc_id" if "_id" not in record and "doc_id" in record else "_id")
+        sink.add_document(doc_id, paragraphs, title=title, at=(path, line))
 
 
 def add_queries_and_qrels(builder: CollectionBuilder, folder: Path) -> None:

@@ -7,11 +7,12 @@ order of the files; the numbers are what the other rooms work with, the string i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from haybale.collections.lookup import Lookup, id_strings
+from haybale.collections.side_by_side import (
+    joined_offsets,
+    joined_strings,
+    members,
+    numbers_below,
+    rising_numbers,
+    strings_at,
+)
 from haybale.errors import InputError, UnknownNameError
 
 Strings: TypeAlias = pa.ChunkedArray  # of large_string: 64-bit offsets, so more than 2 GiB of text fits one array
@@ -72,6 +82,11 @@ class Passages:
         """(n_passages,) the document of each passage."""
         return np.repeat(np.arange(len(self.doc_offsets) - 1), np.diff(self.doc_offsets))
 
+    @cached_property
+    def lookup(self) -> Lookup:
+        """The number of each id."""
+        return Lookup(self.ids)
+
 
 @dataclass(frozen=True)
 class Queries:
@@ -96,6 +111,30 @@ class Queries:
         """The paragraphs of one query."""
         return list(self.paragraphs[self.offsets[number] : self.offsets[number + 1]].to_pylist())
 
+    @cached_property
+    def lookup(self) -> Lookup:
+        """The number of each id."""
+        return Lookup(self.ids)
+
+    def take(self, numbers: Sequence[int] | Ints) -> Queries:
+        """Some of the queries, in this order.
+
+        Parameters
+        ----------
+        numbers
+            (n,) query numbers, none twice.
+
+        Raises
+        ------
+        InputError
+            For numbers that are no queries, or one twice.
+        """
+        chosen = numbers_below(numbers, len(self), "query")
+        if len(np.unique(chosen)) != len(chosen):
+            raise InputError("queries to be taken must be different ones")
+        rows, offsets = members(self.offsets, chosen)
+        return Queries(strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen])
+
 
 @dataclass(frozen=True)
 class Split:
@@ -111,6 +150,17 @@ class Split:
         """``(query numbers, document numbers)`` of the relevant pairs."""
         keep = self.grades > 0
         return self.judged_queries[keep], self.judged_documents[keep]
+
+    def among(self, new: Ints) -> Split:
+        """The judgements of documents that have a number in ``new`` (n_documents,), -1 for none, by that number."""
+        documents = new[self.judged_documents]
+        keep = documents >= 0
+        return replace(
+            self,
+            judged_queries=self.judged_queries[keep],
+            judged_documents=documents[keep],
+            grades=self.grades[keep],
+        )
 
     def relevant_rows(self) -> tuple[Ints, Ints]:
         """The same with the place of each query in ``queries`` for its number."""
@@ -187,13 +237,180 @@ class Collection:
             ids[row].append(doc_id)
         return ids
 
-    def query_numbers(self, ids: Sequence[str]) -> Ints:
-        """Numbers of query ids; an unknown id raises and is named."""
-        return numbers_of(self.queries.ids, ids, "query")
+    def query_numbers(self, ids: Iterable[Any]) -> Ints:
+        """(n,) numbers of query ids; an unknown id raises and is named."""
+        return self.queries.lookup.numbers(ids, "query")
 
-    def document_numbers(self, ids: Sequence[str]) -> Ints:
-        """Numbers of document ids; an unknown id raises and is named."""
-        return numbers_of(self.doc_ids, ids, "document")
+    def passage_numbers(self, ids: Iterable[Any]) -> Ints:
+        """(n,) numbers of passage ids; an unknown id raises and is named."""
+        return self.passages.lookup.numbers(ids, "passage")
+
+    def document_numbers(self, ids: Iterable[Any]) -> Ints:
+        """(n,) numbers of document ids; an unknown id raises and is named."""
+        return self._documents.numbers(ids, "document")
+
+    def find_documents(self, ids: Iterable[Any]) -> Ints:
+        """(n,) the same, -1 for ids that are not there."""
+        return self._documents.find(id_strings(ids, "document"))
+
+    @cached_property
+    def _documents(self) -> Lookup:
+        return Lookup(self.doc_ids)
+
+    # other documents ----------------------------------------------------------------------------------
+
+    def take(self, documents: Sequence[int] | Ints) -> Collection:
+        """Some of the documents, with all queries.
+
+        Judgements and links that name other documents are left out, and queries whose own document is not among
+        these have none.
+
+        Parameters
+        ----------
+        documents
+            (n,) document numbers, rising.
+
+        Returns
+        -------
+        Collection
+            Documents, passages and sections are numbered anew, from 0 in their old order.
+
+        Raises
+        ------
+        InputError
+            For numbers that do not rise or are no documents, and where none of these has a passage.
+        """
+        chosen = rising_numbers(documents, self.n_documents, "document")
+        rows, offsets = members(self.passages.doc_offsets, chosen)
+        if not len(rows):
+            raise InputError(f"collection {self.name!r}: none of the {len(chosen)} documents to be taken has a passage")
+        new = _renumbered(chosen, self.n_documents)
+        passages = replace(
+            self.passages,
+            ids=strings_at(self.passages.ids, rows),
+            texts=strings_at(self.passages.texts, rows),
+            doc_offsets=offsets,
+        )
+        sections, new_section = self.sections, np.empty(0, dtype=np.int64)
+        if sections is not None:
+            kept, section_offsets = members(sections.doc_offsets, chosen)
+            new_section = _renumbered(kept, len(sections))
+            sections = Sections(
+                ids=strings_at(sections.ids, kept),
+                titles=strings_at(sections.titles, kept),
+                parents=_mapped(new_section, sections.parents[kept]),
+                doc_offsets=section_offsets,
+            )
+        if self.passages.sections is not None:
+            passages = replace(passages, sections=_mapped(new_section, self.passages.sections[rows]))
+        links = self.links
+        if links is not None:
+            new_passage = _renumbered(rows, self.n_passages)
+            links = Links(
+                internal=_kept_edges(links.internal, new_passage, new_section),
+                passage_to_document=_kept_edges(links.passage_to_document, new_passage, new),
+                section_to_document=_kept_edges(links.section_to_document, new_section, new),
+            )
+        return replace(
+            self,
+            doc_ids=strings_at(self.doc_ids, chosen),
+            doc_titles=strings_at(self.doc_titles, chosen),
+            passages=passages,
+            queries=replace(self.queries, own=_mapped(new, self.queries.own)),
+            splits={name: part.among(new) for name, part in self.splits.items()},
+            sections=sections,
+            links=links,
+        )
+
+    def extended(self, other: Collection) -> Collection:
+        """The documents of ``other`` behind these, with their passages, sections and links.
+
+        Queries, judgements, name and language stay; those of ``other`` are ignored.
+
+        Raises
+        ------
+        InputError
+            For an id of a document, passage or section that both have; it is named.
+        """
+        _check_apart(self.doc_ids, other.doc_ids, "document")
+        _check_apart(self.passages.ids, other.passages.ids, "passage")
+        sections = [one.sections or _no_sections(one.n_documents) for one in (self, other)]
+        _check_apart(sections[0].ids, sections[1].ids, "section")
+        before = np.array([self.n_passages, len(sections[0]), self.n_documents])  # what the other's numbers grow by
+        passages = Passages(
+            ids=joined_strings(self.passages.ids, other.passages.ids),
+            texts=joined_strings(self.passages.texts, other.passages.texts),
+            doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
+        )
+        together = None
+        if any(one.sections is not None for one in (self, other)):
+            together = Sections(
+                ids=joined_strings(sections[0].ids, sections[1].ids),
+                titles=joined_strings(sections[0].titles, sections[1].titles),
+                parents=np.concatenate([sections[0].parents, _moved(sections[1].parents, before[1])]),
+                doc_offsets=joined_offsets(sections[0].doc_offsets, sections[1].doc_offsets),
+            )
+        of_section = [one.passages.sections for one in (self, other)]
+        if any(part is not None for part in of_section):
+            parts = [
+                np.full(one.n_passages, -1) if part is None else part
+                for one, part in zip((self, other), of_section, strict=True)
+            ]
+            passages = replace(passages, sections=np.concatenate([parts[0], _moved(parts[1], before[1])]))
+        links = self.links
+        if other.links is not None:
+            mine = links or _no_links()
+            links = Links(
+                internal=np.concatenate([mine.internal, other.links.internal + before[[0, 1]]]),
+                passage_to_document=np.concatenate(
+                    [mine.passage_to_document, other.links.passage_to_document + before[[0, 2]]]
+                ),
+                section_to_document=np.concatenate(
+                    [mine.section_to_document, other.links.section_to_document + before[[1, 2]]]
+                ),
+            )
+        return replace(
+            self,
+            doc_ids=joined_strings(self.doc_ids, other.doc_ids),
+            doc_titles=joined_strings(self.doc_titles, other.doc_titles),
+            passages=passages,
+            sections=together,
+            links=links,
+        )
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of documents, passages, sections, links, queries and judgements.
+
+        Neither name nor language are part of it, nor how the Arrow arrays are cut into chunks, nor the order of the
+        splits.
+        """
+        sha = hashlib.sha256(b"haybale collection 1")
+        for name, column in self._content():
+            sha.update(f"\n{name} {len(column)}\n".encode())
+            if isinstance(column, np.ndarray):
+                sha.update(np.ascontiguousarray(column, dtype="<i8").ravel().data)
+                continue
+            for chunk in column.chunks:  # lengths first: they tell where a string ends
+                sha.update(pc.binary_length(chunk).to_numpy().astype("<i8", copy=False).data)
+            for chunk in column.chunks:
+                sha.update(_content_of(chunk))
+        return sha.hexdigest()
+
+    def _content(self) -> Iterator[tuple[str, Strings | Ints]]:
+        """All columns that are there, by name."""
+        parts: dict[str, Any] = {
+            "passages": self.passages, "sections": self.sections, "links": self.links, "queries": self.queries
+        }  # fmt: skip
+        names = sorted(self.splits)
+        yield "documents ids", self.doc_ids
+        yield "documents titles", self.doc_titles
+        yield "splits", pa.chunked_array([pa.array(names, type=pa.large_string())])
+        parts |= {f"split {number}": self.splits[name] for number, name in enumerate(names)}
+        for part, columns in parts.items():
+            for field in () if columns is None else fields(columns):
+                column = getattr(columns, field.name)
+                if column is not None and not isinstance(column, str):
+                    yield f"{part} {field.name}", column
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name} {len(part.queries):,}" for name, part in self.splits.items())
@@ -209,14 +426,50 @@ def pick(strings: Strings, numbers: Ints) -> list[str]:
     return list(strings.take(pa.array(numbers)).to_pylist())
 
 
-def numbers_of(strings: Strings, ids: Sequence[str], kind: str) -> Ints:
-    """Position of each id among ``strings``; an unknown one raises :class:`InputError`."""
-    found = pc.index_in(pa.array(ids, type=pa.large_string()), value_set=_one_chunk(strings))
-    if found.null_count:
-        raise InputError(f"unknown {kind} id {ids[found.is_null().to_pylist().index(True)]!r}")
-    return np.asarray(found.to_numpy(), dtype=np.int64)
+def _renumbered(kept: Ints, n: int) -> Ints:
+    """(n,) the new number of each thing, -1 for those that are not kept."""
+    new = np.full(n, -1, dtype=np.int64)
+    new[kept] = np.arange(len(kept))
+    return new
 
 
-def _one_chunk(strings: Strings) -> pa.Array:
-    combined = strings.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+def _mapped(new: Ints, numbers: Ints) -> Ints:
+    """Numbers by what they became; -1 stays."""
+    return np.where(numbers < 0, -1, new[numbers]) if len(new) else np.full(len(numbers), -1)
+
+
+def _moved(numbers: Ints, by: Any) -> Ints:
+    """Numbers that grow; -1 stays."""
+    return np.where(numbers < 0, -1, numbers + by)
+
+
+def _kept_edges(edges: Ints, new_source: Ints, new_target: Ints) -> Ints:
+    """Edges of which both ends are kept."""
+    if not len(edges):
+        return edges
+    moved = np.stack([new_source[edges[:, 0]], new_target[edges[:, 1]]], axis=1)
+    return moved[(moved >= 0).all(axis=1)]
+
+
+def _no_sections(n_documents: int) -> Sections:
+    none = pa.chunked_array([], type=pa.large_string())
+    return Sections(none, none, np.empty(0, dtype=np.int64), np.zeros(n_documents + 1, dtype=np.int64))
+
+
+def _no_links() -> Links:
+    return Links(*3 * (np.empty((0, 2), dtype=np.int64),))
+
+
+def _check_apart(mine: Strings, others: Strings, kind: str) -> None:
+    found = Lookup(others).find(mine)
+    if (found >= 0).any():
+        raise InputError(f"{kind} id {mine[int((found >= 0).argmax())].as_py()!r} is in both collections")
+
+
+def _content_of(chunk: pa.Array) -> Any:
+    """The bytes of an array of large_string, one string after the other."""
+    _, offsets, data = chunk.buffers()
+    if not len(chunk) or data is None:
+        return b""
+    first, last = np.frombuffer(offsets, dtype=np.int64, count=len(chunk) + 1, offset=8 * chunk.offset)[[0, -1]]
+    return data.slice(int(first), int(last - first))

@@ -58,6 +58,17 @@ def collection_from_frames(
     )
 
 
+def documents_from_frame(frame: Frame, name: str = "documents") -> Collection:
+    """Documents alone, without queries, from a frame of passages.
+
+    >>> documents_from_frame(pd.DataFrame({"doc_id": ["a"], "text": ["Dogs bark."]}))
+    Collection 'documents': 1 documents, 1 passages, 0 queries ()
+    """
+    builder = CollectionBuilder(name)
+    add_passages(builder, _table(frame, PASSAGES, name), name)
+    return builder.build()
+
+
 def collection_of_tables(
     builder: CollectionBuilder,
     passages: Iterable[pa.Table],

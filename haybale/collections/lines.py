@@ -89,9 +89,13 @@ def text_field(path: Path, number: int, record: dict[str, Any], name: str, defau
 
 def read_text(path: Path) -> str:
     """A UTF-8 file, each line ended by a newline alone."""
-    data = path.read_bytes()
+    return decoded(path, path.read_bytes())
+
+
+def decoded(name: str | Path, data: bytes) -> str:
+    """UTF-8 text that was read from ``name``, each line ended by a newline alone."""
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise FileFormatError(path, line, f"expected UTF-8 text: {error.reason}") from error
+        raise FileFormatError(name, line, f"expected UTF-8 text: {error.reason}") from error

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.lines import read_lines
 from haybale.collections.split_order import in_usual_order
-from haybale.errors import FileFormatError
+from haybale.errors import FileFormatError, InputError
+from haybale.frames import Frame, check_filled, numbers, to_pandas
 
 Judgement = tuple[int, str, str, int]  # line, query id, document id, grade
 
@@ -50,3 +54,15 @@ def qrels_files(folder: Path) -> dict[str, Path]:
         for path in sorted(folder.glob("qrels/*.tsv.gz")) + sorted(folder.glob("qrels/*.tsv"))
     }
     return in_usual_order(found)
+
+
+def judgements(qrels: Frame) -> pd.DataFrame:
+    """Columns ``query_id``, ``doc_id``, both strings, and ``relevance``, whole numbers, of a frame of any library."""
+    found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
+    check_filled(found, "qrels")
+    grades = numbers(found, "relevance", "qrels")
+    whole = (grades == np.round(grades)) & (np.abs(grades) < 2**31)
+    if not whole.all():
+        row = int(whole.argmin())
+        raise InputError(f"qrels: row {row}, column relevance: expected a whole number, found {grades[row]}")
+    return found.astype({"query_id": str, "doc_id": str}).assign(relevance=grades.astype(np.int64))

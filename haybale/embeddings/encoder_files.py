@@ -1,6 +1,7 @@
 """Lexical encoders on disk: numbers as safetensors, terms as Parquet, the rest as JSON. Nothing can be executed.
 
-manifest.json          format, version, class, parameters, fingerprint, width, and the SHA-256 of every other file
+manifest.json          format, version, class, parameters, fingerprint, width, the analyzer where its language was
+                       guessed, and the SHA-256 of every other file
 tensors.safetensors    weights, and what is built on them
 vocabulary.parquet     columns ``term`` and ``kind`` ("word" or "ngram"), a row a column of the counts
 """
@@ -16,8 +17,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from haybale.analysis import Analyzer
 from haybale.embeddings.counting import Vocabulary
-from haybale.errors import FileFormatError
+from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
 from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, seal
 
@@ -26,6 +28,15 @@ _TENSORS, _TERMS = "tensors.safetensors", "vocabulary.parquet"
 
 Tensors = dict[str, NDArray[Any]]
 T = TypeVar("T")
+
+
+def described(encoder: Any, analyzer: Analyzer, fitted: str) -> dict[str, Any]:
+    """Plain values that tell a fitted encoder from any other; ``fitted`` is the SHA-256 of what it learned."""
+    parameters = encoder.get_params()
+    own = {} if parameters.pop("analyzer") is None else {"analyzer": analyzer.describe()}
+    guessed = {"analyzer": analyzer.describe()} if not own and parameters["language"] is None else {}
+    head = {"class": type(encoder).__name__, "parameters": {**own, **parameters}}
+    return {**head, "fitted": fitted, "width": encoder.width, **guessed}
 
 
 def save_encoder(
@@ -68,6 +79,20 @@ def restored(cls: type[T], folder: Path, manifest: dict[str, Any]) -> T:
     """An encoder that is not yet fitted, with the saved parameters."""
     parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in manifest["parameters"].items()}
     try:
+        if "analyzer" in parameters:
+            parameters["analyzer"] = Analyzer.from_dict(parameters["analyzer"])
         return cls(**parameters)
-    except TypeError as error:
+    except (TypeError, InputError) as error:
         raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
+
+
+def restored_analyzer(encoder: Any, folder: Path, manifest: dict[str, Any]) -> Analyzer:
+    """The analyzer of a restored encoder: a parameter, of its language, or what was guessed."""
+    if encoder.analyzer is not None:
+        return encoder.analyzer  # type: ignore[no-any-return]
+    try:
+        if encoder.language is not None:
+            return Analyzer(encoder.language)
+        return Analyzer.from_dict(manifest.get("analyzer"))
+    except InputError as error:
+        raise FileFormatError(folder / MANIFEST, None, str(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,12 +14,16 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.analysis import LANGUAGES
-from haybale.embeddings.counting import Counter, Vocabulary, batches, ngram_counter, word_counter
+from haybale.analysis import NO_LANGUAGE, Analyzer, Split, as_analyzer, guess_language
+from haybale.collections.collection import Strings
+from haybale.embeddings import counting
+from haybale.embeddings.counting import Counter, TermCounts, Vocabulary, batches, ngram_counter, word_counter
 from haybale.embeddings.encoder import check_texts
-from haybale.embeddings.encoder_files import load_encoder, restored, save_encoder
-from haybale.errors import FileFormatError, InputError, UnknownNameError
+from haybale.embeddings.encoder_files import described, load_encoder, restored, restored_analyzer, save_encoder
+from haybale.errors import FileFormatError, InputError
 from haybale.vectors import normalized_sparse
+
+_GUESSED_FROM = 1000  # texts
 
 
 class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
@@ -27,15 +32,38 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
     Salton & Buckley, "Term-weighting approaches in automatic text retrieval", IPM 24(5), 1988; weights as in
     scikit-learn's ``TfidfVectorizer``: idf = ln((1 + n) / (1 + df)) + 1, tf = 1 + ln(count) if ``sublinear_tf``.
 
-    Parameters: ``language``, of stop words and stemmer; ``words``, whether stems of words are terms;
-    ``char_ngrams``, the sizes (least, greatest) of the character n-grams within words that are terms, None for none;
-    ``min_df``, the texts a term must occur in to count; ``sublinear_tf``.
+    Parameters
+    ----------
+    language : str or None, default "english"
+        Of stop words and stemmer, one of :data:`haybale.analysis.LANGUAGES`; None: guessed from the first thousand
+        texts it is fitted on.
+    analyzer : Analyzer or callable, optional
+        What makes words of a text, in place of ``language``: an :class:`~haybale.analysis.Analyzer`, or a function from
+        a text to its terms. An encoder with a function cannot be saved.
+    words : bool, default True
+        Whether stems of words are terms.
+    char_ngrams : (int, int), optional
+        The sizes (least, greatest) of the character n-grams within words that are terms.
+    min_df : int, default 2
+        The texts a term must occur in to count.
+    sublinear_tf : bool, default True
+        Whether tf is 1 + ln(count) or the count.
 
-    Fitted: ``vocabularies_`` (``"word"`` and ``"ngram"``, each term -> its place there; the columns are the words',
-    then the n-grams'), ``idf_`` (n_terms,) float64.
+    Attributes
+    ----------
+    vocabularies_ : dict
+        ``"word"`` and ``"ngram"``, each term -> its place there; the columns are the words', then the n-grams'.
+    idf_ : (n_terms,) float64 array
+        The weights.
+    analyzer_ : Analyzer
+        The one at work.
 
+    Notes
+    -----
     A row depends on its text alone, bit for bit, whatever other texts are encoded with it.
 
+    Examples
+    --------
     >>> encoder = TfidfEncoder(min_df=1).fit(["dogs bark", "cats meow", "dogs and cats"])
     >>> encoder.encode(["a dog and another dog", "barking cats"]).toarray().round(3)
     array([[1.   , 0.   , 0.   , 0.   ],
@@ -45,24 +73,27 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        language: str = "english",
+        language: str | None = "english",
+        analyzer: Analyzer | Split | None = None,
         words: bool = True,
         char_ngrams: tuple[int, int] | None = None,
         min_df: int = 2,
         sublinear_tf: bool = True,
     ) -> None:
         self.language = language
+        self.analyzer = analyzer
         self.words = words
         self.char_ngrams = char_ngrams
         self.min_df = min_df
         self.sublinear_tf = sublinear_tf
 
-    def fit(self, texts: Iterable[str]) -> Self:
+    def fit(self, texts: Iterable[str] | Strings) -> Self:
         """Learn terms and weights from texts, which are gone through once; memory grows with the vocabulary alone.
 
         Errors: no texts, no term in ``min_df`` of them, parameters out of range.
         """
-        counters = self._counters()
+        analyzer, texts = self.chosen_analyzer(texts)
+        counters = self._counters(analyzer)
         grown: dict[str, Vocabulary] = {kind: {} for kind in counters}
         frequencies = {kind: np.zeros(0, dtype=np.int64) for kind in counters}
         n = 0
@@ -73,6 +104,32 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
                 here = np.bincount(counts.indices, minlength=counts.shape[1])
                 here[: len(frequencies[kind])] += frequencies[kind]
                 frequencies[kind] = here
+        return self._fit(analyzer, n, grown, frequencies)
+
+    def fit_counts(self, counts: TermCounts) -> Self:
+        """Learn terms and weights from counted texts; bit for bit what :meth:`fit` learns from the texts.
+
+        Parameters
+        ----------
+        counts : TermCounts
+            Of all the texts, as :meth:`TermCounts.of`, ``merged`` or ``extended`` made them. (Of texts that were taken
+            out of others the order of the terms may differ.)
+
+        Raises
+        ------
+        InputError
+            For an encoder with character n-grams or without words, which needs the texts; for counts of another
+            analyzer; and as :meth:`fit`.
+        """
+        self._check_counts(counts, self._given_analyzer())
+        self._counters(counts.analyzer)
+        frequencies = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
+        return self._fit(counts.analyzer, len(counts), {"word": counts.vocabulary}, {"word": frequencies})
+
+    def _fit(
+        self, analyzer: Analyzer, n: int, grown: dict[str, Vocabulary], frequencies: dict[str, NDArray[np.int64]]
+    ) -> Self:
+        """From the texts that each term occurs in."""
         if n == 0:
             raise InputError(f"{type(self).__name__}.fit: no texts")
         kept = {kind: np.flatnonzero(found >= self.min_df) for kind, found in frequencies.items()}
@@ -81,6 +138,7 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         self.vocabularies_ = {kind: _renumbered(grown[kind], columns) for kind, columns in kept.items()}
         df = np.concatenate([frequencies[kind][columns] for kind, columns in kept.items()])
         self.idf_: NDArray[np.float64] = np.log((1 + n) / (1 + df)) + 1
+        self.analyzer_ = analyzer
         return self
 
     @property
@@ -94,29 +152,63 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "idf_")
         return self.weighted(check_texts(texts))
 
-    def weighted(self, texts: Iterable[str]) -> sparse.csr_matrix:
-        """The same for any iterable, whose texts may be empty."""
-        counters = self._counters()
-        parts = [sparse.csr_matrix((0, self.width), dtype=np.float32)]
+    def encode_counts(self, counts: TermCounts) -> sparse.csr_matrix:
+        """The same for counted texts, which may be empty; bit for bit what :meth:`encode` gives for the texts.
+
+        Parameters
+        ----------
+        counts : TermCounts
+            Of (n,) texts by this encoder's analyzer; their vocabulary may be any.
+
+        Returns
+        -------
+        (n, n_terms) CSR matrix of float32
+
+        Raises
+        ------
+        InputError
+            For an encoder with character n-grams or without words, and for counts of another analyzer.
+        """
+        check_is_fitted(self, "idf_")
+        self._check_counts(counts, self.analyzer_)
+        places = (self.vocabularies_["word"].get(term, -1) for term in counts.vocabulary)
+        columns = np.fromiter(places, dtype=np.int32, count=len(counts.vocabulary))
+        parts = []
+        for start in range(0, len(counts), counting.BATCH):
+            rows = counts.matrix[start : start + counting.BATCH]
+            found = columns[rows.indices]
+            kept = found >= 0
+            indptr = np.concatenate(([0], np.cumsum(kept)))[rows.indptr]
+            known = sparse.csr_matrix((rows.data[kept], found[kept], indptr), shape=(rows.shape[0], self.width))
+            known.sort_indices()
+            parts.append(self._weighted(known))
+        return self._joined(parts)
+
+    def weighted(self, texts: Iterable[str] | Strings) -> sparse.csr_matrix:
+        """As :meth:`encode`, for any iterable, whose texts may be empty."""
+        counters = self._counters(self.analyzer_)
+        parts = []
         for batch in batches(texts):
             counts = [count(batch, self.vocabularies_[kind], False) for kind, count in counters.items()]
-            rows = counts[0] if len(counts) == 1 else sparse.hstack(counts, format="csr")
-            tf = rows.data.astype(np.float64)
-            if self.sublinear_tf:
-                tf = 1 + np.log(tf)
-            weights = tf * self.idf_[rows.indices]
-            parts.append(normalized_sparse(sparse.csr_matrix((weights, rows.indices, rows.indptr), shape=rows.shape)))
-        return sparse.vstack(parts, format="csr") if len(parts) != 2 else parts[1]
+            parts.append(self._weighted(counts[0] if len(counts) == 1 else sparse.hstack(counts, format="csr")))
+        return self._joined(parts)
+
+    def _weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
+        tf = counts.data.astype(np.float64)
+        if self.sublinear_tf:
+            tf = 1 + np.log(tf)
+        weights = tf * self.idf_[counts.indices]
+        return normalized_sparse(sparse.csr_matrix((weights, counts.indices, counts.indptr), shape=counts.shape))
+
+    def _joined(self, parts: list[sparse.csr_matrix]) -> sparse.csr_matrix:
+        if len(parts) == 1:
+            return parts[0]
+        return sparse.vstack([sparse.csr_matrix((0, self.width), dtype=np.float32), *parts], format="csr")
 
     def describe(self) -> dict[str, Any]:
         """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
         check_is_fitted(self, "idf_")
-        return {
-            "class": type(self).__name__,
-            "parameters": self.get_params(),
-            "fitted": self.digest().hexdigest(),
-            "width": self.width,
-        }
+        return described(self, self.analyzer_, self.digest().hexdigest())
 
     def digest(self) -> Any:
         """SHA-256 over terms and weights, to be updated with what is built on them."""
@@ -128,7 +220,12 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         return digest
 
     def save(self, folder: Path | str) -> None:
-        """Write terms (Parquet), weights (safetensors) and parameters (JSON) to a new folder, whole or not at all."""
+        """Write terms (Parquet), weights (safetensors) and parameters (JSON) to a new folder, whole or not at all.
+
+        An encoder whose analyzer is a function is refused.
+        """
+        check_is_fitted(self, "idf_")
+        self.analyzer_.to_dict()
         save_encoder(Path(folder), self.describe(), {"idf": self.idf_}, self.vocabularies_)
 
     @classmethod
@@ -138,25 +235,58 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
         """
         manifest, tensors, vocabularies = load_encoder(Path(folder), cls.__name__, ("idf",))
-        return restored(cls, Path(folder), manifest)._restore(Path(folder), tensors, vocabularies)
+        encoder = restored(cls, Path(folder), manifest)
+        analyzer = restored_analyzer(encoder, Path(folder), manifest)
+        return encoder._restore(Path(folder), analyzer, tensors, vocabularies)
 
-    def _restore(self, folder: Path, tensors: dict[str, NDArray[Any]], vocabularies: dict[str, Vocabulary]) -> Self:
-        self.vocabularies_ = {kind: vocabularies.get(kind, {}) for kind in self._counters()}
+    def _restore(
+        self, folder: Path, analyzer: Analyzer, tensors: dict[str, NDArray[Any]], vocabularies: dict[str, Vocabulary]
+    ) -> Self:
+        self.analyzer_ = analyzer
+        self.vocabularies_ = {kind: vocabularies.get(kind, {}) for kind in self._counters(analyzer)}
         self.idf_ = np.asarray(tensors["idf"], dtype=np.float64)
         n_terms = sum(map(len, self.vocabularies_.values()))
         if self.idf_.shape != (n_terms,) or n_terms != sum(map(len, vocabularies.values())):
             raise FileFormatError(folder, None, f"{n_terms} terms do not fit weights of shape {self.idf_.shape}")
         return self
 
-    def _counters(self) -> dict[str, Counter]:
+    @property
+    def counts_words_alone(self) -> bool:
+        """Whether :class:`TermCounts` have all that this encoder counts."""
+        return self.words and self.char_ngrams is None
+
+    def chosen_analyzer(self, texts: Iterable[str] | Strings) -> tuple[Analyzer, Iterable[str] | Strings]:
+        """The analyzer, guessed from the texts if need be; and the texts, of which an iterator loses none by it."""
+        given = self._given_analyzer()
+        if given is not None:
+            return given, texts
+        stream = chain.from_iterable(batches(texts))
+        first = list(islice(stream, _GUESSED_FROM))
+        return Analyzer(guess_language(first)), chain(first, stream)
+
+    def _given_analyzer(self) -> Analyzer | None:
+        """None: it is guessed."""
+        if self.analyzer is not None:
+            return as_analyzer(self.analyzer)
+        if self.language is not None:
+            return Analyzer(self.language)
+        return None if self.words else Analyzer(NO_LANGUAGE)
+
+    def _check_counts(self, counts: TermCounts, analyzer: Analyzer | None) -> None:
+        if not self.counts_words_alone:
+            raise InputError("counts of terms hold words alone: an encoder with char_ngrams needs the texts")
+        if analyzer not in (None, counts.analyzer):
+            raise InputError(
+                f"the terms were counted by another analyzer: expected {analyzer}, found {counts.analyzer}"
+            )
+
+    def _counters(self, analyzer: Analyzer) -> dict[str, Counter]:
         """Of each kind of term; refuses parameters that are out of range."""
-        if self.language not in LANGUAGES:
-            raise UnknownNameError("language", self.language, LANGUAGES)
         if self.min_df < 1:
             raise InputError(f"min_df must be at least 1, found {self.min_df}")
         counters: dict[str, Counter] = {}
         if self.words:
-            counters["word"] = word_counter(self.language)
+            counters["word"] = word_counter(analyzer)
         if self.char_ngrams is not None:
             sizes = tuple(self.char_ngrams)
             if len(sizes) != 2 or not all(isinstance(size, int) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:

@@ -157,7 +157,8 @@ def solve_part(
     ``how``: the settings of each problem; whether the bags ``share`` the Gram matrices of the halves; whether the
     halves go on the worker's CUDA device; the ``names`` of the columns.
     """
-    arrays = dict(zip(how["names"], columns, strict=True))
+    dense_q, dense_p = (None if half is None else _aligned(half) for half in (dense_q, dense_p))
+    arrays = dict(zip(how["names"], (_aligned(column) for column in columns), strict=True))
     offsets = arrays.pop("offsets")
     if how["on_device"]:
         device = find_device("cuda")
@@ -177,3 +178,12 @@ def solve_part(
         )
         many = getattr(solver, "many", None)
         return many(list(problems)) if many is not None and how["on_device"] else [solver(each) for each in problems]
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """The array where NumPy would have put it; a message leaves it at any byte.
+
+    From there NumPy multiplies it with itself by another routine of BLAS, and some of these depend on the address:
+    the same numbers would give a Gram matrix with other last bits.
+    """
+    return array if array.ctypes.data % 16 == 0 else array.copy()

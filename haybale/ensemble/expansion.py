@@ -8,6 +8,7 @@ passage that any query asks about; a pair's score is the inner product of its tw
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _PASSAGES = 1024  # distinct candidate passages a tile, at most
 _SUPPORT = 2048  # support passages a tile: 8 MiB of kernel values
+_FEW = 64  # candidates: threads would take longer to start than to work
 _MEMORY = 2**28  # numbers held at once for the queries of a chunk: 1 GiB
 
 
@@ -43,6 +45,19 @@ class Group:
     def of(cls, support: Support, rows: Ints) -> Group:
         rows = rows[np.argsort(support.passage[rows], kind="stable")]
         return cls(support.query[rows], support.passage[rows], support.coef[rows], rows)
+
+    def tile(self, start: int, end: int) -> tuple[slice, Ints, Ints, Floats]:
+        """Of the support passages from ``start`` to ``end``: the group's rows, the passages that these use, which of
+        them each row uses, and the coefficients; kept, since every query asks for the same."""
+        if (start, end) not in self._tiles:
+            rows = slice(*np.searchsorted(self.passage, [start, end]))
+            columns, column = np.unique(self.passage[rows], return_inverse=True)
+            self._tiles[start, end] = rows, columns, column, self.coef[rows].astype(np.float32)
+        return self._tiles[start, end]
+
+    @cached_property
+    def _tiles(self) -> dict[tuple[int, int], tuple[slice, Ints, Ints, Floats]]:
+        return {}
 
     def scaled(self, factor: float) -> Group:
         return Group(self.query, self.passage, self.coef * factor, self.row)
@@ -165,22 +180,26 @@ class _Chunk:
         self.parts = [
             slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(queries)), 4 * cpus()) if len(part)
         ]
-        in_threads(lambda part: kernel_tile(half.take(part), support.queries, self.kq[part]), self.parts)
+        in_threads(
+            lambda part: kernel_tile(half.take(part), support.queries, self.kq[part], support.is_small), self.parts
+        )
 
     def add(self, groups: list[Group], start: int, out: NDArray[np.float64]) -> None:
         """Add what the support passages from ``start`` on contribute."""
         end = min(start + _SUPPORT, len(self.support.passages))
         weighed = [self._weighed(group, start, end) for group in groups]
-        support = self.support.passages.take(slice(start, end))
+        support = self.support.passages.tile(start, end)
         # As many tiles for each core, of one size.
         n_tiles = cpus() * int(np.ceil(len(self.passages) / (_PASSAGES * cpus())))
+        if len(self.passages) <= _FEW:
+            n_tiles = 1
         edges = np.linspace(0, len(self.passages), n_tiles + 1).astype(np.int64)
         ends = np.searchsorted(self.passage, edges)
 
         def score(number: int) -> None:
             first = edges[number]
             candidates = self.passages.take(slice(first, edges[number + 1]))
-            kp = kernel_tile(candidates, support)
+            kp = kernel_tile(candidates, support, exact=self.support.is_small)
             here = slice(ends[number], ends[number + 1])
             passage, query = self.passage[here] - first, self.query[here]
             for (columns, w), sums in zip(weighed, out, strict=True):
@@ -194,10 +213,8 @@ class _Chunk:
 
     def _weighed(self, group: Group, start: int, end: int) -> tuple[Ints, Floats]:
         """The support passages of the tile that the group uses, and W (n_queries, n_used)."""
-        rows = slice(*np.searchsorted(group.passage, [start, end]))
-        columns, column = np.unique(group.passage[rows], return_inverse=True)
+        rows, columns, column, coef = group.tile(start, end)
         w = np.zeros((len(self.kq), len(columns)), dtype=np.float32)
-        coef = group.coef[rows].astype(np.float32)
 
         def weigh(part: slice) -> None:
             if self.weights is None:
@@ -212,17 +229,18 @@ class _Chunk:
 
 def _by_rows(support: Support, pairs: Pairs, groups: list[Group], out: NDArray[np.float64]) -> None:
     """With interactions nothing factorises: the kernel of every pair with every support row."""
-    coef = np.zeros((len(support.coef), len(groups)), dtype=np.float32)
+    exact = support.is_small
+    coef = np.zeros((len(support.coef), len(groups)), dtype=np.float64 if exact else np.float32)
     for number, group in enumerate(groups):
         coef[group.row, number] = group.coef
-    step = max(1, _MEMORY // 4 // max(1, len(support.coef)))
+    step = max(1, _MEMORY // 8 // max(1, *support.interactions.shape))  # type: ignore[union-attr]
     for start in track(range(0, len(pairs.query), step), "scoring"):
         part = slice(start, start + step)
-        kernel = kernel_tile(Half(pairs.interactions[part]), Half(support.interactions))  # type: ignore[index]
+        kernel = kernel_tile(Half(pairs.interactions[part]), Half(support.interactions), exact=exact)  # type: ignore[index]
         for half, used, of_support, rows in (
             (pairs.queries, pairs.query[part], support.queries, support.query),
             (pairs.passages, pairs.passage[part], support.passages, support.passage),
         ):
             distinct, where = np.unique(used, return_inverse=True)
-            kernel *= kernel_tile(half.take(distinct), of_support)[where][:, rows]
+            kernel *= kernel_tile(half.take(distinct), of_support, exact=exact)[where][:, rows]
         out[:, part] += (kernel @ coef).T

@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from haybale.collections import Collection
-from haybale.collections.collection import numbers_of
 from haybale.ensemble.support import Pairs, Support
 
 
@@ -133,8 +132,7 @@ def explained(
 def _texts(collection: Collection | None, query_id: str, passage_id: str) -> dict[str, str]:
     if collection is None:
         return {}
-    query = numbers_of(collection.queries.ids, [query_id], "query")
-    passage = numbers_of(collection.passages.ids, [passage_id], "passage")
+    query, passage = collection.query_numbers([query_id]), collection.passage_numbers([passage_id])
     return {
         "query_text": collection.queries.texts(query)[0],
         "passage_text": collection.passages.texts[int(passage[0])].as_py(),

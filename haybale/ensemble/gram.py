@@ -53,8 +53,10 @@ def _exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:  # pragma: no cove
             tile[i, j] = exp_negative(min(_F(0), _F(2) * tile[i, j] - a - norms_b[j]))
 
 
-def kernel_tile(a: Half, b: Half, out: Any = None) -> Any:
+def kernel_tile(a: Half, b: Half, out: Any = None, exact: bool = False) -> Any:
     """(n, m) kernel values of two halves, by one matrix product, where the halves are.
+
+    If ``exact``, as in :meth:`Half.products`, those of a row do not depend on the rows beside it.
 
     >>> a, b = (Half(np.full((1, 2), value, dtype=np.float32)) for value in (0, 0.5))
     >>> kernel_tile(a, b)
@@ -62,7 +64,7 @@ def kernel_tile(a: Half, b: Half, out: Any = None) -> Any:
     """
     with a.device.current():
         out = a.xp.empty((len(a), len(b)), dtype=np.float32) if out is None else out
-        tile = a.products(b, out)
+        tile = a.products(b, out, exact)
         if not a.device.is_cpu:
             return _exp_on_device(a.xp, tile, a.norms, b.norms)
     _exp_tile(tile, a.norms, b.norms)

@@ -85,12 +85,28 @@ class Half:
             dense = None if self.dense is None else self.dense[rows]
         return Half(dense, None if self.sparse is None else self.sparse[rows])
 
-    def products(self, other: Half, out: Any) -> Any:
-        """(n, m) inner products with another half, into ``out``; both halves on one device."""
+    def tile(self, start: int, end: int) -> Half:
+        """The rows from ``start`` to ``end``, kept with what is derived from them, since they meet half after half."""
+        if (start, end) not in self._tiles:
+            self._tiles[start, end] = self.take(slice(start, end))
+        return self._tiles[start, end]
+
+    @cached_property
+    def _tiles(self) -> dict[tuple[int, int], Half]:
+        return {}
+
+    def products(self, other: Half, out: Any, exact: bool = False) -> Any:
+        """(n, m) inner products with another half, into ``out``; both halves on one device.
+
+        A row's products may differ in the last bit with the rows beside it: BLAS has kernels that sum in another order
+        at the edges of their blocks. Not so if ``exact``, which on the CPU sums in float64, and costs twice as much.
+        """
         if self.device != other.device:
             raise DeviceError(f"a half on {self.device} meets one on {other.device}; move one with Half.to")
         if self.dense is None or other.dense is None or not self.dense.shape[1]:
             out[:] = 0
+        elif exact and self.device.is_cpu:
+            out[:] = self.dense.astype(np.float64) @ other.dense.astype(np.float64).T
         else:
             with self.device.current():
                 self.xp.matmul(self.dense, other.dense.T, out=out)

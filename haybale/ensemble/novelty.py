@@ -12,10 +12,20 @@ from haybale.errors import InputError
 
 
 def novel_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
-    """(m,) queries with at least one relevant document and none that another query of the list has.
+    """Queries with at least one relevant document and none that another query of the list has.
 
-    ``relevant`` (m,) has the ids of each query's relevant documents; :class:`InputError` for a string in place of a
-    sequence of them.
+    Parameters
+    ----------
+    relevant : (m,) the ids of each query's relevant documents.
+
+    Returns
+    -------
+    (m,) bool.
+
+    Raises
+    ------
+    InputError
+        For a string in place of a sequence of ids.
 
     >>> novel_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
     [False, False, True, False]

@@ -35,6 +35,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     distinct queries and the distinct passages (DESIGN of Bönisch & Mehler's features, solved as LIBSVM does: Fan,
     Chen & Lin 2005). Computed in float32; predictions are those of ``SVR`` within 2 · tol.
 
+    A prediction does not depend on the rows it is asked with, where the halves of the support vectors have up to 65,536
+    numbers each. Those of larger models may, by float32's rounding: some 1e-6 for targets of the size of 1.
+
     Two ways in. ``fit(X, y)`` takes features; ``split`` is the number of columns that are the query half, and the
     distinct halves are found by the estimator. ``fit_pairs(Q, P, query_index, passage_index, y)`` takes the halves, and
     never builds X; there a half may be dense or sparse, or a list of several spaces, each with its own γ.

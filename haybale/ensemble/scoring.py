@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -201,6 +202,20 @@ class EnsembleScorer(EnsembleParameters):
         check_homes([index.vectors, *model.more_spaces_], where)
         model.support_ = model.support_.to(where)
         return model
+
+    def on(self, index: PassageIndex) -> Self:
+        """The same model with another index of its space: documents were added since, or it is limited to some."""
+        if index is self.index_:
+            return self
+        if described(index.vectors) != described(self.index_.vectors):
+            raise VectorError(
+                f"expected an index of {described(self.index_.vectors)}, found {described(index.vectors)}"
+            )
+        if self.more_spaces_:
+            raise InputError("a model of several spaces has vectors of the passages that it was fitted on only")
+        other = copy.copy(self)
+        other.index_ = index
+        return other
 
     # inside -------------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.vectors import Floats
 
+_SMALL = 2**16  # numbers of a half, whose products with a row take microseconds in float64
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -89,6 +91,15 @@ class Support:
             return self
         return replace(self, queries=self.queries.to(device), passages=self.passages.to(device))
 
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether the products of a prediction are summed in float64: a pair's then depends on no other pair.
+
+        It depends on the support alone, and so do the predictions.
+        """
+        parts = [self.queries.dense, self.passages.dense, self.interactions]
+        return all(part is None or part.size <= _SMALL for part in parts)
+
     @property
     def n_bags(self) -> int:
         return len(self.intercept)
@@ -139,11 +150,12 @@ class Support:
         Each bag's shares and its intercept add up to its prediction; divided by the number of bags they all add
         up to the mean.
         """
-        kq = to_numpy(kernel_tile(pair.queries.take(pair.query), self.queries)[0]).astype(np.float64)
-        kp = to_numpy(kernel_tile(pair.passages.take(pair.passage), self.passages)[0]).astype(np.float64)
-        kernel = kq[self.query] * kp[self.passage]
+        exact = self.is_small
+        kq = kernel_tile(pair.queries.take(pair.query), self.queries, exact=exact)[0]
+        kp = kernel_tile(pair.passages.take(pair.passage), self.passages, exact=exact)[0]
+        kernel = to_numpy(kq).astype(np.float64)[self.query] * to_numpy(kp).astype(np.float64)[self.passage]
         if self.interactions is not None and pair.interactions is not None:
-            kernel *= kernel_tile(Half(pair.interactions), Half(self.interactions))[0]
+            kernel *= kernel_tile(Half(pair.interactions), Half(self.interactions), exact=exact)[0]
         if self.evidence is not None and pair.evidence is not None:
             shared = kernel_tile(Half(pair.evidence), Half(self.evidence))[0].astype(np.float64)
             kernel += np.sqrt(self.eta) * self.evidence_root * shared

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from haybale.collections.collection import numbers_of
 from haybale.ensemble.bags import Bags, make_bags, thinned
 from haybale.ensemble.out_of_bag import seen_by
 from haybale.ensemble.out_of_bag_scorer import OutOfBagScorer
@@ -265,6 +264,6 @@ class SVREnsemble(OutOfBagScorer):
 def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], own: Ints) -> tuple[Ints, Ints]:
     """``(query rows, document numbers)`` of the relevant documents but the excluded ones, each pair once."""
     rows = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
-    documents = numbers_of(index.doc_ids, [doc for ids in relevant for doc in dict.fromkeys(ids)], "document")
+    documents = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])
     kept = documents != own[rows]
     return rows[kept], documents[kept]

@@ -35,7 +35,8 @@ def solve_bags(
 
     Threads see the vectors where they lie. Processes and Dask's workers are sent what their bags use and no more
     (:mod:`haybale.ensemble.bag_tasks`); on a cluster, the budget is that of each task. What is shared depends on the
-    budget alone: so results are the same bit for bit whoever computes them.
+    budget alone, and every product is made by one thread: so on processors of one kind results are the same bit for bit
+    whoever computes them.
     """
     remote = dask_client() is not None
     if memory_budget is None:

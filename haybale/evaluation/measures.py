@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.frames import Frame, check_filled, like, numbers, to_pandas
+from haybale.frames import Frame, like, to_pandas
 from haybale.retrieval import Run
+from haybale.retrieval.ids import names_of
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
 
 def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Frame:
-    """(n_queries, n_measures) values, a row a query, in the order of ``qrels``; the mean over rows is the measure.
+    """The measures of every judged query; their mean over the rows is the measure of the run.
 
-    ``qrels`` has columns ``query_id``, ``doc_id``, ``relevance``. Queries with a relevant document count,
-    with 0 where the run has nothing for them; queries without one (nothing could be found) do not. Names are
-    ir_measures' with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``); unknown ones raise. The order
-    of the run decides, ties included, so equal scores cannot be ranked in another way by the evaluation.
+    Queries with a relevant document count, with 0 where the run has nothing for them; queries without one (nothing
+    could be found) do not. The order of the run decides, ties included, so equal scores cannot be ranked in another
+    way by the evaluation.
 
-    ``qrels`` is a frame of pandas or cuDF, or a table of pyarrow, and so is the result: with pandas ``query_id`` is its
-    index, with the others its first column.
+    Parameters
+    ----------
+    run : the rankings.
+    qrels : frame of pandas or cuDF, or a table of pyarrow, with columns ``query_id``, ``doc_id`` and ``relevance``,
+        whole numbers; above 0 is relevant. Of a pair that is judged twice the last grade counts.
+    measures : names of ir_measures with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``); default
+        :data:`MEASURES`.
+
+    Returns
+    -------
+    A frame of the library of ``qrels``, (n_queries, n_measures) float64, queries in the order of ``qrels``: with
+    pandas ``query_id`` is its index, with the others its first column.
+
+    Raises
+    ------
+    InputError
+        For an unknown measure, qrels that are none, and qrels without a relevant document.
 
     >>> qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
     >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
@@ -34,35 +50,51 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     query_id
     q            0.5
     """
-    ir_measures = require("ir_measures")
     kinds = [parsed(name) for name in measures]
-    given, qrels = qrels, judgements(qrels)
-    relevant = qrels[qrels["relevance"] > 0]
-    queries = list(dict.fromkeys(relevant["query_id"]))
+    judged = judgements(qrels)
+    queries = list(dict.fromkeys(judged.loc[judged["relevance"] > 0, "query_id"]))
     if not queries:
         raise InputError("qrels hold no relevant document: nothing can be measured")
-    # trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
-    ranked = {query: {doc: -float(rank) for rank, (doc, _) in enumerate(run[query])} for query in run.query_ids}
-    table = pd.DataFrame(0.0, index=pd.Index(queries, name="query_id"), columns=list(measures))
-    judged = qrels[qrels["query_id"].isin(set(queries))]
-    names: dict[Any, list[str]] = {}  # of one measure there may be two: MAP is AP
-    for name, measure in zip(measures, kinds, strict=True):
-        names.setdefault(measure, []).append(name)
-    for value in ir_measures.iter_calc(list(names), judged, ranked):
-        table.loc[value.query_id, names[value.measure]] = value.value
-    return like(table, given)
+    row = {query: i for i, query in enumerate(queries)}
+    grades: dict[str, dict[str, int]] = {query: {} for query in queries}
+    for query, doc_id, grade in zip(*(judged[name].tolist() for name in judged.columns), strict=True):
+        if query in grades:
+            grades[query][doc_id] = grade
+    columns: dict[Any, list[int]] = {}  # of one measure there may be two: MAP is AP
+    for column, measure in enumerate(kinds):
+        columns.setdefault(measure, []).append(column)
+    values = np.zeros((len(queries), len(kinds)))
+    for metric in _metrics(list(columns), grades, run):
+        values[row[metric.query_id], columns[metric.measure]] = metric.value
+    return like(pd.DataFrame(values, pd.Index(queries, name="query_id"), list(measures)), qrels)
 
 
-def judgements(qrels: Frame) -> pd.DataFrame:
-    """Columns ``query_id``, ``doc_id``, both strings, and ``relevance``, whole numbers, of a frame of any library."""
-    found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
-    check_filled(found, "qrels")
-    grades = numbers(found, "relevance", "qrels")
-    whole = (grades == np.round(grades)) & (np.abs(grades) < 2**31)
-    if not whole.all():
-        row = int(whole.argmin())
-        raise InputError(f"qrels: row {row}, column relevance: expected a whole number, found {grades[row]}")
-    return found.astype({"query_id": str, "doc_id": str}).assign(relevance=grades.astype(np.int64))
+def _metrics(measures: list[Any], grades: dict[str, dict[str, int]], run: Run) -> Iterator[Any]:
+    """Values of ir_measures by query and measure. RR, which it computes in Python, gets no more than it looks at."""
+    ir_measures = require("ir_measures")
+    first = [measure for measure in measures if measure.NAME == "RR" and "cutoff" in measure.params]
+    rest = [measure for measure in measures if measure not in first]
+    if first:
+        depth = max(int(measure["cutoff"]) for measure in first)
+        yield from ir_measures.iter_calc(first, grades, _ranked(run.top(depth), grades))
+    if rest:
+        yield from ir_measures.iter_calc(rest, grades, _ranked(run, grades))
+
+
+def _ranked(run: Run, queries: Container[str]) -> dict[str, dict[str, float]]:
+    """``{query: {document: score}}`` of the queries that count.
+
+    trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
+    """
+    rows, ranks, documents, doc_ids, _ = run.coded()
+    ids = names_of(doc_ids, documents)
+    ends = np.searchsorted(rows, np.arange(len(run) + 1)).tolist()
+    scores = [-float(rank) for rank in range(int(ranks.max(initial=0)))]
+    return {
+        query: dict(zip(ids[start:end], scores[: end - start], strict=True))
+        for query, start, end in zip(run.query_ids, ends[:-1], ends[1:], strict=True)
+        if query in queries
+    }
 
 
 def values_by_query(table: Frame) -> pd.DataFrame:

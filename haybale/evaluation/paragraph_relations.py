@@ -83,7 +83,7 @@ def paragraph_relations(
     ``hits`` (n_paragraphs, N); ``offsets`` (n_queries + 1,), query j being rows ``offsets[j]:offsets[j + 1]``;
     ``doc_offsets`` (n_documents + 1,), where documents begin among the passages; ``relevant``, ``(query rows,
     document numbers)``, each (n,), as :meth:`Split.relevant_rows` gives them. The first ``size`` positions,
-    counted from 1, have a row or column of their own, all others together the last, ``later``.
+    counted from 0, have a row or column of their own, all others together the last, ``later``.
 
     ``query_labels`` (n_paragraphs,) and ``passage_labels`` (n_passages,) take the positions' place: the first
     ``size`` labels in order of first appearance, or in the order of the categories of a ``pd.Categorical``.
@@ -91,10 +91,10 @@ def paragraph_relations(
     >>> hits = Hits(np.array([[0, 2], [1, -1]]), np.array([[2.0, 1.0], [1.0, -np.inf]], dtype=np.float32))
     >>> found = paragraph_relations(hits, np.array([0, 2]), np.array([0, 2, 3]), (np.array([0]), np.array([0])))
     >>> found.to_frame()
-    document  1  2
+    document  0  1
     query
-    1         1  0
-    2         0  1
+    0         1  0
+    1         0  1
     """
     offsets, doc_offsets = np.asarray(offsets, dtype=np.int64), np.asarray(doc_offsets, dtype=np.int64)
     if size < 1:
@@ -179,7 +179,7 @@ class _Axis:
 def _axis(labels: Labels | None, offsets: Ints, size: int, what: str) -> _Axis:
     if labels is None:
         longest = int(np.diff(offsets).max(initial=0))
-        codes, names = None, [str(position) for position in range(1, min(longest, size + 1) + 1)]
+        codes, names = None, [str(position) for position in range(min(longest, size + 1))]
     else:
         if len(labels) != offsets[-1]:
             raise InputError(f"expected {offsets[-1]} {what}, found {len(labels)}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from haybale.collections.qrels import judgements
 from haybale.errors import InputError
-from haybale.evaluation.measures import judgements
 from haybale.frames import Frame
 from haybale.retrieval import Run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from haybale.evaluation.measures import averages
@@ -72,7 +73,7 @@ def _table(results: Results, columns: Sequence[str], title: str) -> Table:
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for ranker in results.values:
-        table.add_row(ranker, *_cells(results, ranker, columns, "[bold]", "[/]"))
+        table.add_row(escape(ranker), *_cells(results, ranker, columns, "[bold]", "[/]"))
     return table
 
 

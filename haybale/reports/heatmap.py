@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from haybale.collections import Queries
+from haybale.collections.paragraphs.resplit import strings
 from haybale.collections.paragraphs.sentence_ends import sentences
-from haybale.experiments.workbench import Workbench
+from haybale.engine import Engine
+from haybale.rankers import PARM, Batch
 from haybale.reports.differences import differences
 from haybale.reports.markup import Html, element, joined
 from haybale.reports.section import Section, absent, shortened
@@ -20,53 +23,53 @@ from haybale.reports.study import Study
 from haybale.reports.svg.axes import Frame, wide_and_narrow
 from haybale.reports.svg.heatmap import heatmap
 from haybale.reports.vectors import described
-from haybale.retrieval import PARM, ParagraphExplanation
+from haybale.retrieval import ParagraphExplanation
+from haybale.retrieval.run import DEPTH
 
 TITLE = "Paragraph by paragraph"
 PAIRS, TEXT = 5, 500  # pairs whose texts are shown, and characters of each
 AMONG, TELLING = 10, 12  # of so many large wins one is chosen, by its number of paragraphs
 
 
-def heatmap_section(study: Study, bench: Workbench | None, query: str | None) -> Section:
-    """The query that was asked for, or one of the large wins, and its best relevant document."""
-    if bench is None:
+def heatmap_section(study: Study, engine: Engine | None, parm: PARM, query: str | None) -> Section:
+    """The query that was asked for, or one of the large wins, and its best relevant document by ``parm``."""
+    if engine is None:
         return absent("paragraphs", TITLE, "PARM's heatmap needs vectors; --encoder tfidf or a store would bring them.")
-    query = query or _telling_query(study, bench)
-    paragraphs, split = _paragraphs(bench, query)
+    query = query or _telling_query(study, engine)
+    paragraphs, split = _paragraphs(engine, query)
     if not paragraphs:
         return absent("paragraphs", TITLE, f"The query {query} has no text.")
-    number = int(bench.collection.query_numbers([query])[0])
-    own = int(bench.collection.queries.own[number])
-    exclude = None if own < 0 else str(bench.collection.doc_ids[own].as_py())
-    parm = PARM(bench.index, "vrrf", encoder=bench.encoder, n_hits=bench.settings.parm_hits)
-    having = set(bench.collection.doc_ids.take(bench.with_passages).to_pylist())
-    documents = [document for document in study.relevant[query] if document in having]
-    explanations = parm.explain_all(
-        paragraphs,
-        documents,
-        exclude=exclude,
-        labels=[str(place) for place in range(1, len(paragraphs) + 1)],
-        passage_texts=bench.collection.passages.texts,
-    )
-    found = [each for each in explanations if each.rank is not None]
-    if not found:
-        reason = f"No paragraph of the query {query} found one of its relevant documents. --query names another one."
+    batch = Batch(engine, _asked(engine, query, paragraphs))
+    parm = parm.clone().fit(engine)
+    relevant = set(study.relevant[query])
+    best = next((document for document, _ in batch.run(parm, DEPTH)[query] if document in relevant), None)
+    if best is None:
+        reason = (
+            f"None of the relevant documents of the query {query} is among the first {DEPTH:,} that its paragraphs "
+            "found. --query names another one."
+        )
         return absent("paragraphs", TITLE, reason)
-    best = min(found, key=lambda each: (each.rank, each.doc_id))
-    return Section("paragraphs", TITLE, _body(best, query, split, described(bench)))
+    why = parm.explained(batch, int(engine.collection.document_numbers([best])[0])).detail
+    return Section("paragraphs", TITLE, _body(why, query, split, described(engine)))
 
 
-def _telling_query(study: Study, bench: Workbench) -> str:
+def _asked(engine: Engine, query: str, paragraphs: list[str]) -> Queries:
+    """The query with these paragraphs."""
+    own = engine.collection.queries.own[engine.collection.query_numbers([query])]
+    return Queries(strings([query]), strings(paragraphs), np.array([0, len(paragraphs)]), own)
+
+
+def _telling_query(study: Study, engine: Engine) -> str:
     """Of the ten largest wins the one with about a dozen paragraphs: fewer tell little, more are hard to see."""
     ranked = study.query_ids if study.ranker is None else differences(study, study.ranker).queries
-    lengths = np.array([len(_paragraphs(bench, query)[0]) for query in ranked[:AMONG]])
+    lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked[:AMONG]])
     return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / TELLING)).argmin())]
 
 
-def _paragraphs(bench: Workbench, query: str) -> tuple[list[str], str]:
+def _paragraphs(engine: Engine, query: str) -> tuple[list[str], str]:
     """The paragraphs of a query, and what they are; a single one is split into its sentences."""
-    number = int(bench.collection.query_numbers([query])[0])
-    texts = [text for text in bench.collection.queries.paragraphs_of(number) if text.strip()]
+    number = int(engine.collection.query_numbers([query])[0])
+    texts = [text for text in engine.collection.queries.paragraphs_of(number) if text.strip()]
     if len(texts) != 1:
         return texts, "paragraph"
     parts = [" ".join(words) for words in sentences(texts[0])]
@@ -77,7 +80,7 @@ def _body(best: ParagraphExplanation, query: str, kind: str, vectors: str) -> Ht
     assert best.score is not None
     names = [passage.removeprefix(f"{best.doc_id}:") for passage in best.passage_ids]
     # A share below 0, of vectors that point away from each other, is as good as none in a picture of what carries.
-    shares = np.maximum(best.share, 0) / best.score if best.score > 0 else np.maximum(best.share, 0)
+    shares = np.maximum(best.share, 0)
     frame = best.to_frame()
     top = [record for record in frame.head(PAIRS).to_dict("records") if record["share"] > 0]
     cells = [
@@ -89,7 +92,7 @@ def _body(best: ParagraphExplanation, query: str, kind: str, vectors: str) -> Ht
     def title(row: int, column: int) -> str:
         rank = int(best.ranks[row, column])
         place = f", rank {rank:,} of its hits" if rank else ""
-        return f"{kind} {best.labels[row]} → {names[column]}: {100 * shares[row, column]:.1f} %{place}"
+        return f"{kind} {best.labels[row]} → {names[column]}: {_amount(best, shares[row, column])}{place}"
 
     longest = max(map(len, best.labels))
     charts = []
@@ -111,7 +114,7 @@ def _body(best: ParagraphExplanation, query: str, kind: str, vectors: str) -> Ht
                 numbered=cells,
             )
         )
-    figure = element("figure", wide_and_narrow(*charts), _scale(float(shares.max(initial=0))), _caption(kind))
+    figure = element("figure", wide_and_narrow(*charts), _scale(best, float(shares.max(initial=0))), _caption(kind))
     place = f"{best.rank:,} of {best.n_documents:,}"
     head = element(
         "p",
@@ -124,7 +127,7 @@ def _body(best: ParagraphExplanation, query: str, kind: str, vectors: str) -> Ht
         f"{(best.ranks > 0).any(axis=0).sum()} of its paragraphs.",
     )
     return joined(
-        [head, figure, element("h3", "The strongest pairs"), element("ol", *_pairs(top, kind), class_="pairs")]
+        [head, figure, element("h3", "The strongest pairs"), element("ol", *_pairs(best, top, kind), class_="pairs")]
     )
 
 
@@ -141,21 +144,26 @@ def _caption(kind: str) -> Html:
     )
 
 
-def _scale(greatest: float) -> Html:
+def _amount(best: ParagraphExplanation, share: float) -> str:
+    """A share in percent of the score, where it is a part of it."""
+    return f"{100 * share / best.score:.1f} %" if best.in_percent and best.score else f"{share:+.4f}"
+
+
+def _scale(best: ParagraphExplanation, greatest: float) -> Html:
     return element(
         "p",
-        element("span", "0 %"),
+        element("span", "0 %" if best.in_percent else "0"),
         element("span", "", class_="ramp", aria_hidden="true"),
-        element("span", f"{100 * greatest:.1f} % of the score"),
+        element("span", f"{_amount(best, greatest)} of the score"),
         class_="scale",
     )
 
 
-def _pairs(top: list[dict[Any, Any]], kind: str) -> list[Html]:
+def _pairs(best: ParagraphExplanation, top: list[dict[Any, Any]], kind: str) -> list[Html]:
     items = []
     for pair in top:
         rank = "not among its hits" if pd.isna(pair["rank"]) else f"rank {pair['rank']:,}"
-        head = f"{100 * pair['share_of_score']:.1f} % of the score, {rank}, similarity {pair['similarity']:.3f}"
+        head = f"{_amount(best, pair['share'])} of the score, {rank}, similarity {pair['similarity']:.3f}"
         texts = [
             element("div", element("h5", name), element("p", shortened(str(text), TEXT), class_="excerpt", dir="auto"))
             for name, text in (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from haybale.errors import FileFormatError, InputError
-from haybale.experiments.comparison import file_name
+from haybale.evaluation.comparison import file_name
 from haybale.retrieval import Run
 
 SUFFIXES = (".trec", ".run", ".txt")

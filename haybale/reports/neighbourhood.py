@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from haybale.embeddings import encode_queries
-from haybale.experiments.workbench import Workbench
+from haybale.engine import Engine
 from haybale.reports.study import Study
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.vectors import Matrix
@@ -45,21 +45,21 @@ class Neighbourhood:
         return sum(int(np.isin(relevant, near).sum()) for near, relevant in pairs), sum(map(len, self.relevant))
 
 
-def neighbourhood(study: Study, bench: Workbench, random_state: int) -> Neighbourhood:
+def neighbourhood(study: Study, engine: Engine, random_state: int) -> Neighbourhood:
     """Up to 40 measured queries by chance, 20 passages each, their relevant ones, and 600 others."""
     rng = np.random.default_rng(random_state)
     ids = sorted(study.query_ids)
     chosen = sorted(rng.choice(len(ids), size=min(QUERIES, len(ids)), replace=False).tolist())
     query_ids = [ids[place] for place in chosen]
-    numbers = bench.collection.query_numbers(query_ids)
-    index = bench.index
-    vectors = encode_queries(bench.encoder, bench.collection.queries.texts(numbers))
-    own = bench.collection.queries.own[numbers]
+    numbers = engine.collection.query_numbers(query_ids)
+    index = engine.passages
+    vectors = encode_queries(engine.encoder, engine.collection.queries.texts(numbers))
+    own = engine.collection.queries.own[numbers]
     hits = index.search(vectors, min(NEIGHBOURS, len(index)), exclude=own).to_numpy()
     near = [row[row != NO_PASSAGE] for row in hits.passages]
     relevant, similarity = [], []
     for place, query in enumerate(query_ids):
-        best, score = _best_passages(study, bench, query, vectors[place : place + 1])
+        best, score = _best_passages(study, engine, query, vectors[place : place + 1])
         relevant.append(best)
         similarity.append(score)
     used = np.unique(np.concatenate([*near, *relevant, np.empty(0, dtype=np.int64)]).astype(np.int64))
@@ -76,13 +76,13 @@ def neighbourhood(study: Study, bench: Workbench, random_state: int) -> Neighbou
     )
 
 
-def _best_passages(study: Study, bench: Workbench, query: str, vector: Matrix) -> tuple[Ints, float]:
+def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> tuple[Ints, float]:
     """Of each relevant document (the three nearest) the passage nearest to the query; and how near the nearest is."""
-    offsets = bench.index.doc_offsets
+    offsets = engine.passages.doc_offsets
     found: list[tuple[float, int]] = []
-    for document in bench.collection.document_numbers(study.relevant[query]).tolist():
+    for document in engine.collection.document_numbers(study.relevant[query]).tolist():
         if offsets[document] < offsets[document + 1]:
-            products = np.asarray(bench.index.similarities(vector, document))[0]
+            products = np.asarray(engine.passages.similarities(vector, document))[0]
             found.append((-float(products.max()), int(offsets[document] + products.argmax())))
     found.sort()
     passages = np.array([passage for _, passage in found[:OPEN]], dtype=np.int64)

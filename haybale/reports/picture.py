@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haybale.experiments.workbench import Workbench
+from haybale.engine import Engine
 from haybale.reports.markup import Html, element, joined
 from haybale.reports.neighbourhood import Neighbourhood, neighbourhood
 from haybale.reports.plane import FEWEST, NAMES, in_plane
@@ -14,6 +14,7 @@ from haybale.reports.svg.axes import Frame, wide_and_narrow
 from haybale.reports.svg.marks import colour_of, mark
 from haybale.reports.svg.scatter import Join, Point, scatter
 from haybale.reports.vectors import described
+from haybale.stages import stage
 
 TITLE = "Queries amid passages"
 HIGHLIGHTED = 6
@@ -25,19 +26,19 @@ MEANING = (
 )
 
 
-def picture_section(study: Study, bench: Workbench | None, method: str, random_state: int) -> Section:
+def picture_section(study: Study, engine: Engine | None, method: str, random_state: int) -> Section:
     """The picture by ``"tsne"`` or ``"umap"``."""
-    if bench is None:
+    if engine is None:
         return absent("picture", TITLE, "The picture needs vectors; --encoder tfidf or a store would bring them.")
     if method == "none":
         return absent("picture", TITLE, "Left out; --picture tsne would bring it.")
-    shown = neighbourhood(study, bench, random_state)
+    shown = neighbourhood(study, engine, random_state)
     if shown.vectors.shape[0] < FEWEST:
         return absent("picture", TITLE, f"The collection has too few passages; a picture needs {FEWEST} points.")
-    with bench.stage(NAMES[method]):
+    with stage(NAMES[method]):
         places = in_plane(shown.vectors, method, random_state)
     highlighted = _spread(shown)
-    points, joins = _points(study, bench, shown, highlighted)
+    points, joins = _points(study, engine, shown, highlighted)
     label = f"{len(shown.query_ids)} queries amid {len(shown.passages)} passages, by {NAMES[method]}"
     figure = element(
         "figure",
@@ -46,7 +47,7 @@ def picture_section(study: Study, bench: Workbench | None, method: str, random_s
             scatter(places, _smaller(points), joins, NARROW, label=label, titles=False),
         ),
         _legend(study, shown, highlighted),
-        element("figcaption", f"{NAMES[method]} of {described(bench)}. {MEANING}"),
+        element("figcaption", f"{NAMES[method]} of {described(engine)}. {MEANING}"),
     )
     found, of = shown.found
     counted = (
@@ -67,10 +68,10 @@ def _spread(shown: Neighbourhood) -> list[int]:
 
 
 def _points(
-    study: Study, bench: Workbench, shown: Neighbourhood, highlighted: list[int]
+    study: Study, engine: Engine, shown: Neighbourhood, highlighted: list[int]
 ) -> tuple[list[Point], list[Join]]:
     n = len(shown.passages)
-    names = bench.index.passage_ids.take(shown.passages).to_pylist()
+    names = engine.passages.passage_ids.take(shown.passages).to_pylist()
     points = [Point("circle", 1.6, "other", str(name)) for name in names]
     joins = []
     for place, (near, relevant) in enumerate(zip(shown.near, shown.relevant, strict=True)):

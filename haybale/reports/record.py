@@ -88,10 +88,12 @@ def _pairs(sources: Sequence[Source], parts: Sequence[tuple[str, Mapping[str, An
 def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """Names with values as text, one line each; those within others have the names of both.
 
-    >>> list(flattened({"a": {"b": 0.5, "c": [1, 2]}, "d": None, "e": "/home/someone/model"}))
-    [('a, b', '0.5'), ('a, c', '1, 2'), ('d', '–'), ('e', 'model')]
+    >>> list(flattened({"a": {"b": 0.5, "c": [1, 2]}, "d": None, "e": "/home/someone/model", "f": [{"g": 1}]}))
+    [('a, b', '0.5'), ('a, c', '1, 2'), ('d', '–'), ('e', 'model'), ('f, 0, g', '1')]
     """
     for key, value in values.items():
+        if isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+            value = {str(place): each for place, each in enumerate(value)}  # rankers within a ranker
         if isinstance(value, Mapping) and value:
             yield from flattened(value, f"{before}{key}, ")
         else:

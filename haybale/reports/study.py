@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from haybale.collections import Collection, open_collection
 from haybale.collections.open import source_of
+from haybale.engine import Engine
 from haybale.errors import InputError, UnknownNameError
 from haybale.evaluation import Results, averages, evaluate, results
 from haybale.reports.load import Source, named_runs
@@ -86,12 +87,14 @@ class Study:
         return dict(zip(shown, self.collection.document_numbers(list(shown)).tolist(), strict=True))
 
 
-def open_for(sources: Sequence[Source], collection: Collection | str | Path | None, layout: str | None) -> Collection:
-    """The collection that is given, or the one the sources name."""
-    if isinstance(collection, Collection):
+def open_for(
+    sources: Sequence[Source], collection: Collection | Engine | str | Path | None, layout: str | None
+) -> Collection | Engine:
+    """The collection or engine that is given, or the one the sources name."""
+    if isinstance(collection, Collection | Engine):
         return collection
     if collection is not None:
-        return open_collection(collection, layout)
+        return _opened(collection, layout)
     named = {}
     for source in sources:
         about = source.results.get("collection", {})
@@ -103,7 +106,12 @@ def open_for(sources: Sequence[Source], collection: Collection | str | Path | No
     if len(named) > 1:
         raise InputError(f"the runs are of different collections: {', '.join(named)}; a report is about one")
     ((name, recorded),) = named.items()
-    return open_collection(name, layout or recorded)
+    return _opened(name, layout or recorded)
+
+
+def _opened(name: str | Path, layout: str | None) -> Collection | Engine:
+    is_engine = (Path(name) / "engine.json").is_file()
+    return Engine.open(name) if is_engine else open_collection(name, layout)
 
 
 def find_split(sources: Sequence[Source], collection: Collection, split: str | None) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from haybale.collections import Collection
+from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.reports.differences import differences_section
 from haybale.reports.heatmap import heatmap_section
@@ -21,14 +20,15 @@ from haybale.reports.recall import recall_section
 from haybale.reports.record import facts_section, settings_section, timings_section
 from haybale.reports.study import Study, find_split, open_for, study
 from haybale.reports.table import reading, table_section
-from haybale.reports.vectors import workbench
+from haybale.reports.vectors import engine_for, parm_for
+from haybale.stages import listening, stage
 
 
 def write_report(
     runs: Sequence[Path | str],
     out: Path | str,
     *,
-    collection: Collection | str | Path | None = None,
+    collection: Collection | Engine | str | Path | None = None,
     layout: str | None = None,
     split: str | None = None,
     baseline: str | None = None,
@@ -40,19 +40,50 @@ def write_report(
     picture: str = "tsne",
     title: str | None = None,
     random_state: int = 0,
-    report: Callable[[str, float], None] = lambda stage, seconds: None,
+    report: Callable[[str, float], None] | None = None,
 ) -> Study:
-    """Write one self-contained HTML page about ``runs`` to ``out``, replaced if it exists; returns what it shows.
+    """Write one self-contained HTML page about runs.
 
-    ``runs``: folders of ``haybale compare --out`` and TREC run files. ``collection``, ``layout``, ``split``,
-    ``baseline``, ``encoder`` and ``store`` default to what the folders say (encoder: else ``"tfidf"``; ``"none"``
-    leaves heatmap and picture out). ``ranker``: whose wins and losses are shown (default: the best by nDCG@10 that is
-    not the baseline), ``queries`` of them each; ``query``: whose heatmap (default: that of a large win).
-    ``picture``: ``"tsne"``, ``"umap"`` (extra ``umap``) or ``"none"``. ``random_state``: of the queries in the picture
-    and of the picture. ``report(stage, seconds)`` is called whenever a stage is done.
+    Everything is read, checked and measured first; the page is written last, so a page that was there stays until then.
 
-    Errors: :class:`InputError` for a place without runs, runs of other queries or documents than the split's, no split;
-    :class:`UnknownNameError` for a run, split or picture that is not there; nothing is written then.
+    Parameters
+    ----------
+    runs : sequence of Path or str
+        Folders of ``haybale compare --out``, of this version or the one before, and TREC run files.
+    out : Path or str
+        The HTML file; replaced if it exists.
+    collection : Collection, Engine, str or Path, optional
+        What the runs are of; a path may be an engine's folder. Default: what the folders say.
+    layout, split, baseline : str, optional
+        Likewise.
+    ranker : str, optional
+        Whose wins and losses are shown; default: the best by nDCG@10 that is not the baseline.
+    encoder, store : str, optional
+        What heatmap and picture are made of; default: what the folders say, else ``"tfidf"``. ``encoder="none"`` leaves
+        both out.
+    queries : int, default 5
+        Wins shown, and losses.
+    query : str, optional
+        Whose heatmap is shown; default: that of a large win.
+    picture : {"tsne", "umap", "none"}, default "tsne"
+        ``"umap"`` needs the extra ``umap``.
+    title : str, optional
+    random_state : int, default 0
+        Of the queries in the picture and of the picture.
+    report : callable, optional
+        Called with ``(stage, seconds)`` whenever a stage is done.
+
+    Returns
+    -------
+    Study
+        What the page shows.
+
+    Raises
+    ------
+    InputError
+        A place without runs, runs of other queries or documents than the split's, no split. Nothing is written then.
+    UnknownNameError
+        A run, split or picture that is not there; likewise.
     """
     out = Path(out)
     if out.is_dir():
@@ -62,34 +93,36 @@ def write_report(
     if not runs:
         raise InputError("no run was given")
     check_picture(picture)
-    with _timed("read runs", report):
-        sources = [load(path) for path in runs]
-    with _timed("read collection", report):
-        opened = open_for(sources, collection, layout)
-    with _timed("evaluate", report):
-        about = study(sources, opened, find_split(sources, opened, split), baseline, ranker)
-    if query is not None and query not in about.relevant:
-        raise InputError(f"the query {query!r} is not one of {opened.name}, {about.split}, with a relevant document")
-    bench = workbench(sources, opened, about.split, encoder=encoder, store=store, report=report)
-    sections = [
-        table_section(about),
-        recall_section(about),
-        differences_section(about, queries),
-        heatmap_section(about, bench, query),
-        picture_section(about, bench, picture, random_state),
-        timings_section(sources),
-        facts_section(sources),
-        settings_section(sources),
-    ]
-    heading = title or f"{opened.name}, {about.split}"
-    _replace(out, page(heading, _facts(about), reading(about), sections))
+    with listening(report):
+        with stage("read runs"):
+            sources = [load(path) for path in runs]
+        with stage("read collection"):
+            opened = open_for(sources, collection, layout)
+            whole = opened.whole if isinstance(opened, Engine) else opened
+        with stage("evaluate"):
+            about = study(sources, whole, find_split(sources, whole, split), baseline, ranker)
+        if query is not None and query not in about.relevant:
+            raise InputError(f"the query {query!r} is not one of {whole.name}, {about.split}, with a relevant document")
+        engine = engine_for(sources, opened, encoder=encoder, store=store)
+        sections = [
+            table_section(about),
+            recall_section(about),
+            differences_section(about, queries),
+            heatmap_section(about, engine, parm_for(sources), query),
+            picture_section(about, engine, picture, random_state),
+            timings_section(sources),
+            facts_section(sources),
+            settings_section(sources),
+        ]
+        heading = title or f"{whole.name}, {about.split}"
+        _replace(out, page(heading, _facts(about), reading(about), sections))
     return about
 
 
 def _facts(about: Study) -> list[tuple[str, str]]:
     """What the numbers are of."""
     collection, recorded = about.collection, [source.results for source in about.sources if source.results]
-    protocols = dict.fromkeys(source.settings.get("protocol", "given runs") for source in about.sources)
+    protocols = dict.fromkeys("end-to-end" if source.settings else "given runs" for source in about.sources)
     dates = dict.fromkeys(str(each["date"]) for each in recorded if "date" in each)
     return [
         ("collection", collection.name),
@@ -101,13 +134,6 @@ def _facts(about: Study) -> list[tuple[str, str]]:
         ("protocol", ", ".join(protocols)),
         ("date", ", ".join(dates) or f"{datetime.now(UTC):%Y-%m-%d}"),
     ]
-
-
-@contextmanager
-def _timed(stage: str, report: Callable[[str, float], None]) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    report(stage, time.perf_counter() - start)
 
 
 def _replace(out: Path, text: str) -> None:

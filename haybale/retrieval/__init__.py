@@ -9,7 +9,7 @@ from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, pool
 from haybale.retrieval.hits_frame import hits_frame
 from haybale.retrieval.index import PassageIndex
-from haybale.retrieval.parm import PARM, ParagraphHits
+from haybale.retrieval.parm import ParagraphHits, ParagraphSearch
 from haybale.retrieval.pieces import passage_hits
 from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run
@@ -18,12 +18,12 @@ from haybale.retrieval.sharded import ShardedIndex
 __all__ = [
     "AGGREGATIONS",
     "BACKENDS",
-    "PARM",
     "ApproximateIndex",
     "BM25Index",
     "Hits",
     "ParagraphExplanation",
     "ParagraphHits",
+    "ParagraphSearch",
     "PassageIndex",
     "QueryNeighbours",
     "Run",

@@ -1,34 +1,79 @@
-"""BM25 over passages, on bm25s; documents rank by their best passage, or as wholes."""
+"""BM25 over passages, by compiled loops; documents rank by their best passage, or as wholes."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
-from haybale.analysis import Analyzer, Terms, guess_language
+from haybale.analysis import Analyzer, Split, Terms, as_analyzer, guess_language
 from haybale.collections import Collection
+from haybale.collections.collection import Strings
 from haybale.embeddings import EmbeddingStore
+from haybale.embeddings.counting import TermCounts, Vocabulary
 from haybale.errors import InputError
-from haybale.extras import require
 from haybale.progress import track
-from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
+from haybale.retrieval.bm25_files import Saved, open_index, save_index
+from haybale.retrieval.bm25_search import Queries, Weighted, best_documents, best_passages, scores_within, slices
+from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
-from haybale.retrieval.term_counts import TermCounts
+from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
+
+_BATCH = 1024  # queries between two steps of the progress bar
 
 
 class BM25Index(PassageTable):
     """Lucene's BM25 (Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020) over passages of documents.
 
-    Parameters: ``texts`` (n,); ``doc_offsets`` (n_documents + 1,), where documents begin (default: every text
-    its own document); ``passage_ids`` and ``doc_ids`` (default: the numbers as strings); ``k1``, ``b``;
-    ``language`` of stop words and stemmer (None: guessed from the texts); ``keep_counts``, also keep how often each
-    term occurs in each text, for :meth:`with_parameters`.
+    Scores are those of bm25s bit for bit: float32 weights of each term in each passage, which are added in the order of
+    the query's terms, repeated ones as often as they occur.
 
+    Parameters
+    ----------
+    texts : (n,) sequence of str
+        The passages; one may be empty, not all.
+    doc_offsets : (n_documents + 1,) array of int, optional
+        Where documents begin; default: every text its own document.
+    passage_ids, doc_ids : (n,) and (n_documents,) str, optional
+        Default: the numbers as strings.
+    k1 : float, default 1.2
+        How slowly repetitions of a term saturate, at least 0.
+    b : float, default 0.75
+        How much long passages lose, 0 to 1.
+    language : str, optional
+        Of stop words and stemmer, one of :data:`haybale.analysis.LANGUAGES`; default: guessed from the texts.
+    analyzer : Analyzer or callable, optional
+        What makes terms of texts, in place of ``language``: an :class:`~haybale.analysis.Analyzer`, or a function from
+        a text to its terms. An index with a function cannot be saved.
+
+    Attributes
+    ----------
+    analyzer : Analyzer
+    k1, b : float
+    vocabulary : dict
+        Term -> number, by first occurrence.
+
+    Raises
+    ------
+    InputError
+        For texts without a term, parameters out of range, offsets or ids that do not fit the texts.
+
+    Notes
+    -----
+    Memory: 12 bytes for each pair of a term and a passage it occurs in. While it searches, 28 bytes a passage for each
+    thread, beside the hits.
+
+    Examples
+    --------
     >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
+    >>> index
+    BM25Index: 3 passages, 3 documents, 4 terms (english), k1 1.2, b 0.75
     >>> index.search(["dog taxes"], k=3).passages
     array([[2, 0, 1]])
     """
@@ -43,17 +88,38 @@ class BM25Index(PassageTable):
         k1: float = 1.2,
         b: float = 0.75,
         language: str | None = None,
-        keep_counts: bool = False,
+        analyzer: Analyzer | Split | None = None,
     ) -> None:
+        check_parameters(k1, b)
         super().__init__(len(texts), doc_offsets, passage_ids, doc_ids)
-        self.analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
-        terms = self.analyzer(texts)
-        if not terms.vocabulary:
-            raise InputError("no text holds a word that is not a stop word")
-        self._bm25 = require("bm25s").BM25(k1=k1, b=b)
-        self._bm25.index((terms.ids, terms.vocabulary), create_empty_token=False, show_progress=False)
-        self._vocabulary = terms.vocabulary
-        self._counts = TermCounts.of(terms) if keep_counts else None
+        if analyzer is None:
+            analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
+        elif language is not None:
+            raise InputError("give a language or an analyzer, not both")
+        self._weigh_counts(TermCounts.of(texts, as_analyzer(analyzer)), k1, b)
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: TermCounts,
+        doc_offsets: Ints | None = None,
+        *,
+        passage_ids: Ids | None = None,
+        doc_ids: Ids | None = None,
+        k1: float = 1.2,
+        b: float = 0.75,
+    ) -> Self:
+        """The index of texts that were counted already; parameters as those of the class.
+
+        >>> counts = TermCounts.of(["a lead for dogs", "taxes are due", "the dog tax"], Analyzer("english"))
+        >>> BM25Index.from_counts(counts.merged(np.array([0, 2, 3]))).search(["dog taxes"], k=2).passages
+        array([[1, 0]])
+        """
+        check_parameters(k1, b)
+        index = cls.__new__(cls)
+        PassageTable.__init__(index, len(counts), doc_offsets, passage_ids, doc_ids)
+        index._weigh_counts(counts, k1, b)
+        return index
 
     @classmethod
     def from_collection(
@@ -64,101 +130,301 @@ class BM25Index(PassageTable):
         k1: float = 1.2,
         b: float = 0.75,
         language: str | None = None,
-        keep_counts: bool = False,
-    ) -> BM25Index:
-        """Index a collection's passages, or with ``unit="document"`` its documents as wholes."""
-        settings: dict[str, Any] = {"k1": k1, "b": b, "language": language or collection.language}
-        settings["keep_counts"] = keep_counts
+    ) -> Self:
+        """Index a collection's passages, or with ``unit="document"`` its documents as wholes.
+
+        ``language`` (None: the collection's own, else guessed). Texts become strings a batch at a time.
+        """
+        if unit not in ("passage", "document"):
+            raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
         passages, documents = collection.passages, collection.doc_ids
-        if unit == "passage":
-            ids = {"passage_ids": passages.ids, "doc_ids": documents}
-            return cls(passages.texts.to_pylist(), passages.doc_offsets, **ids, **settings)
+        offsets = passages.doc_offsets
+        language = language or collection.language
+        if language is None:
+            language = _guessed(passages.texts, offsets if unit == "document" else np.arange(len(passages) + 1))
+        counts = TermCounts.of(passages.texts, Analyzer(language))
         if unit == "document":
-            return cls(collection.document_texts(), passage_ids=documents, doc_ids=documents, **settings)
-        raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
+            return cls.from_counts(counts.merged(offsets), passage_ids=documents, doc_ids=documents, k1=k1, b=b)
+        return cls.from_counts(counts, offsets, passage_ids=passages.ids, doc_ids=documents, k1=k1, b=b)
 
     @classmethod
     def from_store(
         cls, store: EmbeddingStore, *, k1: float = 1.2, b: float = 0.75, language: str | None = None
-    ) -> BM25Index:
+    ) -> Self:
         """Index the texts that a store of embeddings keeps beside its vectors."""
         offsets, doc_ids = document_offsets(store.doc_ids)
-        ids: dict[str, Any] = {"passage_ids": store.passage_ids, "doc_ids": doc_ids}
-        return cls(store.texts().to_pylist(), offsets, k1=k1, b=b, language=language, **ids)
+        texts = store.texts()
+        counts = TermCounts.of(texts, Analyzer(language or _guessed(texts, np.arange(len(texts) + 1))))
+        return cls.from_counts(counts, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, k1=k1, b=b)
 
-    def with_parameters(self, k1: float, b: float) -> BM25Index:
-        """The same texts with another ``k1`` and ``b``, without a second analysis: only the weights are new.
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """An index that :meth:`save` wrote, its counts mapped into memory; only the weights are computed.
 
-        >>> texts = ["dog dog dog", "a dog and a cat"]
-        >>> index = BM25Index(texts, language="english", keep_counts=True).with_parameters(0.5, 0.9)
+        Raises
+        ------
+        FileFormatError
+            Where files are missing or changed, or are no saved index of this version.
+        """
+        saved = open_index(Path(folder))
+        index = cls.__new__(cls)
+        PassageTable.__init__(index, len(saved.postings.lengths), saved.doc_offsets, saved.passage_ids, saved.doc_ids)
+        index._set(saved.postings, saved.vocabulary, saved.analyzer, saved.k1, saved.b)
+        return index
+
+    def save(self, folder: Path | str) -> None:
+        """Write counts (safetensors), terms and ids (Parquet) and parameters (JSON) to a new folder, whole or not.
+
+        Equal indexes are written as equal bytes. Errors: a folder that exists and is not empty; an analyzer that is a
+        function (:class:`InputError`).
+        """
+        table = self.doc_offsets, self.passage_ids, self.doc_ids
+        save_index(Path(folder), Saved(self._postings, self.vocabulary, self.analyzer, *table, self.k1, self.b))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}: {len(self):,} passages, {len(self.doc_ids):,} documents, "
+            f"{len(self.vocabulary):,} terms ({self.analyzer.language}), k1 {self.k1:g}, b {self.b:g}"
+        )
+
+    # other indexes ------------------------------------------------------------------------------------
+
+    def with_parameters(self, k1: float, b: float) -> Self:
+        """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared.
+
+        >>> index = BM25Index(["dog dog dog", "a dog and a cat"], language="english").with_parameters(0.5, 0.9)
         >>> index.search(["cat"], k=2).passages
         array([[ 1, -1]])
         """
-        if self._counts is None:
-            raise InputError("other parameters need the counts of terms; make the index with keep_counts=True")
+        check_parameters(k1, b)
         other = copy.copy(self)
-        other._bm25 = copy.copy(self._bm25)
-        other._bm25.k1, other._bm25.b = k1, b
-        counts = self._counts
-        columns = {"indices": counts.text, "indptr": counts.offsets, "num_docs": len(counts.lengths)}
-        other._bm25.scores = {"data": counts.weights(k1, b), **columns}
+        other._set(self._postings, self.vocabulary, self.analyzer, k1, b)
         return other
 
+    def take(self, documents: Ints) -> Self:
+        """These documents alone, scored as they are here: idf and mean length stay those of the whole.
+
+        Parameters
+        ----------
+        documents : (n,) array of int
+            Rising document numbers; they are 0..n-1 there.
+
+        Raises
+        ------
+        InputError
+            For other numbers, and for documents without any passage.
+        """
+        documents = np.asarray(documents, dtype=np.int64)
+        n = len(self.doc_ids)
+        if documents.ndim != 1 or (np.diff(documents) <= 0).any() or not ((documents >= 0) & (documents < n)).all():
+            raise InputError(f"documents must be rising document numbers below {n}")
+        sizes = np.diff(self.doc_offsets)[documents]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        passages = np.arange(offsets[-1]) + np.repeat(self.doc_offsets[documents] - offsets[:-1], sizes)
+        other = type(self).__new__(type(self))
+        ids = self.passage_ids.take(pa.array(passages)), self.doc_ids.take(pa.array(documents))
+        PassageTable.__init__(other, len(passages), offsets, *ids)
+        postings, kept = self._postings.take(passages)
+        other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self._weights[kept])
+        return other
+
+    def extended(
+        self,
+        texts: Sequence[str],
+        doc_offsets: Ints | None = None,
+        *,
+        passage_ids: Ids | None = None,
+        doc_ids: Ids | None = None,
+    ) -> Self:
+        """An index with these documents behind the present ones; only their texts are analysed.
+
+        It is the index that would be made of all texts at once. Parameters as those of the class, ``doc_offsets`` from
+        0; default ids: the numbers that passages and documents have in the new index.
+
+        >>> index = BM25Index(["a dog"], language="english").extended(["two dogs", "a cat"])
+        >>> index.search(["dog"], k=3).passages
+        array([[ 0,  1, -1]])
+        """
+        n, n_documents = len(self), len(self.doc_ids)
+        vocabulary = dict(self.vocabulary)
+        counts = TermCounts.of(texts, self.analyzer, vocabulary)
+        offsets = np.arange(len(counts) + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
+        more = PassageTable(
+            len(counts),
+            offsets,
+            [str(n + i) for i in range(len(counts))] if passage_ids is None else passage_ids,
+            [str(n_documents + i) for i in range(len(offsets) - 1)] if doc_ids is None else doc_ids,
+        )
+        other = type(self).__new__(type(self))
+        ids = _chained(self.passage_ids, more.passage_ids), _chained(self.doc_ids, more.doc_ids)
+        PassageTable.__init__(other, n + len(more), np.append(self.doc_offsets, n + more.doc_offsets[1:]), *ids)
+        other._set(self._postings.extended(Postings.of(counts)), vocabulary, self.analyzer, self.k1, self.b)
+        return other
+
+    # searching ----------------------------------------------------------------------------------------
+
     def analysed(self, queries: Sequence[str]) -> Terms:
-        """The terms of queries, for :meth:`documents` to take many times; terms that no text has are left out."""
+        """The terms of queries, to be given in their place many times; terms that no text has are left out."""
         for i, query in enumerate(queries):
             if not query.strip():
                 raise InputError(f"query {i} of {len(queries)} is empty")
-        return self.analyzer(queries, self._vocabulary)
+        return self.analyzer(queries, self.vocabulary)
 
-    def search(self, queries: Sequence[str], k: int, *, exclude: Exclude | None = None) -> Hits:
-        """The k best passages of each query text; those without a common term are no hits.
+    def search(self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None) -> Hits:
+        """The k best passages of each query; those without a common term are no hits.
 
-        ``exclude`` (m,) a document to leave out of each row: its id (None for none) or its number (-1).
+        Parameters
+        ----------
+        queries : (m,) sequence of str, or Terms
+            Texts, or what :meth:`analysed` made of them.
+        k : int
+            1 to the number of passages.
+        exclude : (m,) sequence, optional
+            A document to leave out of each row: its id (None for none) or its number (-1).
+
+        Returns
+        -------
+        Hits
+            (m, k), higher scores first, among equal ones the lower number.
+
+        Raises
+        ------
+        InputError
+            For an empty query, k out of range, and documents to exclude that are not there.
         """
         self._check_k(k)
-        passages = np.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
-        best = np.full((len(queries), k), -np.inf, dtype=np.float32)
-        for row, scores in enumerate(self._scores(queries, exclude)):
-            numbers, values = select(scores[None], k)
-            passages[row], best[row] = numbers[0], values[0]
-        return Hits(passages, best)
+        terms, own = self._prepared(queries, exclude)
+        numbers, scores = np.empty((terms.m, k), dtype=np.int64), np.empty((terms.m, k), dtype=np.float32)
+        for rows in self._batches(terms):
+            best_passages(self._index, terms.part(rows), own[rows], numbers[rows], scores[rows])
+        return Hits(numbers, scores)
 
     def documents(
         self, queries: Sequence[str] | Terms, depth: int, *, exclude: Exclude | None = None
     ) -> tuple[Ints, Ints, Floats]:
         """Documents by their best passage (MaxP over the whole collection, not over a cut-off list).
 
-        Flat ``(query row, document, score)``: of each query, every document that scores at least as high as
-        its ``depth``-th best, so that ties at the end are for the :class:`Run` to break. ``queries`` are texts, or
-        what :meth:`analysed` made of them.
+        Parameters
+        ----------
+        queries, exclude
+            As in :meth:`search`.
+        depth : int
+            At least 1.
+
+        Returns
+        -------
+        (query row, document, score), flat, each (n_found,)
+            Of each query, every document that scores at least as high as its ``depth``-th best, so that ties at the end
+            are for the :class:`Run` to break; documents rise within a row.
         """
-        starts = self.doc_offsets[:-1]
-        full = np.flatnonzero(np.diff(self.doc_offsets) > 0)  # documents without passages cannot be found
-        rows, documents, values = [], [], []
-        for row, scores in enumerate(self._scores(queries, exclude)):
-            best = np.maximum.reduceat(scores, starts[full])
-            threshold = np.partition(best, -depth)[-depth] if depth < len(best) else -np.inf
-            kept = np.flatnonzero((best >= threshold) & np.isfinite(best))
-            rows.append(np.full(len(kept), row))
-            documents.append(full[kept])
-            values.append(best[kept])
-        empty: list[Ints] = [np.empty(0, dtype=np.int64)]
-        return np.concatenate(rows or empty), np.concatenate(documents or empty), np.concatenate(values or empty)
+        if depth < 1:
+            raise InputError(f"depth must be at least 1, found {depth}")
+        terms, own = self._prepared(queries, exclude)
+        empty = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+        parts = [empty]
+        for rows in self._batches(terms):
+            parts.append(best_documents(self._index, terms.part(rows), depth, own[rows], self._doc_of))
+        counts, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return np.repeat(np.arange(terms.m), counts), documents, scores
 
-    def similarities(self, queries: Sequence[str], document: int) -> Floats:
-        """(m, passages of the document) scores of its passages for query texts; 0 for no common term."""
-        part = slice(*self.doc_offsets[document : document + 2])
-        rows = [np.maximum(scores[part], 0) for scores in self._scores(queries, None)]
-        return np.asarray(rows, dtype=np.float32).reshape(len(queries), -1)
+    def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
+        """(m, passages of the document) scores of its passages for queries; 0 for no common term."""
+        return scores_within(self._index, self._prepared(queries, None)[0], document)
 
-    def _scores(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> Iterator[Floats]:
-        """(n,) scores of every passage, query by query; -inf for no common term and for the excluded document."""
-        terms = queries if isinstance(queries, Terms) else self.analysed(queries)
-        own = self.excluded(exclude, len(terms.ids))
-        for ids, document in track(zip(terms.ids, own, strict=True), "BM25", len(terms.ids)):
-            scores: Floats = self._bm25.get_scores_from_ids(ids)
-            scores[scores <= 0] = -np.inf
-            if document >= 0:
-                scores[self.doc_offsets[document] : self.doc_offsets[document + 1]] = -np.inf
-            yield scores
+    def term_shares(self, query: str, passage: int) -> dict[str, float]:
+        """What each term of a query adds to the score of a passage.
+
+        Parameters
+        ----------
+        query : str
+        passage : int
+            A passage number.
+
+        Returns
+        -------
+        dict
+            Of the query's terms that the passage has, in their order, what the score grew by; their sum rounds to it.
+
+        >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
+        >>> {term: round(share, 3) for term, share in index.term_shares("dog taxes and leads", 2).items()}
+        {'dog': 0.214, 'tax': 0.214}
+        """
+        if not 0 <= passage < len(self):
+            raise InputError(f"passage must be a number below {len(self)}, found {passage}")
+        terms = self.analyzer([query])
+        shares: dict[str, float] = {}
+        names, score, offsets = list(terms.vocabulary), np.float32(0), self._postings.offsets
+        for name in (names[term] for term in terms.ids[0]):
+            number = self.vocabulary.get(name)
+            if number is None:
+                continue
+            first, end = offsets[number : number + 2]
+            place = first + np.searchsorted(self._postings.texts[first:end], passage)
+            if place < end and self._postings.texts[place] == passage:
+                grown = score + self._weights[place]
+                shares[name] = shares.get(name, 0.0) + (float(grown) - float(score))
+                score = grown
+        return shares
+
+    # inside -------------------------------------------------------------------------------------------
+
+    def _set(
+        self,
+        postings: Postings,
+        vocabulary: Vocabulary,
+        analyzer: Analyzer,
+        k1: float,
+        b: float,
+        weights: Floats | None = None,
+    ) -> None:
+        """``weights``: if they are known."""
+        self.vocabulary, self.analyzer, self.k1, self.b = vocabulary, analyzer, float(k1), float(b)
+        self._postings = postings
+        self._weights = postings.weights(self.k1, self.b) if weights is None else weights
+        self._weights.flags.writeable = False  # as what is mapped into memory: one set of compiled loops for both
+
+    def _weigh_counts(self, counts: TermCounts, k1: float, b: float) -> None:
+        if not counts.matrix.nnz:
+            raise InputError("no text holds a word that is not a stop word")
+        self._set(Postings.of(counts), counts.vocabulary, counts.analyzer, k1, b)
+
+    @property
+    def _index(self) -> Weighted:
+        passages = self._postings.texts.view(np.uint32)
+        return Weighted(self._postings.offsets, passages, self._weights, self.doc_offsets)
+
+    @cached_property
+    def _doc_of(self) -> Any:
+        return np.repeat(np.arange(len(self.doc_ids), dtype=np.uint32), np.diff(self.doc_offsets))
+
+    def _prepared(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[Queries, Ints]:
+        """Queries as numbers of terms, and the document that each leaves out."""
+        terms = Queries.of((queries if isinstance(queries, Terms) else self.analysed(queries)).ids)
+        if terms.terms.max(initial=-1) >= len(self.vocabulary):
+            raise InputError("the queries' terms are numbered by another index: analyse them with this one")
+        return terms, self.excluded(exclude, terms.m)
+
+    def _batches(self, terms: Queries) -> Iterator[slice]:
+        parts = slices(terms.m, _BATCH)
+        return track(parts, "BM25", len(parts))
+
+
+def check_parameters(k1: float, b: float) -> None:
+    """Refuse a ``k1`` or ``b`` that BM25 has no meaning for.
+
+    >>> check_parameters(1.2, 75)
+    Traceback (most recent call last):
+    haybale.errors.InputError: BM25 expects a finite k1 >= 0 and b in 0..1, found k1 1.2 and b 75
+    """
+    if not (0 <= k1 < np.inf and 0 <= b <= 1):
+        raise InputError(f"BM25 expects a finite k1 >= 0 and b in 0..1, found k1 {k1} and b {b}")
+
+
+def _guessed(texts: Strings, offsets: Ints) -> str:
+    """The language of runs of texts, guessed from about a thousand of them."""
+    starts = np.arange(0, len(offsets) - 1, max(1, (len(offsets) - 1) // 1000))
+    return guess_language("\n".join(texts[offsets[i] : offsets[i + 1]].to_pylist()) for i in starts)
+
+
+def _chained(first: Strings, more: Strings) -> Strings:
+    return pa.chunked_array([*first.chunks, *more.chunks], type=first.type)

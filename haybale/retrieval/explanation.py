@@ -44,12 +44,27 @@ class ParagraphExplanation:
     query_texts: list[str] | None = None
     passage_texts: list[str] | None = None
 
+    @property
+    def in_percent(self) -> bool:
+        """Whether shares are parts of the score: it is positive, and no pair, paragraph or passage adds or takes more.
+
+        Where vectors point away from each other, similarities, and with them shares and scores, may be below 0; 112 %
+        of such a score would say nothing.
+        """
+        if self.score is None or self.score <= 0:
+            return False
+        parts = (self.share, self.share.sum(axis=0), self.share.sum(axis=1))
+        return all(self._within(float(np.abs(part).max(initial=0))) for part in parts)
+
+    def _within(self, share: float) -> bool:
+        return self.score is not None and abs(share) <= self.score * (1 + 1e-6)  # the last bits are rounding
+
     def to_frame(self, all_pairs: bool = False) -> pd.DataFrame:
         """A row a pair that was found or carries a share, the largest share first; with ``all_pairs`` every pair.
 
         Columns ``query_paragraph``, ``passage_id``, ``rank`` (missing where the passage is not in the paragraph's
-        list), ``similarity``, ``share``, ``share_of_score`` and, where texts are known, ``query_text`` and
-        ``passage_text``.
+        list), ``similarity``, ``share``, ``share_of_score`` (missing unless :attr:`in_percent`) and, where texts are
+        known, ``query_text`` and ``passage_text``.
         """
         kept = np.ones_like(self.ranks, dtype=bool) if all_pairs else (self.ranks > 0) | (self.share != 0)
         rows, columns = np.nonzero(kept)
@@ -63,7 +78,7 @@ class ParagraphExplanation:
                 "rank": pd.array(np.where(ranks > 0, ranks, 0), dtype="Int64"),
                 "similarity": self.similarity[rows, columns],
                 "share": share,
-                "share_of_score": share / self.score if self.score else np.zeros(len(share)),
+                "share_of_score": share / (self.score if self.in_percent and self.score else np.nan),
             }
         )
         frame.loc[ranks == 0, "rank"] = pd.NA
@@ -77,42 +92,44 @@ class ParagraphExplanation:
         """Which paragraphs carry most, on either side; the ``top`` pairs, with ``width`` characters of their texts."""
         if self.score is None:
             return f"{self.doc_id}: found by no paragraph of the query (best similarity {self.similarity.max():.3f})"
-        frame = self.to_frame()
+        frame, in_percent = self.to_frame(), self.in_percent
         found = self.ranks > 0
         lines = [
             f"{self.doc_id}: rank {self.rank:,} of {self.n_documents:,}, {self.aggregation} {self.score:.4f}; "
             f"{found.any(axis=1).sum()} of {len(self.labels)} query paragraphs found "
             f"{found.any(axis=0).sum()} of its {len(self.passage_ids)}",
-            f"  most from its paragraphs {self._most(self.passage_ids, self.share.sum(axis=0))}; "
-            f"through the query's {self._most(self.labels, self.share.sum(axis=1))}",
+            f"  most from its paragraphs {self._most(self.passage_ids, self.share.sum(axis=0), in_percent)}; "
+            f"through the query's {self._most(self.labels, self.share.sum(axis=1), in_percent)}",
         ]
         for pair in frame.head(top).to_dict("records"):
             rank = "not in its list" if pd.isna(pair["rank"]) else f"rank {pair['rank']}"
             lines.append(
-                f"  {self._shown(pair['share'])}  {pair['query_paragraph']} → {pair['passage_id']}  "
+                f"  {self._shown(pair['share'], in_percent)}  {pair['query_paragraph']} → {pair['passage_id']}  "
                 f"({rank}, similarity {pair['similarity']:.3f})"
             )
             texts = [pair[name] for name in ("query_text", "passage_text") if name in pair]
             lines += [f"                  {shortened(text, width)}" for text in texts]
         rest = frame["share"].iloc[top:]
         if len(rest):
-            lines.append(f"  {self._shown(float(rest.sum()))}  {len(rest):,} other pairs")
+            lines.append(f"  {self._shown(float(rest.sum()), in_percent)}  {len(rest):,} other pairs")
         return "\n".join(lines)
 
     def _percent(self, share: float) -> str:
-        percent = 100 * share / self.score if self.score else 0.0
+        assert self.score
+        percent = 100 * share / self.score
         return f"{percent:.0f} %" if abs(percent) >= 10 else f"{percent:.1f} %"
 
-    def _shown(self, share: float) -> str:
-        return f"{share:+.4f} {self._percent(share):>6}"
+    def _shown(self, share: float, in_percent: bool) -> str:
+        if not in_percent:
+            return f"{share:+.4f}"
+        return f"{share:+.4f} {self._percent(share) if self._within(share) else '':>6}"
 
-    def _most(self, names: list[str], shares: NDArray[np.float64]) -> str:
+    def _most(self, names: list[str], shares: NDArray[np.float64], in_percent: bool) -> str:
         """The three that carry most, summed over the other side."""
-        order = np.lexsort((np.arange(len(shares)), -shares))[:3]
-        short = [names[i].removeprefix(f"{self.doc_id}:") for i in order if shares[i] > 0]
-        return (
-            ", ".join(f"{name} ({self._percent(shares[i])})" for name, i in zip(short, order, strict=False)) or "none"
-        )
+        order = [i for i in np.lexsort((np.arange(len(shares)), -shares))[:3] if shares[i] > 0]
+        shown = [self._percent(shares[i]) if in_percent else f"{shares[i]:+.4f}" for i in order]
+        short = [names[i].removeprefix(f"{self.doc_id}:") for i in order]
+        return ", ".join(f"{name} ({value})" for name, value in zip(short, shown, strict=True)) or "none"
 
     def __str__(self) -> str:
         return self.text()

@@ -46,7 +46,7 @@ class ParagraphHits:
     narrowed: Narrowed | None = None  # of a sharded index: the hits have the numbers of the index in it
 
 
-class PARM:
+class ParagraphSearch:
     """Ranks documents for query documents of one or many paragraphs.
 
     Parameters: ``index``, a :class:`PassageIndex`, a :class:`ShardedIndex` or, for the aggregations without vectors, a
@@ -59,7 +59,7 @@ class PARM:
     memory; search and aggregation stay there, and only documents with their scores come back.
 
     >>> index = PassageIndex(np.eye(3), np.array([0, 2, 3]), doc_ids=["a", "b"])
-    >>> parm = PARM(index, "rrf")
+    >>> parm = ParagraphSearch(index, "rrf")
     >>> run = parm.rank(["q"], [np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 0.1]])])
     >>> [(doc_id, round(score, 4)) for doc_id, score in run["q"]]
     [('a', 0.0648), ('b', 0.032)]

@@ -2,38 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from haybale.collections.collection import Strings, numbers_of
+from haybale.collections.collection import Strings
+from haybale.collections.lookup import Lookup, id_strings
+from haybale.collections.side_by_side import joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.device import device_of, to_numpy
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.sealed import read_table, write_table
 
 Ids = Sequence[str] | Strings
 Exclude = Sequence[int] | Sequence[str | None] | Ints  # a document for each query: numbers (-1: none) or ids (None)
+
+_DOCUMENTS, _PASSAGES = "documents.parquet", "passages.parquet"
+TABLE_FILES = (_DOCUMENTS, _PASSAGES)  # what a table is on disk
+_SCHEMAS = {
+    _DOCUMENTS: pa.schema([("id", pa.large_string()), ("passages", pa.int64())]),  # how many it has
+    _PASSAGES: pa.schema([("id", pa.large_string())]),
+}
+
+
+class Columns(NamedTuple):
+    """All that a table of passages is made of; what holds it need not be checked again."""
+
+    doc_offsets: Ints  # (n_documents + 1,)
+    passage_ids: Strings  # (n,)
+    doc_ids: Strings  # (n_documents,)
+
+    @classmethod
+    def checked(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
+        """Columns of n passages from what was given; see :class:`PassageTable`."""
+        offsets: Ints = np.arange(n + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
+        ends = offsets[[0, -1]].tolist() if offsets.ndim == 1 and len(offsets) else None
+        if ends != [0, n] or (np.diff(offsets) < 0).any():
+            raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
+        return cls(offsets, _strings(passage_ids, n, "passage"), _strings(doc_ids, len(offsets) - 1, "doc"))
+
+    def take(self, documents: Sequence[int] | Ints) -> tuple[Ints, Columns]:
+        """``(passage numbers, columns)`` of some documents, whose numbers rise and which have a passage."""
+        chosen = rising_numbers(documents, len(self.doc_ids), "document")
+        rows, offsets = members(self.doc_offsets, chosen)
+        if not len(rows):
+            raise InputError(f"none of the {len(chosen)} documents to be taken has a passage")
+        return rows, Columns(offsets, strings_at(self.passage_ids, rows), strings_at(self.doc_ids, chosen))
+
+    def joined(self, other: Columns) -> Columns:
+        """The documents of ``other`` behind these; an id that both have is refused."""
+        for mine, more, kind in zip(self[1:], other[1:], ("passage", "document"), strict=True):
+            found = Lookup(more).find(mine)
+            if (found >= 0).any():
+                raise InputError(f"{kind} id {mine[int((found >= 0).argmax())].as_py()!r} is in the index already")
+        return Columns(
+            joined_offsets(self.doc_offsets, other.doc_offsets),
+            joined_strings(self.passage_ids, other.passage_ids),
+            joined_strings(self.doc_ids, other.doc_ids),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the :data:`TABLE_FILES`."""
+        documents = [self.doc_ids, pa.chunked_array([pa.array(np.diff(self.doc_offsets))])]
+        write_table(folder / _DOCUMENTS, pa.table(documents, schema=_SCHEMAS[_DOCUMENTS]))
+        write_table(folder / _PASSAGES, pa.table([self.passage_ids], schema=_SCHEMAS[_PASSAGES]))
+
+    @classmethod
+    def read(cls, folder: Path) -> Columns:
+        """What :meth:`write` wrote; that no id is there twice is not looked at."""
+        documents, passages = (read_table(folder / name, _SCHEMAS[name]) for name in TABLE_FILES)
+        counts = documents.column("passages").to_numpy()
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        if (counts < 0).any() or offsets[-1] != len(passages) or not len(passages):
+            message = f"expected numbers of passages that sum to {len(passages)}, found {offsets[-1]}"
+            raise FileFormatError(folder / _DOCUMENTS, None, message)
+        return cls(offsets, passages.column("id"), documents.column("id"))
 
 
 class PassageTable:
     """Passages 0..n-1 of documents, those of a document side by side; the base of the indexes.
 
     ``doc_offsets`` (n_documents + 1,), where documents begin (default: every passage its own document);
-    ``passage_ids`` and ``doc_ids`` (default: the numbers as strings).
+    ``passage_ids`` and ``doc_ids``, strings or whole numbers (default: the numbers as strings).
     """
+
+    doc_offsets: Ints
+    passage_ids: Strings
+    doc_ids: Strings
 
     def __init__(
         self, n: int, doc_offsets: Ints | None = None, passage_ids: Ids | None = None, doc_ids: Ids | None = None
     ) -> None:
         if n == 0:
             raise InputError("an index needs at least one passage")
-        self.doc_offsets: Ints = np.arange(n + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
-        if self.doc_offsets[0] != 0 or self.doc_offsets[-1] != n or (np.diff(self.doc_offsets) < 0).any():
-            raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
-        self.passage_ids = _strings(passage_ids, n, "passage_ids")
-        self.doc_ids = _strings(doc_ids, len(self.doc_offsets) - 1, "doc_ids")
+        self._adopt(Columns.checked(n, doc_offsets, passage_ids, doc_ids))
+
+    def _adopt(self, columns: Columns) -> None:
+        self.doc_offsets, self.passage_ids, self.doc_ids = columns
+
+    @property
+    def _columns(self) -> Columns:
+        return Columns(self.doc_offsets, self.passage_ids, self.doc_ids)
 
     def __len__(self) -> int:
         return int(self.doc_offsets[-1])
@@ -43,13 +117,29 @@ class PassageTable:
         """(n,) the document of each passage."""
         return np.repeat(np.arange(len(self.doc_ids)), np.diff(self.doc_offsets))
 
-    def numbers(self, passage_ids: Sequence[str]) -> Ints:
-        """Passage numbers of passage ids; an unknown id raises and is named."""
-        return numbers_of(self.passage_ids, passage_ids, "passage")
+    @cached_property
+    def _passage_lookup(self) -> Lookup:
+        return Lookup(self.passage_ids)
+
+    @cached_property
+    def _document_lookup(self) -> Lookup:
+        return Lookup(self.doc_ids)
+
+    def numbers(self, passage_ids: Iterable[Any]) -> Ints:
+        """(n,) passage numbers of passage ids; an unknown id raises and is named."""
+        return self._passage_lookup.numbers(passage_ids, "passage")
+
+    def document_numbers(self, doc_ids: Iterable[Any]) -> Ints:
+        """(n,) document numbers of document ids; an unknown id raises and is named."""
+        return self._document_lookup.numbers(doc_ids, "document")
+
+    def find_documents(self, doc_ids: Strings) -> Ints:
+        """(n,) the same for a column of ids, -1 for those that are unknown."""
+        return self._document_lookup.find(doc_ids)
 
     def document_number(self, doc_id: str) -> int:
         """The number of a document; an unknown id raises and is named."""
-        return int(numbers_of(self.doc_ids, [doc_id], "document")[0])
+        return int(self.document_numbers([doc_id])[0])
 
     def ids(self, hits: Hits) -> list[list[str]]:
         """The passage ids of hits, row by row, without padding; hits on a device are copied from it."""
@@ -67,19 +157,23 @@ class PassageTable:
         """(m,) the number of the document each query leaves out, -1 for none."""
         if exclude is None:
             return np.full(m, -1)
-        if not device_of(exclude).is_cpu:
-            exclude = to_numpy(exclude)
-        if any(document is None or isinstance(document, str) for document in exclude):
-            named = [i for i, document in enumerate(exclude) if document is not None]
-            own = np.full(len(exclude), -1)
-            own[named] = numbers_of(self.doc_ids, [str(exclude[i]) for i in named], "document")
+        given = exclude if device_of(exclude).is_cpu else to_numpy(exclude)
+        if not isinstance(given, np.ndarray) and not isinstance(given, str):
+            given = [document.as_py() if isinstance(document, pa.Scalar) else document for document in given]
+        if any(document is None or isinstance(document, str) for document in given):
+            named = [i for i, document in enumerate(given) if document is not None]
+            own = np.full(len(given), -1)
+            own[named] = self.document_numbers([given[i] for i in named])
         else:
-            own = np.asarray(exclude, dtype=np.int64)
-        if own.shape != (m,) or (own >= len(self.doc_ids)).any() or (own < -1).any():
+            own = np.asarray(given)
+        if len(own) == m == 0:
+            return np.empty(0, dtype=np.int64)
+        wrong = isinstance(given, str) or own.shape != (m,) or own.dtype.kind not in "iu"
+        if wrong or (own >= len(self.doc_ids)).any() or (own < -1).any():
             raise InputError(
                 f"exclude must hold {m} document ids, or numbers below {len(self.doc_ids)} and -1 for none"
             )
-        return own
+        return own.astype(np.int64)
 
 
 def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
@@ -93,12 +187,15 @@ def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
     return np.append(starts, len(column)), column[starts].tolist()
 
 
-def _strings(ids: Ids | None, n: int, name: str) -> Strings:
+def _strings(ids: Ids | None, n: int, kind: str) -> Strings:
     if ids is None:
-        ids = [str(i) for i in range(n)]
-    column = ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([pa.array(ids, type=pa.large_string())])
+        return pa.chunked_array([pa.array(np.arange(n)).cast(pa.large_string())])
+    column = id_strings(ids, kind)
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     if len(column) != n:
-        raise InputError(f"expected {n} {name}, found {len(column)}")
+        raise InputError(f"expected {n} {kind}_ids, found {len(column)}")
     if len(column.unique()) != n:
-        raise InputError(f"{name} hold an id twice")
+        counts = column.value_counts()
+        twice = counts.field("values")[int(pc.index(pc.greater(counts.field("counts"), 1), True).as_py())]
+        raise InputError(f"{kind}_ids hold an id twice: {twice.as_py()!r}")
     return column

@@ -7,22 +7,39 @@ text search cannot, and cannot find a document that no training query had releva
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.collections.collection import numbers_of
 from haybale.device import to_numpy
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
+from haybale.folders import whole_folder
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude, Ids, PassageTable
 from haybale.retrieval.run import DEPTH, Run
+from haybale.sealed import (
+    MANIFEST,
+    check_files,
+    mapped_tensors,
+    read_manifest,
+    read_table,
+    seal,
+    write_table,
+    write_tensors,
+)
 from haybale.vectors import Matrix, check_like, check_matrix, normalized, normalized_sparse
+
+FORMAT, VERSION = "haybale query neighbours", 1
+_INDEX, _DOCUMENTS, _RELEVANT = "training", "documents.parquet", "relevant.safetensors"
+_IDS = pa.schema([("id", pa.large_string())])
 
 
 class QueryNeighbours:
@@ -55,10 +72,7 @@ class QueryNeighbours:
         power: float = 2.0,
         query_ids: Ids | None = None,
     ) -> None:
-        if k < 1:
-            raise InputError(f"k must be at least 1, found {k}")
-        if not 0 <= power < np.inf:
-            raise InputError(f"power must be a number from 0 on, found {power!r}")
+        _check_settings(k, power)
         vectors = _unit(check_matrix(query_vectors, "training queries"))
         n = int(vectors.shape[0])
         if n == 0 or len(doc_ids) == 0:
@@ -71,8 +85,85 @@ class QueryNeighbours:
         self.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
         distinct = [list(dict.fromkeys(ids)) for ids in relevant]
         self._offsets: Ints = np.cumsum([0, *map(len, distinct)])  # (m + 1,) where a query's relevant documents begin
-        self._relevant = numbers_of(self.documents.doc_ids, [id for ids in distinct for id in ids], "document")
+        self._relevant = self.documents.document_numbers([id for ids in distinct for id in ids])
         self.index = PassageIndex(vectors, passage_ids=query_ids)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the training queries, their relevant documents and the settings to a new folder, whole or not at all.
+
+        Raises
+        ------
+        OutputExistsError
+            For a folder that exists and is not empty.
+        """
+        with whole_folder(Path(folder)) as aside:
+            self.index.save(aside / _INDEX)
+            write_table(aside / _DOCUMENTS, pa.table([self.documents.doc_ids], schema=_IDS))
+            write_tensors(aside / _RELEVANT, {"offsets": self._offsets, "documents": self._relevant})
+            settings = {"k": int(self.k), "power": float(self.power)}
+            seal(aside, {"format": FORMAT, "version": VERSION, "kind": "QueryNeighbours"} | settings)
+
+    @classmethod
+    def open(cls, folder: Path | str, *, verify: bool = True) -> Self:
+        """What :meth:`save` wrote, which ranks as it did; the training queries are read from disk as they are used.
+
+        Parameters
+        ----------
+        folder
+            It must stay as it is while this is in use.
+        verify
+            Whether the digest of every file is computed; see :meth:`PassageIndex.open`.
+
+        Raises
+        ------
+        FileFormatError
+            For a folder that holds something else, another version, or files that are not what was written.
+        """
+        folder = Path(folder)
+        head = {"format": FORMAT, "version": VERSION, "kind": "QueryNeighbours"}
+        manifest = read_manifest(folder, "query neighbours", head)
+        check_files(folder, manifest, (f"{_INDEX}/{MANIFEST}", _DOCUMENTS, _RELEVANT), verify=verify)
+        found = cls.__new__(cls)
+        try:
+            found.k, found.power = int(manifest["k"]), float(manifest["power"])
+            _check_settings(found.k, found.power)
+            doc_ids = read_table(folder / _DOCUMENTS, _IDS).column("id")
+            found.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+        except FileFormatError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(folder / MANIFEST, None, f"settings or documents: {error}") from None
+        found.index = PassageIndex.open(folder / _INDEX, verify=verify)
+        tensors = mapped_tensors(folder / _RELEVANT)
+        found._offsets, found._relevant = (tensors.get(name, np.zeros(0)) for name in ("offsets", "documents"))
+        if not _fit(found._offsets, found._relevant, len(found.index), len(doc_ids)):
+            raise FileFormatError(folder / _RELEVANT, None, "the relevant documents do not fit the training queries")
+        return found
+
+    def with_documents(self, doc_ids: Ids) -> Self:
+        """The same neighbours over another list of documents; those that are relevant and not there are left out.
+
+        Training queries and their index are shared, so this costs no more than the two lists of ids.
+
+        Parameters
+        ----------
+        doc_ids
+            (n,) the ids of all documents, at least one.
+
+        Examples
+        --------
+        >>> neighbours = QueryNeighbours(np.eye(2), [["a", "b"], ["b"]], ["a", "b"])
+        >>> neighbours.with_documents(["c", "b"]).rank(np.eye(2)[:1], ["q"])["q"]
+        [('b', 1.0)]
+        """
+        if len(doc_ids) == 0:
+            raise InputError("there must be at least one document")
+        other = copy.copy(self)
+        other.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+        new = other.documents.find_documents(self.documents.doc_ids)[self._relevant]
+        before = np.concatenate(([0], np.cumsum(new >= 0)))  # how many of the first so many are there
+        other._offsets, other._relevant = before[self._offsets], new[new >= 0]
+        return other
 
     def __len__(self) -> int:
         """The number of training queries."""
@@ -153,6 +244,21 @@ class QueryNeighbours:
         rows, _, neighbours, scores = hits.flat()
         near = scores > 0
         return rows[near], neighbours[near], scores[near].astype(np.float64)
+
+
+def _check_settings(k: int, power: float) -> None:
+    if k < 1:
+        raise InputError(f"k must be at least 1, found {k}")
+    if not 0 <= power < np.inf:
+        raise InputError(f"power must be a number from 0 on, found {power!r}")
+
+
+def _fit(offsets: Ints, relevant: Ints, m: int, n: int) -> bool:
+    """Whether these are the relevant ones, of n documents, of m training queries."""
+    if offsets.shape != (m + 1,) or relevant.ndim != 1 or {offsets.dtype.kind, relevant.dtype.kind} != {"i"}:
+        return False
+    rises = offsets[0] == 0 and offsets[-1] == len(relevant) and bool((np.diff(offsets) >= 0).all())
+    return rises and not ((relevant < 0) | (relevant >= n)).any()
 
 
 def _unit(vectors: Any) -> Matrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -11,87 +11,130 @@ from typing import Any, Literal, overload
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from haybale.collections import read_trec_run
 from haybale.collections.collection import Strings
 from haybale.errors import InputError
 from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
 from haybale.retrieval.hits import Ints
+from haybale.retrieval.ids import as_id, as_ids, distinct_ids, id_codes, id_order, id_table, in_one_table, names_of
 
 DEPTH = 1000  # documents kept for each query unless asked otherwise
+
+Scores = NDArray[np.float64]
 
 
 class Run:
     """Documents by query, in a total order: higher score first, among equal scores the smaller document id.
 
-    Columns of :meth:`to_frame`, which is the surface: ``query_id``, ``doc_id``, ``score`` (float64), ``rank``
-    (from 1). A query without any document is in ``query_ids`` and has no row. Build one with
-    :meth:`from_frame`, :meth:`from_trec` or :meth:`from_numbers`; NaN or infinite scores and a document twice for
-    one query are refused.
+    Build one with :meth:`from_frame`, :meth:`from_trec` or :meth:`from_numbers`. Inside, a document is a code into a
+    table of ids, which runs of one index share; ids are looked up where they are asked for.
+
+    Parameters
+    ----------
+    query_ids : (m,) distinct ids, see :func:`~haybale.retrieval.ids.as_id`.
+    rows : (n,) int64 places in ``query_ids``, rising.
+    documents : (n,) int64 codes into ``doc_ids``, those of a query in their order.
+    doc_ids : (n_documents,) table of distinct ids.
+    scores : (n,) float64.
+
+    Attributes
+    ----------
+    query_ids : (m,) strings. A query without any document is among them.
+
+    Raises
+    ------
+    InputError
+        For ids that are missing, no ids, or occur twice; the class methods also for NaN or infinite scores and for a
+        document twice for one query.
 
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["b", "a", "c"], "score": [1.0, 1.0, 2.0]})
     >>> Run.from_frame(frame)["q"]
     [('c', 2.0), ('a', 1.0), ('b', 1.0)]
     """
 
-    def __init__(self, query_ids: Sequence[str], rows: Ints, doc_ids: Strings, scores: np.ndarray) -> None:
-        """From columns that are in order already; use the class methods instead."""
-        self.query_ids = list(query_ids)
-        self._rows = rows  # (n,) position in query_ids, rising
-        self._doc_ids = doc_ids  # (n,)
-        self._scores = scores  # (n,) float64
+    def __init__(self, query_ids: Iterable[str], rows: Ints, documents: Ints, doc_ids: Strings, scores: Scores) -> None:
+        self.query_ids = distinct_ids(query_ids, "run: query ids")
+        self._rows = rows
+        self._documents = documents
+        self._doc_ids = id_table(doc_ids)
+        self._scores = scores
         self._offsets = np.searchsorted(rows, np.arange(len(self.query_ids) + 1))
 
     @classmethod
     def from_numbers(
         cls,
-        query_ids: Sequence[str],
-        doc_ids: Strings,
+        query_ids: Iterable[str],
+        doc_ids: Strings | Sequence[str],
         rows: Ints,
         documents: Ints,
-        scores: np.ndarray,
+        scores: NDArray[Any],
         depth: int = DEPTH,
     ) -> Run:
-        """From flat columns in any order: query row, document number, score; the best ``depth`` of a query stay."""
-        scores = np.asarray(scores, dtype=np.float64)
-        if not np.isfinite(scores).all():
-            raise InputError(
-                f"run: query {query_ids[int(rows[~np.isfinite(scores)][0])]!r} has a score that is no number"
-            )
-        # Not np.unique: document numbers are small, and there may be many of them.
-        mark = np.zeros(int(np.max(documents, initial=-1)) + 1, dtype=bool)
-        mark[documents] = True
-        used, which = np.flatnonzero(mark), (np.cumsum(mark) - 1)[documents]
-        pairs = np.sort(rows * len(used) + which)
-        if (pairs[1:] == pairs[:-1]).any():
+        """From flat columns in any order.
+
+        Parameters
+        ----------
+        query_ids : (m,) distinct ids.
+        doc_ids : (n_documents,) distinct ids. A chunked array of strings is kept as it is, and shared by all runs that
+            are made with it.
+        rows : (n,) int64 places in ``query_ids``.
+        documents : (n,) int64 places in ``doc_ids``.
+        scores : (n,) numbers.
+        depth : documents of a query that stay, the best ones; default 1000.
+
+        Returns
+        -------
+        The run, with float64 scores.
+
+        Raises
+        ------
+        InputError
+            For ids that are no ids or occur twice, places that are not there, scores that are no finite numbers, and
+            a document twice for one query.
+        """
+        query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
+        rows, documents = _places(rows, len(query_ids), "row"), _places(documents, len(doc_ids), "document")
+        scores = np.asarray(scores, dtype=np.float64) + 0.0  # a copy, in which -0.0 is 0.0
+        if not len(rows) == len(documents) == len(scores):
+            raise InputError(f"run: {len(rows)} rows, {len(documents)} documents and {len(scores)} scores")
+        finite = np.isfinite(scores)
+        if not finite.all():
+            raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
+        if _any_twice(rows, documents, len(query_ids), len(doc_ids)):
             raise InputError("run: a document occurs twice for one query")
-        names = doc_ids.take(pa.array(used))
-        by_id = np.empty(len(used), dtype=np.int64)
-        by_id[np.argsort(np.asarray(names.to_pylist(), dtype=object))] = np.arange(len(used))
-        order = np.lexsort((by_id[which], -scores, rows))
-        rows, which, scores = rows[order], which[order], scores[order]
-        ends = np.cumsum(np.bincount(rows, minlength=len(query_ids)))
-        kept = np.arange(len(rows)) - np.concatenate(([0], ends))[rows] < depth
-        rows, which, scores = rows[kept], which[kept], scores[kept]
-        return cls(query_ids, rows, names.take(pa.array(which)), scores)
+        return cls(query_ids, *_in_order(rows, documents, scores, len(query_ids), doc_ids, depth))
 
     @classmethod
     def from_frame(cls, frame: Frame, depth: int = DEPTH) -> Run:
-        """From columns ``query_id``, ``doc_id`` and ``score``; others are ignored, the order does not matter.
+        """From a frame in any order; the queries are in the order in which they first occur.
 
-        ``frame`` is one of pandas or cuDF, or a table of pyarrow.
+        Parameters
+        ----------
+        frame : of pandas or cuDF, or a table of pyarrow, with columns ``query_id`` and ``doc_id``, strings or whole
+            numbers, and ``score``; others are ignored.
+        depth : documents of a query that stay, the best ones; default 1000.
+
+        Raises
+        ------
+        InputError
+            For a column that is not there, missing values, ids that are no ids, and as :meth:`from_numbers`.
         """
         frame = to_pandas(frame, ["query_id", "doc_id", "score"], "run")
         check_filled(frame[["query_id", "doc_id"]], "run")
-        rows, query_ids = pd.factorize(frame["query_id"].astype(str))
-        documents, doc_ids = pd.factorize(frame["doc_id"].astype(str))
-        strings = pa.chunked_array([pa.array(list(doc_ids), type=pa.large_string())])
-        scores = numbers(frame, "score", "run")
-        return cls.from_numbers(list(query_ids), strings, rows.astype(np.int64), documents, scores, depth)
+        rows, query_ids = id_codes(frame["query_id"], "run: column query_id")
+        documents, doc_ids = id_codes(frame["doc_id"], "run: column doc_id")
+        return cls.from_numbers(query_ids, doc_ids, rows, documents, numbers(frame, "score", "run"), depth)
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
         """Runs about different queries as one, in their order.
+
+        Raises
+        ------
+        InputError
+            For a query that two of them have.
 
         >>> parts = [Run.from_frame(pd.DataFrame({"query_id": [q], "doc_id": "a", "score": 1.0})) for q in "xy"]
         >>> Run.joined(parts).query_ids
@@ -102,33 +145,64 @@ class Run:
             raise InputError("runs to be joined must be about different queries")
         before = np.cumsum([0, *(len(run) for run in runs)])
         rows = [run._rows + start for run, start in zip(runs, before[:-1], strict=True)]
-        empty: list[Any] = [np.empty(0, dtype=np.int64)]
+        doc_ids, documents = in_one_table([run._doc_ids for run in runs], [run._documents for run in runs])
+        none = np.empty(0, dtype=np.int64)
         return cls(
             query_ids,
-            np.concatenate(rows or empty),
-            pa.chunked_array([chunk for run in runs for chunk in run._doc_ids.chunks], type=pa.large_string()),
-            np.concatenate([run._scores for run in runs] or empty).astype(np.float64),
+            np.concatenate([none, *rows]),
+            np.concatenate([none, *documents]),
+            doc_ids,
+            np.concatenate([np.empty(0), *(run._scores for run in runs)]),
         )
 
     @classmethod
     def from_trec(cls, path: Path | str, depth: int = DEPTH) -> Run:
-        """Read a TREC run file, plain or ``.gz``; the scores decide the order, not the rank column."""
+        """Read a TREC run file, plain or ``.gz``; the scores decide the order, not the rank column.
+
+        Of a file of :meth:`to_trec` it is the run that was written, in the same order, with the scores of the file.
+        """
         return cls.from_frame(read_trec_run(path), depth)
 
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
-        """Write a TREC run file, aside first, then renamed; reading it back gives an equal run."""
-        for name in [*self.query_ids, *self._doc_ids.unique().to_pylist(), tag]:
-            if not name or any(map(str.isspace, name)):
+        """Write a TREC run file, aside first, then renamed.
+
+        Evaluators read the scores and not the ranks, some of them as float32, and each orders equal scores in its own
+        way. So the scores in the file fall strictly within each query, also as float32: one that does not is the
+        largest float32 below the score before it. All others are written as they are, to the last bit. Whoever reads
+        the file measures what :func:`~haybale.evaluation.evaluate` does, and :meth:`from_trec` gives a run with the
+        same order.
+
+        Parameters
+        ----------
+        path : of the file; what was there is replaced.
+        tag : the last column, the name of the system.
+
+        Raises
+        ------
+        InputError
+            For an id, or a tag, that is empty or holds white space; nothing is written.
+        """
+        names = names_of(self._doc_ids, self._documents)
+        for name in dict.fromkeys([*self.query_ids, *names, tag]):
+            if name.split() != [name] or "\0" in name:
                 raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
+        lines = zip(
+            np.asarray(self.query_ids, dtype=object)[self._rows],
+            names,
+            self._ranks.tolist(),
+            _strictly_falling(self._scores, self._rows, self._offsets).tolist(),
+            strict=True,
+        )
         path = Path(path)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
-        frame = self._frame()
-        with open(aside, "w", encoding="utf-8", newline="\n") as file:
-            for query, document, score, rank in zip(
-                frame["query_id"], frame["doc_id"], self._scores.tolist(), frame["rank"], strict=True
-            ):
-                file.write(f"{query} Q0 {document} {rank} {score!r} {tag}\n")
-        os.replace(aside, path)
+        try:
+            with open(aside, "w", encoding="utf-8", newline="\n") as file:
+                file.writelines(
+                    f"{query} Q0 {document} {rank} {score!r} {tag}\n" for query, document, rank, score in lines
+                )
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
 
     @overload
     def to_frame(self, library: Literal["pandas"] = "pandas") -> pd.DataFrame: ...
@@ -137,24 +211,32 @@ class Run:
     def to_frame(self, library: str) -> Frame: ...
 
     def to_frame(self, library: str = "pandas") -> Frame:
-        """Columns ``query_id``, ``doc_id``, ``score``, ``rank``; a row a ranked document.
+        """A row a ranked document.
 
-        ``library`` is ``"pandas"``, ``"cudf"`` or ``"pyarrow"``.
+        Parameters
+        ----------
+        library : ``"pandas"``, ``"cudf"`` or ``"pyarrow"``.
+
+        Returns
+        -------
+        A frame of that library with columns ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
         """
-        return in_library(self._frame(), library)
-
-    def _frame(self) -> pd.DataFrame:
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "query_id": np.asarray(self.query_ids, dtype=object)[self._rows],
-                "doc_id": self._doc_ids.to_pylist(),
+                "doc_id": names_of(self._doc_ids, self._documents),
                 "score": self._scores,
-                "rank": np.arange(len(self._rows)) - self._offsets[self._rows] + 1,
+                "rank": self._ranks,
             }
         )
+        return in_library(frame, library)
 
-    def flat(self) -> tuple[Ints, Ints, Strings, np.ndarray]:
-        """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise.
+    def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
+        """Every ranked document, query by query, with its id; see :meth:`coded` for codes.
+
+        Returns
+        -------
+        ``(query row, rank from 1, document id, score)``, each (n,); rows rise.
 
         >>> rows, ranks, doc_ids, scores = Run.from_frame(
         ...     pd.DataFrame({"query_id": ["q", "q", "r"], "doc_id": ["a", "b", "b"], "score": [1.0, 2.0, 3.0]})
@@ -162,34 +244,74 @@ class Run:
         >>> rows, ranks, doc_ids.to_pylist(), scores
         (array([0, 0, 1]), array([1, 2, 1]), ['b', 'a', 'b'], array([2., 1., 3.]))
         """
-        return self._rows, np.arange(len(self._rows)) - self._offsets[self._rows] + 1, self._doc_ids, self._scores
+        return self._rows, self._ranks, self._doc_ids.take(pa.array(self._documents)), self._scores
+
+    def coded(self) -> tuple[Ints, Ints, Ints, Strings, Scores]:
+        """Every ranked document, query by query, as a code.
+
+        Returns
+        -------
+        ``(query row, rank from 1, document, table of ids, score)``: four are (n,), rows rise; a document is its place
+        in the table (n_documents,), which may have more ids than those ranked.
+
+        >>> table = pa.chunked_array([pa.array(["a", "b", "c"], type=pa.large_string())])
+        >>> run = Run.from_numbers(["q"], table, [0, 0], [1, 2], [0.5, 0.9])
+        >>> run.coded()[2], run.coded()[3] is table
+        (array([2, 1]), True)
+        """
+        return self._rows, self._ranks, self._documents, self._doc_ids, self._scores
 
     def top(self, depth: int) -> Run:
         """The first ``depth`` documents of every query."""
-        kept = np.arange(len(self._rows)) - self._offsets[self._rows] < depth
-        return Run(self.query_ids, self._rows[kept], self._doc_ids.filter(pa.array(kept)), self._scores[kept])
+        kept = self._ranks <= depth
+        return Run(self.query_ids, self._rows[kept], self._documents[kept], self._doc_ids, self._scores[kept])
+
+    def take(self, query_ids: Sequence[str]) -> Run:
+        """The rankings of some of the queries.
+
+        Parameters
+        ----------
+        query_ids : (k,) distinct ids, in the order the new run has them in.
+
+        Raises
+        ------
+        InputError
+            For a query the run does not have, and one that is asked for twice.
+
+        >>> frame = pd.DataFrame({"query_id": ["q", "r", "s"], "doc_id": "a", "score": 1.0})
+        >>> Run.from_frame(frame).take(["s", "q"]).query_ids
+        ['s', 'q']
+        """
+        query_ids = as_ids(query_ids, "run: query ids")
+        rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
+        if (rows < 0).any():
+            raise InputError(f"run: unknown query id {query_ids[int(rows.argmin())]!r}")
+        return self._of_rows(query_ids, rows)
 
     def reindexed(self, query_ids: Sequence[str]) -> Run:
-        """The same rankings with these queries, in this order; queries the run does not know have no document."""
-        position = {query: i for i, query in enumerate(query_ids)}
-        unknown = [query for query in self.query_ids if query not in position]
-        if unknown:
-            raise InputError(f"run: query {unknown[0]!r} is not among the queries asked for")
-        rows = np.array([position[query] for query in self.query_ids], dtype=np.int64)[self._rows]
-        order = np.argsort(rows, kind="stable")
-        return Run(query_ids, rows[order], self._doc_ids.take(pa.array(order)), self._scores[order])
+        """The same rankings with these queries, in this order; queries the run does not know have no document.
+
+        Raises
+        ------
+        InputError
+            For a query of the run that is not among them, and one that is there twice.
+        """
+        query_ids = as_ids(query_ids, "run: query ids")
+        rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
+        left_out = set(self.query_ids).difference(query_ids)
+        if left_out:
+            first = next(query for query in self.query_ids if query in left_out)
+            raise InputError(f"run: query {first!r} is not among the queries asked for")
+        return self._of_rows(query_ids, rows)
 
     def __getitem__(self, query_id: str) -> list[tuple[str, float]]:
         """``(document id, score)`` of one query, best first."""
-        if query_id not in self._position:
+        row = self._position.get(as_id(query_id, "run: query id"))
+        if row is None:
             raise InputError(f"run: unknown query id {query_id!r}")
-        row = self._position[query_id]
         part = slice(self._offsets[row], self._offsets[row + 1])
-        return list(zip(self._doc_ids[part].to_pylist(), self._scores[part].tolist(), strict=True))
-
-    @cached_property
-    def _position(self) -> dict[str, int]:
-        return {query: row for row, query in enumerate(self.query_ids)}
+        names = names_of(self._doc_ids, self._documents[part])
+        return list(zip(names, self._scores[part].tolist(), strict=True))
 
     def __len__(self) -> int:
         """The number of queries."""
@@ -198,14 +320,121 @@ class Run:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Run):
             return NotImplemented
-        return (
+        if not (
             self.query_ids == other.query_ids
             and np.array_equal(self._rows, other._rows)
             and np.array_equal(self._scores, other._scores)
-            and self._doc_ids.to_pylist() == other._doc_ids.to_pylist()
-        )
+        ):
+            return False
+        (ours, theirs) = in_one_table([self._doc_ids, other._doc_ids], [self._documents, other._documents])[1]
+        return np.array_equal(ours, theirs)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Run of {len(self):,} queries, {len(self._rows):,} ranked documents"
+
+    def _of_rows(self, query_ids: list[str], rows: Ints) -> Run:
+        """The rankings at these rows, -1 for none, under these ids."""
+        starts, counts = self._offsets[rows], np.where(rows < 0, 0, self._offsets[rows + 1] - self._offsets[rows])
+        before = np.cumsum(counts) - counts
+        at = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+        of = np.repeat(np.arange(len(rows)), counts)
+        return Run(query_ids, of, self._documents[at], self._doc_ids, self._scores[at])
+
+    @property
+    def _ranks(self) -> Ints:
+        """(n,) from 1."""
+        return np.arange(1, len(self._rows) + 1) - self._offsets[self._rows]
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {query: row for row, query in enumerate(self.query_ids)}
+
+
+def _places(values: Ints, n: int, what: str) -> Ints:
+    """(k,) int64 from 0 to n - 1, a copy; others are refused."""
+    values = np.asarray(values)
+    if len(values) and values.dtype.kind not in "iu":
+        raise InputError(f"run: {what}s must be whole numbers, found {values.dtype}")
+    if len(values) and not 0 <= values.min() <= values.max() < n:
+        wrong = values[(values < 0) | (values >= n)][0]
+        raise InputError(f"run: {what} {wrong} is not among the {n} that have an id")
+    return values.astype(np.int64)
+
+
+def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) -> bool:
+    """Whether a pair of row and document occurs twice."""
+    pairs = rows * n_documents + documents
+    if n_queries * n_documents <= 16 * len(pairs):
+        mark = np.zeros(n_queries * n_documents, dtype=bool)
+        mark[pairs] = True
+        return int(np.count_nonzero(mark)) < len(pairs)
+    pairs.sort()
+    return bool((pairs[1:] == pairs[:-1]).any())
+
+
+def _in_order(
+    rows: Ints, documents: Ints, scores: Scores, n_queries: int, doc_ids: Strings, depth: int
+) -> tuple[Ints, Ints, Strings, Scores]:
+    """What a run is made of, from columns in any order; the array of documents may be changed."""
+    if (rows[1:] < rows[:-1]).any():
+        order = np.argsort(rows, kind="stable")
+        rows, documents, scores = rows[order], documents[order], scores[order]
+    offsets = np.searchsorted(rows, np.arange(n_queries + 1))
+    same_row = rows[1:] == rows[:-1]
+    if (same_row & (scores[1:] > scores[:-1])).any():
+        order = _by_score(scores, rows, offsets, depth)
+        rows, documents, scores = rows[order], documents[order], scores[order]
+        offsets, same_row = np.searchsorted(rows, np.arange(n_queries + 1)), rows[1:] == rows[:-1]
+    tied = same_row & (scores[1:] == scores[:-1])
+    if tied.any():
+        at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+        group = np.append(0, np.cumsum(~tied))[at]
+        by_id = id_order(doc_ids)
+        # One number a document: its group, then its id; within a group only the documents change places.
+        keys = group * len(doc_ids) + by_id.places[documents[at]]
+        keys.sort()
+        documents[at] = by_id.codes[keys % len(doc_ids)]
+    kept = np.arange(len(rows)) - offsets[rows] < depth
+    if not kept.all():
+        rows, documents, scores = rows[kept], documents[kept], scores[kept]
+    return rows, documents, doc_ids, scores
+
+
+def _by_score(scores: Scores, rows: Ints, offsets: Ints, depth: int) -> Ints:
+    """An order by row and falling score; of a query with more than ``depth`` documents, of those that may stay."""
+    if len(rows) < 64 * len(offsets):  # many short lists
+        return np.lexsort((-scores, rows))
+    parts = []
+    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        falling = -scores[start:end]
+        if 0 < depth < end - start:
+            stay = np.flatnonzero(falling <= np.partition(falling, depth - 1)[depth - 1])
+            parts.append(start + stay[np.argsort(falling[stay])])
+        else:
+            parts.append(start + np.argsort(falling))
+    return np.concatenate(parts)
+
+
+def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:
+    """(n,) scores that fall strictly within each query, also as float32; those that do so already are unchanged.
+
+    >>> _strictly_falling(np.array([1.0, 1.0, 0.5, 1.0]), np.array([0, 0, 0, 1]), np.array([0, 3, 4]))
+    array([1.        , 0.99999994, 0.5       , 1.        ])
+    """
+    # float32 as whole numbers that rise with them, next to each other as they are: 0 is 0, -x is minus x's.
+    with np.errstate(over="ignore"):  # the largest scores are infinite there
+        bits = scores.astype(np.float32).view(np.int32).astype(np.int64)
+    number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    infinity = int(np.float32(np.inf).view(np.int32))
+    # Each at most one less than the one before it: with its place added, at most what any before it is.
+    place = np.arange(len(rows)) - offsets[rows]
+    apart = rows << 34  # keeps queries out of each other's minimum
+    falling = np.minimum.accumulate(number + place - apart) + apart - place
+    # Room for those that follow: what is written in place of a score is finite.
+    last = offsets[rows + 1] - 1
+    lowest = np.where(number[last] == -infinity, -infinity, 1 - infinity)
+    falling = np.maximum(falling, lowest + last - np.arange(len(rows)))
+    moved = np.sign(falling) * np.abs(falling).astype(np.int32).view(np.float32)
+    return np.where(falling == number, scores, moved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haybale.collections.paragraphs.paragraph import Paragraph, numbered_from_one
+from haybale.collections.paragraphs.paragraph import Paragraph, counted
 
 
 def split_blank_lines(text: str) -> list[Paragraph]:
@@ -11,7 +11,7 @@ def split_blank_lines(text: str) -> list[Paragraph]:
     >>> [p.text for p in split_blank_lines("a line\\nbroken\\n\\nthe next")]
     ['a line broken', 'the next']
     """
-    return numbered_from_one(" ".join(block) for block in blocks(text.split("\n")))
+    return counted(" ".join(block) for block in blocks(text.split("\n")))
 
 
 def blocks(lines: list[str]) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from haybale.collections.paragraphs.paragraph import Paragraph, numbered_from_one
+from haybale.collections.paragraphs.paragraph import Paragraph, counted
 
 
 def split_lines(text: str) -> list[Paragraph]:
@@ -11,4 +11,4 @@ def split_lines(text: str) -> list[Paragraph]:
     >>> [p.text for p in split_lines("one line\\n\\n another ")]
     ['one line', 'another']
     """
-    return numbered_from_one(line.strip() for line in text.split("\n") if line.strip())
+    return counted(line.strip() for line in text.split("\n") if line.strip())

@@ -12,7 +12,7 @@ import re
 from haybale.collections.paragraphs.blank_lines import blocks
 from haybale.collections.paragraphs.french import english_version, is_french, without_markers
 from haybale.collections.paragraphs.numbering import Number, numbering
-from haybale.collections.paragraphs.paragraph import Paragraph, numbered_from_one, uniquely_labelled
+from haybale.collections.paragraphs.paragraph import Paragraph, counted, uniquely_labelled
 from haybale.errors import InputError
 
 FRENCH = ("drop", "keep")
@@ -24,7 +24,7 @@ def split_numbered(text: str, *, french: str = "drop") -> list[Paragraph]:
     """Introduction ``I``, summary ``S`` (from a line ``Summary:`` to the first number), then paragraphs by number.
 
     Line breaks within a paragraph become spaces. Headings between two paragraphs, or two versions, end the first of
-    them. A text without numbers is split at blank lines and its paragraphs labelled from 1.
+    them. A text without numbers is split at blank lines and its paragraphs labelled from 0.
 
     Dropped are the numbers, the word ``Summary:``, a summary that says it "contains no summary",
     ``<FRAGMENT_SUPPRESSED>`` and its like, lines without a letter or digit, and the remark which language follows.
@@ -42,8 +42,8 @@ def split_numbered(text: str, *, french: str = "drop") -> list[Paragraph]:
     lines = clean_lines(text)
     chains = numbering(lines)
     if not chains:
-        found = numbered_from_one(" ".join(block) for block in blocks(lines))
-        return found if french == "keep" else numbered_from_one(p.text for p in found if not is_french(p.text))
+        found = counted(" ".join(block) for block in blocks(lines))
+        return found if french == "keep" else counted(p.text for p in found if not is_french(p.text))
     opening = _opening(lines[: chains[0][0].line])
     versions = [_version(lines, chain, end) for chain, end in zip(chains, _ends(lines, chains), strict=True)]
     if french == "keep":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Paragraph(NamedTuple):
-    """``label`` is what the paragraph is called in its document, where no other has it: ``"1"``, ``"S"``, a heading."""
+    """``label`` is what the paragraph is called in its document, where no other has it: ``"0"``, ``"S"``, a heading."""
 
     text: str
     label: str
@@ -16,13 +16,13 @@ class Paragraph(NamedTuple):
 Splitter = Callable[[str], list[Paragraph]]
 
 
-def numbered_from_one(texts: Iterable[str]) -> list[Paragraph]:
-    """Paragraphs labelled by their place, from 1.
+def counted(texts: Iterable[str]) -> list[Paragraph]:
+    """Paragraphs labelled by their place, from 0 as everywhere.
 
-    >>> numbered_from_one(["a", "b"])
-    [Paragraph(text='a', label='1'), Paragraph(text='b', label='2')]
+    >>> counted(["a", "b"])
+    [Paragraph(text='a', label='0'), Paragraph(text='b', label='1')]
     """
-    return [Paragraph(text, str(place)) for place, text in enumerate(texts, 1)]
+    return [Paragraph(text, str(place)) for place, text in enumerate(texts)]
 
 
 def uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
@@ -45,9 +45,9 @@ def uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
 
 
 def split_or_whole(text: str, splitter: Splitter) -> list[Paragraph]:
-    """The paragraphs of a text; the whole of it, labelled 1, where the splitter finds none but there is something.
+    """The paragraphs of a text; the whole of it, labelled 0, where the splitter finds none but there is something.
 
     >>> split_or_whole(" two words ", lambda text: [])
-    [Paragraph(text='two words', label='1')]
+    [Paragraph(text='two words', label='0')]
     """
-    return splitter(text) or ([Paragraph(text.strip(), "1")] if text.strip() else [])
+    return splitter(text) or ([Paragraph(text.strip(), "0")] if text.strip() else [])

@@ -64,7 +64,7 @@ def labels_of(collection: Collection) -> tuple[list[str], list[str]]:
     """The labels of all query paragraphs, (n_query_paragraphs,), and of all passages, (n_passages,).
 
     A passage is called what its id says after ``<document id>:``, or its whole id. The paragraphs of a query are
-    called like the passages of its own document where they are the same texts, else by their place, from 1.
+    called like the passages of its own document where they are the same texts, else by their place, from 0.
 
     >>> from haybale.collections import CollectionBuilder
     >>> builder = CollectionBuilder("case")
@@ -88,7 +88,7 @@ def labels_of(collection: Collection) -> tuple[list[str], list[str]]:
         if passages.texts[its].to_pylist() == paragraphs:
             query_labels += passage_labels[its]
         else:
-            query_labels += [str(place) for place in range(1, len(paragraphs) + 1)]
+            query_labels += [str(place) for place in range(len(paragraphs))]
     return query_labels, passage_labels
 
 

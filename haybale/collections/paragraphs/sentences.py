@@ -6,7 +6,7 @@ line breaks and merge sentences up to 200 words. Theirs may pass that mark by a 
 
 from __future__ import annotations
 
-from haybale.collections.paragraphs.paragraph import Paragraph, numbered_from_one
+from haybale.collections.paragraphs.paragraph import Paragraph, counted
 from haybale.collections.paragraphs.sentence_ends import sentences
 from haybale.errors import InputError
 
@@ -27,4 +27,4 @@ def split_sentences(text: str, *, words: int = 200) -> list[Paragraph]:
             merged[-1] += sentence
         else:
             merged += [sentence[start : start + words] for start in range(0, len(sentence), words)]
-    return numbered_from_one(" ".join(paragraph) for paragraph in merged)
+    return counted(" ".join(paragraph) for paragraph in merged)

@@ -20,7 +20,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
 from haybale.extras import require
 
 MANIFEST, BUILDING, PASSAGES, VECTORS, ENCODER, LOCK = (
@@ -93,7 +93,7 @@ class StoreFiles:
         except FileNotFoundError:
             raise InputError(f"{self}: expected a file {name}") from None
         except ValueError as error:
-            raise InputError(f"{self.at(name)}: expected JSON: {error}") from None
+            raise FileFormatError(self.at(name), None, f"expected JSON: {error}") from None
 
     @contextmanager
     def local_copy(self, name: str) -> Iterator[Path]:

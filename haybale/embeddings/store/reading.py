@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from haybale.collections import Collection
-from haybale.collections.collection import Ints, Strings, numbers_of
+from haybale.collections.collection import Ints, Strings
 from haybale.device import Device, find_device, to_device
 from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.find import load_fitted, rebuild
@@ -121,7 +121,7 @@ class EmbeddingStore:
             return found
         if len(collection.passages) != len(self):
             raise InputError(f"{self.path} has {len(self):,} passages, {collection.name} {len(collection.passages):,}")
-        place = numbers_of(collection.passages.ids, self.passage_ids.to_pylist(), "passage")
+        place = collection.passage_numbers(self.passage_ids)
         out = np.empty(self.shape, dtype=np.float32)
         for start, rows in track(self.blocks(), "reading vectors", self._n_chunks):
             out[place[start : start + len(rows)]] = rows

@@ -1,0 +1,82 @@
+"""What is given on the command line as the objects that it means: rankers, their parameters, engines, pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from haybale.cli.options import given
+from haybale.embeddings import Chunking
+from haybale.embeddings.find import LEXICAL, model_name
+from haybale.engine import Engine
+from haybale.errors import InputError
+from haybale.rankers import Ranker, parse, parse_value, read_yaml, set_values
+
+_FILES = (".yaml", ".yml", ".json")
+
+
+def ranker_of(text: str, values: Sequence[str] | None) -> Ranker:
+    """A ranker by its name or by the file that describes it, with the values of ``--set``.
+
+    >>> ranker_of("rrf(bm25,bm25-doc)", ["k1=0.9"])
+    RRF(BM25(k1=0.9), BM25('document', k1=0.9))
+    """
+    ranker = read_yaml(Path(text)) if Path(text).suffix in _FILES else parse(text)
+    return set_values(ranker, values_of(values))
+
+
+def values_of(texts: Sequence[str] | None) -> dict[str, Any]:
+    """``name=value`` of ``--set``; a name that comes twice has its last value.
+
+    >>> values_of(["k1=0.9", "strategy=rows", "gamma=[8,2.5]"])
+    {'k1': 0.9, 'strategy': 'rows', 'gamma': (8, 2.5)}
+    """
+    values = {}
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        if not name.strip() or not sign or not value.strip():
+            raise InputError(f"--set takes name=value, found {text!r}")
+        values[name.strip()] = parse_value(value)
+    return values
+
+
+def is_engine(place: str | Path) -> bool:
+    """Whether that is the folder of an engine that was built, not a collection."""
+    return (Path(place) / "engine.json").is_file()
+
+
+def opened(folder: Path, device: str | None) -> Engine:
+    """The engine, on a device."""
+    engine = Engine.open(folder, **given(device=device))
+    check_device(engine.settings["encoder"], engine.settings["store"], device)
+    return engine
+
+
+def check_device(encoder: Any, store: Any, device: str | None) -> None:
+    """Refuse, before the work, a device for vectors that cannot be there."""
+    if encoder == "tfidf" and store is None and device not in (None, "cpu", "auto"):
+        raise InputError(
+            f"tfidf makes sparse vectors, which stay on the CPU, found device {device!r}; lsa makes dense ones"
+        )
+
+
+def settled(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of an engine with the folders of store and encoder as they are found from anywhere."""
+    return {name: _absolute(value) if name in ("store", "encoder") else value for name, value in settings.items()}
+
+
+def _absolute(name: str) -> str:
+    folder = model_name(name)
+    if name in LEXICAL or not Path(folder).is_dir():
+        return name
+    return name.removesuffix(folder) + str(Path(folder).absolute())
+
+
+def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking | None:
+    """Pieces of passages, if passages are to be cut."""
+    if length is None:
+        if stride is not None or how:
+            raise InputError(f"--{'stride' if stride else next(iter(how))} is of pieces: say how long with --pieces")
+        return None
+    return Chunking(length, stride, **how)

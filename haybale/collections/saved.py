@@ -1,0 +1,230 @@
+"""A collection on disk: tables in Parquet under a manifest with the SHA-256 of each. Nothing in it can be executed.
+
+    manifest.json         format, version, name, language, the splits in their order, and which parts there are
+    documents.parquet     id, title, passages, sections        how many of each a document has
+    texts.parquet         id, text, section                    a row a passage, document by document
+    queries.parquet       id, paragraphs, own                  how many paragraphs, and the document it was taken from
+    paragraphs.parquet    text                                 query by query
+    splits.parquet        split, query                         a row a query of a split
+    judgements.parquet    split, query, document, grade
+    sections.parquet      id, title, parent                    document by document
+    links.parquet         kind, source, target
+
+Documents, passages, sections and queries are named by their row in their file, from 0; -1 is none. The same collection
+gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haybale.collections.collection import Collection, Ints, Links, Passages, Queries, Sections, Split, Strings
+from haybale.errors import FileFormatError
+from haybale.folders import whole_folder
+from haybale.sealed import MANIFEST, check_files, read_manifest, read_table, seal, write_table
+
+FORMAT, VERSION = "haybale collection", 1
+_TEXT, _NUMBER = pa.large_string(), pa.int64()
+_COLUMNS = {
+    "documents": {"id": _TEXT, "title": _TEXT, "passages": _NUMBER, "sections": _NUMBER},
+    "texts": {"id": _TEXT, "text": _TEXT, "section": _NUMBER},
+    "queries": {"id": _TEXT, "paragraphs": _NUMBER, "own": _NUMBER},
+    "paragraphs": {"text": _TEXT},
+    "splits": {"split": _TEXT, "query": _NUMBER},
+    "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
+    "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
+    "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
+}
+_OPTIONAL = ("sections", "links")
+_KINDS = ("internal", "passage_to_document", "section_to_document")
+
+
+def save_collection(collection: Collection, folder: Path | str) -> None:
+    """Write a whole collection to a new folder, whole or not at all.
+
+    Parameters
+    ----------
+    collection
+        With all it has: titles, sections, links, queries of paragraphs, own documents, splits, grades.
+    folder
+        A folder that does not exist, or is empty.
+
+    Raises
+    ------
+    OutputExistsError
+        For any other folder.
+    """
+    passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
+    no_sections = np.zeros(collection.n_documents, dtype=np.int64)
+    of_document = no_sections if sections is None else np.diff(sections.doc_offsets)
+    of_passage = np.full(len(passages), -1) if passages.sections is None else passages.sections
+    splits = list(collection.splits.items())
+
+    def of_splits(name: str) -> Ints:
+        return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(split, name) for _, split in splits)])
+
+    tables: dict[str, list[Any]] = {
+        "documents": [collection.doc_ids, collection.doc_titles, np.diff(passages.doc_offsets), of_document],
+        "texts": [passages.ids, passages.texts, of_passage],
+        "queries": [queries.ids, np.diff(queries.offsets), queries.own],
+        "paragraphs": [queries.paragraphs],
+        "splits": [_repeated((name, len(split.queries)) for name, split in splits), of_splits("queries")],
+        "judgements": [
+            _repeated((name, len(split.grades)) for name, split in splits),
+            *map(of_splits, ("judged_queries", "judged_documents", "grades")),
+        ],
+    }
+    if sections is not None:
+        tables["sections"] = [sections.ids, sections.titles, sections.parents]
+    if links is not None:
+        edges = [getattr(links, kind) for kind in _KINDS]
+        kinds = _repeated(zip(_KINDS, map(len, edges), strict=True))
+        tables["links"] = [kinds, *np.concatenate(edges).T]
+    facts = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": collection.name,
+        "language": collection.language,
+        "splits": [name for name, _ in splits],
+        "parts": [name for name in _OPTIONAL if name in tables],
+        "passages_in_sections": passages.sections is not None,
+    }
+    with whole_folder(Path(folder)) as aside:
+        for name, columns in tables.items():
+            arrays = [_column(column, kind) for column, kind in zip(columns, _COLUMNS[name].values(), strict=True)]
+            write_table(aside / _file(name), pa.table(arrays, schema=pa.schema(_COLUMNS[name])))
+        seal(aside, facts)
+
+
+def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
+    """A collection that :func:`save_collection` wrote.
+
+    Parameters
+    ----------
+    folder
+        Its folder, all of which is read.
+    verify
+        Whether the digest of every file is computed.
+
+    Raises
+    ------
+    FileFormatError
+        For a folder that is no saved collection, of another version, or whose files are not what was written.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION})
+    name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
+    if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
+        raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
+    there = [name for name in _COLUMNS if name not in _OPTIONAL or name in parts]
+    check_files(folder, manifest, [_file(name) for name in there], verify=verify)
+    tables = {name: _Table(folder / _file(name), _COLUMNS[name]) for name in there}
+    documents, texts, queries, paragraphs = (tables[name] for name in ("documents", "texts", "queries", "paragraphs"))
+    n = {name: len(tables[name]) if name in tables else 0 for name in _COLUMNS}
+    sections = links = None
+    if "sections" in parts:
+        sections = Sections(
+            ids=tables["sections"].strings("id"),
+            titles=tables["sections"].strings("title"),
+            parents=tables["sections"].numbers("parent", -1, n["sections"]),
+            doc_offsets=documents.offsets("sections", n["sections"]),
+        )
+    if "links" in parts:
+        links = Links(
+            internal=tables["links"].edges("internal", n["texts"], n["sections"]),
+            passage_to_document=tables["links"].edges("passage_to_document", n["texts"], n["documents"]),
+            section_to_document=tables["links"].edges("section_to_document", n["sections"], n["documents"]),
+        )
+    of_section = texts.numbers("section", -1, n["sections"])
+    return Collection(
+        name=name,
+        doc_ids=documents.strings("id"),
+        doc_titles=documents.strings("title"),
+        passages=Passages(
+            ids=texts.strings("id"),
+            texts=texts.strings("text"),
+            doc_offsets=documents.offsets("passages", n["texts"]),
+            sections=of_section if manifest.get("passages_in_sections") is True else None,
+        ),
+        queries=Queries(
+            ids=queries.strings("id"),
+            paragraphs=paragraphs.strings("text"),
+            offsets=queries.offsets("paragraphs", n["paragraphs"]),
+            own=queries.numbers("own", -1, n["documents"]),
+        ),
+        splits={name: _split(name, tables["splits"], tables["judgements"], n) for name in names},
+        sections=sections,
+        links=links,
+        language=language,
+    )
+
+
+class _Table:
+    """A file of a collection; an error names it."""
+
+    def __init__(self, path: Path, columns: dict[str, Any]) -> None:
+        self.path, self.table = path, read_table(path, pa.schema(columns))
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def strings(self, name: str) -> Strings:
+        return self.table.column(name)
+
+    def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
+        """A column of numbers from ``least`` to ``end`` - 1."""
+        found: Ints = self.table.column(name).to_numpy()[rows]
+        if len(found) and not least <= found.min() <= found.max() < end:
+            raise FileFormatError(self.path, None, f"column {name}: expected numbers from {least} to {end - 1}")
+        return found
+
+    def offsets(self, name: str, total: int) -> Ints:
+        """Where things begin of which a column says how many there are; ``total`` in all."""
+        counts = self.numbers(name, 0, total + 1)
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        if offsets[-1] != total:
+            raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
+        return offsets
+
+    def rows(self, name: str, value: str) -> Ints:
+        """The rows that have a value in a column."""
+        return np.flatnonzero(pc.equal(self.table.column(name), value).to_numpy())
+
+    def edges(self, kind: str, sources: int, targets: int) -> Ints:
+        """(n, 2) the links of a kind."""
+        rows = self.rows("kind", kind)
+        return np.stack([self.numbers("source", 0, sources, rows), self.numbers("target", 0, targets, rows)], axis=1)
+
+
+def _split(name: str, splits: _Table, judgements: _Table, n: dict[str, int]) -> Split:
+    rows = judgements.rows("split", name)
+    return Split(
+        name=name,
+        queries=splits.numbers("query", 0, n["queries"], splits.rows("split", name)),
+        judged_queries=judgements.numbers("query", 0, n["queries"], rows),
+        judged_documents=judgements.numbers("document", 0, n["documents"], rows),
+        grades=judgements.table.column("grade").to_numpy()[rows],
+    )
+
+
+def _names(values: Any) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _file(name: str) -> str:
+    return f"{name}.parquet"
+
+
+def _repeated(names: Iterable[tuple[str, int]]) -> pa.Array:
+    """Each name so many times."""
+    return pa.array([name for name, times in names for _ in range(times)], type=_TEXT)
+
+
+def _column(values: Any, kind: Any) -> pa.ChunkedArray:
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, type=kind)])

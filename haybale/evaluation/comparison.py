@@ -1,0 +1,240 @@
+"""Rankers compared on one split: runs, one table, seconds a stage; and all of it written to a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from haybale.collections import Collection
+from haybale.collections.collection import pick
+from haybale.engine import Engine
+from haybale.errors import InputError
+from haybale.evaluation.measures import MEASURES, evaluate, parsed
+from haybale.evaluation.results import Results, results
+from haybale.evaluation.table import markdown
+from haybale.folders import whole_folder, write_json
+from haybale.rankers import BM25, KNN, PARM, SVR, Batch, Learned, Ranker, Training, find_ranker, parse_all
+from haybale.rankers.ranker import warn_of_empty
+from haybale.retrieval import Run
+from haybale.retrieval.run import DEPTH
+from haybale.stages import listening, stage
+
+_LONGEST = 120  # letters of a file's name
+
+Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
+
+
+def default_rankers() -> list[Ranker]:
+    """What is compared unless asked otherwise."""
+    return [BM25(), BM25("document"), KNN(), KNN("document"), PARM(), SVR(), Learned()]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a comparison found.
+
+    Attributes
+    ----------
+    collection : Collection
+    split : str
+    rankers : dict of str to Ranker
+        As they were fitted, by the names they have in the table.
+    runs : dict of str to Run
+    results : Results
+        Measures, and how each ranker compares with the baseline.
+    seconds : dict of str to float
+        By stage; stages count for themselves only.
+    facts : dict
+        What was found on the way and belongs into the results.
+    settings : dict
+        Of the engine.
+    source, layout : str, optional
+        How the collection was asked for, if that is known; with them it can be opened again.
+    """
+
+    collection: Collection
+    split: str
+    rankers: dict[str, Ranker]
+    runs: dict[str, Run]
+    results: Results
+    seconds: dict[str, float]
+    facts: dict[str, Any]
+    settings: dict[str, Any]
+    source: str | None = None
+    layout: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the runs, for JSON."""
+        return {
+            "collection": {
+                "name": self.collection.name,
+                "source": self.source,
+                "layout": self.layout,
+                "documents": self.collection.n_documents,
+                "passages": self.collection.n_passages,
+                "queries": {name: len(part.queries) for name, part in self.collection.splits.items()},
+            },
+            "settings": self.settings_dict(),
+            "queries measured": self.results.n_queries,
+            "rankers": self.results.to_dict(),
+            "seconds": self.seconds,
+            "facts": self.facts,
+            "environment": environment(),
+        }
+
+    def settings_dict(self) -> dict[str, Any]:
+        """What decides the outcome: split, baseline, the engine's settings, and every ranker with its parameters."""
+        rankers = {name: ranker.to_dict() for name, ranker in self.rankers.items()}
+        return {"split": self.split, "baseline": self.results.baseline, **self.settings, "rankers": rankers}
+
+    def write(self, folder: Path | str) -> None:
+        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing.
+
+        ``results.json`` also gets the date, in UTC.
+        """
+        with whole_folder(Path(folder)) as aside:
+            (aside / "runs").mkdir()
+            for name, run in self.runs.items():
+                run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag="".join(name.split()))
+            (aside / "table.md").write_text(markdown(self.results) + "\n", encoding="utf-8")
+            write_json(aside / "results.json", {"date": f"{datetime.now(UTC):%Y-%m-%d}", **self.to_dict()})
+            write_json(aside / "settings.json", self.settings_dict())
+
+
+def compare(
+    engine: Engine | Collection | str,
+    rankers: Rankers | None = None,
+    *,
+    split: str = "dev",
+    train: str = "train",
+    baseline: Ranker | str = "bm25",
+    measures: Sequence[str] = MEASURES,
+    report: Callable[[str, float], None] | None = None,
+) -> Outcome:
+    """Rank a split's queries with several rankers, and compare each with the baseline.
+
+    No judgement of the split is seen before the rankings are made. Rankers share what they ask of the engine, and
+    those that are equal are fitted once.
+
+    Parameters
+    ----------
+    engine : Engine, Collection or str
+        An engine; or a collection (or what :func:`~haybale.open_collection` takes), of which one is made in memory.
+    rankers : sequence or mapping of Ranker or str, optional
+        Names of the grammar, rankers to be fitted, or fitted ones; a mapping gives them names. Default:
+        :func:`default_rankers`.
+    split : str, default "dev"
+        Whose queries are ranked.
+    train : str, default "train"
+        What rankers learn from.
+    baseline : Ranker or str, default "bm25"
+        Ranked even if ``rankers`` leave it out.
+    measures : sequence of str
+        See :func:`~haybale.evaluate`.
+    report : callable, optional
+        Called with ``(stage, seconds)`` whenever a stage is done.
+
+    Raises
+    ------
+    InputError
+        Unknown names; a ranker that would be, or was, trained on the split it is measured with, or that has nothing
+        to learn from: before any work.
+    """
+    named = _named(default_rankers() if rankers is None else rankers)
+    first = str(baseline)
+    named = {first: named[first] if first in named else find_ranker(baseline), **named}
+    for name in measures:
+        parsed(name)
+    files: dict[str, str] = {}
+    for name in named:
+        if files.setdefault(file_name(name).casefold(), name) != name:
+            other = files[file_name(name).casefold()]
+            raise InputError(f"rankers {other!r} and {name!r} would be written to one file; give them other names")
+    with listening(report) as stages:
+        engine = engine if isinstance(engine, Engine) else Engine(engine)
+        part = engine.collection.split(split)
+        _check_training(engine, named, split, train)
+        training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
+        # What is searched for one ranker is searched as deep as any will ask for.
+        training.batch.least_depth = max((ranker.training_depth for ranker in named.values()), default=0)
+        batch = Batch(engine, engine.collection.queries.take(part.queries))
+        runs, fitted = {}, {}
+        for name, ranker in named.items():
+            kept = ranker.__sklearn_is_fitted__() and ranker.engine_ is engine
+            fitted[name] = ranker if kept else training.fitted(ranker)
+        for name, ranker in fitted.items():
+            runs[name] = batch.run(ranker, DEPTH)
+            warn_of_empty(runs[name], name)
+        with stage("evaluate"):
+            qrels = engine.collection.qrels_frame(split)
+            table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
+    facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
+    facts |= {name: ranker.facts for name, ranker in _all_of(fitted).items() if ranker.facts}
+    return Outcome(engine.collection, split, fitted, runs, table, stages.seconds, facts, engine.settings)
+
+
+def _named(rankers: Rankers) -> dict[str, Ranker]:
+    if isinstance(rankers, str):
+        rankers = parse_all(rankers)
+    if isinstance(rankers, Mapping):
+        return {name: find_ranker(ranker) for name, ranker in rankers.items()}
+    found = [find_ranker(ranker) for ranker in rankers]
+    return {given if isinstance(given, str) else str(made): made for given, made in zip(rankers, found, strict=True)}
+
+
+def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
+    asked = set(pick(engine.collection.queries.ids, engine.collection.split(split).queries))
+    for name, ranker in rankers.items():
+        ranker.check_params()
+        if ranker.__sklearn_is_fitted__() and ranker.engine_ is engine:
+            seen = asked & ranker.learned_from()
+            if seen:
+                raise InputError(f"{name} was trained on {len(seen)} queries of {split!r}, where it would be evaluated")
+            continue
+        if not ranker.needs_training:
+            continue
+        if train == split:
+            raise InputError(f"{name} would be trained and evaluated on the same split, {split!r}")
+        if train not in engine.collection.splits:
+            known = ", ".join(engine.collection.splits)
+            raise InputError(
+                f"{name} needs a split to learn from: {engine.collection.name} has no split {train!r}, only {known}; "
+                f"leave {name} out"
+            )
+
+
+def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
+    """The rankers and those within them, by name."""
+    found: dict[str, Ranker] = {}
+    for name, ranker in rankers.items():
+        found |= _all_of({str(inner): inner for inner in ranker.fitted_within()})
+        found[name] = ranker
+    return found
+
+
+def file_name(ranker: str) -> str:
+    """A ranker's name as a file name: of any name one, and of a long one its beginning and a digest.
+
+    >>> file_name("rrf(bm25,svr)"), file_name("cross-encoder(bm25,model='a/model')")
+    ('rrf-bm25-svr', 'cross-encoder-bm25-model-a-model')
+    """
+    name = "-".join(re.findall(r"[\w.]+", ranker)) or "ranker"
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}-{hashlib.sha256(ranker.encode()).hexdigest()[:8]}"
+
+
+def environment() -> dict[str, str]:
+    """The versions and the machine the numbers depend on."""
+    packages = ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "bm25s", "faiss-cpu", "ir_measures")
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        **{package: version(package) for package in packages},
+    }

@@ -1,0 +1,67 @@
+"""The ensemble paper's own protocol: classify injected passages. Repeats its table; says nothing of rankings.
+
+For each test query the candidates are its k nearest passages, all called negative, and the last passage of
+each relevant document, called positive. The figures are of the positive class under the vote. What is measured
+is how well the injected passages are told from the neighbours, not how well a user finds them: to make the
+candidates one must know the answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from haybale.engine import Engine
+from haybale.ensemble import SVREnsemble, candidate_rows
+from haybale.errors import InputError
+from haybale.evaluation.classification import Classification, classify
+from haybale.rankers import Batch, Training
+from haybale.retrieval.hits import from_flat
+from haybale.stages import stage
+
+CAVEAT = (
+    "protocol 'injected': relevant passages are put among the candidates by their labels, and relevant neighbours "
+    "count as negatives. These are classification figures, not retrieval results; they cannot be compared with the "
+    "end-to-end table."
+)
+
+
+@dataclass(frozen=True)
+class InjectedOutcome:
+    """Figures of the positive class for the paper's settings, and the ensemble they are of."""
+
+    figures: Classification
+    ensemble: SVREnsemble
+
+
+def classify_injected(engine: Engine, split: str = "dev", train: str = "train", **settings: Any) -> InjectedOutcome:
+    """Train on injected candidates of the training queries, classify those of a split.
+
+    Parameters
+    ----------
+    engine : Engine
+        Of dense vectors, since the paper's settings standardise features.
+    split, train : str
+    **settings
+        Of :meth:`SVREnsemble.as_published`, over the paper's.
+    """
+    part = engine.collection.split(split)  # an unknown one is refused before the training
+    if train == split:
+        raise InputError(f"the ensemble would be trained and evaluated on the same split, {split!r}")
+    ensemble = SVREnsemble.as_published(**({"protocol": "injected", "n_jobs": -1} | settings))
+    training, index = Training.of(engine, train), engine.passages
+    vectors, own = training.batch.vectors, training.batch.own
+    with stage("train svr-paper"):
+        ensemble.fit(index, vectors, training.relevant, exclude=own)
+    batch = Batch(engine, engine.collection.queries.take(part.queries))
+    asked = batch.vectors
+    with stage("classify"):
+        near = index.search(asked, min(ensemble.k, len(index)), exclude=batch.own)
+        rows = candidate_rows("injected", near, part.relevant_rows(), index, asked)
+        # The labels travel as scores: one table holds the candidates of each query, the other what they are.
+        table = from_flat(int(asked.shape[0]), rows.query, rows.passage, rows.label.astype(np.float32))
+        real = table.passages >= 0
+        figures = classify(ensemble.relevant(asked, table.passages)[real], table.scores[real] > 0)
+    return InjectedOutcome(figures, ensemble)

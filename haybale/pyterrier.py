@@ -1,0 +1,215 @@
+"""Rankers as PyTerrier transformers, for its pipelines and experiments; no Java needed.
+
+    from haybale.pyterrier import to_pyterrier
+
+    ranker = haybale.Learned().fit(engine)
+    pipeline = to_pyterrier(haybale.BM25().fit(engine)) % 100 >> to_pyterrier(ranker)
+
+Macdonald & Tonellotto, "Declarative Experimentation in Information Retrieval using PyTerrier", ICTIR 2020. (Extra
+``pyterrier``.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from haybale.collections import Paragraph, Queries, find_splitter
+from haybale.collections.collection import Ints
+from haybale.errors import InputError
+from haybale.extras import require
+from haybale.rankers import Batch, Ranker
+from haybale.rankers.batch import queries_of
+from haybale.retrieval.run import DEPTH
+
+require("pyterrier", "pyterrier")
+
+import pyterrier as pt  # noqa: E402
+
+Split: TypeAlias = Callable[[str], Sequence[str] | Sequence[Paragraph]]
+
+
+def to_pyterrier(ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = "lines") -> RankerTransformer:
+    """A fitted ranker as a transformer that retrieves, and re-ranks what another stage found.
+
+    Parameters
+    ----------
+    ranker : Ranker
+        Any, fitted.
+    depth : int, default 1000
+        Documents of each query.
+    splitter : str or callable, default "lines"
+        What makes paragraphs of a query: every non-empty line, another of
+        :data:`~haybale.collections.SPLITTERS`, or a function from a text to its paragraphs.
+
+    Returns
+    -------
+    RankerTransformer
+
+    Raises
+    ------
+    NotFittedError
+        The ranker has no engine yet.
+    InputError
+        A depth below 1, or an unknown splitter.
+    """
+    return RankerTransformer(ranker, depth=depth, splitter=splitter)
+
+
+class RankerTransformer(pt.Transformer):
+    """Queries to the documents that a ranker finds, or documents of another stage in the ranker's order.
+
+    Frames with ``qid`` and ``query`` are retrieved for. In frames that have ``docno`` too, only these documents are
+    ranked, as by ``ranker.rank(…, within=…)``; those that the ranker does not find keep their order (by ``rank``, else
+    ``score``, else as they come) behind the others, each a point below the one before. A column ``own`` may name a
+    document that is left out of the query's ranking. All other columns go along.
+
+    Results have ``docno``, ``score`` and ``rank``, from 0; they are ordered by score, then by docno, and rankings of
+    queries by where the first row of each ``qid`` stood.
+
+    Parameters
+    ----------
+    ranker, depth, splitter
+        See :func:`to_pyterrier`.
+
+    Raises
+    ------
+    InputError
+        When it is asked: a blank query, or one that the splitter makes no paragraph of; a ``docno`` that is not in the
+        engine.
+
+    Examples
+    --------
+    >>> from haybale import BM25, CollectionBuilder, Engine
+    >>> builder = CollectionBuilder("pets", language="english")
+    >>> for doc_id, texts in {"dogs": ["a dog", "two dogs, one dog"], "cats": ["a cat and no dog"]}.items():
+    ...     _ = builder.add_document(doc_id, texts)
+    >>> to_pyterrier(BM25().fit(Engine(builder.build()))).search("dog")[["qid", "docno", "rank"]]
+      qid docno  rank
+    0   1  dogs     0
+    1   1  cats     1
+    """
+
+    def __init__(self, ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = "lines") -> None:
+        ranker.check_fitted()
+        if depth < 1:
+            raise InputError(f"depth must be at least 1, found {depth}")
+        self._split: Split = find_splitter(splitter) if isinstance(splitter, str) else splitter
+        self.ranker = ranker
+        self.depth = depth
+        self.splitter = splitter
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Queries, or results, to results."""
+        with pt.validate.any(inp, context=self) as checked:
+            checked.query_frame(["query"], mode="retrieve")
+            checked.result_frame(["query"], mode="re-rank")
+        return self._retrieved(inp) if checked.mode == "retrieve" else self._reranked(inp)
+
+    def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
+        """``self % k``, by ranking no more."""
+        return self if k >= self.depth else pt.inspect.transformer_apply_attributes(self, depth=k)
+
+    def _retrieved(self, inp: pd.DataFrame) -> pd.DataFrame:
+        if not len(inp):
+            return _results(inp, np.empty(0, dtype=np.int64), [], np.empty(0))
+        names = [str(qid) for qid in inp["qid"]]
+        if len(set(names)) != len(names):
+            names = [str(row) for row in range(len(names))]  # the same qid may be there twice
+        run = self.ranker.rank(self._queries(names, inp), depth=self.depth)
+        rows, _, documents, table, scores = run.coded()
+        return _results(inp, rows, table.take(pa.array(documents)).to_pylist(), scores, self.depth)
+
+    def _reranked(self, inp: pd.DataFrame) -> pd.DataFrame:
+        engine = self.ranker.engine_
+        docnos = inp["docno"].tolist()
+        numbers = engine.collection.document_numbers(docnos)
+        scores = np.full(len(inp), np.nan)
+        query, qids = pd.factorize(inp["qid"])
+        # Operators such as + leave the query out of some rows of a qid; one that has it is enough.
+        columns = [name for name in ("query", "own") if name in inp.columns]
+        asked = inp.groupby("qid", sort=False)[columns].first().reindex(qids).reset_index(names="qid")
+        queries = self._queries([str(place) for place in range(len(asked))], asked) if len(asked) else None
+        foreign = np.ones(len(inp), dtype=bool) if queries is None else queries.own[query] != numbers
+        for place in np.unique(query[foreign]):
+            rows = np.flatnonzero((query == place) & foreign)
+            assert queries is not None
+            scores[rows] = self._scores(queries.take(np.array([place])), numbers[rows], [docnos[row] for row in rows])
+        before = _order_before(inp)
+        for place in np.unique(query[foreign & np.isnan(scores)]):
+            rows = before[(query == place)[before]]
+            mine = scores[rows]
+            left = rows[np.isnan(mine) & foreign[rows]]
+            scores[left] = np.nanmin(mine, initial=0.0) - 1 - np.arange(len(left))
+        kept = np.flatnonzero(foreign)
+        return _results(inp, kept, [docnos[row] for row in kept], scores[kept], self.depth)
+
+    def _scores(self, query: Queries, numbers: Ints, docnos: list[str]) -> NDArray[np.float64]:
+        """(n,) what the ranker gives the documents when there are no others; NaN where it does not find one."""
+        engine = self.ranker.engine_
+        if not np.diff(engine.collection.passages.doc_offsets)[numbers].any():
+            return np.full(len(numbers), np.nan)  # without a text no document is found
+        mask = np.zeros(engine.collection.n_documents, dtype=bool)
+        mask[numbers] = True
+        alone = Queries(
+            query.ids, query.paragraphs, query.offsets, np.array([-1])
+        )  # its own document is not among them
+        found = dict(Batch(engine.within(mask), alone).run(self.ranker, len(docnos))[query.ids[0].as_py()])
+        return np.array([found.get(docno, np.nan) for docno in docnos])
+
+    def _queries(self, names: list[str], frame: pd.DataFrame) -> Queries:
+        """The queries of a frame's rows."""
+        paragraphs = [self._paragraphs(qid, text) for qid, text in zip(frame["qid"], frame["query"], strict=True)]
+        own = [None if pd.isna(each) else str(each) for each in frame["own"]] if "own" in frame.columns else None
+        return queries_of(self.ranker.engine_.collection, names, paragraphs, own)
+
+    def _paragraphs(self, qid: Any, text: Any) -> list[str]:
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"query {qid!r} has no text: expected a column 'query' of non-empty strings")
+        found = self._split(text)
+        paragraphs = [part.text if isinstance(part, Paragraph) else part for part in found]
+        if isinstance(found, str) or not paragraphs or not all(part.strip() for part in paragraphs):
+            raise InputError(f"query {qid!r}: the splitter must make a list of non-empty paragraphs of it")
+        return paragraphs
+
+
+def _order_before(inp: pd.DataFrame) -> Ints:
+    """(n,) the rows in the order that the stage before gave them, within each query."""
+    if "rank" in inp.columns:
+        return np.argsort(inp["rank"].to_numpy(dtype=np.float64), kind="stable")
+    if "score" in inp.columns:
+        return np.argsort(-inp["score"].to_numpy(dtype=np.float64), kind="stable")
+    return np.arange(len(inp))
+
+
+def _results(
+    frame: pd.DataFrame, rows: Ints, docnos: Sequence[str], scores: NDArray[np.floating], k: int | None = None
+) -> pd.DataFrame:
+    """A results frame: of each query the best ``k``, ordered by score, then docno, with ranks from 0.
+
+    ``rows`` (n,) are rows of ``frame`` whose other columns go along; rows of one ``qid`` are one ranking, and the
+    rankings keep the order of the frame.
+
+    >>> queries = pd.DataFrame({"qid": ["1", "2"], "query": ["dog", "cat"]})
+    >>> _results(queries, np.array([0, 0, 1]), ["c", "b", "a"], np.array([1.0, 1.0, 3.0]))
+      qid query docno  score  rank
+    0   1   dog     b    1.0     0
+    1   1   dog     c    1.0     1
+    2   2   cat     a    3.0     0
+    """
+    names = np.asarray(docnos, dtype=object)
+    values = np.asarray(scores, dtype=np.float64)
+    query = pd.factorize(frame["qid"])[0][rows]
+    by_name = np.unique(names, return_inverse=True)[1] if len(names) else rows
+    order = np.lexsort((by_name, -values, query))
+    query = query[order]
+    rank = np.arange(len(order)) - np.searchsorted(query, query)
+    kept = rank < (len(order) if k is None else k)
+    order, rank = order[kept], rank[kept]
+    result = frame.iloc[rows[order]].reset_index(drop=True)
+    return result.assign(docno=pd.Series(names[order], dtype="str"), score=values[order], rank=rank)

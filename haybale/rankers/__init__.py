@@ -1,0 +1,54 @@
+"""Rankers: fitted on an engine, they rank queries, say why, nest, and are kept in folders; one a file."""
+
+from haybale.rankers.batch import Batch, Training, queries_from, queries_from_file
+from haybale.rankers.bm25 import BM25
+from haybale.rankers.cross_encoder import CrossEncoder
+from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.grammar import (
+    RANKERS,
+    find_ranker,
+    from_spec,
+    parse,
+    parse_all,
+    parse_value,
+    read_yaml,
+    set_all,
+    set_values,
+)
+from haybale.rankers.knn import KNN
+from haybale.rankers.learned import Learned
+from haybale.rankers.loading import load
+from haybale.rankers.parm import PARM
+from haybale.rankers.ranker import EmptyRankingWarning, Ranker
+from haybale.rankers.rrf import RRF
+from haybale.rankers.similar_queries import SimilarQueries
+from haybale.rankers.svr import SVR
+
+__all__ = [
+    "BM25",
+    "KNN",
+    "PARM",
+    "RANKERS",
+    "RRF",
+    "SVR",
+    "Batch",
+    "CrossEncoder",
+    "EmptyRankingWarning",
+    "Explanation",
+    "Learned",
+    "Ranker",
+    "Share",
+    "SimilarQueries",
+    "Training",
+    "find_ranker",
+    "from_spec",
+    "load",
+    "parse",
+    "parse_all",
+    "parse_value",
+    "queries_from",
+    "queries_from_file",
+    "read_yaml",
+    "set_all",
+    "set_values",
+]

@@ -1,0 +1,63 @@
+"""Nearest neighbours as a ranker: by passages, by whole documents, or by first passages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import StrOptions
+
+from haybale.embeddings import TfidfEncoder
+from haybale.rankers.batch import Batch, index_of
+from haybale.rankers.bm25 import passage_note
+from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.ranker import Ranker
+from haybale.retrieval import Hits, Run
+
+UNITS = ("passage", "document", "first passage")
+
+
+class KNN(Ranker):
+    """Documents by the inner product of their vectors with the query's, exact over the whole collection.
+
+    Parameters
+    ----------
+    unit : {"passage", "document", "first passage"}, default "passage"
+        A document ranks by its nearest passage (MaxP), by its whole text as one vector, or by its first passage
+        (FirstP).
+    """
+
+    name = "knn"
+    names: ClassVar = {"knn": {}, "knn-doc": {"unit": "document"}, "knn-firstp": {"unit": "first passage"}}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"unit": [StrOptions(set(UNITS))]}
+
+    def __init__(self, unit: str = "passage") -> None:
+        self.unit = unit
+
+    def passage_hits(self, batch: Batch, k: int) -> Hits:
+        """The k nearest passages of each query."""
+        return batch.neighbours("passage", k).to_numpy()
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        index, ids = index_of(batch.engine, self.unit), batch.engine.collection.doc_ids
+        _ = batch.vectors
+        with batch.stage(f"search kNN ({self.unit}s)"):
+            rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own)
+            return Run.from_numbers(batch.ids, ids, rows, documents, scores, depth)
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        index = index_of(batch.engine, self.unit)
+        within = np.asarray(index.similarities(batch.vectors, document))[0]
+        passage = int(index.doc_offsets[document]) + int(np.argmax(within))
+        notes = [passage_note(batch.engine, passage)] if self.unit == "passage" else []
+        what = {"passage": "nearest passage", "document": "whole text", "first passage": "first passage"}[self.unit]
+        shares = [Share(f"cosine of the {what}", float(base.score or 0.0))]
+        encoder = batch.engine.encoder
+        if index.is_sparse and isinstance(encoder, TfidfEncoder):
+            terms = [term for words in encoder.vocabularies_.values() for term in words]
+            both = batch.vectors[0].multiply(index.vectors[passage]).tocoo()
+            shares = [
+                Share(f"term {terms[column]}", float(value)) for column, value in zip(both.col, both.data, strict=True)
+            ]
+        return replace(base, shares=by_size(shares), notes=notes)

@@ -1,0 +1,226 @@
+"""Rankers fused by weights that were learned on judged queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+
+from haybale.engine import Engine
+from haybale.ensemble import LearnedFusion, novel_queries
+from haybale.errors import InputError
+from haybale.rankers.batch import Batch, Training
+from haybale.rankers.bm25 import BM25
+from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.knn import KNN
+from haybale.rankers.parm import PARM
+from haybale.rankers.ranker import Ranker
+from haybale.rankers.rrf import Fusion
+from haybale.rankers.similar_queries import SimilarQueries, places
+from haybale.rankers.svr import SVR
+from haybale.retrieval import Run
+from haybale.retrieval.hits import Ints
+from haybale.stages import stage
+
+_FOLDS = 5
+
+
+class Learned(Fusion):
+    """A linear score of what each ranker says of a document, with weights that make relevant documents likely.
+
+    :class:`~haybale.LearnedFusion` has the formulas. Rankers that learn from judgements are asked about training
+    queries as if they had not seen them. Asked about such a query itself (:meth:`out_of_fold`), it fuses by weights
+    that were learned on the other ones: the queries are dealt into five folds, each with weights of the others.
+
+    Parameters
+    ----------
+    *rankers : Ranker
+        What is fused; without any, what helps on dev of four collections: BM25 and nearest neighbours over passages and
+        documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble over documents.
+    depth : int, default 100
+        Documents of each ranker that are fused.
+    cold : float, default 0.3
+        Share of the loss, 0 to 1, that training queries have to themselves none of whose relevant documents any other
+        training query had: the more, the less memories are trusted.
+    n_queries : int, default 3000
+        Training queries that the weights are learned on, drawn at random where there are more.
+    l2 : float, default 1e-3
+        Penalty on the weights.
+    max_iter : int, default 50
+        Newton steps.
+    random_state : int, default 0
+        Of the draw.
+    """
+
+    name = "learned"
+    names: ClassVar = {"learned": {}}
+    needs_training = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "depth": [Interval(Integral, 1, None, closed="left")],
+        "cold": [Interval(Real, 0, 1, closed="both")],
+        "n_queries": [Interval(Integral, 1, None, closed="left")],
+        "l2": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+    }
+
+    fusion_: LearnedFusion
+    fold_of_: Ints  # (n,) the fold of each
+
+    def __init__(
+        self,
+        *rankers: Ranker,
+        depth: int = 100,
+        cold: float = 0.3,
+        n_queries: int = 3000,
+        l2: float = 1e-3,
+        max_iter: int = 50,
+        random_state: int | None = 0,
+    ) -> None:
+        self.rankers = rankers
+        self.depth = depth
+        self.cold = cold
+        self.n_queries = n_queries
+        self.l2 = l2
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def nested(self) -> list[Ranker]:
+        """What is fused."""
+        return list(self.rankers or everything())
+
+    def implied(self) -> dict[str, tuple[Ranker, ...]]:
+        """What is fused where nothing was given."""
+        return {} if self.rankers else {"rankers": everything()}
+
+    @property
+    def training_depth(self) -> int:
+        """Its own depth, or that of a fusion within."""
+        return max(self.depth, super().training_depth)
+
+    def _fit(self, training: Training) -> None:
+        # What is searched for a ranker within is searched as deep as the weights will ask for.
+        training.batch.least_depth = max(training.batch.least_depth, self.training_depth)
+        super()._fit(training)
+        rows = self._sample(len(training))
+        batch = training.batch
+        if len(rows) < len(training):  # other fusions draw the same queries, and share what is found for them
+            batch = batch.once(("sample", rows.tobytes()), lambda: training.batch.take(rows))
+        runs = self._runs(batch, out_of_fold=True)
+        relevant = {batch.ids[place]: training.relevant[row] for place, row in enumerate(rows)}
+        is_novel = novel_queries(training.relevant)
+        novel = {batch.ids[place] for place, row in enumerate(rows) if is_novel[row]}
+        with batch.stage("learn fusion"):
+            self.fusion_ = self._learned(runs, relevant, novel)
+        self.query_ids_, self.fold_of_ = batch.ids, self._dealt(batch.ids)
+        self.__dict__.pop("fold_fusions_", None)
+        self._learned_from = runs, relevant, novel
+
+    @cached_property
+    def fold_fusions_(self) -> list[LearnedFusion | None]:
+        """Weights of the queries outside each fold: learned when somebody asks for them, or saves."""
+        runs, relevant, novel = self._learned_from
+        with stage("learn fusion of folds"):
+            found = [
+                self._without(np.flatnonzero(self.fold_of_ == fold), runs, relevant, novel)
+                for fold in range(self.fold_of_.max() + 1)
+            ]
+        del self._learned_from
+        return found
+
+    def _learned(self, runs: dict[str, Run], relevant: dict[str, list[str]], novel: set[str]) -> LearnedFusion:
+        memories = [str(ranker) for ranker in self.rankers_ if ranker.remembers]
+        fusion = LearnedFusion(depth=self.depth, cold=self.cold, l2=self.l2, max_iter=self.max_iter)
+        return fusion.fit(runs, relevant, memories=memories, novel=novel)
+
+    def _without(
+        self, left_out: Ints, runs: dict[str, Run], relevant: dict[str, list[str]], novel: set[str]
+    ) -> LearnedFusion | None:
+        """Learned on all queries but those at some places; None where the others have nothing to learn from."""
+        unseen = {self.query_ids_[place] for place in left_out}
+        try:
+            return self._learned(runs, {query: ids for query, ids in relevant.items() if query not in unseen}, novel)
+        except InputError:
+            return None
+
+    def _dealt(self, query_ids: list[str]) -> Ints:
+        """(n,) the fold of each query, at random; whatever their order, as :meth:`LearnedFusion.out_of_fold` deals."""
+        n = len(query_ids)
+        fold = np.empty(n, dtype=np.int64)
+        fold[check_random_state(self.random_state).permutation(n)] = np.arange(n) % min(n, _FOLDS)
+        return fold[np.argsort(np.argsort(query_ids))]
+
+    def _sample(self, n: int) -> Any:
+        rng = np.random.default_rng(self.random_state)
+        return np.sort(rng.choice(n, size=min(n, self.n_queries), replace=False))
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        runs = self._runs(batch)
+        with batch.stage("fuse (learned)"):
+            return self.fusion_.fuse(runs).top(depth)
+
+    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+        """Queries that were learned from by the weights of the other folds, others by the weights of all."""
+        runs = self._runs(batch, out_of_fold=True)
+        where = places(self.query_ids_, batch.ids)
+        folds = np.where(where >= 0, self.fold_of_[where], -1)
+        with batch.stage("fuse (learned)"):
+            parts = []
+            for fold in np.unique(folds):
+                ids = [batch.ids[row] for row in np.flatnonzero(folds == fold)]
+                fusion = self.fusion_ if fold < 0 else self.fold_fusions_[fold]
+                if fusion is None:
+                    raise InputError(f"{self}: without {ids[0]!r} there are too few queries to learn weights from")
+                parts.append(fusion.fuse({name: run.take(ids) for name, run in runs.items()}))
+            return Run.joined(parts).take(batch.ids).top(depth)
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        runs = self._runs(batch)
+        found = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
+        missing = [str(ranker) for ranker in self.rankers_ if np.isnan(found[str(ranker)]["rank"])]
+        shares = [
+            Share(
+                f"{ranker}, rank {int(found[str(ranker)]['rank']):,}",
+                float(found[str(ranker)]["share"]),
+                of=ranker.explained(batch, document),
+            )
+            for ranker in self.rankers_
+            if str(ranker) not in missing
+        ]
+        notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
+        return replace(base, shares=sorted(shares, key=lambda share: -abs(share.share)), notes=notes)
+
+    def _state(self, folder: Path) -> dict[str, Any]:
+        table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
+        pq.write_table(pa.table(table), folder / "training_queries.parquet")
+        folds = [None if fusion is None else fusion.to_dict() for fusion in self.fold_fusions_]
+        return {"fusion": self.fusion_.to_dict(), "folds": folds}
+
+    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+        table = pq.read_table(folder / "training_queries.parquet")
+        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
+        self.fusion_ = LearnedFusion.from_dict(facts["fusion"])
+        self.fold_fusions_ = [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in facts["folds"]]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        fusion, weights = self.fusion_, self.fusion_.weights_
+        found = {"training queries": fusion.n_queries_, "of them new": fusion.n_novel_, "cold": fusion.cold}
+        return found | {
+            f"{run} {feature}": weight
+            for run, feature, weight in zip(weights.run, weights.feature, weights.standardised, strict=True)
+        }
+
+
+def everything() -> tuple[Ranker, ...]:
+    """What ``Learned()`` fuses."""
+    searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"))
+    return (*searches, PARM("rrf"), PARM("vrrf"), SimilarQueries(), SVR())

@@ -1,0 +1,116 @@
+"""PARM as a ranker: a query that is a whole document, ranked by what each of its paragraphs retrieves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from haybale.engine import Engine
+from haybale.errors import InputError
+from haybale.rankers.batch import Batch
+from haybale.rankers.bm25 import weighted
+from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.ranker import Ranker
+from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
+
+
+class PARM(Ranker):
+    """Paragraphs of the query document retrieve paragraphs, whose documents are aggregated.
+
+    Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
+    ECIR 2022.
+
+    Parameters
+    ----------
+    aggregation : str, default "vrrf"
+        One of :data:`~haybale.retrieval.AGGREGATIONS`.
+    over : {"vectors", "bm25"}, default "vectors"
+        What the paragraphs search: the engine's passage vectors, or BM25, for aggregations without vectors.
+    n_hits : int, default 1000
+        Passages retrieved for each paragraph (N).
+    rrf_k : float, default 60
+        The constant of reciprocal ranks.
+    occurrences : {"all", "best"}, default "all"
+        Whether all of a document's hits in a list count, or its best.
+    k1, b : float, default 1.2 and 0.75
+        Of BM25.
+    """
+
+    name = "parm"
+    names: ClassVar = {
+        **{f"parm-{name}": {"aggregation": name} for name in AGGREGATIONS},
+        **{
+            f"bm25-parm-{name}": {"aggregation": name, "over": "bm25"}
+            for name, aggregation in AGGREGATIONS.items()
+            if aggregation.vectors is None
+        },
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "aggregation": [StrOptions(set(AGGREGATIONS))],
+        "over": [StrOptions({"vectors", "bm25"})],
+        "n_hits": [Interval(Integral, 1, None, closed="left")],
+        "rrf_k": [Interval(Real, 0, None, closed="left")],
+        "occurrences": [StrOptions({"all", "best"})],
+        "k1": [Interval(Real, 0, None, closed="left")],
+        "b": [Interval(Real, 0, 1, closed="both")],
+    }
+
+    def __init__(
+        self,
+        aggregation: str = "vrrf",
+        *,
+        over: str = "vectors",
+        n_hits: int = 1000,
+        rrf_k: float = 60,
+        occurrences: str = "all",
+        k1: float = 1.2,
+        b: float = 0.75,
+    ) -> None:
+        self.aggregation = aggregation
+        self.over = over
+        self.n_hits = n_hits
+        self.rrf_k = rrf_k
+        self.occurrences = occurrences
+        self.k1 = k1
+        self.b = b
+
+    def check_params(self) -> None:
+        """As every ranker's; vectors of BM25 are refused too."""
+        super().check_params()
+        if self.over == "bm25" and AGGREGATIONS[self.aggregation].vectors is not None:
+            without = ", ".join(name for name, made in AGGREGATIONS.items() if made.vectors is None)
+            raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; without them there are {without}")
+
+    def _index(self, engine: Engine) -> PassageIndex | BM25Index:
+        return engine.passages if self.over == "vectors" else weighted(engine, "passage", self.k1, self.b)
+
+    def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
+        how: dict[str, Any] = {"n_hits": self.n_hits, "rrf_k": self.rrf_k, "occurrences": self.occurrences}
+        return ParagraphSearch(self._index(engine), self.aggregation, depth=depth, **how)
+
+    def _hits(self, batch: Batch) -> ParagraphHits:
+        key = (self.over, self.k1, self.b) if self.over == "bm25" else self.over
+        return batch.paragraph_hits(self._index(batch.engine), self.n_hits, key)
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        search, found = self._search(batch.engine, depth), self._hits(batch)
+        with batch.stage(f"aggregate {self}"):
+            return search.aggregate(batch.ids, found)
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        search, found = self._search(batch.engine, 1), self._hits(batch)
+        texts = batch.engine.collection.passages.texts
+        [detail] = search.explain_all(batch.paragraphs[0], [base.doc_id], passage_texts=texts, found=found)
+        frame = detail.to_frame()
+        shares = [
+            Share(
+                f"paragraph {pair['query_paragraph']} → passage {pair['passage_id']}",
+                pair["share"],
+                pair["passage_text"],
+            )
+            for pair in frame[frame["share"] != 0].to_dict("records")
+        ]
+        return replace(base, shares=by_size(shares), detail=detail)

@@ -1,0 +1,105 @@
+"""Reciprocal rank fusion of rankers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval
+
+from haybale.errors import InputError
+from haybale.rankers.batch import Batch, Training
+from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.ranker import Ranker
+from haybale.retrieval import Run, reciprocal_rank_fusion
+
+
+class Fusion(Ranker):
+    """The base of rankers that fuse others: each is fitted on the same queries, and asked for ``depth`` documents."""
+
+    rankers: tuple[Ranker, ...]
+    depth: int
+    rankers_: list[Ranker]
+
+    @property
+    def needs_training(self) -> bool:  # type: ignore[override]
+        return any(ranker.needs_training for ranker in self.nested())
+
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        return any(ranker.remembers for ranker in self.nested())
+
+    def check_params(self) -> None:
+        """As every ranker's; one of a kind is fused."""
+        super().check_params()
+        strangers = [each for each in self.rankers if not isinstance(each, Ranker)]
+        if strangers or not self.nested():
+            found = repr(strangers[0]) if strangers else "none"
+            raise InputError(f"{type(self).__name__} fuses rankers, found {found}")
+        names = [str(ranker) for ranker in self.nested()]
+        if len(set(names)) != len(names):
+            raise InputError(
+                f"{type(self).__name__}: {next(n for n in names if names.count(n) > 1)} stands there twice"
+            )
+
+    def _fit(self, training: Training) -> None:
+        self.__dict__.pop("_named", None)
+        self.rankers_ = [training.fitted(ranker) for ranker in self.nested()]
+
+    def _runs(self, batch: Batch, *, out_of_fold: bool = False) -> dict[str, Run]:
+        ask = batch.out_of_fold if out_of_fold else batch.run
+        return {name: ask(ranker, self.depth) for name, ranker in self._named.items()}
+
+    @cached_property
+    def _named(self) -> dict[str, Ranker]:
+        """The fitted rankers by name; kept, since writing the names takes longer than some of them take to rank."""
+        return {str(ranker): ranker for ranker in self.rankers_}
+
+
+class RRF(Fusion):
+    """score(d) = Σ over rankers that have d among their first ``depth`` of 1/(k + rank).
+
+    Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009.
+
+    Parameters
+    ----------
+    *rankers : Ranker
+        What is fused.
+    k : float, default 60
+    depth : int, default 1000
+        Documents of each ranker that count.
+    """
+
+    name = "rrf"
+    names: ClassVar = {"rrf": {}}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "k": [Interval(Real, 0, None, closed="left")],
+        "depth": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(self, *rankers: Ranker, k: float = 60, depth: int = 1000) -> None:
+        self.rankers = rankers
+        self.k = k
+        self.depth = depth
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        return self._fused(batch, self._runs(batch), depth)
+
+    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+        return self._fused(batch, self._runs(batch, out_of_fold=True), depth)
+
+    def _fused(self, batch: Batch, runs: dict[str, Run], depth: int) -> Run:
+        with batch.stage("fuse"):
+            return reciprocal_rank_fusion(list(runs.values()), k=self.k, depth=depth)
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        shares = []
+        for ranker in self.rankers_:
+            listed = [doc for doc, _ in batch.run(ranker, self.depth)[batch.ids[0]]]
+            if base.doc_id in listed:
+                rank = listed.index(base.doc_id) + 1
+                inner = ranker.explained(batch, document)
+                shares.append(Share(f"{ranker}, rank {rank:,}", 1 / (self.k + rank), of=inner))
+        return replace(base, shares=by_size(shares))

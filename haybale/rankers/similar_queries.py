@@ -1,0 +1,99 @@
+"""Relevance from similar judged queries as a ranker: what was relevant to the most similar training queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval
+
+from haybale.engine import Engine
+from haybale.rankers.batch import Batch, Training
+from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.ranker import Ranker
+from haybale.retrieval import QueryNeighbours, Run
+from haybale.retrieval.hits import Ints
+
+
+class SimilarQueries(Ranker):
+    """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
+
+    Yang & Chute, "An Example-Based Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994. It
+    reads no document: it finds what a text search cannot, and cannot find what no training query had relevant.
+
+    Parameters
+    ----------
+    k : int, default 50
+        Training queries that count, at most.
+    power : float, default 2.0
+        Of the cosine; 0 counts the neighbours.
+    """
+
+    name = "knn-queries"
+    names: ClassVar = {"knn-queries": {}}
+    needs_training = True
+    remembers = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "k": [Interval(Integral, 1, None, closed="left")],
+        "power": [Interval(Real, 0, None, closed="left")],
+    }
+
+    neighbours_: QueryNeighbours
+
+    def __init__(self, k: int = 50, *, power: float = 2.0) -> None:
+        self.k = k
+        self.power = power
+
+    def _fit(self, training: Training) -> None:
+        batch = training.batch
+        vectors, ids = batch.vectors, batch.engine.collection.doc_ids
+        self.neighbours_ = QueryNeighbours(
+            vectors, training.relevant, ids, k=self.k, power=self.power, query_ids=batch.ids
+        )
+        self.query_ids_ = batch.ids
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        return self._ranked(batch, depth, None)
+
+    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+        return self._ranked(batch, depth, places(self.query_ids_, batch.ids))
+
+    def _ranked(self, batch: Batch, depth: int, itself: Ints | None) -> Run:
+        vectors, neighbours = batch.vectors, self._in(batch.engine)
+        with batch.stage("search similar queries"):
+            return neighbours.rank(vectors, batch.ids, exclude=batch.own, leave_out=itself, depth=depth)
+
+    def _in(self, engine: Engine) -> QueryNeighbours:
+        """The neighbours with the documents of an engine."""
+        ids = engine.collection.doc_ids
+        if self.neighbours_.documents.doc_ids is ids:
+            return self.neighbours_
+        return engine.kept(("similar queries", self.neighbours_), lambda: self.neighbours_.with_documents(ids))
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        found = self._in(batch.engine).explain(batch.vectors, base.doc_id)
+        shares = [
+            Share(
+                f"training query {row['query_id']} (cosine {row['cosine']:.3f}), to which it is relevant", row["share"]
+            )
+            for row in found.to_dict("records")
+        ]
+        return replace(base, shares=by_size(shares))
+
+    def _state(self, folder: Path) -> dict[str, Any]:
+        self.neighbours_.save(folder / "neighbours")
+        return {}
+
+    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+        self.neighbours_ = QueryNeighbours.open(folder / "neighbours")
+        self.query_ids_ = self.neighbours_.index.passage_ids.to_pylist()
+
+
+def places(training_ids: Sequence[str], ids: Sequence[str]) -> Ints:
+    """(m,) the place of each query among the training queries, -1 for those that are none."""
+    known = {query: place for place, query in enumerate(training_ids)}
+    return np.array([known.get(query, -1) for query in ids], dtype=np.int64)

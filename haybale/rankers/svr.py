@@ -1,0 +1,316 @@
+"""The SVR ensemble as a ranker: what was learned from judged queries about which texts answer which."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import load_file, save_file
+from scipy import sparse
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from haybale.engine import Engine
+from haybale.ensemble import SVREnsemble
+from haybale.ensemble.bags import STRATEGIES
+from haybale.errors import InputError
+from haybale.rankers.batch import Batch, Training, numbered
+from haybale.rankers.bm25 import BM25
+from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.knn import KNN
+from haybale.rankers.ranker import Ranker
+from haybale.rankers.similar_queries import SimilarQueries, places
+from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
+from haybale.retrieval.hits import from_flat
+
+SPARSE_GAMMA = (8.0, 2.5)  # two TF-IDF vectors are farther apart than two of LSA: a narrower kernel for queries
+DENSE_GAMMA = (3.0, 2.5)
+_SHARED = (
+    *(
+        "n_bags",
+        "overlap",
+        "strategy",
+        "C",
+        "epsilon",
+        "tol",
+        "standardize",
+        "positive_weight",
+        "rows_per_bag",
+        "solver",
+    ),
+    *("memory_budget", "n_jobs", "random_state"),
+)
+PUBLISHED: dict[str, Any] = {
+    "unit": "passage",
+    "candidates": (KNN("passage"),),
+    "n_train": 50,
+    "n_candidates": 50,
+    "gamma": "scale",
+    "strategy": "rows",
+    "standardize": True,
+    "positive_weight": 1.0,
+}
+_FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
+
+
+class SVR(Ranker):
+    """Re-orders the candidates of other rankers by bags of RBF support vector regressors over [query ; text].
+
+    Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
+    Ensembles", LIRAI 2024. :class:`~haybale.SVREnsemble` has the model; training queries are ranked by the bags that
+    did not see them.
+
+    Parameters
+    ----------
+    unit : {"document", "passage"}, default "document"
+        What a candidate is: a document as one vector, or a passage, of which a document's best counts.
+    candidates : sequence of Ranker, optional
+        Whose first documents (or passages, by BM25 and KNN over passages) are the candidates. Default: BM25 and KNN
+        over passages, and for documents also both over documents, and similar queries.
+    n_train : int, optional
+        Candidates of a training query from each; default 10 documents, or 20 passages.
+    n_candidates : int, default 60
+        Candidates of a query that is ranked, from each.
+    gamma : optional
+        γ of the query half and of the text half; default (8, 2.5) for sparse documents, else (3, 2.5).
+    n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag, solver, memory_budget
+        As of :class:`~haybale.SVREnsemble`. Where there are fewer queries than bags, there are fewer bags.
+    n_jobs : int, default -1
+        Bags trained at once; -1: one a core.
+    random_state : int, default 0
+        Of the bags.
+    """
+
+    name = "svr"
+    names: ClassVar = {"svr": {"unit": "passage"}, "svr-doc": {}, "svr-paper": PUBLISHED}
+    needs_training = True
+    remembers = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "unit": [StrOptions({"document", "passage"})],
+        "n_train": [Interval(Integral, 1, None, closed="left"), None],
+        "n_candidates": [Interval(Integral, 1, None, closed="left")],
+        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list, None],
+        "n_bags": [Interval(Integral, 1, None, closed="left")],
+        "overlap": [Interval(Real, 0, None, closed="left")],
+        "strategy": [StrOptions(set(STRATEGIES))],
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "standardize": ["boolean"],
+        "positive_weight": [Interval(Real, 0, None, closed="neither")],
+        "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
+        "solver": [str, callable],
+        "memory_budget": [Interval(Real, 0, None, closed="neither"), None],
+        "n_jobs": [Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right"), None],
+        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+    }
+
+    ensemble_: SVREnsemble
+    rankers_: list[Ranker]
+
+    def __init__(
+        self,
+        unit: str = "document",
+        *,
+        candidates: Sequence[Ranker] | None = None,
+        n_train: int | None = None,
+        n_candidates: int = 60,
+        gamma: Any = None,
+        n_bags: int = 35,
+        overlap: float = 0.6,
+        strategy: str = "queries",
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        tol: float = 1e-3,
+        standardize: bool = False,
+        positive_weight: float = 3.0,
+        rows_per_bag: int | None = None,
+        solver: Any = "product",
+        memory_budget: float | None = None,
+        n_jobs: int | None = -1,
+        random_state: int | None = 0,
+    ) -> None:
+        self.unit = unit
+        self.candidates = candidates
+        self.n_train = n_train
+        self.n_candidates = n_candidates
+        self.gamma = gamma
+        self.n_bags = n_bags
+        self.overlap = overlap
+        self.strategy = strategy
+        self.C = C
+        self.epsilon = epsilon
+        self.tol = tol
+        self.standardize = standardize
+        self.positive_weight = positive_weight
+        self.rows_per_bag = rows_per_bag
+        self.solver = solver
+        self.memory_budget = memory_budget
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    @classmethod
+    def as_published(cls, **changes: Any) -> SVR:
+        """The paper's settings: 50 nearest passages, bootstrapped rows, z-scores, one γ = 1/(n_features · Var X)."""
+        return cls(**(PUBLISHED | changes))
+
+    def check_params(self) -> None:
+        """As every ranker's; candidates of passages come from rankers that retrieve passages."""
+        super().check_params()
+        strangers = [each for each in self.nested() if self.unit == "passage" and not hasattr(each, "passage_hits")]
+        if strangers:
+            raise InputError(f"candidates of passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
+        if self.candidates is not None and (len(self.nested()) != len(self.candidates) or not self.candidates):
+            raise InputError(f"candidates: expected rankers, found {self.candidates!r}")
+
+    # fitting ------------------------------------------------------------------------------------------
+
+    def implied(self) -> dict[str, tuple[Ranker, ...]]:
+        """Whose documents are the candidates where no rankers were given."""
+        if self.candidates is not None:
+            return {}
+        passages = BM25("passage"), KNN("passage")
+        whole = BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), SimilarQueries()
+        return {"candidates": passages if self.unit == "passage" else whole}
+
+    def _sources(self) -> Sequence[Ranker]:
+        return self.implied()["candidates"] if self.candidates is None else self.candidates
+
+    def _fit(self, training: Training) -> None:
+        ensemble = self._ensemble(training)
+        self.rankers_ = [training.fitted(ranker) for ranker in self._sources()]
+        batch = training.batch
+        index, vectors = self._index(batch.engine), batch.vectors
+        n = self.n_train or (10 if self.unit == "document" else 20)
+        candidates = self._pool(batch, n, out_of_fold=True)
+        relevant: Sequence[Sequence[str]] = training.relevant
+        if self.unit == "document":  # a document without a passage has no vector
+            has = np.diff(index.doc_offsets) > 0
+            with_vector = set(index.doc_ids.filter(pa.array(has)).to_pylist())
+            relevant = [[doc_id for doc_id in ids if doc_id in with_vector] for ids in training.relevant]
+        with batch.stage(f"fit {self}"):
+            ensemble.set_params(gamma=self._gamma(index))
+            ensemble.fit(index, vectors, relevant, candidates=candidates, exclude=batch.own, query_ids=batch.ids)
+        self.ensemble_, self.query_ids_ = ensemble, batch.ids
+
+    def _ensemble(self, training: Training) -> SVREnsemble:
+        """Not yet fitted; with no more bags than there are queries to share out, said before any work."""
+        settings = {name: getattr(self, name) for name in _SHARED}
+        units = sum(map(bool, training.relevant)) if self.strategy == "queries" else len(training)
+        if len(training) < 2:
+            raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
+        if self.strategy != "rows" and units < self.n_bags:
+            settings["n_bags"] = max(2, units)
+            message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
+            warnings.warn(message, stacklevel=2)
+        if settings["n_bags"] < min(_FEW_BAGS, self.n_bags):
+            settings["overlap"] = 0.0
+        return SVREnsemble(**settings)
+
+    def _gamma(self, index: PassageIndex) -> Any:
+        if self.gamma is not None:
+            return self.gamma
+        return SPARSE_GAMMA if self.unit == "document" and sparse.issparse(index.vectors) else DENSE_GAMMA
+
+    def _index(self, engine: Engine) -> PassageIndex:
+        return engine.documents if self.unit == "document" else engine.passages
+
+    def _pool(self, batch: Batch, n: int, *, out_of_fold: bool = False) -> Hits:
+        """The candidates of each query; their scores mean nothing."""
+        if self.unit == "passage":
+            with batch.stage("search candidates"):
+                return pool(*(ranker.passage_hits(batch, n) for ranker in self.rankers_))  # type: ignore[attr-defined]
+        index = self._index(batch.engine)
+        ask = batch.out_of_fold if out_of_fold else batch.run
+        parts = [numbered(ask(ranker, n), batch.engine.collection) for ranker in self.rankers_]
+        rows, _, documents = (np.concatenate(column) for column in zip(*parts, strict=True))
+        there = np.diff(index.doc_offsets)[documents] > 0
+        n_documents = len(index.doc_ids)
+        pairs = np.unique(rows[there] * n_documents + documents[there])
+        places = index.doc_offsets[pairs % n_documents]
+        return from_flat(len(batch), pairs // n_documents, places, np.zeros(len(pairs), dtype=np.float32))
+
+    # ranking ------------------------------------------------------------------------------------------
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        candidates = self._pool(batch, self.n_candidates)
+        vectors = batch.vectors
+        with batch.stage(f"score {self}"):
+            scores = self._on(batch.engine).memory(vectors, candidates.passages)
+            return self._documents(batch, candidates, scores, depth)
+
+    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+        """Training queries by the bags that did not see them, others by all bags."""
+        where = places(self.query_ids_, batch.ids)
+        candidates = self._pool(batch, self.n_candidates, out_of_fold=True)
+        vectors, ensemble = batch.vectors, self._on(batch.engine)
+        with batch.stage(f"score {self}"):
+            scores = np.empty(candidates.passages.shape, dtype=np.float32)
+            for rows, known in ((np.flatnonzero(where >= 0), True), (np.flatnonzero(where < 0), False)):
+                if not len(rows):
+                    continue
+                passages = candidates.passages[rows]
+                if known:
+                    scores[rows] = ensemble.out_of_bag_memory(where[rows], vectors[rows], passages)
+                else:
+                    scores[rows] = ensemble.memory(vectors[rows], passages)
+            return self._documents(batch, candidates, scores, depth)
+
+    def _documents(self, batch: Batch, candidates: Hits, scores: Any, depth: int) -> Run:
+        return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, depth=depth)
+
+    def _on(self, engine: Engine) -> SVREnsemble:
+        """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""
+        return self.ensemble_.on(self._index(engine))
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        ensemble, index = self._on(batch.engine), self._index(batch.engine)
+        candidates = self._pool(batch, self.n_candidates).passages
+        mine = candidates[(candidates >= 0)]
+        mine = mine[index.doc_of[mine] == document]
+        scores = ensemble.memory(batch.vectors, mine[None])[0]
+        passage = str(index.passage_ids[int(mine[int(np.argmax(scores))])].as_py())
+        found = ensemble.explain(batch.vectors, passage, top=20)
+        taught = {True: "relevant", False: "not relevant"}
+        shares = [
+            Share(f"training query {pair.query_id} → {pair.passage_id}, {taught[pair.label > 0]}", pair.share)
+            for pair in found.evidence
+        ]
+        if found.n_others:
+            shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
+        shares.append(Share("intercept", found.intercept))
+        notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for it"]
+        return replace(base, shares=shares, notes=notes, detail=found)
+
+    # keeping ------------------------------------------------------------------------------------------
+
+    def _state(self, folder: Path) -> dict[str, Any]:
+        self.ensemble_.save(folder / "ensemble")
+        table = pa.table({"query_id": pa.array(self.query_ids_, type=pa.large_string())})
+        pq.write_table(table, folder / "training_queries.parquet")
+        save_file({"seen": np.packbits(self.ensemble_.seen_, axis=1)}, folder / "seen.safetensors")
+        return {}
+
+    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+        self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
+        self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
+        packed = load_file(folder / "seen.safetensors")["seen"]
+        self.ensemble_.seen_ = np.unpackbits(packed, axis=1, count=self.ensemble_.n_bags).astype(bool)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        ensemble = self.ensemble_
+        return {
+            "training queries": len(self.query_ids_),
+            "candidate rows": ensemble.n_rows_,
+            "bags": ensemble.n_bags,
+            "rows a bag is trained on (mean)": float(np.mean(ensemble.bag_sizes_)),
+            "support rows": len(ensemble.support_.coef),
+            "gamma": list(ensemble.gamma_),
+        }

@@ -1,0 +1,73 @@
+"""Where the time goes: work names its stages, and whoever wants to know listens.
+
+A stage counts for itself only: the seconds of stages within it are theirs. Without a listener nothing is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+class Stages:
+    """Seconds by stage, in the order in which stages first ended.
+
+    Parameters
+    ----------
+    report : callable, optional
+        Called with ``(stage, seconds)`` whenever a stage ends; the seconds are all that this stage has taken so far.
+    """
+
+    def __init__(self, report: Callable[[str, float], None] | None = None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._report = report
+        self._within: list[float] = []  # seconds of the stages inside each stage that has not ended
+
+    def _begin(self) -> None:
+        self._within.append(0.0)
+
+    def _end(self, name: str, seconds: float) -> None:
+        inside = self._within.pop()
+        if self._within:
+            self._within[-1] += seconds
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds - inside
+        if self._report is not None:
+            self._report(name, self.seconds[name])
+
+
+_listening: ContextVar[Stages | None] = ContextVar("stages", default=None)
+
+
+@contextmanager
+def listening(report: Callable[[str, float], None] | None = None) -> Iterator[Stages]:
+    """Collect the stages of what is done inside.
+
+    >>> with listening() as stages:
+    ...     with stage("index"):
+    ...         pass
+    >>> list(stages.seconds)
+    ['index']
+    """
+    stages = Stages(report)
+    token = _listening.set(stages)
+    try:
+        yield stages
+    finally:
+        _listening.reset(token)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Name a piece of work; its seconds go to whoever is listening."""
+    stages = _listening.get()
+    if stages is None:
+        yield
+        return
+    start = time.perf_counter()
+    stages._begin()
+    try:
+        yield
+    finally:
+        stages._end(name, time.perf_counter() - start)

@@ -1,0 +1,54 @@
+"""What the tests of the command line share: a made collection in BEIR's layout, and the command in its own process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+N_DOCUMENTS, N_TRAIN, N_DEV = 30, 24, 8
+
+
+def haybale(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
+    """The command as a user gives it."""
+    code = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, input=stdin)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def word_folder(folder: Path) -> Path:
+    """Documents of two or three lines, each with the document's rare word beside common ones; a query asks for one.
+
+    The rare word of a document is in no other, so the best document of a query is known.
+    """
+    rng = np.random.default_rng(0)
+
+    def common(n: int) -> str:
+        return " ".join(f"common{i}" for i in np.minimum(rng.geometric(0.1, size=n), 30))
+
+    folder.mkdir(parents=True)
+    documents = [
+        {
+            "_id": f"d{i:02d}",
+            "title": f"Title {i}" if i % 2 else "",
+            "text": "\n".join(f"rare{i}x {common(6)}" for _ in range(2 + i % 2)),
+        }
+        for i in range(N_DOCUMENTS)
+    ]
+    queries, qrels = [], {}
+    for split, n in (("train", N_TRAIN), ("dev", N_DEV)):
+        qrels[split] = ""
+        for i in range(n):
+            document = (i * 7 + (split == "dev")) % N_DOCUMENTS
+            text = f"rare{document}x {common(2)}\nrare{document}x {common(1)}"
+            queries.append({"_id": f"{split}{i}", "text": text})
+            qrels[split] += f"{split}{i}\td{document:02d}\t1\n"
+    for name, records in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "qrels").mkdir()
+    for split, text in qrels.items():
+        (folder / "qrels" / f"{split}.tsv").write_text(text)
+    return folder

@@ -1,0 +1,164 @@
+"""Building and adding, killed over and over: what is there goes on, and in the end no byte tells of a kill."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import pytest
+from engines import UNTRAINED, assert_same, runs_of, tree
+from topics import topic_collection
+
+from haybale import Engine
+from haybale.errors import StoreError
+
+KILLS = 22  # of each job; half of them when a file is about to be touched, half at any moment
+ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa", "width": 6, "chunking": None}}
+
+# Imports once, then forks a process for every line it reads, which works on the engine and, if told so, is killed by
+# its parent after some seconds, or kills itself when it is about to touch the engine's files for the n-th time.
+NURSERY = """
+import os, signal, sys, time, warnings
+import zarr
+from haybale import Engine
+from haybale.collections import open_collection
+from haybale.embeddings import embed
+from topics import NEW, topic_collection
+
+EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
+topics = topic_collection()
+Engine(topics).prepare().add(NEW)  # what is compiled is so before the forks
+
+def work(job, encoder, folder, kill):
+    touched = 0
+    def hook(event, args):
+        nonlocal touched
+        if event in EVENTS and str(args[0]).startswith(folder):
+            touched += 1
+            if touched == kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    start = time.perf_counter()
+    if job == "build":
+        settings = {"encoder": "lsa", "width": 6} if encoder == "lsa" else {}
+        Engine.build(topics, folder, **settings).prepare()
+    else:
+        engine = Engine.open(folder).prepare()
+        if engine.collection.n_documents == topics.n_documents:
+            engine.add(NEW)
+    return touched, time.perf_counter() - start
+
+for line in sys.stdin:
+    job, encoder, folder, kill, seconds = line.rstrip("\\n").split("\\t")
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(write, ("%d %f" % work(job, encoder, folder, int(kill))).encode())
+        os._exit(0)
+    os.close(write)
+    if float(seconds):
+        time.sleep(float(seconds))
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    print(status, os.read(read, 100).decode(), flush=True)
+    os.close(read)
+"""
+
+
+class Nursery:
+    """Processes that work on an engine."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", NURSERY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent,
+        )
+
+    def run(self, job: str, encoder: str, folder: Path, kill: int = 0, seconds: float = 0) -> tuple[int, int, float]:
+        """Exit status, how often files were touched, seconds; the latter two of a process that was not killed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(job, encoder, folder, kill, seconds, sep="\t", file=self.process.stdin, flush=True)
+        status, *found = self.process.stdout.readline().split()
+        return int(status), int(found[0]) if found else 0, float(found[1]) if found else 0.0
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    found = Nursery()
+    yield found
+    found.process.communicate()
+
+
+def killed(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], None], folder: Path) -> None:
+    """Kill the job over and over, and compare what comes of it with what an undisturbed one leaves."""
+    whole = folder / "whole"
+    start(whole)
+    status, touches, seconds = nursery.run(job, encoder, whole)
+    assert status == 0
+    assert touches > 20
+    expected, rng = tree(whole), random.Random(f"{job} {encoder}")
+    here, kills, finished = folder / "here", 0, 0
+    start(here)
+    while kills < KILLS or not finished:
+        how: dict[str, Any] = {}
+        if kills < KILLS:
+            by_touch = kills % 2 == 0
+            how = {"kill": rng.randint(1, touches)} if by_touch else {"seconds": rng.uniform(0.01, seconds)}
+        status, *_ = nursery.run(job, encoder, here, **how)
+        assert status in (0, -signal.SIGKILL)
+        if status:
+            kills += 1
+            check(here)
+        else:
+            finished += 1
+            assert {name: content for name, content in tree(here).items() if name != ".lock"} == expected
+            rmtree(here)
+            start(here)
+
+
+def check(folder: Path) -> None:
+    """What a kill left is an engine that opens, or one that says it is not finished; never one that seems whole."""
+    if not (folder / "engine.json").exists():
+        with pytest.raises((StoreError, ValueError), match=r"not finished|is no engine"):
+            Engine.open(folder)
+        return
+    assert Engine.open(folder).collection.n_documents in (42, 44)
+
+
+@pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
+def test_building_killed_over_and_over(nursery: Nursery, tmp_path: Path, encoder: str) -> None:
+    killed(nursery, "build", encoder, lambda folder: None, tmp_path)
+
+
+@pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
+def test_adding_killed_over_and_over(nursery: Nursery, tmp_path: Path, encoder: str) -> None:
+    status, *_ = nursery.run("build", encoder, tmp_path / "built")
+    assert status == 0
+    killed(nursery, "add", encoder, lambda folder: copytree(tmp_path / "built", folder) and None, tmp_path)
+
+
+def test_after_a_killed_addition_the_engine_is_as_before(nursery: Nursery, tmp_path: Path) -> None:
+    """Other documents can be added then, and nothing of those that were not is found."""
+    nursery.run("build", "tfidf", tmp_path / "engine")
+    copytree(tmp_path / "engine", tmp_path / "other")
+    _, touches, _ = nursery.run("add", "tfidf", tmp_path / "other")
+    status, *_ = nursery.run("add", "tfidf", tmp_path / "engine", kill=touches - 3)
+    assert status == -signal.SIGKILL
+    assert (tmp_path / "engine" / "1").exists()
+    engine, memory = Engine.open(tmp_path / "engine"), Engine(topic_collection())
+    for _ in range(2):
+        for name, run in runs_of(memory, names=UNTRAINED).items():
+            assert_same(runs_of(engine, names=[name])[name], run)
+        if engine.collection.n_documents == 42:
+            for each in (engine, memory):
+                each.add({"another": "not the ones whose addition was killed"})

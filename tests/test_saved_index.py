@@ -1,0 +1,347 @@
+"""Indexes on disk, of some documents, and with more of them: always what an index made at once of those finds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from haybale.collections import Collection
+from haybale.embeddings import TfidfEncoder
+from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
+from haybale.retrieval import ApproximateIndex, Hits, PassageIndex
+from haybale.sealed import digest, mapped_tensors, signed, write_tensors
+
+Case = tuple[PassageIndex, Any]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def same(found: Hits, expected: Hits) -> None:
+    np.testing.assert_array_equal(found.passages, expected.passages)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """An index of few distinct vectors, so that ties are everywhere, and queries; dense, of float16, or sparse."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, m, d = draw(st.integers(1, 40)), draw(st.integers(1, 4)), draw(st.integers(1, 8))
+    kind = draw(st.sampled_from(["float32", "float16", "sparse"]))
+    cuts = np.sort(rng.integers(0, n + 1, size=draw(st.integers(0, 6))))
+    offsets = np.concatenate(([0], cuts, [n]))
+    ids = {
+        "passage_ids": [f"p\u00e4{i}" for i in rng.permutation(n)],
+        "doc_ids": [f"d{i}" for i in rng.permutation(len(cuts) + 1)],
+    }
+    vectors, queries = rng.integers(-2, 3, size=(n, d)).astype(np.float32), rng.normal(size=(m, d)).astype(np.float32)
+    if kind == "sparse":
+        queries = sparse.csr_matrix(np.where(rng.random((m, d)) < 0.7, queries, 0))
+        return PassageIndex(sparse.csr_matrix(vectors), offsets, **ids), queries
+    return PassageIndex(vectors, offsets, dtype=kind, **ids), queries
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), data=st.data())
+def test_an_opened_index_finds_what_was_found(case: Case, data: st.DataObject) -> None:
+    index, queries = case
+    k = data.draw(st.integers(1, len(index)))
+    own = data.draw(
+        st.lists(st.integers(-1, len(index.doc_ids) - 1), min_size=queries.shape[0], max_size=queries.shape[0])
+    )
+    expected = index.search(queries, k, exclude=own)
+    with TemporaryDirectory() as folder:
+        index.save(Path(folder) / "a")
+        opened = PassageIndex.open(Path(folder) / "a", verify=data.draw(st.booleans()))
+        same(opened.search(queries, k, exclude=own), expected)
+        assert repr(opened) == repr(index)
+        assert opened.ids(expected) == index.ids(expected)
+        assert opened.doc_ids.equals(index.doc_ids)
+        assert opened.doc_offsets.tolist() == index.doc_offsets.tolist()
+        np.testing.assert_allclose(opened.similarities(queries, 0), index.similarities(queries, 0), rtol=1e-6)
+        opened.save(Path(folder) / "b")
+        assert content(Path(folder) / "a") == content(Path(folder) / "b")
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), data=st.data())
+def test_an_index_of_some_documents_finds_what_is_left_of_the_whole(case: Case, data: st.DataObject) -> None:
+    index, queries = case
+    n = len(index.doc_ids)
+    documents = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n, unique=True).map(sorted))
+    rows = np.flatnonzero(np.isin(index.doc_of, documents))
+    assume(len(rows))
+    part = index.take(np.array(documents))
+    assert (part.device, part.backend_used, part.vectors.dtype) == (
+        index.device,
+        index.backend_used,
+        index.vectors.dtype,
+    )
+    assert part.passage_ids.to_pylist() == [index.passage_ids[int(row)].as_py() for row in rows]
+    assert part.doc_ids.to_pylist() == [index.doc_ids[number].as_py() for number in documents]
+    own = data.draw(st.lists(st.sampled_from([-1, *documents]), min_size=queries.shape[0], max_size=queries.shape[0]))
+    whole = index.search(queries, len(index), exclude=own)
+    kept = np.isin(whole.passages, rows)
+    found = part.search(queries, len(part), exclude=[documents.index(number) if number >= 0 else -1 for number in own])
+    for row in range(queries.shape[0]):
+        hits = found.passages[row] >= 0
+        np.testing.assert_array_equal(rows[found.passages[row][hits]], whole.passages[row][kept[row]])
+        np.testing.assert_array_equal(found.scores[row][hits], whole.scores[row][kept[row]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), data=st.data())
+def test_an_index_that_grew_is_one_made_at_once(case: Case, data: st.DataObject) -> None:
+    index, queries = case
+    n = len(index.doc_ids)
+    assume(n > 1)
+    first = data.draw(st.integers(1, n - 1))
+    start = int(index.doc_offsets[first])
+    assume(start)
+    grown = index.take(range(first)).extended(
+        index.vectors[start:],
+        index.doc_offsets[first:] - start,
+        passage_ids=index.passage_ids[start:],
+        doc_ids=index.doc_ids[first:],
+    )
+    assert repr(grown) == repr(index)
+    k = data.draw(st.integers(1, len(index)))
+    same(grown.search(queries, k), index.search(queries, k))
+    assert grown.document_numbers(index.doc_ids).tolist() == list(range(n))
+    with TemporaryDirectory() as folder:
+        index.save(Path(folder) / "a")
+        grown.save(Path(folder) / "b")
+        assert content(Path(folder) / "a") == content(Path(folder) / "b")
+
+
+def test_on_real_passages(pydocs: Collection, tmp_path: Path) -> None:
+    encoder = TfidfEncoder().fit(pydocs.passages.texts.to_pylist())
+    index = PassageIndex.from_collection(pydocs, encoder.encode(pydocs.passages.texts.to_pylist()))
+    queries = encoder.encode(pydocs.queries.texts(range(40)))
+    expected = index.search(queries, 100)
+    index.save(tmp_path / "i")
+    opened = PassageIndex.open(tmp_path / "i")
+    same(opened.search(queries, 100), expected)
+    half = pydocs.n_documents // 2
+    parts = pydocs.take(range(half)), pydocs.take(range(half, pydocs.n_documents))
+    vectors = [encoder.encode(part.passages.texts.to_pylist()) for part in parts]
+    more = {"passage_ids": parts[1].passages.ids, "doc_ids": parts[1].doc_ids}
+    grown = PassageIndex.from_collection(parts[0], vectors[0]).extended(
+        vectors[1], parts[1].passages.doc_offsets, **more
+    )
+    same(grown.search(queries, 100), expected)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_opening_reads_no_vector_and_checks_none_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    index = PassageIndex(sparse.identity(50, format="csr") if kind == "sparse" else np.eye(50))
+    index.save(tmp_path / "i")
+    for name in ("check_sparse", "check_vectors", "Columns.checked"):
+        monkeypatch.setattr(f"haybale.retrieval.index.{name}", None)
+    monkeypatch.setattr(sparse.csr_matrix, "tocsc", None)
+    opened = PassageIndex.open(tmp_path / "i")
+    monkeypatch.undo()
+    matrix = opened.vectors
+    arrays = [matrix.data, matrix.indices, matrix.indptr] if kind == "sparse" else [matrix]
+    if kind == "sparse":
+        postings = opened._inverted.postings
+        arrays += [postings.data, postings.indices, postings.indptr]
+        assert matrix.has_canonical_format
+    for array in arrays:
+        assert not array.flags.writeable
+        while isinstance(array.base, np.ndarray):
+            array = array.base
+        assert isinstance(array, np.memmap)
+    monkeypatch.setattr("haybale.retrieval.index.InvertedIndex", None)  # as they were saved
+    queries = sparse.identity(50, format="csr") if kind == "sparse" else np.eye(50)
+    assert opened.search(queries, 1).passages.ravel().tolist() == list(range(50))
+
+
+def test_settings_are_those_of_opening(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors, queries = rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=(3, 4))
+    index = PassageIndex(vectors, backend="faiss")
+    index.save(tmp_path / "i")
+    other = PassageIndex.open(tmp_path / "i", backend="numpy", memory_budget=1e6, device="cpu")
+    assert (other.backend_used, other.memory_budget) == ("numpy", 1e6)
+    same(other.search(queries, 9), index.search(queries, 9))
+    for part in (
+        other.take([3, 4, 9]),
+        other.extended(vectors, None, passage_ids=range(30, 60), doc_ids=range(30, 60)),
+    ):
+        assert (part.backend, part.memory_budget) == ("numpy", 1e6)
+    half = PassageIndex.open(tmp_path / "i", dtype="float16")
+    same(half.search(queries, 9), PassageIndex(vectors, dtype="float16").search(queries, 9))
+    half.save(tmp_path / "half")
+    assert PassageIndex.open(tmp_path / "half").vectors.dtype == np.float16
+    assert PassageIndex.open(tmp_path / "half", dtype="float32").vectors.dtype == np.float32
+    assert np.shares_memory(index.take([3, 4]).vectors, index.vectors)
+    with pytest.raises(UnknownNameError, match="known: auto, faiss, numpy"):
+        PassageIndex.open(tmp_path / "i", backend="hnsw")
+    with pytest.raises(InputError, match="memory_budget is a number of bytes above 0"):
+        PassageIndex.open(tmp_path / "i", memory_budget=0)
+    with pytest.raises(InputError, match="vectors are stored as float32 or float16"):
+        PassageIndex.open(tmp_path / "i", dtype="float64")
+    PassageIndex(sparse.identity(2, format="csr")).save(tmp_path / "sparse")
+    with pytest.raises(InputError, match="sparse vectors are stored as float32"):
+        PassageIndex.open(tmp_path / "sparse", dtype="float16")
+    with pytest.raises(InputError, match="backend must be 'auto'"):
+        PassageIndex.open(tmp_path / "sparse", backend="numpy")
+
+
+def test_what_cannot_be_cut_or_extended_is_refused(tmp_path: Path) -> None:
+    index = PassageIndex(np.eye(3), [0, 2, 2, 3], passage_ids=list("abc"), doc_ids=list("xyz"))
+    for documents, message in [
+        ([2, 0], "document numbers must rise, found 0 after 2"),
+        ([0, 3], "document numbers lie between 0 and 2, found 0 and 3"),
+        ([1], "none of the 1 documents to be taken has a passage"),
+        ([], "none of the 0 documents"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            index.take(documents)
+    new: dict[str, Any] = {"passage_ids": ["d"], "doc_ids": ["w"]}
+    for changes, message in [
+        ({"passage_ids": ["b"]}, "passage id 'b' is in the index already"),
+        ({"doc_ids": ["y"]}, "document id 'y' is in the index already"),
+        ({"passage_ids": ["d", "e"]}, "expected 1 passage_ids, found 2"),
+        ({"doc_ids": ["v", "w"]}, "expected 1 doc_ids, found 2"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            index.extended(np.ones((1, 3)), [0, 1], **new | changes)
+    with pytest.raises(InputError, match="passage_ids hold an id twice: 'd'"):
+        index.extended(np.ones((2, 3)), [0, 2], passage_ids=["d", "d"], doc_ids=["w"])
+    with pytest.raises(InputError, match="doc_offsets must rise from 0 to the number of passages, 1"):
+        index.extended(np.ones((1, 3)), [0, 2], **new)
+    for vectors, message in [
+        (np.ones((1, 2)), "width 3, found 2"),
+        (np.full((1, 3), np.nan), "row 0 has NaN"),
+        (sparse.identity(3, format="csr")[:1], "expected a dense matrix"),
+    ]:
+        with pytest.raises(VectorError, match=message):
+            index.extended(vectors, [0, 1], **new)
+    with pytest.raises(VectorError, match="expected a sparse matrix"):
+        PassageIndex(sparse.identity(3, format="csr")).extended(np.ones((1, 3)), [0, 1], **new)
+    empty = index.extended(np.empty((0, 3)), [0, 0], passage_ids=[], doc_ids=["w"])
+    assert (len(empty), empty.doc_ids.to_pylist()) == (3, ["x", "y", "z", "w"])
+    approximate = ApproximateIndex(np.eye(3), n_lists=1)
+    for attempt, done in [
+        (lambda: approximate.save(tmp_path / "a"), "saved"),
+        (lambda: ApproximateIndex.open(tmp_path / "a"), "opened"),
+        (lambda: approximate.take([0]), "cut"),
+        (lambda: approximate.extended(np.eye(3), None, passage_ids=range(3, 6), doc_ids=range(3, 6)), "extended"),
+    ]:
+        with pytest.raises(InputError, match=f"an index of class ApproximateIndex cannot be {done}"):
+            attempt()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "file").touch()
+    with pytest.raises(OutputExistsError, match="exists and is not empty"):
+        index.save(tmp_path / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+# what is no saved index ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense and a sparse index of two documents, three passages and four columns."""
+    folder = tmp_path_factory.mktemp("indexes")
+    for name, matrix in [("dense", np.eye(3, 4)), ("sparse", sparse.csr_matrix(np.eye(3, 4)))]:
+        PassageIndex(matrix, [0, 2, 3]).save(folder / name)
+    return folder
+
+
+def _manifest(folder: Path, **changes: Any) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+
+
+def _tensors(folder: Path, file: str = "vectors.safetensors", **changes: Any) -> None:
+    """Other tensors under a manifest that agrees with them; __ stands for a dot, None takes one away."""
+    path = folder / file
+    tensors = {name: array.copy() for name, array in mapped_tensors(path).items()}
+    tensors |= {name.replace("__", "."): value for name, value in changes.items()}
+    path.unlink()
+    write_tensors(path, {name: np.asarray(value) for name, value in tensors.items() if value is not None})
+    _manifest(folder, files=json.loads((folder / "manifest.json").read_text())["files"] | {file: digest(path)})
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+ints = lambda *values: np.array(values, dtype=np.int32)  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("kind", "harm", "message"),
+    [
+        ("dense", lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved index"),
+        ("dense", lambda f: (f / "manifest.json").write_text("{"), "manifest.json: expected JSON"),
+        (
+            "dense",
+            lambda f: _manifest(f, format="haybale model"),
+            "expected format 'haybale index', found 'haybale model'",
+        ),
+        ("dense", lambda f: _manifest(f, version=2), "expected version 1, found 2"),
+        ("dense", lambda f: _manifest(f, kind="BM25Index"), "expected kind 'PassageIndex', found 'BM25Index'"),
+        ("dense", lambda f: _manifest(f, files={}), "expected 'files' documents.parquet, passages.parquet, vectors"),
+        ("dense", lambda f: (f / "passages.parquet").unlink(), "passages.parquet: not found, the manifest lists it"),
+        ("dense", lambda f: _flip(f / "vectors.safetensors"), "vectors.safetensors: its content is not what was saved"),
+        ("sparse", lambda f: _flip(f / "documents.parquet"), "documents.parquet: its content is not what was saved"),
+        ("dense", lambda f: _tensors(f, vectors=None), "expected vectors, or rows and columns of a matrix; found"),
+        ("dense", lambda f: _tensors(f, more=[1.0]), "expected vectors, or rows and columns of a matrix; found"),
+        ("dense", lambda f: _tensors(f, vectors=np.eye(3)), r"found \(3, 3\) of float64"),
+        ("dense", lambda f: _tensors(f, vectors=np.eye(2, dtype="f4")), r"expected 3 vectors .*, found \(2, 2\)"),
+        ("dense", lambda f: _tensors(f, vectors=np.ones(3, dtype="f4")), r"found \(3,\)"),
+        ("sparse", lambda f: _tensors(f, rows__data=None), "expected vectors, or rows and columns of a matrix; found"),
+        ("sparse", lambda f: _tensors(f, rows__data=np.ones(3)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, rows__indices=ints(0, 1, 4)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, rows__indices=ints(0, 1, -1)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, columns__indices=ints(0, 1, 3)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, columns__indices=ints(0, 1)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, columns__indptr=ints(0, 2, 1, 3, 3)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, rows__indptr=ints(0, 1, 3)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, rows__indptr=ints(1, 1, 2, 3)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, rows__indptr=np.array([0, 1, 2, 3])), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, columns__data=np.ones((3, 1), dtype="f4")), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, columns__indptr=ints(0)), "do not fit each other"),
+        ("sparse", lambda f: _tensors(f, columns__indptr=ints()), "do not fit each other"),
+    ],
+)
+def test_what_was_not_written_is_refused(
+    saved: Path, tmp_path: Path, kind: str, harm: Callable[[Path], Any], message: str
+) -> None:
+    folder = tmp_path / "i"
+    shutil.copytree(saved / kind, folder)
+    harm(folder)
+    with pytest.raises(FileFormatError, match=message) as error:
+        PassageIndex.open(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_numbers_of_passages_that_do_not_fit(saved: Path, tmp_path: Path) -> None:
+    for counts in ([2, 2], [-1, 4], [0, 0]):
+        folder = tmp_path / str(counts)
+        shutil.copytree(saved / "dense", folder)
+        path = folder / "documents.parquet"
+        schema = pa.schema([("id", pa.large_string()), ("passages", pa.int64())])
+        pa.parquet.write_table(pa.table([["a", "b"], counts], schema=schema), path)
+        with pytest.raises(FileFormatError, match=r"documents\.parquet: expected numbers of passages that sum to 3"):
+            PassageIndex.open(folder, verify=False)

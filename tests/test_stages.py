@@ -1,0 +1,80 @@
+"""Stages of work: seconds that count once, whoever listens, and that a failure does not lose."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from haybale.stages import listening, stage
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that stands until it is moved."""
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_stage_counts_without_the_stages_within(clock: list[float]) -> None:
+    reports: list[tuple[str, float]] = []
+    with listening(lambda name, seconds: reports.append((name, seconds))) as stages:
+        with stage("outer"):
+            clock[0] += 1
+            with stage("inner"):
+                clock[0] += 10
+                with stage("innermost"):
+                    clock[0] += 100
+            clock[0] += 2
+        with stage("inner"):
+            clock[0] += 5
+    assert stages.seconds == {"innermost": 100, "inner": 15, "outer": 3}
+    assert list(stages.seconds) == ["innermost", "inner", "outer"]  # as they first ended
+    assert reports == [("innermost", 100), ("inner", 10), ("outer", 3), ("inner", 15)]
+
+
+def test_a_stage_within_itself_counts_once(clock: list[float]) -> None:
+    with listening() as stages, stage("a"):
+        clock[0] += 1
+        with stage("a"):
+            clock[0] += 1
+    assert stages.seconds == {"a": 2}
+
+
+def test_a_stage_that_fails_counts_too(clock: list[float]) -> None:
+    with listening() as stages:
+        with pytest.raises(KeyError), stage("outer"), stage("inner"):  # noqa: PT012
+            clock[0] += 4
+            raise KeyError
+        with stage("next"):
+            clock[0] += 1
+    assert stages.seconds == {"inner": 4, "outer": 0, "next": 1}
+
+
+def test_without_a_listener_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter", lambda: pytest.fail("nobody listens"))
+    with stage("alone"):
+        pass
+
+
+def test_who_listens_within_hears_alone(clock: list[float]) -> None:
+    with listening() as outer:
+        with listening() as inner, stage("a"):
+            clock[0] += 1
+        with stage("b"):
+            clock[0] += 1
+    assert (inner.seconds, outer.seconds) == ({"a": 1}, {"b": 1})
+
+
+def test_threads_listen_for_themselves() -> None:
+    def work() -> None:
+        with stage("elsewhere"):
+            pass
+
+    with listening() as stages:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert stages.seconds == {}

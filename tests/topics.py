@@ -1,0 +1,88 @@
+"""A made collection for engines and rankers: ten topics, each with words that documents and words that queries use.
+
+What links the two are the judgements of the training queries, so a ranker that learns has something to learn. Among
+the documents are twins (the same texts under two ids), one without a passage, and ids whose order is not the rows'.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haybale.collections import Collection, CollectionBuilder
+
+N_TOPICS, N_DOCUMENTS = 10, 40
+TWINS = ("d07", "a-twin")  # the second is the last row, and the first by id
+_SYLLABLES = ("ba", "ko", "mi", "tu", "re", "la", "so", "ni", "pe", "du")
+
+# One of each kind, small enough for tests; the names are those of the grammar.
+SVR = "n_bags=8,n_candidates=12,n_jobs=1"
+LEARNED = f"learned(bm25,knn,knn-queries,svr-doc({SVR}),depth=30)"
+RANKERS = (
+    "bm25",
+    "bm25-doc(k1=0.9,b=0.4)",
+    "knn",
+    "knn-doc",
+    "knn-firstp",
+    "parm-rrf",
+    "parm-vrrf",
+    "parm-vmin(n_hits=20)",
+    "bm25-parm-rrf",
+    "bm25-parm-combsum(k1=2)",
+    "knn-queries(k=7)",
+    f"svr({SVR})",
+    f"svr-doc({SVR})",
+    f"rrf(bm25,svr-doc({SVR}),k=20)",
+    f"rrf(knn,rrf(bm25,svr({SVR})),depth=25)",
+    LEARNED,
+    f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})",
+)
+LEARNING = tuple(name for name in RANKERS if "svr" in name or "queries" in name)
+
+
+def word(number: int) -> str:
+    """A word that no stemmer shortens and no list stops."""
+    return "".join(_SYLLABLES[int(digit)] for digit in f"{number:04d}") + "x"
+
+
+# Documents to be added.
+NEW = {"n1": [f"{word(3)} {word(4)} newword", "more of it"], "n2": f"{word(105)} {word(106)} onceagain"}
+
+
+def topic_collection(n_train: int = 60, n_dev: int = 15, n_test: int = 15, seed: int = 0) -> Collection:
+    """Documents of 1 to 4 passages; queries of 1 to 3 paragraphs, some from a document, some judged 0 of one."""
+    rng = np.random.default_rng(seed)
+    builder = CollectionBuilder("topics", language="english")
+
+    def text(topic: int, formal: int, plain: int, common: int) -> str:
+        """Words of the topic as documents use them, as queries do, and words of no topic."""
+        words = [word(100 * topic + int(i)) for i in rng.integers(8, size=formal)]
+        words += [word(1000 + 100 * topic + int(i)) for i in rng.integers(6, size=plain)]
+        words += [word(5000 + int(i)) for i in np.minimum(rng.geometric(0.1, size=common), 40)]
+        rng.shuffle(words)
+        return " ".join(words)
+
+    ids = [f"d{number:02d}" for number in rng.permutation(N_DOCUMENTS)]
+    topics = {doc_id: row % N_TOPICS for row, doc_id in enumerate(ids)}
+    passages = {
+        doc_id: [text(topics[doc_id], 5, int(rng.integers(2)), int(rng.integers(3, 9))) for _ in range(n)]
+        for doc_id, n in zip(ids, rng.integers(1, 5, size=len(ids)), strict=True)
+    }
+    for doc_id in ids:
+        builder.add_document(doc_id, passages[doc_id])
+    builder.add_document("blank", [])
+    builder.add_document(TWINS[1], passages[TWINS[0]])
+    for split, n in (("train", n_train), ("dev", n_dev), ("test", n_test)):
+        for i in range(n):
+            relevant = ids[int(rng.integers(len(ids)))]
+            paragraphs = [text(topics[relevant], int(rng.integers(2)), 3, 3) for _ in range(int(rng.integers(1, 4)))]
+            own = ids[int(rng.integers(len(ids)))] if i % 4 == 0 else None
+            query = f"{split}{i}"
+            builder.add_query(query, paragraphs, own=own, split=split)
+            graded = {relevant: 2}
+            if i % 3 == 0:  # the other one of the topic, and one that is not relevant
+                graded |= {ids[(ids.index(relevant) + N_TOPICS) % N_DOCUMENTS]: 1}
+                graded |= {ids[(ids.index(relevant) + 1) % N_DOCUMENTS]: 0}
+            for doc_id, grade in graded.items():
+                if doc_id != own:
+                    builder.add_judgement(split, query, doc_id, grade)
+    return builder.build()
