@@ -95,7 +95,8 @@ def main() -> None:
         "| passages | text, MB | vectors, MB | wall, s | passages/s while embedding | peak memory, MB |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    settings = ["--width", str(options.width), "--fit-passages", str(options.fit_passages), "--dtype", options.dtype]
+    fit = f"max_fit_texts={options.fit_passages}"
+    settings = ["--width", str(options.width), "--set", fit, "--dtype", options.dtype]
     try:
         for passages in options.passages:
             source, store = folder / f"in-{passages}", folder / f"out-{passages}"

@@ -12,7 +12,7 @@ import gpu_report
 import numpy as np
 import synthetic
 
-from haybale import PARM, Hits, PassageIndex
+from haybale import Hits, ParagraphSearch, PassageIndex
 from haybale.device import to_device, to_numpy
 from haybale.retrieval import Vectors, aggregate
 
@@ -29,7 +29,7 @@ def main() -> None:
     index = PassageIndex(made.vectors, made.doc_offsets, dtype="float16")
     host = [np.ascontiguousarray(part) for part in np.split(to_numpy(made.queries(m * PARAGRAPHS, 1)[0]), m)]
     ids = [f"q{number}" for number in range(m)]
-    parm = PARM(index, "vrrf", n_hits=min(HITS, n))
+    parm = ParagraphSearch(index, "vrrf", n_hits=min(HITS, n))
     searching = clock.alternating({"search": lambda: parm.search(host)}, a.rounds)["search"][0]
     ranking = clock.alternating({"rank": lambda: parm.rank(ids, host)}, a.rounds)["rank"][0]
     found = parm.search(host)
@@ -40,7 +40,7 @@ def main() -> None:
     lines = [
         f"{m} query documents of {PARAGRAPHS} paragraphs, {n:,} passages × {WIDTH} in float16, "
         f"N = {hits.passages.shape[1]:,}: {hits.passages.size:,} hits. Searching takes {searching:.3g} s; "
-        f"`PARM.rank` with VRRF, from vectors to a run with ids, {ranking:.3g} s.",
+        f"`ParagraphSearch.rank` with VRRF, from vectors to a run with ids, {ranking:.3g} s.",
         "",
         "| aggregation | on the device, s | on the CPU, s | × | scores differ by at most (of the largest) |",
         "| --- | ---: | ---: | ---: | ---: |",

@@ -22,11 +22,11 @@ import dictionary_way
 import numpy as np
 from provenance import forget_peak, peak_memory, provenance, shown
 
-from haybale import open_collection
-from haybale.experiments import Settings
-from haybale.experiments.workbench import Workbench
-from haybale.retrieval import Hits, ParagraphHits, aggregate, rank_documents
+from haybale.engine import Engine
+from haybale.rankers import Batch
+from haybale.retrieval import Hits, ParagraphHits, Run, aggregate, rank_documents
 from haybale.retrieval.hits import from_flat
+from haybale.stages import listening
 
 NAMES = ("combsum", "rrf", "vsum", "vavg", "vmin", "vmax", "vscores", "vranks", "vrrf")
 
@@ -41,25 +41,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "parm.md")
     arguments = parser.parse_args()
-    settings = Settings(
-        split=arguments.split, encoder=arguments.encoder, store=arguments.store, parm_hits=arguments.hits
-    )
-    bench = Workbench(open_collection(arguments.collection), settings, lambda *stage: print(*stage, flush=True))
-    found = bench.paragraph_hits(arguments.split)
-    lexical = bench.lexical_paragraph_hits(arguments.split)
+    with listening(lambda stage, seconds: print(stage, seconds, flush=True)) as stages:
+        engine = Engine(arguments.collection, encoder=arguments.encoder, store=arguments.store)
+        collection, index = engine.collection, engine.passages
+        batch = Batch(engine, collection.queries.take(collection.split(arguments.split).queries))
+        found = batch.paragraph_hits(index, arguments.hits, "vectors")
+        lexical = batch.paragraph_hits(engine.bm25(), arguments.hits, "bm25")
     lines = [
-        f"# PARM on {bench.collection.name}, {arguments.split}",
+        f"# PARM on {collection.name}, {arguments.split}",
         "",
-        f"{len(bench.query_ids(arguments.split))} query documents of {len(found.hits):,} paragraphs, "
-        f"against {len(bench.index):,} "
-        f"paragraphs of {bench.collection.n_documents:,} documents, vectors of width {bench.index.width}, "
+        f"{len(batch)} query documents of {len(found.hits):,} paragraphs, "
+        f"against {len(index):,} "
+        f"paragraphs of {collection.n_documents:,} documents, vectors of width {index.width}, "
         f"N = {arguments.hits}: {int((found.hits.passages >= 0).sum()):,} hits.",
         "",
-        *split(bench, found, lexical, arguments.rounds),
+        *split(batch, stages.seconds, found, lexical, arguments.rounds),
         "",
-        *aggregations(bench, found, arguments.rounds),
+        *aggregations(batch, found, arguments.rounds),
         "",
-        *against_ranx(bench, found, arguments.rounds),
+        *against_ranx(batch, found, arguments.rounds),
         "",
         provenance(shown("bench_parm.py", sys.argv[1:]), more=("scipy", "faiss-cpu", "bm25s")),
         "",
@@ -69,29 +69,31 @@ def main() -> None:
     print("\n".join(lines))
 
 
-def split(bench: Workbench, found: ParagraphHits, lexical: ParagraphHits, rounds: int) -> list[str]:
+def split(
+    batch: Batch, seconds: dict[str, float], found: ParagraphHits, lexical: ParagraphHits, rounds: int
+) -> list[str]:
     """Seconds of each part of a ranking from texts."""
     parts = {
-        "encode the query paragraphs": bench.seconds["encode query paragraphs"],
-        "search, exact, top N of each": bench.seconds["search query paragraphs"],
-        "search with BM25": bench.seconds["search query paragraphs (BM25)"],
+        "encode the query paragraphs": seconds["encode query paragraphs"],
+        "search, exact, top N of each": seconds["search query paragraphs"],
+        "search with BM25": seconds["search query paragraphs (BM25)"],
     }
     for name in ("rrf", "vrrf"):
-        parts[f"{name}: aggregate and rank"] = median(lambda name=name: run(bench, name, found), rounds)[0]
-    parts["rrf over BM25: aggregate and rank"] = median(lambda: run(bench, "rrf", lexical), rounds)[0]
+        parts[f"{name}: aggregate and rank"] = median(lambda name=name: run(batch, name, found), rounds)[0]
+    parts["rrf over BM25: aggregate and rank"] = median(lambda: run(batch, "rrf", lexical), rounds)[0]
     return ["| part | seconds |", "| --- | ---: |", *(f"| {part} | {value:.2f} |" for part, value in parts.items())]
 
 
-def run(bench: Workbench, name: str, found: ParagraphHits) -> Any:
-    return rank_documents(
-        bench.index, found.hits, bench.query_ids(bench.settings.split), name, found.offsets, vectors=found.vectors
-    )
+def run(batch: Batch, name: str, found: ParagraphHits) -> Any:
+    index = batch.engine.passages
+    return rank_documents(index, found.hits, batch.ids, name, found.offsets, vectors=found.vectors)
 
 
-def aggregations(bench: Workbench, found: ParagraphHits, rounds: int) -> list[str]:
+def aggregations(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
     """Every aggregation against the dictionaries, results compared."""
-    n_hits, doc_of = found.hits.passages.shape[1], bench.index.doc_of
-    doc_ids = np.asarray(bench.index.doc_ids.to_pylist(), dtype=object)
+    index = batch.engine.passages
+    n_hits, doc_of = found.hits.passages.shape[1], index.doc_of
+    doc_ids = np.asarray(index.doc_ids.to_pylist(), dtype=object)
     documents = doc_ids[doc_of].tolist()
     lines = [
         "Both aggregate the same hits; then both sort, by score and id, into rankings with ids. Memory is what the "
@@ -106,7 +108,7 @@ def aggregations(bench: Workbench, found: ParagraphHits, rounds: int) -> list[st
         seconds: list[tuple[float, ...]] = []
         for _ in range(rounds):
             ours = timed(lambda name=name: aggregate(found.hits, name, doc_of, found.offsets, vectors=found.vectors))
-            ranked = timed(lambda name=name: run(bench, name, found))
+            ranked = timed(lambda name=name: run(batch, name, found))
             theirs = timed(
                 lambda name=name: dictionary_way.aggregate(
                     name, found.hits, documents, found.offsets, found.vectors, n_hits
@@ -115,10 +117,10 @@ def aggregations(bench: Workbench, found: ParagraphHits, rounds: int) -> list[st
             sorting = timed(lambda scores=theirs[1]: dictionary_way.rank(scores))
             seconds.append((ours[0], theirs[0], ranked[0], theirs[0] + sorting[0]))
         a, b, c, d = (statistics.median(column) for column in zip(*seconds, strict=True))
-        difference = largest_difference(ranked[1], bench.query_ids(bench.settings.split), sorting[1])
+        difference = largest_difference(ranked[1], batch.ids, sorting[1])
         lines.append(
             f"| {name} | {a:.3f} | {b:.2f} | {b / a:.0f} | {c:.3f} | {d:.2f} | {d / c:.0f} | {difference:.0e} "
-            f"| {memory(bench, name, found):.0f} |"
+            f"| {memory(doc_of, name, found):.0f} |"
         )
         print(lines[-1], flush=True)
     return lines
@@ -134,30 +136,31 @@ def largest_difference(ours: Any, query_ids: list[str], theirs: list[list[tuple[
     return worst
 
 
-def memory(bench: Workbench, name: str, found: ParagraphHits) -> float:
+def memory(doc_of: Any, name: str, found: ParagraphHits) -> float:
     """MB beyond the hits and the vectors."""
     forget_peak()
     before = peak_memory()
-    aggregate(found.hits, name, bench.index.doc_of, found.offsets, vectors=found.vectors)
+    aggregate(found.hits, name, doc_of, found.offsets, vectors=found.vectors)
     return (peak_memory() - before) / 1e6
 
 
-def against_ranx(bench: Workbench, found: ParagraphHits, rounds: int) -> list[str]:
+def against_ranx(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
     """Lists in which every document stands once, fused by ranx and aggregated by ours."""
     try:
-        from ranx import Run, fuse
+        import ranx
     except ImportError:
         return ["ranx is not installed."]
-    lists = document_lists(found.hits, bench.index.doc_of)
-    everyone = np.arange(bench.collection.n_documents)
-    doc_ids = np.asarray(bench.index.doc_ids.to_pylist(), dtype=object)
+    index = batch.engine.passages
+    lists = document_lists(found.hits, index.doc_of)
+    everyone = np.arange(len(index.doc_ids))
+    doc_ids = np.asarray(index.doc_ids.to_pylist(), dtype=object)
     made = []  # their runs, one query document after the other
     start = time.perf_counter()
     for first, last in zip(found.offsets[:-1], found.offsets[1:], strict=True):
         rows = range(first, last)
         made.append(
             [
-                Run(
+                ranx.Run(
                     {
                         "q": dict(
                             zip(doc_ids[lists.passages[r, : width(lists, r)]], lists.scores[r].tolist(), strict=False)
@@ -177,14 +180,14 @@ def against_ranx(bench: Workbench, found: ParagraphHits, rounds: int) -> list[st
         "| --- | ---: | ---: | ---: |",
     ]
     for name, method in (("rrf", "rrf"), ("combsum", "sum")):
-        fuse(made[0][:2], norm=None, method=method)  # compiles
+        ranx.fuse(made[0][:2], norm=None, method=method)  # compiles
 
         def theirs(method: str = method) -> list[Any]:
-            return [fuse(runs, norm=None, method=method) if len(runs) > 1 else runs[0] for runs in made if runs]
+            return [ranx.fuse(runs, norm=None, method=method) if len(runs) > 1 else runs[0] for runs in made if runs]
 
         def ours(name: str = name) -> Any:
             query, document, score = aggregate(lists, name, everyone, found.offsets)
-            return score, rank_of(bench, query, document, score)
+            return score, Run.from_numbers(batch.ids, index.doc_ids, query, document, score, len(index.doc_ids))
 
         a, b = [], []
         for _ in range(rounds):
@@ -194,14 +197,6 @@ def against_ranx(bench: Workbench, found: ParagraphHits, rounds: int) -> list[st
         lines.append(f"| {name} | {x:.3f} | {y:.2f} | {y / x:.0f} |")
         print(lines[-1], flush=True)
     return lines
-
-
-def rank_of(bench: Workbench, query: Any, document: Any, score: Any) -> Any:
-    from haybale import Run
-
-    return Run.from_numbers(
-        bench.query_ids(bench.settings.split), bench.index.doc_ids, query, document, score, len(bench.index.doc_ids)
-    )
 
 
 def document_lists(hits: Hits, doc_of: np.ndarray) -> Hits:

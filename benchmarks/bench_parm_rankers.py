@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from provenance import provenance, shown
 
-from haybale import Run, open_collection
+from haybale.engine import Engine
 from haybale.evaluation import (
     evaluate,
     found_sets,
@@ -27,9 +27,10 @@ from haybale.evaluation import (
     recall_curves,
     results,
 )
-from haybale.experiments import Settings
-from haybale.experiments.rankers import run_of
-from haybale.experiments.workbench import Workbench
+from haybale.rankers import PARM, Batch, parse
+from haybale.retrieval import Run
+from haybale.retrieval.run import DEPTH
+from haybale.stages import listening
 
 MEASURES = ("nDCG@10", "MRR@10", "Recall@50", "Recall@100", "Recall@500")
 DETAILED = ("nDCG@10", "Recall@100", "Recall@500")
@@ -48,25 +49,27 @@ def main() -> None:
     parser.add_argument("--name", help="what the encoder is called in the files' names (default: its own)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
-    settings = Settings(split=arguments.split, encoder=arguments.encoder, store=arguments.store)
-    bench = Workbench(open_collection(arguments.collection), settings, lambda *stage: print(*stage, flush=True))
-    runs = {name: run_of(bench, name, arguments.split) for name in RANKERS}
-    qrels = bench.collection.qrels_frame(arguments.split)
+    with listening(lambda stage, seconds: print(stage, seconds, flush=True)) as stages:
+        engine = Engine(arguments.collection, encoder=arguments.encoder, store=arguments.store)
+        collection = engine.collection
+        batch = Batch(engine, collection.queries.take(collection.split(arguments.split).queries))
+        runs = {name: batch.run(parse(name), DEPTH) for name in RANKERS}
+    qrels = collection.qrels_frame(arguments.split)
     values = {name: evaluate(run, qrels, MEASURES) for name, run in runs.items()}
-    stem = f"parm-{bench.collection.name}-{arguments.split}-{arguments.name or Path(arguments.encoder).name}"
+    stem = f"parm-{collection.name}-{arguments.split}-{arguments.name or Path(arguments.encoder).name}"
     arguments.results.mkdir(parents=True, exist_ok=True)
     plot_recall(recall_curves({name: runs[name] for name in CURVES}, qrels), arguments.results / f"{stem}-recall.svg")
-    positions(bench, arguments.results / f"{stem}-positions.svg")
+    positions(batch, arguments.split, arguments.results / f"{stem}-positions.svg")
     within = {name: table for name, table in values.items() if name.startswith("parm-")}
     sets = {
         "BM25": found_sets(runs["bm25-parm-rrf"], runs["bm25-doc"], qrels, 100),
         arguments.name or Path(arguments.encoder).name: found_sets(runs["parm-vrrf"], runs["knn"], qrels, 100),
     }
     lines = [
-        f"# PARM on {bench.collection.name}, {arguments.split}, {arguments.name or Path(arguments.encoder).name}",
+        f"# PARM on {collection.name}, {arguments.split}, {arguments.name or Path(arguments.encoder).name}",
         "",
-        f"{bench.collection!r}; {bench.facts['query paragraphs']:,} query paragraphs, vectors of width "
-        f"{bench.index.width}, N = {settings.parm_hits}.",
+        f"{collection!r}; {sum(map(len, batch.paragraphs)):,} query paragraphs, vectors of width "
+        f"{engine.passages.width}, N = {PARM().n_hits}.",
         "",
         "Against BM25 over whole documents (the paper's table 3):",
         "",
@@ -83,13 +86,13 @@ def main() -> None:
         "",
         "How long the documents are that come first (paragraphs; the median of the first ten of all queries), beside "
         "those that are relevant and all there are: "
-        + ", ".join(f"{name} {value:.0f}" for name, value in lengths(bench, runs).items())
+        + ", ".join(f"{name} {value:.0f}" for name, value in lengths(batch, arguments.split, runs).items())
         + ".",
         "",
         f"[Recall against cut-off]({stem}-recall.svg) (figure 2), [which paragraph finds which]({stem}-positions.svg) "
         "(figure 4, as a share of the pairs that exist).",
         "",
-        "Seconds: " + ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in bench.seconds.items()) + ".",
+        "Seconds: " + ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in stages.seconds.items()) + ".",
         "",
         provenance(shown("bench_parm_rankers.py", sys.argv[1:]), more=("scipy", "faiss-cpu", "bm25s", "ir_measures")),
         "",
@@ -99,23 +102,23 @@ def main() -> None:
     print(path, "\n".join(lines), sep="\n")
 
 
-def lengths(bench: Workbench, runs: dict[str, Run]) -> dict[str, float]:
+def lengths(batch: Batch, split: str, runs: dict[str, Run]) -> dict[str, float]:
     """Median number of paragraphs of the documents that each ranker puts first."""
-    collection = bench.collection
+    collection = batch.engine.collection
     paragraphs = np.diff(collection.passages.doc_offsets)
-    found: dict[str, Any] = {"relevant": collection.split(bench.settings.split).relevant()[1], "all": slice(None)}
+    found: dict[str, Any] = {"relevant": collection.split(split).relevant()[1], "all": slice(None)}
     for name, run in runs.items():
         found[name] = collection.document_numbers(run.top(10).to_frame()["doc_id"].tolist())
     return {name: float(np.median(paragraphs[documents])) for name, documents in found.items()}
 
 
-def positions(bench: Workbench, path: Path) -> None:
+def positions(batch: Batch, split: str, path: Path) -> None:
     """Which query paragraph finds which paragraph of a relevant document, among its first 100 hits."""
-    name = bench.settings.split
-    found, split = bench.paragraph_hits(name), bench.collection.split(name)
-    offsets = bench.index.doc_offsets
-    relations = paragraph_relations(found.hits.top(100), found.offsets, offsets, split.relevant_rows())
-    relations.plot(path, normalize=True, title=f"{bench.collection.name}: who finds whom among 100 hits")
+    index, collection = batch.engine.passages, batch.engine.collection
+    found = batch.paragraph_hits(index, PARM().n_hits, PARM().over)
+    pairs = collection.split(split).relevant_rows()
+    relations = paragraph_relations(found.hits.top(100), found.offsets, index.doc_offsets, pairs)
+    relations.plot(path, normalize=True, title=f"{collection.name}: who finds whom among 100 hits")
 
 
 if __name__ == "__main__":

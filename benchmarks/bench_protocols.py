@@ -34,13 +34,13 @@ from protocol_figures import (
 from protocol_tables import page
 from provenance import provenance, shown
 
-from haybale.collections import Collection, open_collection
+from haybale.engine import Engine
 from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
 from haybale.evaluation import averages, classify, evaluate
-from haybale.experiments import Settings
-from haybale.experiments.rankers import run_of
-from haybale.experiments.workbench import Workbench
-from haybale.retrieval import Hits, Run, rank_documents
+from haybale.rankers import BM25, KNN, Batch, Training
+from haybale.retrieval import Hits, PassageIndex, rank_documents
+from haybale.retrieval.run import DEPTH
+from haybale.stages import listening, stage
 
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100")
 BAGS, K = 35, 50
@@ -55,11 +55,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     for name in arguments.collections:
-        collection = open_collection(name)
-        settings = Settings(split=arguments.split, width=arguments.width, rows_per_bag=arguments.rows_per_bag)
-        found = compared(collection, settings)
+        engine = Engine(name, encoder="lsa", width=arguments.width)
+        found = compared(engine, arguments.split, arguments.rows_per_bag)
         found["provenance"] = provenance(shown("bench_protocols.py", sys.argv[1:]))
-        path = arguments.results / f"protocols-{collection.name}-{arguments.split}"
+        path = arguments.results / f"protocols-{engine.collection.name}-{arguments.split}"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = page(found)
         path.with_suffix(".json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -67,15 +66,23 @@ def main() -> None:
         print(text)
 
 
-def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: int = K) -> dict[str, Any]:
+def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, k: int = K) -> dict[str, Any]:
     """All figures of one collection, as JSON."""
-    bench = Workbench(collection, settings, lambda stage, seconds: print(f"  {stage} {seconds:.1f} s", flush=True))
-    index, split = bench.index, settings.split
-    vectors, train_vectors = bench.query_vectors(split), bench.query_vectors(settings.train_split)
-    near = bench.neighbours(split).top(k)
-    pairs, train_pairs = judged(bench, split), judged(bench, settings.train_split)
-    with bench.stage("search candidates (train)"):
-        train_near = index.search(train_vectors, min(k, len(index)), exclude=bench.own(settings.train_split))
+    with listening(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
+        found = figures(engine, split, rows_per_bag, n_bags, k)
+    return found | {"seconds": stages.seconds}
+
+
+def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) -> dict[str, Any]:
+    """The same without the seconds."""
+    collection, index = engine.collection, engine.passages
+    asked, learned = Batch(engine, collection.queries.take(collection.split(split).queries)), Training.of(engine).batch
+    vectors, train_vectors = asked.vectors, learned.vectors
+    with stage("search kNN"):
+        near = asked.neighbours("passage", k).to_numpy()
+    with stage("search kNN (train)"):
+        train_near = learned.neighbours("passage", k).to_numpy()
+    pairs, train_pairs = judged(engine, asked, split), judged(engine, learned, "train")
     truth = candidate_rows("end-to-end", train_near, train_pairs, index, train_vectors)
 
     def injected(choice: str, which: str = "train", true_labels: bool = False) -> CandidateRows:
@@ -83,14 +90,8 @@ def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: 
         return candidates(hits, given, representatives(choice, index, asked, given), index, true_labels)
 
     def fitted(name: str, rows: CandidateRows) -> SVREnsemble:
-        ensemble = SVREnsemble.as_published(
-            n_bags=n_bags,
-            k=k,
-            rows_per_bag=settings.rows_per_bag,
-            random_state=settings.random_state,
-            n_jobs=settings.n_jobs,
-        )
-        with bench.stage(f"train {name}"):
+        ensemble = SVREnsemble.as_published(n_bags=n_bags, k=k, rows_per_bag=rows_per_bag, random_state=0, n_jobs=-1)
+        with stage(f"train {name}"):
             return ensemble.fit_rows(index, train_vectors, rows)
 
     tests = {choice: injected(choice, "test") for choice in CHOICES}
@@ -98,7 +99,7 @@ def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: 
     models = {"injected": fitted("injected", injected("last")), "end-to-end": fitted("end-to-end", truth)}
     votes = {}
     for name, model in models.items():
-        with bench.stage(f"votes of {name}"):
+        with stage(f"votes of {name}"):
             votes[name] = Votes(model, vectors, wanted)
 
     def of(name: str, rows: CandidateRows, true_labels: bool = False) -> list[dict[str, Any]]:
@@ -109,8 +110,8 @@ def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: 
     found: dict[str, Any] = {
         "collection": collection.name,
         "split": split,
-        "facts": facts(bench, near, pairs, tests["last"], models["injected"])
-        | {"width": settings.width, "rows per bag": settings.rows_per_bag, "k": k, "bags": n_bags},
+        "facts": facts(index, len(learned), near, pairs, last, models["injected"])
+        | {"width": index.width, "rows per bag": rows_per_bag, "k": k, "bags": n_bags},
         "paper": {name: of(name, last) for name in models},
         "decisions": [
             {"model": name, "votes": least}
@@ -119,7 +120,7 @@ def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: 
             for least in VOTES
         ],
         "everything": decisions(np.ones(int((near.passages >= 0).sum()), dtype=bool), near, pairs, index),
-        "rankings": rankings(bench, models, near, vectors),
+        "rankings": rankings(asked, split, models, near),
         "rules": {
             name: vars(classify(said, last.label > 0))
             for name, said in rules(last, near, index, injected("last")).items()
@@ -130,28 +131,28 @@ def compared(collection: Collection, settings: Settings, n_bags: int = BAGS, k: 
     for choice, rows in tests.items():
         if choice != "last":
             model = fitted(f"injected, {choice}", injected(choice))
-            with bench.stage(f"votes of injected, {choice}"):
+            with stage(f"votes of injected, {choice}"):
                 votes[choice] = Votes(model, vectors, keys(rows.query, rows.passage, index))
         found["choices"][choice] = {
             "absent": vars(classify(absent(rows, near, index), rows.label > 0)),
             "test only": of("injected", rows)[0],
             "train and test": of("injected" if choice == "last" else choice, rows)[0],
         }
-    found["same queries"] = same_queries(bench, injected("last"), fitted, len(vectors), train_vectors)
-    found["seconds"] = bench.seconds
+    found["same queries"] = same_queries(index, injected("last"), fitted, len(vectors), train_vectors)
     return found
 
 
-def judged(bench: Workbench, part: str) -> Pairs:
+def judged(engine: Engine, batch: Batch, split: str) -> Pairs:
     """The relevant pairs of a split, but a query's own document and documents without a passage."""
-    rows, documents = bench.collection.split(part).relevant_rows()
-    kept = (documents != bench.own(part)[rows]) & (np.diff(bench.index.doc_offsets)[documents] > 0)
+    rows, documents = engine.collection.split(split).relevant_rows()
+    kept = (documents != batch.own[rows]) & (np.diff(engine.passages.doc_offsets)[documents] > 0)
     return rows[kept], documents[kept]
 
 
-def facts(bench: Workbench, near: Hits, pairs: Pairs, last: CandidateRows, model: SVREnsemble) -> dict[str, float]:
+def facts(
+    index: PassageIndex, n_training: int, near: Hits, pairs: Pairs, last: CandidateRows, model: SVREnsemble
+) -> dict[str, float]:
     """What the figures rest on."""
-    index = bench.index
     query, _, passage, _ = near.flat()
     right = relevant_rows(query, passage, pairs, index)
     both = np.isin(keys(last.query, last.passage, index), neighbour_keys(near, index)) & (last.label > 0)
@@ -159,7 +160,7 @@ def facts(bench: Workbench, near: Hits, pairs: Pairs, last: CandidateRows, model
         "passages": len(index),
         "documents": len(index.doc_ids),
         "queries": len(near),
-        "training queries": len(bench.queries(bench.settings.train_split)),
+        "training queries": n_training,
         "relevant documents": len(pairs[0]),
         "candidate rows": len(last),
         "relevant neighbours called negative": int(right.sum()),
@@ -169,27 +170,27 @@ def facts(bench: Workbench, near: Hits, pairs: Pairs, last: CandidateRows, model
     }
 
 
-def rankings(bench: Workbench, models: dict[str, SVREnsemble], near: Hits, vectors: Any) -> dict[str, dict[str, float]]:
+def rankings(batch: Batch, split: str, models: dict[str, SVREnsemble], near: Hits) -> dict[str, dict[str, float]]:
     """End to end: nothing but the query decides what is ranked."""
-    split, ids = bench.settings.split, bench.query_ids(bench.settings.split)
-    runs: dict[str, Run] = {name: run_of(bench, name, split) for name in ("bm25", "knn")}
-    runs["knn, the same neighbours"] = rank_documents(bench.index, near, ids)
+    engine, ids = batch.engine, batch.ids
+    runs = {str(ranker): batch.run(ranker, DEPTH) for ranker in (BM25(), KNN())}
+    runs["knn, the same neighbours"] = rank_documents(engine.passages, near, ids)
     for name, model in models.items():
-        with bench.stage(f"score {name}"):
-            scores = model.score_candidates(vectors, near.passages)
-        runs[name] = rank_documents(bench.index, Hits(near.passages, scores), ids)
-    qrels = bench.collection.qrels_frame(split)
+        with stage(f"score {name}"):
+            scores = model.score_candidates(batch.vectors, near.passages)
+        runs[name] = rank_documents(engine.passages, Hits(near.passages, scores), ids)
+    qrels = engine.collection.qrels_frame(split)
     return {name: averages(evaluate(run, qrels, MEASURES)) for name, run in runs.items()}
 
 
-def same_queries(bench: Workbench, rows: CandidateRows, fitted: Any, n: int, vectors: Any) -> dict[str, Any]:
+def same_queries(index: PassageIndex, rows: CandidateRows, fitted: Any, n: int, vectors: Any) -> dict[str, Any]:
     """A tenth of the training rows held back at random, as the paper splits; figures over n training queries."""
     kept, apart = held_back(rows, 0.1)
     drawn = np.random.default_rng(0).choice(len(vectors), size=min(n * 10, len(vectors)), replace=False)
     apart = apart.take(np.flatnonzero(np.isin(apart.query, drawn)))
     model = fitted("injected, nine tenths of the rows", kept)
-    wanted = keys(apart.query, apart.passage, bench.index)
-    with bench.stage("votes of held-back rows"):
+    wanted = keys(apart.query, apart.passage, index)
+    with stage("votes of held-back rows"):
         return curve(Votes(model, vectors, wanted)[wanted], apart.label > 0)[0]
 
 

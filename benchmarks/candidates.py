@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from haybale.collections import open_collection
+from haybale.engine import Engine
 from haybale.ensemble import CandidateRows, candidate_rows
-from haybale.experiments import Settings
-from haybale.experiments.workbench import Workbench
+from haybale.rankers import BM25, KNN, Training
+from haybale.retrieval import pool
+from haybale.stages import listening
 
 WIDTH = 768
 
@@ -55,15 +56,15 @@ def load(collection: str, cache: Path) -> Candidates:
     name = Path(collection).name
     path = cache / f"{name}-{WIDTH}.npz"
     if not path.exists():
-        bench = Workbench(
-            open_collection(collection), Settings(width=WIDTH), lambda s, t: print(f"  {s} {t:.0f} s", flush=True)
-        )
-        vectors = bench.query_vectors("train")
-        pairs = bench.collection.split("train").relevant_rows()
-        rows = candidate_rows("end-to-end", bench.candidates("train", 20), pairs, bench.index, vectors)
+        with listening(lambda stage, seconds: print(f"  {stage} {seconds:.0f} s", flush=True)):
+            engine = Engine(collection, encoder="lsa", width=WIDTH)
+            batch, index = Training.of(engine).batch, engine.passages
+            found = pool(*(ranker.passage_hits(batch, 20) for ranker in (BM25(), KNN())))
+        pairs = engine.collection.split("train").relevant_rows()
+        rows = candidate_rows("end-to-end", found, pairs, index, batch.vectors)
         cache.mkdir(parents=True, exist_ok=True)
         columns = {"query": rows.query, "passage": rows.passage, "label": rows.label}
-        np.savez(path, queries=vectors, passages=bench.index.vectors, **columns)
+        np.savez(path, queries=batch.vectors, passages=index.vectors, **columns)
     stored = np.load(path)
     return Candidates(
         name, stored["queries"], stored["passages"], CandidateRows(stored["query"], stored["passage"], stored["label"])

@@ -13,7 +13,7 @@ import argparse
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,24 @@ from provenance import commit, peak_memory, processor, shown
 
 from haybale.collections import Collection, open_collection
 from haybale.collections.collection import pick
-from haybale.evaluation import evaluate, results
-from haybale.experiments import Settings, tune_bm25
-from haybale.experiments.comparison import environment
-from haybale.experiments.rankers import fit_fusion, parts_of, run_of
-from haybale.experiments.workbench import Workbench
+from haybale.engine import Engine
+from haybale.evaluation import evaluate, results, tune_bm25
+from haybale.evaluation.comparison import environment
 from haybale.folders import replace_json
+from haybale.rankers import Batch, Learned, Ranker, Training, parse, set_all, set_values
 from haybale.retrieval import Run
+from haybale.retrieval.run import DEPTH
+from haybale.stages import listening
 
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
 BEST = f"learned({SEARCHES},knn-queries,svr-doc)"
 ALONE = "learned(knn,knn-doc,svr-doc)"  # nothing but the ensemble and cosines of the vectors it is trained on
 RANKERS = (  # over TF-IDF
     *("bm25", "bm25-doc", "knn", "knn-firstp", "knn-doc", "bm25-parm-rrf", "parm-rrf", "parm-vrrf", "knn-queries"),
-    *("svr", "svr-blend", "svr-doc", ALONE, "rrf(bm25-doc,parm-vrrf)", "rrf(bm25-doc,svr-blend)"),
+    *("svr", "svr-doc", ALONE, "rrf(bm25-doc,parm-vrrf)"),
     *(f"learned({SEARCHES})", f"learned({SEARCHES},knn-queries)", f"learned({SEARCHES},svr-doc)", BEST),
 )
+UNTUNED = ("bm25", "bm25-doc")
 DENSE = ("knn", "knn-doc", "svr-paper", "svr-doc")  # over LSA
 PAPER_ROWS = 8000  # of a bag of svr-paper: on gesetze its bags would have 51,000, and take most of two hours' half
 COLD = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -65,48 +67,54 @@ def main() -> None:
     effectiveness_pages.write(arguments.results)
 
 
-def measured(name: str, runs_folder: Path | None) -> dict[str, Any]:
+class Space:
+    """A collection under one encoder, its training queries and those of each split: rankers share their searches."""
+
+    def __init__(self, collection: Collection, encoder: str, width: int) -> None:
+        engine = Engine(collection, encoder=encoder, width=width)
+        self.training = Training.of(engine)
+        self.training.batch.least_depth = Learned().depth  # what is searched for others is as deep as its weights need
+        queries = collection.queries
+        self.batches = {split: Batch(engine, queries.take(collection.split(split).queries)) for split in SPLITS}
+
+    def runs(self, ranker: Ranker) -> dict[str, Run]:
+        """The ranker's run of each split, fitted on the training queries."""
+        fitted = self.training.fitted(ranker)
+        return {split: batch.run(fitted, DEPTH) for split, batch in self.batches.items()}
+
+
+def measured(
+    name: str, runs_folder: Path | None, *, width: int = 1024, values: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything of one collection; ``width`` is that of LSA, ``values`` are set in all rankers, for a trial."""
     start = time.perf_counter()
-    seconds: dict[str, float] = {}
 
     def report(stage: str, taken: float) -> None:
-        seconds[stage] = taken
         print(f"  {time.perf_counter() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
 
-    collection = open_collection(name)
-    began = time.perf_counter()
-    tuned = {unit: tune_bm25(collection, unit) for unit in ("passage", "document")}
-    report("tune BM25", time.perf_counter() - began)
-    chosen = Settings(
-        split="test",
-        encoder="tfidf",
-        rankers=RANKERS,
-        k1=tuned["passage"].k1,
-        b=tuned["passage"].b,
-        k1_document=tuned["document"].k1,
-        b_document=tuned["document"].b,
-        baseline="bm25-doc" if tuned["document"].value > tuned["passage"].value else "bm25",
-    )
-    bench = Workbench(collection, chosen, report)
-    runs: dict[str, dict[str, Run]] = {split: {} for split in SPLITS}
-    for ranker in RANKERS:
-        for split in SPLITS:
-            runs[split][ranker] = run_of(bench, ranker, split)
-    facts = dict(bench.facts)
-    plain = Workbench(collection, Settings(split="test", encoder="tfidf"), report)
-    dense = Workbench(collection, replace(chosen, encoder="lsa", rankers=DENSE, rows_per_bag=None), report)
-    for split in SPLITS:
-        for ranker in ("bm25", "bm25-doc"):
-            runs[split][f"{ranker}, default k1 and b"] = run_of(plain, ranker, split)
-    del plain
-    tradeoff = cold_tradeoff(bench, runs["dev"])
-    bench.made.clear()  # its hits are large, and done with
-    for ranker in DENSE:
-        if ranker == "svr-paper":
-            dense.settings = replace(dense.settings, rows_per_bag=PAPER_ROWS)
-        for split in SPLITS:
-            runs[split][f"{ranker} over LSA"] = run_of(dense, ranker, split)
-    values = {
+    with listening(report) as stages:
+        collection = open_collection(name)
+        began = time.perf_counter()
+        tuned = {unit: tune_bm25(collection, unit) for unit in ("passage", "document")}
+        tuning = time.perf_counter() - began
+        baseline = "bm25-doc" if tuned["document"].value > tuned["passage"].value else "bm25"
+        chosen = {
+            f"{ranker}.{parameter}": getattr(tuned[unit], parameter)
+            for ranker, unit in (("bm25", "passage"), ("bm25-doc", "document"))
+            for parameter in ("k1", "b")
+        }
+        chosen |= values or {}
+        sparse = Space(collection, "tfidf", width)
+        runs: dict[str, dict[str, Run]] = {split: {} for split in SPLITS}
+        facts = ranked(sparse, with_values(RANKERS, chosen), runs)
+        for ranker in UNTUNED:
+            for split, run in sparse.runs(parse(ranker)).items():
+                runs[split][f"{ranker}, default k1 and b"] = run
+        tradeoff = cold_tradeoff(collection, sparse, set_values(parse(BEST), chosen))
+        del sparse  # its hits are large, and done with
+        over = with_values(DENSE, chosen | {"svr-paper.rows_per_bag": PAPER_ROWS})
+        facts |= ranked(Space(collection, "lsa", width), over, runs, " over LSA")
+    of_rankers = {
         split: {n: evaluate(run, collection.qrels_frame(split)) for n, run in of.items()} for split, of in runs.items()
     }
     record = {
@@ -116,16 +124,16 @@ def measured(name: str, runs_folder: Path | None) -> dict[str, Any]:
             "passages": collection.n_passages,
             "queries": {split: len(part.queries) for split, part in collection.splits.items()},
         },
-        "baseline": chosen.baseline,
+        "baseline": baseline,
         "best": BEST,
         "alone": ALONE,
         "bm25": {unit: found.to_dict() for unit, found in tuned.items()},
-        "rankers": {split: results(table, chosen.baseline).to_dict() for split, table in values.items()},
-        "n_queries": {split: len(next(iter(table.values()))) for split, table in values.items()},
-        "strata": {split: by_group(collection, name, split, values[split]) for split in SPLITS},
+        "rankers": {split: results(table, baseline).to_dict() for split, table in of_rankers.items()},
+        "n_queries": {split: len(next(iter(table.values()))) for split, table in of_rankers.items()},
+        "strata": {split: by_group(collection, name, split, of_rankers[split]) for split in SPLITS},
         "cold": tradeoff,
-        "facts": facts | {f"{key} over LSA": value for key, value in dense.facts.items()},
-        "seconds": seconds | {"all": time.perf_counter() - start},
+        "facts": facts,
+        "seconds": {"tune BM25": tuning} | stages.seconds | {"all": time.perf_counter() - start},
         "peak memory": peak_memory(),
         "made": {
             "command": shown("effectiveness.py", [name]),
@@ -141,17 +149,41 @@ def measured(name: str, runs_folder: Path | None) -> dict[str, Any]:
     return record
 
 
-def cold_tradeoff(bench: Workbench, dev: dict[str, Run]) -> list[dict[str, Any]]:
+def with_values(names: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, Ranker]:
+    """Rankers by the names they have on the page, with their values set."""
+    return dict(zip(names, set_all([parse(name) for name in names], values), strict=True))
+
+
+def ranked(space: Space, rankers: Mapping[str, Ranker], runs: dict[str, dict[str, Run]], more: str = "") -> Any:
+    """Add the rankers' runs to those of each split, and return what fitting them found, by name."""
+    found = {}
+    for name, ranker in rankers.items():
+        for split, run in space.runs(ranker).items():
+            runs[split][name + more] = run
+        facts = facts_of(space.training.fitted(ranker), parse(name))
+        if facts:
+            found[name + more] = facts
+    return found
+
+
+def facts_of(fitted: Ranker, plain: Ranker) -> dict[str, Any]:
+    """A ranker's facts, in which the rankers within are called as they are on the page, without their values."""
+    names = {str(inner): str(short) for inner, short in zip(fitted.fitted_within(), plain.nested(), strict=False)}
+    found = {}
+    for key, value in fitted.facts.items():
+        inner, space, feature = key.rpartition(" ")
+        found[names.get(inner, inner) + space + feature] = value
+    return found
+
+
+def cold_tradeoff(collection: Collection, space: Space, best: Ranker) -> list[dict[str, Any]]:
     """The best ranker with other shares of the loss for new queries, on dev: all queries, and those none of whose
-    relevant documents was relevant in training."""
-    collection, settings = bench.collection, bench.settings
-    names = parts_of(BEST) or []
+    relevant documents was relevant in training. Only the weights are learned anew; what is fused is shared."""
     unseen = strata.by_relevant(collection, "dev")["none seen"]
     rows = []
     for cold in COLD:
-        fusion, _ = fit_fusion(bench, names, cold)
-        fused = fusion.fuse({name: dev[name] for name in names}).top(settings.depth)
-        table = ordered(evaluate(fused, collection.qrels_frame("dev")), bench.query_ids("dev"))
+        fused = space.batches["dev"].run(space.training.fitted(set_values(best, {"cold": cold})), DEPTH)
+        table = ordered(evaluate(fused, collection.qrels_frame("dev")), space.batches["dev"].ids)
         group = unseen & table["MRR@10"].notna().to_numpy()
         rows.append(
             {"cold": cold}

@@ -17,7 +17,7 @@ import numpy as np
 from haybale.drawing import draw_heatmap, draw_lines
 
 NAMES = {"best": "learned(all)", "alone": "learned(knn, knn-doc, svr-doc)"}
-RANKERS = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "parm-vrrf", "knn-queries", "svr-blend", "svr-doc")
+RANKERS = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "parm-vrrf", "knn-queries", "svr", "svr-doc")
 
 
 def main(folder: Path) -> None:
