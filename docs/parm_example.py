@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from haybale import PARM, PassageIndex, TfidfEncoder, open_collection
+from haybale import PARM, Engine
+from haybale.rankers import Batch
 
 QUERY = "q:scipy.signal.convolve"
 PAGE = """\
@@ -25,17 +26,14 @@ of a long text, and a relevant document may answer one paragraph of it only. PAR
 what they find.
 
 ```python
-from haybale import PARM, PassageIndex, TfidfEncoder, open_collection
+from haybale import PARM, Engine
 
-collection = open_collection("pydocs")
-texts = collection.passages.texts.to_pylist()
-encoder = TfidfEncoder().fit(texts)
-index = PassageIndex.from_collection(collection, encoder.encode(texts))
+engine = Engine("pydocs", encoder="tfidf")  # Engine.build("pydocs", "engine") keeps it in a folder
+ranker = PARM("vrrf", n_hits={n_hits}).fit(engine)
 
-number = collection.query_numbers(["{query}"])[0]
-paragraphs = collection.queries.paragraphs_of(number)  # or a splitter's, of any text: see below
-parm = PARM(index, "vrrf", encoder=encoder, n_hits={n_hits})
-run = parm.rank(["{query}"], [paragraphs], exclude=["{own}"])
+numbers = engine.collection.query_numbers(["{query}"])
+query = engine.collection.queries.take(numbers)  # or a text of your own: see below
+run = ranker.rank(query)
 ```
 
 The query is the docstring of `{own}` without its *See Also* section, {n} paragraphs of {words} words; its own
@@ -47,7 +45,7 @@ are found by one or more. What *See Also* named is relevant: {relevant}. The ran
 ## Why
 
 ```python
-why = parm.explain(paragraphs, "{doc}", exclude="{own}", passage_texts=texts)
+why = ranker.explain(query, "{doc}").detail
 print(why)
 ```
 
@@ -71,39 +69,43 @@ The same hits, aggregated otherwise ({relevant_count} relevant documents; their 
 
 {aggregations}
 
-`rrf`, `combsum`, `maxp` and `firstp` also work on a `BM25Index`. A new aggregation is one function and one line in
-[`registry.py`](../haybale/retrieval/aggregation/registry.py).
+`rrf`, `combsum`, `maxp` and `firstp` also work over BM25: `PARM("rrf", over="bm25")`. A new aggregation is one function
+and one line in [`registry.py`](../haybale/retrieval/aggregation/registry.py). On an index of one's own, without an
+engine, `ParagraphSearch(index, "vrrf", encoder=encoder)` does the same.
 
-## From a file
+## A text of one's own
 
-    haybale embed COLLECTION --encoder sentence-transformers:MODEL --out STORE
-    haybale rank case.txt STORE --paragraphs numbered --heatmap why.svg
+```python
+from haybale import find_splitter
 
-splits a text file into paragraphs (`blank-lines`, `lines`, `numbered` as in court cases and claims, `sentences` up to
-200 words, `headings`), ranks the documents of a store for it, and prints the pairs that carried each. With `--bm25` it
-searches the store's texts.
+split = find_splitter("sentences")  # or "blank-lines", "lines", "numbered" as in court cases and claims, "headings"
+text = "Convolve two arrays. The output has the size of the first, and is centred."
+found = ranker.rank({{"mine": [part.text for part in split(text)]}}, depth=3)
+```
+
+From a file, in a shell; `--explain` prints the pairs that carried each document:
+
+    haybale index FOLDER --encoder sentence-transformers:MODEL --out engine
+    haybale rank engine case.txt --ranker parm-vrrf --paragraphs numbered --explain --heatmap why.svg
 """
 
 
 def make(folder: Path) -> None:
     n_hits = 200
-    collection = open_collection("pydocs")
-    texts = collection.passages.texts.to_pylist()
-    encoder = TfidfEncoder().fit(texts)
-    index = PassageIndex.from_collection(collection, encoder.encode(texts))
-    number = int(collection.query_numbers([QUERY])[0])
-    paragraphs = collection.queries.paragraphs_of(number)
-    own = collection.doc_ids[int(collection.queries.own[number])].as_py()
+    engine = Engine("pydocs", encoder="tfidf")
+    collection = engine.collection
+    numbers = collection.query_numbers([QUERY])
+    number, batch = int(numbers[0]), Batch(engine, collection.queries.take(numbers))
+    paragraphs = batch.paragraphs[0]
+    own = collection.doc_ids[int(batch.own[0])].as_py()
     split = next(name for name, part in collection.splits.items() if number in part.queries)
     relevant = collection.relevant_ids(split)[collection.split(split).queries.tolist().index(number)]
-    found = PARM(index, "vrrf", encoder=encoder, n_hits=n_hits).search([paragraphs], exclude=[own])
-    runs = {}
-    for name in ("vrrf", "rrf", "vranks", "vscores", "vsum", "combsum", "maxp", "vmax", "vavg", "vmin"):
-        runs[name] = PARM(index, name, n_hits=n_hits).aggregate([QUERY], found)
+    names = ("vrrf", "rrf", "vranks", "vscores", "vsum", "combsum", "maxp", "vmax", "vavg", "vmin")
+    rankers = {name: PARM(name, n_hits=n_hits).fit(engine) for name in names}
+    runs = {name: batch.run(ranker, 1000) for name, ranker in rankers.items()}
     ranked = runs["vrrf"][QUERY]
     doc = next(doc_id for doc_id, _ in ranked if doc_id in relevant)
-    parm = PARM(index, "vrrf", encoder=encoder, n_hits=n_hits)
-    why = parm.explain(paragraphs, doc, exclude=own, passage_texts=collection.passages.texts)
+    why = rankers["vrrf"].explain(batch.queries, doc).detail
     frame = why.to_frame()
     page = PAGE.format(
         query=QUERY,
