@@ -171,6 +171,8 @@ def _count_masks(key: Any) -> None:
 
 def _delegate(name: str) -> Any:
     def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        if args and hasattr(args[0], "indptr"):  # _core/core.pyx, _should_use_rop: the sparse matrix answers
+            return NotImplemented
         check_method(name, args, kwargs, self._array)
         if name == "reshape":
             check_shape(args[0] if isinstance(args[0], tuple) else args, _is_array)
@@ -273,6 +275,7 @@ def module(devices: int = 1) -> types.ModuleType:
 def installed(devices: int = 1) -> Iterator[types.ModuleType]:
     """The double in CuPy's place, and kernels launched in numba's simulator on the memory of its arrays."""
     import pytest
+    from cupyx_double import modules as cupyx_modules
     from numba.cuda.simulator.kernelapi import FakeCUDAShared
     from numba.np.numpy_support import as_dtype
 
@@ -295,6 +298,8 @@ def installed(devices: int = 1) -> Iterator[types.ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         double = module(devices)
         patch.setitem(sys.modules, "cupy", double)
+        for name, part in cupyx_modules().items():
+            patch.setitem(sys.modules, name, part)
         patch.setattr(cuda, "launch", launch)
         patch.setattr(FakeCUDAShared, "array", shared_array)
         interval = sys.getswitchinterval()
