@@ -29,12 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.analysis import Analyzer, Split, as_analyzer, guess_language
-from haybale.collections import (
-    Collection,
-    open_collection,
-    open_documents,
-    with_paragraphs,
-)
+from haybale.collections import Collection, open_documents, with_paragraphs
 from haybale.collections.collection import Ints
 from haybale.collections.lookup import id_strings
 from haybale.collections.open import Documents
@@ -67,9 +62,9 @@ class Engine:
 
     Parameters
     ----------
-    collection : Collection, str or Path
-        The documents, and the queries and judgements that rankers learn from; or what
-        :func:`~haybale.open_collection` takes.
+    collection : Collection, str, Path, mapping or frame
+        The documents, and the queries and judgements that rankers learn from; what :func:`~haybale.open_collection`
+        takes; or documents alone, as :meth:`add` takes them.
     encoder : str or encoder, default "tfidf"
         What makes vectors of texts: ``"tfidf"``, ``"lsa"``, a hub id or folder
         (see :func:`~haybale.embeddings.find_encoder`), or an encoder of one's own. One that can be fitted and is not
@@ -122,7 +117,7 @@ class Engine:
 
     def __init__(
         self,
-        collection: Collection | str | Path,
+        collection: Documents,
         *,
         encoder: Any = "tfidf",
         width: int = 1024,
@@ -158,7 +153,7 @@ class Engine:
         self.folder: Path | None = None
         self._given_encoder = None if isinstance(encoder, str) else encoder
         self.store = None if store is None else EmbeddingStore(store)
-        whole = collection if isinstance(collection, Collection) else open_collection(collection)
+        whole = open_documents(collection)
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
         self._begin([whole], [])
@@ -192,7 +187,7 @@ class Engine:
     # the folder ---------------------------------------------------------------------------------------
 
     @classmethod
-    def build(cls, collection: Collection | str | Path, folder: str | Path, **settings: Any) -> Engine:
+    def build(cls, collection: Documents, folder: str | Path, **settings: Any) -> Engine:
         """Build an engine in a folder, or go on with one that was interrupted; the parameters are those of the class.
 
         Built are the collection and the encoder; each index is made when a ranker first asks for it, or all of them by
