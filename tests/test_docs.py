@@ -1,4 +1,4 @@
-"""Every example of README and docs runs and prints what stands below it; the site builds; every public name is explained."""
+"""Examples run and print what stands below them; the site builds; every public name is explained."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_the_notebook_is_the_first_tutorial() -> None:
 def test_pages_with_figures_are_those_of_the_results(tmp_path: Path) -> None:
     for name in ("protocols", "scaling"):
         script(name).make(tmp_path)
-        assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == (DOCS / f"{name}.md").read_text(encoding="utf-8")
+        made, page = (folder / f"{name}.md" for folder in (tmp_path, DOCS))
+        assert made.read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
@@ -88,5 +89,6 @@ def test_parameters_of_public_names_are_documented(name: str) -> None:
         return
     parameters = [p.lstrip("*") for p in map(str, inspect.signature(thing).parameters)]
     section = text.partition("Parameters\n----------")[2]
-    documented = {each.strip().lstrip("*") for line in re.findall(r"^(\*{0,2}\w[\w*, ]*?) ?:", section, re.M) for each in line.split(",")}
+    lines = re.findall(r"^(\*{0,2}\w[\w*, ]*?) ?:", section, re.M)
+    documented = {each.strip().lstrip("*") for line in lines for each in line.split(",")}
     assert not set(parameters) - documented
