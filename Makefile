@@ -1,19 +1,23 @@
 # Two commands do all the set-up: `make demo` and `make test`. Both make their own environment under .venv.
 PYTHON ?= python3
-# The tests of the neural encoder need torch. `make test EXTRAS=test` leaves it out; those tests then skip.
-EXTRAS ?= test,neural
+# The tests of the neural encoder need torch. `make test EXTRAS=test,docs` leaves it out; those tests then skip.
+EXTRAS ?= test,neural,docs
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check browser bench serving reproduce figures gpu-test gpu-bench clean
+.PHONY: demo test check docs browser bench serving reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
 
 test: $(VENV)/$(EXTRAS) check browser
 	$(BIN)/python -m pytest
+
+# The documentation site, into build/site; a warning is an error. The tests build it too.
+docs: $(VENV)/$(EXTRAS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The tests that look at a report in a real browser skip without one. CI, where it may, installs Debian's.
 browser:

@@ -17,7 +17,7 @@ import haybale
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
-ROLE = re.compile(r":(?:class|data|func|meth|mod):<code>~?!?([\w.]+)</code>")
+ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?!?([\w.]+)</code>")
 
 
 def on_files(files: Any, config: Any) -> Any:

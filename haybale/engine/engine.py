@@ -39,8 +39,7 @@ from haybale.embeddings import Chunking, EmbeddingStore, find_encoder
 from haybale.embeddings.find import FITTED, LEXICAL, load_fitted, rebuild
 from haybale.embeddings.store.files import StoreFiles
 from haybale.embeddings.store.fitted import is_fitted
-from haybale.engine.segment import Segment, one_each, with_passages
-from haybale.engine.writing import writing
+from haybale.engine.segment import Segment, one_each, with_passages, writing
 from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import replace_json
 from haybale.retrieval import BM25Index, PassageIndex
@@ -175,11 +174,11 @@ class Engine:
         self._everything = self._segments[0].whole
         for added in self._segments[1:]:
             self._everything = self._everything.extended(added.whole)
-        self._kept: Ints | None = None  # numbers of the documents that are not removed; None: all
+        self._live_numbers: Ints | None = None  # numbers of the documents that are not removed; None: all
         if self._removed:
             gone = self._everything.document_numbers(self._removed)
-            self._kept = np.setdiff1d(np.arange(self._everything.n_documents), gone)
-            if not np.diff(self._everything.passages.doc_offsets)[self._kept].any():
+            self._live_numbers = np.setdiff1d(np.arange(self._everything.n_documents), gone)
+            if not np.diff(self._everything.passages.doc_offsets)[self._live_numbers].any():
                 raise InputError("an engine without a document that has a passage cannot be searched")
         for name in ("whole", "collection"):
             self.__dict__.pop(name, None)
@@ -318,7 +317,7 @@ class Engine:
         if self._parent is not None:
             self._check_current()
             return self._parent.whole.take(self._numbers)
-        return self._everything if self._kept is None else self._everything.take(self._kept)
+        return self._everything if self._live_numbers is None else self._everything.take(self._live_numbers)
 
     @cached_property
     def collection(self) -> Collection:
@@ -331,7 +330,7 @@ class Engine:
         found = self._segments[0].cut
         for added in self._segments[1:]:
             found = found.extended(added.cut)
-        return found if self._kept is None else found.take(self._kept)
+        return found if self._live_numbers is None else found.take(self._live_numbers)
 
     @property
     def chunking(self) -> Chunking | None:
@@ -448,7 +447,7 @@ class Engine:
         """The names of the indexes that have been made or opened so far."""
         return set(self._live) | (set() if self._parent is not None else set(self._full))
 
-    def kept(self, key: Any, make: Callable[[], T]) -> T:
+    def cached(self, key: Any, make: Callable[[], T]) -> T:
         """What rankers derive from the indexes and ask for again and again; the eight last ones are kept."""
         with self._lock:
             if key in self._derived:
@@ -475,7 +474,7 @@ class Engine:
                     self._live[name] = self._parent._index(name).take(self._numbers)
                 else:
                     full = self._full_index(name)
-                    self._live[name] = full if self._kept is None else full.take(self._kept)
+                    self._live[name] = full if self._live_numbers is None else full.take(self._live_numbers)
             return self._live[name]
 
     def _full_index(self, name: str) -> Any:

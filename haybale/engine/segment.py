@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +20,8 @@ from haybale.collections.collection import Ints, pick
 from haybale.collections.saved import load_collection, save_collection
 from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
-from haybale.engine.writing import writing
+from haybale.embeddings.store.files import StoreFiles
+from haybale.embeddings.store.lock import writer_lock
 from haybale.errors import InputError, StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index_files import FILES
@@ -242,3 +247,46 @@ def _as_passages(part: Collection) -> Collection:
     passages = Passages(ids, texts, np.arange(len(full) + 1))
     titles, queries = part.doc_titles.take(pa.array(full)), part.queries.take(np.empty(0, dtype=np.int64))
     return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)
+
+
+# one writer of an engine's folder at a time ---------------------------------------------------------------
+
+_ASIDE = re.compile(r"\..+\.\d+")
+
+
+class _Held(threading.local):
+    """The folders that this thread writes."""
+
+    def __init__(self) -> None:
+        self.folders: set[Path] = set()
+
+
+_held = _Held()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the folder for writing; held by this thread already, it is held on.
+
+    Raises
+    ------
+    StoreError
+        Somebody else writes it; the message names who.
+    """
+    if folder in _held.folders:
+        yield
+        return
+    with writer_lock(StoreFiles(folder)):
+        _sweep(folder)
+        _held.folders.add(folder)
+        try:
+            yield
+        finally:
+            _held.folders.discard(folder)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what writers that were killed had written aside; nobody else writes while the folder is held."""
+    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+        if _ASIDE.fullmatch(path.name):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -34,7 +34,6 @@ from haybale.rankers import (
     parse,
 )
 from haybale.rankers import SVR as SVRRanker
-from haybale.rankers.explanation import top_shares
 from haybale.rankers.ranker import Ranker as Base
 from haybale.retrieval import QueryNeighbours, Run, reciprocal_rank_fusion
 from haybale.stages import listening
@@ -762,4 +761,3 @@ def test_shares_of_shares() -> None:
     assert record["shares"][0]["of"]["shares"][0] == {"what": "term dog", "share": 3.0, "text": "a dog"}
     cancelling = Explanation("x", "q", "d", 0.0, 1, [Share("a", 1.0), Share("b", -1.0)])
     assert list(Explanation("y", "q", "d", 2.0, 1, [Share("x", 2.0, of=cancelling)]).leaves()) == [(("x",), 2.0, None)]
-    assert [share.share for share in top_shares(inner.shares, 2, "others")] == [3.0, 1.0]

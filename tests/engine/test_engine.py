@@ -247,7 +247,7 @@ def test_an_encoder_of_ones_own_is_given_again(built: Callable[[str], Path]) -> 
 
 HOLD = """
 import sys
-from haybale.engine.writing import writing
+from haybale.engine.segment import writing
 from pathlib import Path
 with writing(Path(sys.argv[1])):
     print("held", flush=True)
@@ -313,7 +313,7 @@ def test_nobody_may_write(copied: Callable[..., Path], monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied", str(files))
         yield
 
-    monkeypatch.setattr("haybale.engine.writing.writer_lock", forbidden)
+    monkeypatch.setattr("haybale.engine.segment.writer_lock", forbidden)
     assert_same_runs(Engine.open(folder), Engine(topic_collection()))
     assert not (folder / "0" / "documents").exists()
 
