@@ -83,8 +83,8 @@ class Engine:
         A store of embeddings made by :func:`~haybale.embed`, whose vectors, pieces and encoder are taken.
     query_prompt, passage_prompt : str, default ""
         What a neural encoder wants before each.
-    device : str, default "cpu"
-        Where dense vectors are searched: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``.
+    device : str, optional
+        Where vectors are searched and learned from: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; default: the CPU.
     random_state : int, default 0
         Of ``"lsa"``.
 
@@ -127,7 +127,7 @@ class Engine:
         store: str | Path | None = None,
         query_prompt: str = "",
         passage_prompt: str = "",
-        device: str = "cpu",
+        device: str | None = None,
         random_state: int | None = 0,
     ) -> None:
         if store is not None and chunking is not None:
@@ -148,7 +148,7 @@ class Engine:
             "random_state": random_state,
         }
         self.device = device
-        find_device(device)  # one that is not there is refused before any work
+        find_device(device or "cpu")  # one that is not there is refused before any work
         self.folder: Path | None = None
         self._given_encoder = None if isinstance(encoder, str) else encoder
         self.store = None if store is None else EmbeddingStore(store)
@@ -231,7 +231,7 @@ class Engine:
         return cls.open(folder, encoder=engine._given_encoder, device=engine.device)
 
     @classmethod
-    def open(cls, folder: str | Path, *, encoder: Any = None, device: str = "cpu") -> Engine:
+    def open(cls, folder: str | Path, *, encoder: Any = None, device: str | None = None) -> Engine:
         """Open an engine that was built. Its indexes are memory-mapped, and read when they are first asked for.
 
         Parameters
@@ -239,7 +239,7 @@ class Engine:
         folder : str or Path
         encoder : encoder, optional
             The one that it was built with, if that is of a class of one's own, which a folder cannot hold.
-        device : str, default "cpu"
+        device : str, optional
 
         Raises
         ------
@@ -255,7 +255,7 @@ class Engine:
         engine = cls.__new__(cls)
         engine.settings = manifest["settings"]
         engine.device = device
-        find_device(device)
+        find_device(device or "cpu")
         engine.folder = folder
         engine._given_encoder = encoder
         analyzer = engine.settings.get("analyzer")
@@ -437,7 +437,7 @@ class Engine:
             if "first-passages" not in self._live:
                 index = self.passages
                 rows = index.doc_offsets[with_passages(self.collection)]
-                vectors = index.vectors[rows if index.is_sparse else index.device.xp.asarray(rows)]
+                vectors = index.vectors[index.device.xp.asarray(rows)]
                 self._live["first-passages"] = one_each(vectors, self.collection, self.device)
             found: PassageIndex = self._live["first-passages"]
             return found

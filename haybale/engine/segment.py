@@ -22,7 +22,7 @@ from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embe
 from haybale.embeddings.counting import TermCounts
 from haybale.embeddings.store.files import StoreFiles
 from haybale.embeddings.store.lock import writer_lock
-from haybale.errors import InputError, StoreError
+from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index_files import FILES
 from haybale.stages import stage
@@ -35,7 +35,7 @@ class Making(Protocol):
     """What the segments of an engine share."""
 
     folder: Path | None
-    device: str
+    device: str | None
 
     @property
     def chunking(self) -> Chunking | None: ...
@@ -92,10 +92,11 @@ class Segment:
         """One of the :data:`INDEXES`."""
         if name not in self._made:
             folder = None if self.folder is None else self.folder / name
+            device = self._making.device
             if folder is not None and _is_saved(folder, name):
                 with stage(f"open {name}"):
                     lexical = name.startswith("bm25")
-                    found = BM25Index.open(folder) if lexical else PassageIndex.open(folder, device=self._device)
+                    found = BM25Index.open(folder) if lexical else PassageIndex.open(folder, device=device)
             else:
                 found = self._bm25(name) if name.startswith("bm25") else self._vectors(name)
             self._made[name] = found
@@ -173,7 +174,7 @@ class Segment:
             if name == "documents":
                 index = one_each(vectors, part, device)
             else:
-                index = PassageIndex.from_collection(part, vectors, device=placed(vectors, device))
+                index = PassageIndex.from_collection(part, vectors, device=device)
         if sparse.issparse(vectors):  # others are in a store
             self._keep(name, index.save)
         return index
@@ -189,10 +190,6 @@ class Segment:
         with stage("read vectors"):
             return EmbeddingStore(self.folder / name).vectors_of(source)
 
-    @property
-    def _device(self) -> str | None:
-        return None if self._making.device == "cpu" else self._making.device
-
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
         """Save into the folder, if there is one that can be written; somebody else may have been faster."""
         folder = self._making.folder
@@ -206,20 +203,11 @@ class Segment:
             return  # another process writes, or nobody may: the index is in memory
 
 
-def one_each(vectors: Matrix, part: Collection, device: str) -> PassageIndex:
+def one_each(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
     """An index of documents with one vector each; those without a passage have none."""
     offsets = np.concatenate(([0], np.cumsum(np.diff(part.passages.doc_offsets) > 0)))
     ids = {"passage_ids": pick(part.doc_ids, with_passages(part)), "doc_ids": part.doc_ids}
-    return PassageIndex(vectors, offsets, device=placed(vectors, device), **ids)
-
-
-def placed(vectors: Matrix, device: str) -> str | None:
-    """Where vectors are searched; sparse ones nowhere but on the CPU."""
-    if not sparse.issparse(vectors):
-        return device
-    if device not in ("cpu", "auto"):
-        raise InputError(f"tfidf makes sparse vectors, which stay on the CPU, found device {device!r}")
-    return None
+    return PassageIndex(vectors, offsets, device=device, **ids)
 
 
 def with_passages(part: Collection) -> Ints:
