@@ -84,7 +84,7 @@ class Engine:
     query_prompt, passage_prompt : str, default ""
         What a neural encoder wants before each.
     device : str, optional
-        Where vectors are searched and learned from: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; default: the CPU.
+        Where vectors are searched and learned from: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; default CPU.
     random_state : int, default 0
         Of ``"lsa"``.
 
