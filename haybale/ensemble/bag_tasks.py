@@ -11,29 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.cluster.spreading import count_jobs, own_threads, spread
-from haybale.device import find_device, to_device
-from haybale.ensemble.gram import gram
-from haybale.ensemble.half import Half
+from haybale.device import find_device
+from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.machine import one_blas_thread
 from haybale.vectors import Floats
 
-_COLUMNS = ("label", "weight", "evidence", "evidence_root")
+_COLUMNS = ("label", "weight", "features", "features_root")
 
 
 @dataclass(frozen=True)
 class TrainingSet:
     """All rows of all bags, over the distinct vectors they use."""
 
-    queries: Half
-    passages: Half
+    queries: Points
+    passages: Points
     query: Ints  # (n,)
     passage: Ints  # (n,)
     label: NDArray[np.float64]  # (n,)
     weight: NDArray[np.float64]  # (n,)
-    evidence: Floats | None = None  # (n, f)
-    evidence_root: Floats | None = None  # (n,)
+    features: Floats | None = None  # (n, f)
+    features_root: Floats | None = None  # (n,)
 
     def columns(self, rows: Ints) -> dict[str, Any]:
         """Everything that belongs to some rows but their halves."""
@@ -58,8 +57,8 @@ class Shared:
 
     used_q: Ints
     used_p: Ints
-    queries: Half
-    passages: Half
+    queries: Points
+    passages: Points
     grams: tuple[Floats, Floats]
 
     @classmethod
@@ -160,10 +159,9 @@ def solve_part(
     dense_q, dense_p = (None if half is None else _aligned(half) for half in (dense_q, dense_p))
     arrays = dict(zip(how["names"], (_aligned(column) for column in columns), strict=True))
     offsets = arrays.pop("offsets")
+    queries, passages = Points(dense_q, sparse_q), Points(dense_p, sparse_p)
     if how["on_device"]:
-        device = find_device("cuda")
-        dense_q, dense_p = (None if half is None else to_device(half, device) for half in (dense_q, dense_p))
-    queries, passages = Half(dense_q, sparse_q), Half(dense_p, sparse_p)
+        queries, passages = (points.to(find_device("cuda")) for points in (queries, passages))
     threads = own_threads()
     settings = how["settings"] | {"threads": threads}
     with one_blas_thread():

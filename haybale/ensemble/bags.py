@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.cluster import KMeans
 
-from haybale.ensemble.placing import on_host
 from haybale.ensemble.rows import CandidateRows, Ints
+from haybale.ensemble.spaces import on_host
 from haybale.errors import InputError, UnknownNameError
 from haybale.vectors import Floats, Matrix
 

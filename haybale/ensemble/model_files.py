@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from scipy import sparse
 
-from haybale.device import to_numpy
 from haybale.ensemble.blending import Blend
-from haybale.ensemble.half import Half
+from haybale.ensemble.kernel import Points
 from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError
@@ -31,7 +30,6 @@ from haybale.folders import whole_folder
 from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, seal
 
 if TYPE_CHECKING:
-    from haybale.ensemble.product_kernel_svr import ProductKernelSVR
     from haybale.ensemble.scoring import EnsembleScorer
 
 FORMAT, VERSION = "haybale model", 1
@@ -40,11 +38,10 @@ _IDS = {"support_query_ids_": "queries.parquet", "support_passage_ids_": "passag
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
 _ENSEMBLE_FACTS = ("n_rows_", "bag_sizes_", "n_iter_", "oob_score_", "oob_mrr_")
 _SVR_FACTS = ("n_features_in_", "n_iter_")
-_OPTIONAL = ("interactions", "evidence", "evidence_root")
+_OPTIONAL = {"features": "evidence", "features_root": "evidence_root"}  # in the file
 
 Tensors = dict[str, NDArray[Any]]
 E = TypeVar("E", bound="EnsembleScorer")
-S = TypeVar("S", bound="ProductKernelSVR")
 
 
 def save_ensemble(model: EnsembleScorer, folder: Path) -> None:
@@ -90,7 +87,7 @@ def load_ensemble(cls: type[E], folder: Path) -> E:
     return model
 
 
-def save_svr(model: ProductKernelSVR, folder: Path) -> None:
+def save_svr(model: Any, folder: Path) -> None:
     """Write one trained regressor; the folder must be new or empty."""
     tensors = _support_tensors(model.expansion_) | _space_tensors(model.spaces_) | {"support_rows": model.support_}
     facts = {name: getattr(model, name) for name in _SVR_FACTS}
@@ -98,15 +95,14 @@ def save_svr(model: ProductKernelSVR, folder: Path) -> None:
         _write(aside, "ProductKernelSVR", model, tensors, {"eta": 0.0, "facts": facts})
 
 
-def load_svr(cls: type[S], folder: Path) -> S:
+def load_svr(cls: Any, folder: Path) -> Any:
     """A saved regressor."""
     manifest, tensors = _read(folder, "ProductKernelSVR")
-    model: S = _estimator(cls, manifest, folder)
+    model = _estimator(cls, manifest, folder)
     model.expansion_, model.spaces_ = _support(tensors, manifest, folder), _spaces(tensors, manifest, folder)
     model.support_ = _tensor(tensors, "support_rows", folder)
     model.dual_coef_, model.intercept_ = model.expansion_.coef[None], model.expansion_.intercept
     model.gamma_ = model.spaces_.gamma
-    model._interaction_factor = np.float32(np.sqrt(model.gamma_[0][1]))
     _set_facts(model, manifest, _SVR_FACTS)
     return model
 
@@ -137,11 +133,12 @@ def _plain(name: str, value: Any) -> Any:
 def _support_tensors(support: Support) -> Tensors:
     tensors = _half_tensors("queries", support.queries) | _half_tensors("passages", support.passages)
     tensors |= {name: getattr(support, name) for name in _COLUMNS}
-    return tensors | {name: value for name in _OPTIONAL if (value := getattr(support, name)) is not None}
+    return tensors | {file: value for name, file in _OPTIONAL.items() if (value := getattr(support, name)) is not None}
 
 
-def _half_tensors(name: str, half: Half) -> Tensors:
-    tensors: Tensors = {} if half.dense is None else {f"{name}.dense": to_numpy(half.dense)}
+def _half_tensors(name: str, half: Points) -> Tensors:
+    half = half.to_numpy()
+    tensors: Tensors = {} if half.dense is None else {f"{name}.dense": half.dense}
     if half.sparse is not None:
         parts = {part: np.asarray(getattr(half.sparse, part)) for part in ("data", "indices", "indptr")}
         tensors |= {f"{name}.sparse.{part}": value for part, value in parts.items()}
@@ -208,7 +205,7 @@ def _tensor(tensors: Tensors, name: str, folder: Path) -> NDArray[Any]:
     return tensors[name]
 
 
-def _half(tensors: Tensors, name: str, folder: Path) -> Half:
+def _half(tensors: Tensors, name: str, folder: Path) -> Points:
     wide = None
     if f"{name}.sparse.data" in tensors:
         parts = [_tensor(tensors, f"{name}.sparse.{part}", folder) for part in ("data", "indices", "indptr", "shape")]
@@ -217,7 +214,7 @@ def _half(tensors: Tensors, name: str, folder: Path) -> Half:
     dense = tensors.get(f"{name}.dense")
     if dense is None and wide is None:
         raise FileFormatError(folder / _TENSORS, None, f"tensor '{name}.dense' is missing")
-    return Half(dense, wide)
+    return Points(dense, wide)
 
 
 def _scaling(tensors: Tensors, name: str, folder: Path) -> Scaling:
@@ -236,7 +233,7 @@ def _spaces(tensors: Tensors, manifest: dict[str, Any], folder: Path) -> Spaces:
 
 
 def _support(tensors: Tensors, manifest: dict[str, Any], folder: Path) -> Support:
-    columns: dict[str, Any] = {name: tensors.get(name) for name in _OPTIONAL}
+    columns: dict[str, Any] = {name: tensors.get(file) for name, file in _OPTIONAL.items()}
     try:
         columns |= {name: _tensor(tensors, name, folder) for name in _COLUMNS}
         return Support(

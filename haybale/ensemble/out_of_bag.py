@@ -33,8 +33,8 @@ def out_of_bag(
     scored = np.flatnonzero(judged[data.query])
     prediction = np.full(len(rows), np.nan)
     if len(scored):
-        evidence = None if data.evidence is None else data.evidence[scored]
-        pairs = Pairs(data.queries, data.passages, data.query[scored], data.passage[scored], evidence=evidence)
+        features = None if data.features is None else data.features[scored]
+        pairs = Pairs(data.queries, data.passages, data.query[scored], data.passage[scored], features=features)
         prediction[scored] = to_numpy(support.mean(pairs, weights))
     return prediction
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import device_of, to_device, to_numpy
-from haybale.ensemble.placing import matrix_on
+from haybale.device import device_of, placed, to_device, to_numpy
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex
@@ -63,7 +62,7 @@ def pair_features(
     (gesetze, dev), so they are for pools of one depth.
     """
     candidates, searches = candidates.to_numpy(), [hits.to_numpy() for hits in searches]
-    queries = matrix_on(query_vectors, device_of(index.vectors), "query_vectors")
+    queries = placed(query_vectors, device_of(index.vectors), "query_vectors")
     queries = check_like(queries, "query_vectors", index.vectors)
     m = len(candidates)
     if any(len(hits) != m for hits in searches) or queries.shape[0] != m:
@@ -81,7 +80,7 @@ def pair_features(
 def _cosines(passages: Ints, queries: Matrix, vectors: Matrix) -> Floats:
     """(m, c) cosines of queries (m, d) with their candidates among vectors (n, d); 0 for a zero vector."""
     where = device_of(vectors)
-    queries = matrix_on(queries, where, "a space's query vectors")
+    queries = placed(queries, where, "a space's query vectors")
     if not where.is_cpu:
         with where.current():
             return _cosines_on_device(passages, queries, vectors)

@@ -70,7 +70,7 @@ class EnsembleParameters(BaseEstimator):  # type: ignore[misc]
         oob_score: bool = False,
         blend: bool = False,
         blend_queries: int | None = 2000,
-        solver: str | Solver = "product",
+        solver: str | Solver = "auto",
         memory_budget: float | None = None,
         device: str | None = None,
         n_jobs: int | None = None,

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import device_of, to_numpy
-from haybale.ensemble.placing import matrix_on
+from haybale.device import device_of, placed, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.hits import NO_PASSAGE
@@ -110,7 +109,7 @@ def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) 
     nearest = np.empty(len(rows), dtype=np.int64)
     best = []
     with where.current():
-        queries = matrix_on(queries, where, "queries")
+        queries = placed(queries, where, "queries")
         for i, (row, document) in enumerate(zip(rows, documents, strict=True)):
             start, end = index.doc_offsets[document], index.doc_offsets[document + 1]
             passages = index.vectors[start:end]

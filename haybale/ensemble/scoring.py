@@ -17,9 +17,19 @@ from haybale.ensemble.bags import nearest_bags
 from haybale.ensemble.blending import Blend
 from haybale.ensemble.explanation import Explanation, explained
 from haybale.ensemble.parameters import EnsembleParameters
-from haybale.ensemble.placing import check_homes, home_of, on_host, rows_of
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.spaces import Scaling, Spaces, check_spaces, described, given_spaces, n_axes
+from haybale.ensemble.spaces import (
+    Scaling,
+    Spaces,
+    check_homes,
+    check_spaces,
+    described,
+    given_spaces,
+    home_of,
+    n_axes,
+    on_host,
+    rows_of,
+)
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import InputError, VectorError
 from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
@@ -302,7 +312,7 @@ class EnsembleScorer(EnsembleParameters):
             passages=self.spaces_.passages(chosen),
             query=np.nonzero(real)[0],
             passage=where,
-            evidence=evidence,
+            features=evidence,
         )
         weights = None
         if self.routes is not None and self.centroids_ is not None:

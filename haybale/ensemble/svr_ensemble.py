@@ -15,10 +15,9 @@ import numpy as np
 from haybale.ensemble.bags import Bags, make_bags, thinned
 from haybale.ensemble.out_of_bag import seen_by
 from haybale.ensemble.out_of_bag_scorer import OutOfBagScorer
-from haybale.ensemble.placing import check_homes, home_of, on_host, rows_of
 from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import check_spaces, fit_features, fit_spaces
+from haybale.ensemble.spaces import check_homes, check_spaces, fit_features, fit_spaces, home_of, on_host, rows_of
 from haybale.ensemble.training import TrainingSet, gathered, solve_bags
 from haybale.errors import InputError
 from haybale.retrieval import Hits, PassageIndex
@@ -54,9 +53,8 @@ class SVREnsemble(OutOfBagScorer):
         blend: also learn from ``features`` how much evidence to add to the memory, by out-of-bag scores; see
             :mod:`haybale.ensemble.blending`.
         blend_queries: of so many training queries, drawn at random; None: of all.
-        solver: ``"product"`` (on a device ``"working-set"``, many bags at once), ``"sklearn"``,
-            ``"sklearn-features"``, ``"cuml"``, or a callable from
-            :class:`Problem` to :class:`Dual`.
+        solver: ``"auto"`` (see :func:`~haybale.ensemble.solvers.solve_auto`), ``"product"``, ``"working-set"``,
+            ``"cuml"``, ``"sklearn"``, ``"sklearn-features"``, or a callable from :class:`Problem` to :class:`Dual`.
         memory_budget: bytes of kernel values held while training, None: half of the machine's memory, or of what is
             free on the device; beyond it, rows of them are computed as they are needed. With joblib's Dask backend: of
             each task (None: half of a worker's memory, by its threads).
@@ -75,8 +73,7 @@ class SVREnsemble(OutOfBagScorer):
 
     On a device the halves of ``support_`` are CuPy arrays; every other fitted attribute is what it is on the CPU. Query
     vectors may be NumPy or on the same device, and scores come back as the query vectors were given. Only vectors,
-    kernels and their products are there: bags are made, blends learned and candidates sorted on the CPU. Sparse spaces
-    stay on the CPU, and so must an ensemble that has one.
+    kernels and their products are there: bags are made, blends learned and candidates sorted on the CPU.
 
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
@@ -245,7 +242,7 @@ class SVREnsemble(OutOfBagScorer):
         self.features_ = fit_features(features[rows.place[found]], self.feature_gamma)
         evidence = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
         evidence[found] = self.features_(features[rows.place[found]])
-        return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
+        return {"features": evidence, "features_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
 
     def _bags(self, rows: CandidateRows, vectors: Matrix) -> Bags:
         seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)

@@ -20,14 +20,14 @@ def solve_sklearn(problem: Problem) -> Dual:
     if needed > problem.memory_budget:
         raise InputError(
             f"a bag of {n:,} rows needs {needed / 1e9:.2g} GB for its kernel matrix, the memory_budget is "
-            f"{problem.memory_budget / 1e9:.2g} GB; raise it, set rows_per_bag, take more bags, or solver='product'"
+            f"{problem.memory_budget / 1e9:.2g} GB; raise it, set rows_per_bag, take more bags, or solver='auto'"
         )
     return _fitted(SVR(kernel="precomputed", **_settings(problem)), problem.gram(), problem)
 
 
 def solve_sklearn_features(problem: Problem) -> Dual:
-    """On [q ; p] itself: slow, and the oracle of the tests. Refuses ``evidence``, whose kernel is a sum."""
-    return _fitted(SVR(kernel="rbf", gamma=1.0, **_settings(problem)), problem.to_numpy().features(), problem)
+    """On [q ; p] itself: slow, and the oracle of the tests. Refuses pair features, whose kernel is a sum."""
+    return _fitted(SVR(kernel="rbf", gamma=1.0, **_settings(problem)), problem.features_of_rows(), problem)
 
 
 def _settings(problem: Problem) -> dict[str, Any]:
@@ -40,6 +40,6 @@ def _fitted(model: SVR, x: Any, problem: Problem) -> Dual:
     coef = np.zeros(len(problem.label))
     dual = model.dual_coef_
     coef[model.support_] = dual.toarray()[0] if sparse.issparse(dual) else dual[0]
-    # fit_status_ is 0 for success; a run that max_iter ended has warned already.
+    # A run that max_iter ended has warned already.
     n_iter = int(np.max(model.n_iter_))
     return Dual(coef, float(model.intercept_[0]), n_iter, problem.max_iter < 0 or n_iter < problem.max_iter)
