@@ -73,7 +73,7 @@ def test_a_passage_added_for_its_label_has_no_evidence() -> None:
         for q, p in zip(rows.query[~found], rows.passage[~found], strict=True)
     }
     assert added
-    for q, p, root in zip(support.query, support.passage, support.evidence_root, strict=True):
+    for q, p, root in zip(support.query, support.passage, support.features_root, strict=True):
         key = ensemble.support_query_ids_[q], ensemble.support_passage_ids_[p]
         assert root == (0 if key in added else 1)
 
@@ -93,8 +93,8 @@ def test_eta_adds_a_kernel_over_pair_features() -> None:
         for j in range(3):
             kq = np.exp(-np.sum((q[i] - support.queries.dense) ** 2, axis=1))[support.query]
             kp = np.exp(-np.sum((p[candidates.passages[i, j]] - support.passages.dense) ** 2, axis=1))[support.passage]
-            ks = np.exp(-np.sum((scaled[i, j] - support.evidence) ** 2, axis=1))
-            share = support.coef * (kq * kp + np.sqrt(eta) * support.evidence_root * ks)
+            ks = np.exp(-np.sum((scaled[i, j] - support.features) ** 2, axis=1))
+            share = support.coef * (kq * kp + np.sqrt(eta) * support.features_root * ks)
             bags = np.bincount(support.bag, share) + support.intercept
             assert scores[i, j] == pytest.approx(bags.mean(), abs=1e-5)
             assert votes[i, j] == (bags > 0.5).sum()

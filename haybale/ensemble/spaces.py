@@ -44,7 +44,7 @@ class Scaling:
         where = device_of(vectors)
         with where.current():
             if self.shift is None:
-                return where.sparse.csr_matrix(vectors.multiply(np.float32(self.factor)))
+                return where.sparse.csr_matrix(vectors.multiply(np.float32(self.factor.item())))
             scaled = vectors - to_device(self.shift, where)
             scaled *= to_device(self.factor, where)
         return scaled
