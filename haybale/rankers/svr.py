@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,12 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
-from scipy import sparse
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
-from haybale.ensemble.bags import STRATEGIES
 from haybale.errors import InputError
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
@@ -31,31 +29,10 @@ from haybale.retrieval.hits import from_flat
 
 SPARSE_GAMMA = (8.0, 2.5)  # two TF-IDF vectors are farther apart than two of LSA: a narrower kernel for queries
 DENSE_GAMMA = (3.0, 2.5)
-_SHARED = (
-    *(
-        "n_bags",
-        "overlap",
-        "strategy",
-        "C",
-        "epsilon",
-        "tol",
-        "standardize",
-        "positive_weight",
-        "rows_per_bag",
-        "solver",
-    ),
-    *("memory_budget", "n_jobs", "random_state"),
-)
-PUBLISHED: dict[str, Any] = {
-    "unit": "passage",
-    "candidates": (KNN("passage"),),
-    "n_train": 50,
-    "n_candidates": 50,
-    "gamma": "scale",
-    "strategy": "rows",
-    "standardize": True,
-    "positive_weight": 1.0,
-}
+_SHARED = ("n_bags", "overlap", "strategy", "C", "epsilon", "tol", "standardize", "positive_weight", "rows_per_bag")
+_SHARED += ("solver", "memory_budget", "n_jobs", "random_state")
+PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "n_train": 50, "n_candidates": 50}
+PUBLISHED |= {"gamma": "scale", "strategy": "rows", "standardize": True, "positive_weight": 1.0}
 _FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
 
 
@@ -95,20 +72,8 @@ class SVR(Ranker):
         "unit": [StrOptions({"document", "passage"})],
         "n_train": [Interval(Integral, 1, None, closed="left"), None],
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
-        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list, None],
-        "n_bags": [Interval(Integral, 1, None, closed="left")],
-        "overlap": [Interval(Real, 0, None, closed="left")],
-        "strategy": [StrOptions(set(STRATEGIES))],
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "standardize": ["boolean"],
-        "positive_weight": [Interval(Real, 0, None, closed="neither")],
-        "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
-        "solver": [str, callable],
-        "memory_budget": [Interval(Real, 0, None, closed="neither"), None],
-        "n_jobs": [Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right"), None],
-        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+        "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
+        **{name: SVREnsemble._parameter_constraints[name] for name in _SHARED},
     }
 
     ensemble_: SVREnsemble
@@ -216,7 +181,7 @@ class SVR(Ranker):
     def _gamma(self, index: PassageIndex) -> Any:
         if self.gamma is not None:
             return self.gamma
-        return SPARSE_GAMMA if self.unit == "document" and sparse.issparse(index.vectors) else DENSE_GAMMA
+        return SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
@@ -242,7 +207,7 @@ class SVR(Ranker):
         candidates = self._pool(batch, self.n_candidates)
         vectors = batch.vectors
         with batch.stage(f"score {self}"):
-            scores = self._on(batch.engine).memory(vectors, candidates.passages)
+            scores = self._on(batch.engine).score_candidates(vectors, candidates.passages)
             return self._documents(batch, candidates, scores, depth)
 
     def _out_of_fold(self, batch: Batch, depth: int) -> Run:
@@ -250,16 +215,13 @@ class SVR(Ranker):
         where = places(self.query_ids_, batch.ids)
         candidates = self._pool(batch, self.n_candidates, out_of_fold=True)
         vectors, ensemble = batch.vectors, self._on(batch.engine)
+        known, new = np.flatnonzero(where >= 0), np.flatnonzero(where < 0)
         with batch.stage(f"score {self}"):
             scores = np.empty(candidates.passages.shape, dtype=np.float32)
-            for rows, known in ((np.flatnonzero(where >= 0), True), (np.flatnonzero(where < 0), False)):
-                if not len(rows):
-                    continue
-                passages = candidates.passages[rows]
-                if known:
-                    scores[rows] = ensemble.out_of_bag_memory(where[rows], vectors[rows], passages)
-                else:
-                    scores[rows] = ensemble.memory(vectors[rows], passages)
+            if len(known):
+                scores[known] = ensemble.out_of_bag_scores(where[known], vectors[known], candidates.passages[known])
+            if len(new):
+                scores[new] = ensemble.score_candidates(vectors[new], candidates.passages[new])
             return self._documents(batch, candidates, scores, depth)
 
     def _documents(self, batch: Batch, candidates: Hits, scores: Any, depth: int) -> Run:
@@ -274,7 +236,7 @@ class SVR(Ranker):
         candidates = self._pool(batch, self.n_candidates).passages
         mine = candidates[(candidates >= 0)]
         mine = mine[index.doc_of[mine] == document]
-        scores = ensemble.memory(batch.vectors, mine[None])[0]
+        scores = ensemble.score_candidates(batch.vectors, mine[None])[0]
         passage = str(index.passage_ids[int(mine[int(np.argmax(scores))])].as_py())
         found = ensemble.explain(batch.vectors, passage, top=20)
         taught = {True: "relevant", False: "not relevant"}
