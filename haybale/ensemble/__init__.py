@@ -1,13 +1,13 @@
 """(query, passage) to relevance: candidate rows, bags, support vector regressors, the ensemble, learned fusion."""
 
 from haybale.ensemble.bags import STRATEGIES
+from haybale.ensemble.batch_scoring import score_frame
 from haybale.ensemble.explanation import Explanation
 from haybale.ensemble.learned_fusion import LearnedFusion, unseen_queries
 from haybale.ensemble.pair_features import feature_names, pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.product_kernel_svr import ProductKernelSVR
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, candidate_rows
-from haybale.ensemble.score_frame import score_frame
 from haybale.ensemble.solvers import SOLVERS
 from haybale.ensemble.svr_ensemble import SVREnsemble
 

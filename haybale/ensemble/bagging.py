@@ -181,7 +181,7 @@ def sent(
     solver: Solver,
     settings: dict[str, Any],
 ) -> Iterator[tuple[Any, ...]]:
-    """The arguments of :func:`solve_part` for ``(group, part of it)``, made when they are sent. A group's are shared."""
+    """The arguments of :func:`solve_part` for each ``(group, part of it)``, made when they are sent."""
     last: list[int] = []
     on_device = not data.queries.device.is_cpu
     halves = data.queries.to_numpy(), data.passages.to_numpy()  # copied once, not for each group

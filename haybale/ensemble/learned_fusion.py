@@ -1,8 +1,8 @@
 """Fusion of runs by weights that were learned on judged queries.
 
-A document's score is linear in what each run says of it; the weights are those of a conditional logit. Runs are compared
-by what does not depend on the scale of their scores: the place between the lowest and the best score of the query, and
-the rank.
+A document's score is linear in what each run says of it; the weights are those of a conditional logit. Runs are
+compared by what does not depend on the scale of their scores: the place between the lowest and the best score of the
+query, and the rank.
 
 A fusion on disk is a JSON file:
 
@@ -70,8 +70,8 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     Runs that were themselves learned from judged queries (*trained* ones) are blind for documents that no training
     query had relevant, and weights learned from queries that they mostly know let them push those others down. So
     *unseen* queries, new to every trained run, count for a share of the loss however few they are:
-    (1 − unseen_share) · mean over all queries + unseen_share · mean over the unseen ones. More of it gains where relevant
-    documents are new and loses where they are known. With no unseen query the loss is the mean over all.
+    (1 − unseen_share) · mean over all queries + unseen_share · mean over the unseen ones. More of it gains where
+    relevant documents are new and loses where they are known. With no unseen query the loss is the mean over all.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ def candidate_rows(
         raise UnknownNameError("protocol", protocol, PROTOCOLS)
     hits = hits.to_numpy()
     query, _, passage, _ = hits.flat()
-    relevant_query, relevant_doc = relevant_pairs(index, relevant, exclude)
+    relevant_query, relevant_doc = _relevant_pairs(index, relevant, exclude)
     has_passages = np.diff(index.doc_offsets)[relevant_doc] > 0
     relevant_query, relevant_doc = relevant_query[has_passages], relevant_doc[has_passages]
     if protocol == "injected":
@@ -115,7 +115,9 @@ def candidate_rows(
     return CandidateRows(*columns, label[order], place[order].astype(np.int32))
 
 
-def relevant_pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], exclude: Exclude | None) -> tuple[Ints, Ints]:
+def _relevant_pairs(
+    index: PassageIndex, relevant: Sequence[Sequence[str]], exclude: Exclude | None
+) -> tuple[Ints, Ints]:
     """``(query rows, document numbers)`` of the relevant documents but the excluded ones, each pair once."""
     rows = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
     documents = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])

@@ -27,7 +27,7 @@ from haybale.ensemble.explanation import Explanation, explained
 from haybale.ensemble.model_files import load_model, save_model
 from haybale.ensemble.placing import home_of, rows_of
 from haybale.ensemble.problem import Solver
-from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows, relevant_pairs
+from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import (
     Gamma,
@@ -90,7 +90,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         Bytes of kernel values held while training, by each task where joblib's backend is Dask; default half of the
         memory there is. Beyond it, rows of them are computed as they are needed.
     device : str, optional
-        Of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; default where the index's vectors are.
+        Of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``; default where the index's vectors are.
     n_jobs : int, optional
         Bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
     random_state : int, default 0
@@ -237,7 +237,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         spaces : sequence of (n_passages, d'), default none
             The passages' vectors in further spaces, dense or sparse.
         features : (m, c, f), optional
-            Of each candidate, for ``eta``; see :func:`pair_features`. A relevant passage that was no candidate has none.
+            Of each candidate, for ``eta``; see :func:`pair_features`. A passage added for its label has none.
         query_ids : sequence of str, optional
             What explanations name; default the numbers.
 
@@ -259,9 +259,9 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         elif len(candidates) != m:
             raise InputError(f"candidates of {len(candidates)} queries for {m} query vectors")
         candidates = candidates.to_numpy()
-        if not len(relevant_pairs(index, relevant, exclude)[0]):
-            raise InputError("no query has a relevant document: there is nothing to learn")
         rows = candidate_rows(self.protocol, candidates, relevant, index, near, exclude)
+        if not rows.label.any():
+            raise InputError("no query has a relevant document: there is nothing to learn")
         if self.eta and features is None:
             raise InputError("eta > 0 asks for features of the candidates")
         values = _checked_features(features, candidates.passages) if self.eta else None
@@ -392,15 +392,15 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """As :meth:`score_candidates`, each training query by the mean of the bags that saw nothing of it.
 
-        ``query_numbers`` (m,) are the places of the queries among those that were given to :meth:`fit`; any passages may
-        be asked about. Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
+        ``query_numbers`` (m,) are the places of the queries among those that were given to :meth:`fit`; passages may be
+        any. Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
         """
         check_is_fitted(self, "support_")
         asked = np.asarray(to_numpy(query_numbers))
         if not hasattr(self, "seen_"):
             raise InputError("a loaded model does not know which bags saw which training queries; fit it anew")
         if asked.shape != (len(passages),) or (asked.size and asked.dtype.kind not in "iu"):
-            raise InputError(f"query_numbers: expected {len(passages)} whole numbers, found {asked.dtype} {asked.shape}")
+            raise InputError(f"query_numbers: expected {len(passages)} whole numbers, found {asked.dtype}{asked.shape}")
         wrong = asked[(asked < 0) | (asked >= len(self.seen_))]
         if len(wrong):
             raise InputError(f"query_numbers: {wrong[0]} is none of the {len(self.seen_)} training queries")
@@ -580,8 +580,8 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """A saved model on an index of the same width (and further spaces); executes nothing, needs no solver.
 
-        ``device`` as the parameter: None is where the index's vectors are, wherever the model was trained. Refuses files
-        that are missing, changed, of another kind or version, and an index of another width.
+        ``device`` as the parameter: None is where the index's vectors are, wherever the model was trained. Refuses
+        files that are missing, changed, of another kind or version, and an index of another width.
         """
         model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
         more = check_spaces(list(spaces), "spaces") if spaces else []

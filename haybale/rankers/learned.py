@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,11 +65,8 @@ class Learned(Fusion):
     names: ClassVar = {"learned": {}}
     needs_training = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "depth": [Interval(Integral, 1, None, closed="left")],
-        "unseen_share": [Interval(Real, 0, 1, closed="both")],
+        **LearnedFusion._parameter_constraints,
         "n_queries": [Interval(Integral, 1, None, closed="left")],
-        "l2": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left"), None],
     }
 
@@ -111,9 +108,9 @@ class Learned(Fusion):
         # What is searched for a ranker within is searched as deep as the weights will ask for.
         training.batch.least_depth = max(training.batch.least_depth, self.training_depth)
         super()._fit(training)
-        rows = self._sample(len(training))
-        batch = training.batch
-        if len(rows) < len(training):  # other fusions draw the same queries, and share what is found for them
+        n, batch = len(training), training.batch
+        rows = np.sort(np.random.default_rng(self.random_state).choice(n, size=min(n, self.n_queries), replace=False))
+        if len(rows) < n:  # other fusions draw the same queries, and share what is found for them
             batch = batch.once(("sample", rows.tobytes()), lambda: training.batch.take(rows))
         runs = self._runs(batch, out_of_fold=True)
         relevant, is_unseen = [training.relevant[row] for row in rows], unseen_queries(training.relevant)[rows]
@@ -152,10 +149,6 @@ class Learned(Fusion):
         fold = np.empty(n, dtype=np.int64)
         fold[check_random_state(self.random_state).permutation(n)] = np.arange(n) % min(n, _FOLDS)
         return fold[np.argsort(np.argsort(query_ids))]
-
-    def _sample(self, n: int) -> Any:
-        rng = np.random.default_rng(self.random_state)
-        return np.sort(rng.choice(n, size=min(n, self.n_queries), replace=False))
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         runs = self._runs(batch)

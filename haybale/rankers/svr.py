@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
@@ -144,44 +145,29 @@ class SVR(Ranker):
         whole = BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), SimilarQueries()
         return {"candidates": passages if self.unit == "passage" else whole}
 
-    def _sources(self) -> Sequence[Ranker]:
-        return self.implied()["candidates"] if self.candidates is None else self.candidates
-
     def _fit(self, training: Training) -> None:
-        ensemble = self._ensemble(training)
-        self.rankers_ = [training.fitted(ranker) for ranker in self._sources()]
-        batch = training.batch
-        index, vectors = self._index(batch.engine), batch.vectors
-        n = self.n_train or (10 if self.unit == "document" else 20)
-        candidates = self._pool(batch, n, out_of_fold=True)
-        relevant: Sequence[Sequence[str]] = training.relevant
-        if self.unit == "document":  # a document without a passage has no vector
-            has = np.diff(index.doc_offsets) > 0
-            with_vector = set(index.doc_ids.filter(pa.array(has)).to_pylist())
-            relevant = [[doc_id for doc_id in ids if doc_id in with_vector] for ids in training.relevant]
-        with batch.stage(f"fit {self}"):
-            ensemble.set_params(gamma=self._gamma(index))
-            ensemble.fit(index, vectors, relevant, candidates=candidates, exclude=batch.own, query_ids=batch.ids)
-        self.ensemble_, self.query_ids_ = ensemble, batch.ids
-
-    def _ensemble(self, training: Training) -> SVREnsemble:
-        """Not yet fitted; with no more bags than there are queries to share out, said before any work."""
-        settings = {name: getattr(self, name) for name in _SHARED}
-        units = sum(map(bool, training.relevant)) if self.strategy == "queries" else len(training)
+        batch, units = training.batch, len(training)
+        if self.strategy == "queries":
+            units = sum(map(bool, training.relevant))
         if len(training) < 2:
             raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
-        if self.strategy != "rows" and units < self.n_bags:
+        settings = {name: getattr(self, name) for name in _SHARED}
+        if self.strategy != "rows" and units < self.n_bags:  # said before any work
             settings["n_bags"] = max(2, units)
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
         if settings["n_bags"] < min(_FEW_BAGS, self.n_bags):
             settings["overlap"] = 0.0
-        return SVREnsemble(**settings)
-
-    def _gamma(self, index: PassageIndex) -> Any:
-        if self.gamma is not None:
-            return self.gamma
-        return SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
+        sources = self.implied()["candidates"] if self.candidates is None else self.candidates
+        self.rankers_ = [training.fitted(ranker) for ranker in sources]
+        index, vectors, gamma = self._index(batch.engine), batch.vectors, self.gamma
+        if gamma is None:
+            gamma = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
+        candidates = self._pool(batch, self.n_train or (10 if self.unit == "document" else 20), out_of_fold=True)
+        known = {"candidates": candidates, "exclude": batch.own, "query_ids": batch.ids}
+        with batch.stage(f"fit {self}"):
+            self.ensemble_ = SVREnsemble(gamma=gamma, **settings).fit(index, vectors, training.relevant, **known)
+        self.query_ids_ = batch.ids
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
@@ -204,8 +190,7 @@ class SVR(Ranker):
     # ranking ------------------------------------------------------------------------------------------
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        candidates = self._pool(batch, self.n_candidates)
-        vectors = batch.vectors
+        candidates, vectors = self._pool(batch, self.n_candidates), to_numpy(batch.vectors)
         with batch.stage(f"score {self}"):
             scores = self._on(batch.engine).score_candidates(vectors, candidates.passages)
             return self._documents(batch, candidates, scores, depth)
@@ -214,7 +199,7 @@ class SVR(Ranker):
         """Training queries by the bags that did not see them, others by all bags."""
         where = places(self.query_ids_, batch.ids)
         candidates = self._pool(batch, self.n_candidates, out_of_fold=True)
-        vectors, ensemble = batch.vectors, self._on(batch.engine)
+        vectors, ensemble = to_numpy(batch.vectors), self._on(batch.engine)
         known, new = np.flatnonzero(where >= 0), np.flatnonzero(where < 0)
         with batch.stage(f"score {self}"):
             scores = np.empty(candidates.passages.shape, dtype=np.float32)
@@ -232,13 +217,11 @@ class SVR(Ranker):
         return self.ensemble_.on(self._index(engine))
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        ensemble, index = self._on(batch.engine), self._index(batch.engine)
-        candidates = self._pool(batch, self.n_candidates).passages
-        mine = candidates[(candidates >= 0)]
-        mine = mine[index.doc_of[mine] == document]
-        scores = ensemble.score_candidates(batch.vectors, mine[None])[0]
-        passage = str(index.passage_ids[int(mine[int(np.argmax(scores))])].as_py())
-        found = ensemble.explain(batch.vectors, passage, top=20)
+        ensemble, index, vectors = self._on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
+        mine = self._pool(batch, self.n_candidates).passages[0]
+        mine = mine[(mine >= 0) & (index.doc_of[mine] == document)]
+        best = int(mine[np.argmax(ensemble.score_candidates(vectors, mine[None])[0])])
+        found = ensemble.explain(vectors, str(index.passage_ids[best].as_py()), top=20)
         taught = {True: "relevant", False: "not relevant"}
         shares = [
             Share(f"training query {pair.query_id} → {pair.passage_id}, {taught[pair.label > 0]}", pair.share)
