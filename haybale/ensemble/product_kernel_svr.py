@@ -14,13 +14,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from haybale.device import Device, device_of, to_device, to_numpy
-from haybale.ensemble.model_files import load_svr, save_svr
+from haybale.ensemble.model_files import load_model, save_model
 from haybale.ensemble.problem import Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import Gamma, check_spaces, distinct_rows, fit_spaces, given_spaces, home_of, taken_back
 from haybale.ensemble.support import Pairs, Support
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
 from haybale.vectors import Floats, Matrix
 
 
@@ -271,7 +271,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, folder: Path | str) -> None:
         """Write the model to a new folder: safetensors and JSON, whole or not at all."""
         check_is_fitted(self, "expansion_")
-        save_svr(self, Path(folder))
+        facts = {"n_features_in_": self.n_features_in_, "n_iter_": self.n_iter_}
+        parts = self.get_params(), self.expansion_, self.spaces_
+        save_model(Path(folder), "ProductKernelSVR", *parts, facts=facts, tensors={"support_rows": self.support_})
 
     @classmethod
     def load(cls, folder: Path | str, *, device: str | None = None) -> Self:
@@ -279,9 +281,15 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         ``device`` as the parameter; None is the CPU, wherever the model was trained.
         """
-        model: Self = load_svr(cls, Path(folder))
-        model.device = device
-        model.expansion_ = model.expansion_.to(home_of(device, []))
+        model, saved = load_model(Path(folder), "ProductKernelSVR", cls)
+        if "support_rows" not in saved.tensors:
+            raise FileFormatError(Path(folder), None, "tensor 'support_rows' is missing")
+        model.device, model.expansion_, model.spaces_ = device, saved.support.to(home_of(device, [])), saved.spaces
+        model.support_, model.gamma_ = saved.tensors["support_rows"], saved.spaces.gamma
+        model.dual_coef_, model.intercept_ = saved.support.coef[None], saved.support.intercept
+        for name in ("n_features_in_", "n_iter_"):
+            if name in saved.facts:
+                setattr(model, name, saved.facts[name])
         return model
 
 

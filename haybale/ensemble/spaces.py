@@ -276,18 +276,6 @@ def home_of(device: str | None, matrices: Iterable[Any]) -> Device:
     return next((found for found in map(device_of, matrices) if not found.is_cpu), CPU)
 
 
-def check_homes(passages: Sequence[Matrix], where: Device) -> None:
-    """Refuse further spaces that are on another device than an ensemble; they may be there or on the CPU.
-
-    The first, the index's, may be anywhere: the rows that are used are moved.
-    """
-    for number, matrix in enumerate(passages):
-        if number and device_of(matrix) not in (CPU, where):
-            raise DeviceError(
-                f"space {number} is on {device_of(matrix)}, the ensemble on {where}; put both on one device"
-            )
-
-
 def rows_of(matrix: Matrix, rows: Any, where: Device) -> Matrix:
     """Some rows of a matrix, gathered where it is and moved to the device; float16 becomes float32 for them alone.
 
@@ -302,11 +290,6 @@ def rows_of(matrix: Matrix, rows: Any, where: Device) -> Matrix:
     except MemoryError as error:
         size = 4 * len(rows) * int(matrix.shape[1]) / 1e9
         raise DeviceError(f"out of memory: {len(rows):,} vectors of {size:.2g} GB do not fit on {where}") from error
-
-
-def on_host(matrix: Any) -> Matrix:
-    """A matrix in NumPy or SciPy."""
-    return to_numpy(matrix)
 
 
 def taken_back(array: Any, where: Device, what: str) -> Any:

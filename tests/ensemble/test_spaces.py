@@ -15,7 +15,7 @@ from worlds import features, random_rows
 
 from haybale.device import CPU, Device, device_of, to_device, to_numpy
 from haybale.ensemble.kernel import gram
-from haybale.ensemble.spaces import check_homes, check_spaces, distinct_rows, fit_spaces, rows_of
+from haybale.ensemble.spaces import check_spaces, distinct_rows, fit_spaces, rows_of
 from haybale.errors import DeviceError, InputError, VectorError
 
 
@@ -102,9 +102,6 @@ def test_spaces_are_checked_and_brought_to_a_device(cupy: Any) -> None:
         check_spaces([found[0], cupy.asarray(broken)], "queries")
     with pytest.raises(VectorError, match="expected one matrix for each of 1 spaces, found 2"):
         check_spaces(queries, "queries", like=queries[:1])
-    check_homes([queries[0], found[0]], CUDA)
-    with pytest.raises(DeviceError, match="space 1 is on cuda:0, the ensemble on cpu"):
-        check_homes([queries[0], found[0]], CPU)
 
 
 @settings(max_examples=30, deadline=None)

@@ -13,12 +13,11 @@ from haybale.errors import InputError
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.5])
-@pytest.mark.parametrize("settings", [{}, {"strategy": "regions", "routes": 2}], ids=["mean", "routed"])
-def test_shares_sum_to_the_prediction(eta: float, settings: dict) -> None:
+def test_shares_sum_to_the_prediction(eta: float) -> None:
     index, queries, relevant, candidates, features = candidates_with_features(8)
     given = {"candidates": candidates, "features": features} if eta else {"candidates": candidates}
     ids = [f"query {i}" for i in range(40)]
-    ensemble = SVREnsemble(4, eta=eta, threshold=0.3, **settings).fit(index, queries, relevant, query_ids=ids, **given)
+    ensemble = SVREnsemble(4, eta=eta, threshold=0.3).fit(index, queries, relevant, query_ids=ids, **given)
     scores = ensemble.score_candidates(queries, candidates.passages, features if eta else None)
     votes = ensemble.votes(queries, candidates.passages, features if eta else None)
     for i, j in ((0, 0), (5, 3), (17, 11)):
@@ -29,15 +28,14 @@ def test_shares_sum_to_the_prediction(eta: float, settings: dict) -> None:
         shares = [item.share for item in found.evidence]
         assert found.prediction == math.fsum([*shares, found.others, found.intercept])
         assert found.prediction == pytest.approx(scores[i, j], abs=1e-5)
-        assert found.prediction == pytest.approx(found.bags @ found.weights, abs=1e-12)
+        assert found.prediction == pytest.approx(found.bags.mean(), abs=1e-12)
         assert len(found.votes) == votes[i, j]
         assert sorted(map(abs, shares), reverse=True) == list(map(abs, shares))
         everything = ensemble.explain(queries[i], passage, top=10**6, **given)
         assert everything.others == 0
         for bag in range(4):
-            if found.weights[bag]:
-                own = [item.by_bag.get(bag, 0.0) for item in everything.evidence]
-                assert math.fsum(own) + ensemble.support_.intercept[bag] == pytest.approx(found.bags[bag], abs=1e-9)
+            own = [item.by_bag.get(bag, 0.0) for item in everything.evidence]
+            assert math.fsum(own) + ensemble.support_.intercept[bag] == pytest.approx(found.bags[bag], abs=1e-9)
         for item in everything.evidence:
             assert item.query_id.startswith("query ")
             document = index.doc_ids[int(index.doc_of[index.numbers([item.passage_id])[0]])].as_py()
