@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -30,7 +30,7 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError
 from haybale.machine import in_threads, is_out_of_memory
 from haybale.sparse_products import add_products
-from haybale.vectors import Floats, squared_lengths
+from haybale.vectors import squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which a second-level cache holds
 _DEVICE_TILE = 4096
@@ -90,16 +90,6 @@ class Points:
         with self.device.current():
             return Points(*(None if part is None else part[rows] for part in (self.dense, self.sparse)))
 
-    def tile(self, start: int, end: int) -> Points:
-        """The rows from ``start`` to ``end``, kept with what is derived from them, since they meet many others."""
-        if (start, end) not in self._tiles:
-            self._tiles[start, end] = self.take(slice(start, end))
-        return self._tiles[start, end]
-
-    @cached_property
-    def _tiles(self) -> dict[tuple[int, int], Points]:
-        return {}
-
     @cached_property
     def _columns(self) -> Any:
         """The sparse spaces by term: (n, v) CSC of SciPy, or (v, n) CSR of CuPy, whose products of CSR are faster."""
@@ -130,51 +120,28 @@ class Points:
         return out
 
 
-class PairsLike(Protocol):
-    """(n,) pairs: rows of ``queries`` and ``passages``; with pair features (n, f), scaled to γ = 1, and the root of
-    what their kernel weighs, (n,): √η, or 0 for a pair that has none."""
+def pair_kernel(pairs: Any, rows: Ints, grams: tuple[Any, Any] | None = None) -> Any:
+    """(n_rows, n) float32 Kq · Kp + r rᵀ Ks of ``rows`` of the pairs with all pairs, where the points are.
 
-    @property
-    def queries(self) -> Points: ...
-    @property
-    def passages(self) -> Points: ...
-    @property
-    def query(self) -> Ints: ...
-    @property
-    def passage(self) -> Ints: ...
-    @property
-    def features(self) -> Floats | None: ...
-    @property
-    def features_root(self) -> Floats | None: ...
-
-
-def pair_kernel(
-    a: PairsLike, b: PairsLike, rows: Ints | slice = slice(None), grams: tuple[Any, Any] | None = None
-) -> Any:
-    """(n, m) float32 Kq · Kp + r rᵀ Ks of ``rows`` of the pairs ``a`` with all pairs ``b``, where the points are.
-
-    ``grams``: the kernels of all queries and of all passages of ``a`` with those of ``b``, if somebody has them.
+    ``pairs``: a :class:`~haybale.ensemble.problem.Problem`, or what has its columns. ``grams``: of its queries and its
+    passages, if somebody has them.
     """
-    where = a.queries.device
+    where = pairs.queries.device
     with where.current():
         xp, values = where.xp, None
-        for number, name in enumerate(("query", "passage")):
-            wanted = getattr(a, name)[rows]
+        for number, (points, column) in enumerate(((pairs.queries, pairs.query), (pairs.passages, pairs.passage))):
             if grams is not None:
-                near = grams[number][to_device(wanted, where)]
+                near = grams[number][to_device(column[rows], where)]
             else:
-                points, others = (getattr(of, ("queries", "passages")[number]) for of in (a, b))
-                used, place = np.unique(wanted, return_inverse=True)
-                near = kernel_tile(points.take(used), others)[to_device(place, where)]
-            near = xp.take(near, to_device(getattr(b, name), where), axis=1)
+                used, place = np.unique(column[rows], return_inverse=True)
+                near = kernel_tile(points.take(used), points)[to_device(place, where)]
+            near = xp.take(near, to_device(column, where), axis=1)
             values = near if values is None else xp.multiply(values, near, out=near)
-        if a.features is not None and b.features is not None:
-            assert a.features_root is not None
-            assert b.features_root is not None
-            here, there = a.features[rows], b.features
-            shared = kernel_tile(Points(to_device(here, where)), Points(to_device(there, where)))
-            shared *= to_device(a.features_root[rows], where)[:, None]
-            shared *= to_device(b.features_root, where)
+        if pairs.features is not None:
+            features, root = Points(to_device(pairs.features, where)), to_device(pairs.features_root, where)
+            shared = kernel_tile(features.take(rows), features)
+            shared *= root[to_device(rows, where)][:, None]
+            shared *= root
             values += shared
     return values
 

@@ -111,7 +111,7 @@ class Problem:
             values = self.queries.xp.empty((len(chosen), n), dtype=np.float32)
             step = max(1, _TILE // n)
             for start in range(0, len(chosen), step):
-                values[start : start + step] = pair_kernel(self, self, chosen[start : start + step], grams)
+                values[start : start + step] = pair_kernel(self, chosen[start : start + step], grams)
         return values
 
     def features_of_rows(self) -> Any:

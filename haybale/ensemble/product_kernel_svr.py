@@ -14,12 +14,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from haybale.device import Device, device_of, to_device, to_numpy
+from haybale.ensemble.bagging import TrainingSet, gathered
 from haybale.ensemble.model_files import load_model, save_model
 from haybale.ensemble.problem import Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import Gamma, check_spaces, distinct_rows, fit_spaces, given_spaces, home_of, taken_back
-from haybale.ensemble.support import Pairs, Support
+from haybale.ensemble.support import Pairs
 from haybale.errors import FileFormatError, InputError
 from haybale.vectors import Floats, Matrix
 
@@ -175,13 +176,12 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         queries, passages = check_spaces(Q, "Q", where=where), check_spaces(P, "P", where=where)
         if len(queries) != len(passages):
             raise InputError(f"Q has {len(queries)} spaces, P has {len(passages)}")
-        query = _indices(query_index, queries, "query_index")
-        passage = _indices(passage_index, passages, "passage_index")
+        query, passage = _indices(query_index, queries, passage_index, passages)
         y = np.asarray(to_numpy(y), dtype=np.float64).ravel()
         if sample_weight is not None:
             sample_weight = np.asarray(to_numpy(sample_weight), dtype=np.float64).ravel()
-        if not len(query) == len(passage) == len(y):
-            raise InputError(f"{len(query)} query numbers, {len(passage)} passage numbers and {len(y)} targets")
+        if len(query) != len(y):
+            raise InputError(f"{len(query)} pairs and {len(y)} targets")
         self.n_features_in_ = sum(int(matrix.shape[1]) for matrix in (*queries, *passages))
         return self._fit(queries, passages, query, passage, y, sample_weight)
 
@@ -204,38 +204,16 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not len(y):
             raise InputError("there is no row to learn from")
         self.spaces_ = fit_spaces(query, passage, queries, passages, self.gamma)
-        problem = Problem(
-            queries=self.spaces_.queries(queries),
-            passages=self.spaces_.passages(passages),
-            query=query,
-            passage=passage,
-            label=np.asarray(y, dtype=np.float64),
-            weight=np.ones(len(y)) if sample_weight is None else sample_weight,
-            C=self.C,
-            epsilon=self.epsilon,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            memory_budget=self.memory_budget,
-            threads=None if self.n_jobs is None or self.n_jobs < 1 else self.n_jobs,
-        )
-        dual = find_solver(self.solver)(problem)
+        weight = np.ones(len(y)) if sample_weight is None else sample_weight
+        points = self.spaces_.queries(queries), self.spaces_.passages(passages)
+        data = TrainingSet(*points, query, passage, np.asarray(y, dtype=np.float64), weight)
+        settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol", "max_iter", "memory_budget")}
+        threads = None if self.n_jobs is None or self.n_jobs < 1 else self.n_jobs
+        dual = find_solver(self.solver)(Problem(**vars(data), **settings, threads=threads))
         self.support_ = np.flatnonzero(dual.coef)
-        self.dual_coef_ = dual.coef[self.support_][None]
-        self.intercept_ = np.array([dual.intercept])
-        self.n_iter_ = dual.n_iter
-        self.gamma_ = self.spaces_.gamma
-        used_q, of_query = np.unique(query[self.support_], return_inverse=True)
-        used_p, of_passage = np.unique(passage[self.support_], return_inverse=True)
-        self.expansion_ = Support(
-            queries=problem.queries.take(used_q),
-            passages=problem.passages.take(used_p),
-            query=of_query,
-            passage=of_passage,
-            coef=self.dual_coef_[0],
-            label=problem.label[self.support_].astype(np.float32),
-            offsets=np.array([0, len(self.support_)]),
-            intercept=self.intercept_,
-        )
+        self.expansion_, _, _ = gathered(data, [np.arange(len(y))], [dual], 0.0)
+        self.dual_coef_, self.intercept_ = self.expansion_.coef[None], self.expansion_.intercept
+        self.n_iter_, self.gamma_ = dual.n_iter, self.spaces_.gamma
         return self
 
     # predicting ---------------------------------------------------------------------------------------
@@ -258,10 +236,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             check_spaces(given, name, [scaling.width for scaling in scalings], where=where)
             for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
-        query = _indices(query_index, queries, "query_index")
-        passage = _indices(passage_index, passages, "passage_index")
-        if len(query) != len(passage):
-            raise InputError(f"{len(query)} query numbers and {len(passage)} passage numbers")
+        query, passage = _indices(query_index, queries, passage_index, passages)
         return to_device(self._predict(queries, passages, query, passage), asked_from)
 
     def _predict(self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints) -> Any:
@@ -293,11 +268,16 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return model
 
 
-def _indices(numbers: Any, matrices: list[Matrix], name: str) -> Ints:
-    """(n,) row numbers of matrices."""
-    array = np.asarray(to_numpy(numbers))
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(f"{name}: expected a one-dimensional array of whole numbers")
-    if len(array) and (array.min() < 0 or array.max() >= matrices[0].shape[0]):
-        raise InputError(f"{name} must lie in 0..{matrices[0].shape[0] - 1}, found {array.min()}..{array.max()}")
-    return array.astype(np.int64)
+def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Matrix]) -> tuple[Ints, Ints]:
+    """(n,) row numbers of the matrices, each."""
+    found = []
+    for name, numbers, matrices in (("query_index", query, queries), ("passage_index", passage, passages)):
+        array, size = np.asarray(to_numpy(numbers)), matrices[0].shape[0]
+        if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+            raise InputError(f"{name}: expected a one-dimensional array of whole numbers")
+        if len(array) and (array.min() < 0 or array.max() >= size):
+            raise InputError(f"{name} must lie in 0..{size - 1}, found {array.min()}..{array.max()}")
+        found.append(array.astype(np.int64))
+    if len(found[0]) != len(found[1]):
+        raise InputError(f"{len(found[0])} query numbers and {len(found[1])} passage numbers")
+    return found[0], found[1]

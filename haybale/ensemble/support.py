@@ -63,18 +63,16 @@ class Group:
         rows = rows[np.argsort(support.passage[rows], kind="stable")]
         return cls(support.query[rows], support.passage[rows], support.coef[rows], rows)
 
-    def tile(self, start: int, end: int) -> tuple[slice, Ints, Ints, Floats]:
-        """Of the support passages from ``start`` to ``end``: the group's rows, the passages that these use, which of
-        them each row uses, and the coefficients; kept, since every query asks for the same."""
-        if (start, end) not in self._tiles:
-            rows = slice(*np.searchsorted(self.passage, [start, end]))
-            columns, column = np.unique(self.passage[rows], return_inverse=True)
-            self._tiles[start, end] = rows, columns, column, self.coef[rows].astype(np.float32)
-        return self._tiles[start, end]
-
     @cached_property
-    def _tiles(self) -> dict[tuple[int, int], tuple[slice, Ints, Ints, Floats]]:
-        return {}
+    def tiles(self) -> list[tuple[slice, Ints, Ints, Floats]]:
+        """Of each tile of support passages the group's rows, the columns that these use, which of them each row uses,
+        and the coefficients."""
+        tiles = []
+        for start in range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT):
+            rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
+            columns, column = np.unique(self.passage[rows] - start, return_inverse=True)
+            tiles.append((rows, columns, column, self.coef[rows].astype(np.float32)))
+        return tiles
 
 
 @dataclass(frozen=True)
@@ -144,6 +142,11 @@ class Support:
         return [Group.of(self, np.arange(a, b)) for a, b in pairwise(self.offsets)]
 
     @cached_property
+    def tiles(self) -> list[Points]:
+        """The passages in tiles, kept with what is derived from them, since many others meet them."""
+        return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
+
+    @cached_property
     def _everything(self) -> Group:
         return Group.of(self, np.arange(len(self.coef)))
 
@@ -210,11 +213,7 @@ def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Flo
 
     def score(part: slice) -> tuple[Ints, Any]:
         chosen = order[starts[part.start] : ends[part.stop - 1]]
-        chunk = _Chunk(support, pairs, queries[part], chosen, bag_weights)
-        sums = xp.zeros((len(groups), len(chosen)))
-        for start in track(range(0, len(support.passages), _SUPPORT), "scoring"):
-            chunk.add(groups, start, sums)
-        return chunk.pairs, sums
+        return _chunk(support, pairs, groups, bag_weights, queries[part], chosen)
 
     size = max(1, _MEMORY // (len(support.queries) + _SUPPORT * len(groups)))
     for chosen, sums in in_tiles(len(queries), size, score, what="queries"):
@@ -225,83 +224,75 @@ def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Flo
     return out.T
 
 
-class _Chunk:
-    """Some queries and their pairs, sorted by passage, so that a tile of candidates has its pairs side by side."""
+def _chunk(
+    support: Support, pairs: Pairs, groups: list[Group], weights: Floats | None, queries: Ints, chosen: Ints
+) -> tuple[Ints, Any]:
+    """The numbers of some queries' pairs, ``chosen``, sorted by passage; and their sums (n_groups, n)."""
+    where, xp, exact = support.device, support.device.xp, support.is_small
+    threads = None if where.is_cpu else 1  # a device has its own
+    chosen = chosen[np.argsort(pairs.passage[chosen], kind="stable")]
+    query = np.searchsorted(queries, pairs.query[chosen])
+    distinct, passage = np.unique(pairs.passage[chosen], return_inverse=True)
+    asked, candidates = pairs.queries.take(queries), pairs.passages.take(distinct)
+    weights = None if weights is None else weights[queries]
+    kq = xp.empty((len(queries), len(support.queries)), dtype=np.float32)
+    split = np.array_split(np.arange(len(queries)), 4 * cpus() if where.is_cpu else 1)
+    parts = [slice(part[0], part[-1] + 1) for part in split if len(part)]
 
-    def __init__(self, support: Support, pairs: Pairs, queries: Ints, chosen: Ints, weights: Floats | None) -> None:
-        self.support, self.where = support, support.device
-        self.pairs = chosen[np.argsort(pairs.passage[chosen], kind="stable")]
-        self.query = np.searchsorted(queries, pairs.query[self.pairs])
-        passages, self.passage = np.unique(pairs.passage[self.pairs], return_inverse=True)
-        self.passages = pairs.passages.take(passages)
-        self.weights = None if weights is None else weights[queries]
-        asked = pairs.queries.take(queries)
-        self.parts = [slice(0, len(queries))]
-        if self.where.is_cpu:
-            split = np.array_split(np.arange(len(queries)), 4 * cpus())
-            self.parts = [slice(part[0], part[-1] + 1) for part in split if len(part)]
-        self.kq = self.where.xp.empty((len(queries), len(support.queries)), dtype=np.float32)
+    def fill(part: slice) -> None:
+        kq[part] = kernel_tile(asked.take(part), support.queries, exact)
 
-        def fill(part: slice) -> None:
-            self.kq[part] = kernel_tile(asked.take(part), support.queries, support.is_small)
+    in_threads(fill, parts, threads)
+    # Tiles of candidates, each with its pairs side by side: as many for each core, of one size.
+    cores = cpus() if where.is_cpu else 1
+    most = _PASSAGES * cores if where.is_cpu else 16 * _PASSAGES
+    n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _FEW else 1
+    edges = np.linspace(0, len(distinct), n_tiles + 1).astype(np.int64)
+    ends = np.searchsorted(passage, edges)
+    sums = xp.zeros((len(groups), len(chosen)))
+    for tile, there in enumerate(track(support.tiles, "scoring")):
+        weighed = [_weighed(support, group, tile, kq, weights, parts) for group in groups]
 
-        in_threads(fill, self.parts, self._threads)
-
-    @property
-    def _threads(self) -> int | None:
-        return None if self.where.is_cpu else 1  # a device has its own
-
-    def add(self, groups: list[Group], start: int, out: Any) -> None:
-        """Add what the support passages from ``start`` on contribute, to (n_groups, n_pairs)."""
-        end = min(start + _SUPPORT, len(self.support.passages))
-        weighed = [self._weighed(group, start, end) for group in groups]
-        support = self.support.passages.tile(start, end)
-        # As many tiles for each core, of one size.
-        most = _PASSAGES * cpus() if self.where.is_cpu else 16 * _PASSAGES
-        n_tiles = int(np.ceil(len(self.passages) / most)) * (cpus() if self.where.is_cpu else 1)
-        if len(self.passages) <= _FEW:
-            n_tiles = 1
-        edges = np.linspace(0, len(self.passages), n_tiles + 1).astype(np.int64)
-        ends = np.searchsorted(self.passage, edges)
-
-        def score(number: int) -> None:
-            first = edges[number]
-            candidates = self.passages.take(slice(first, edges[number + 1]))
-            kp = kernel_tile(candidates, support, self.support.is_small)
+        def add(number: int, there: Points = there, weighed: list[Any] = weighed) -> None:
             here = slice(ends[number], ends[number + 1])
-            passage, query = (to_device(of[here], self.where) for of in (self.passage - first, self.query))
-            for (columns, w), sums in zip(weighed, out, strict=True):
-                if not len(columns):
-                    continue
-                used = kp if len(columns) == end - start else self.where.xp.take(kp, columns, axis=1)
-                sums[here] += _pair_sums(used, w, passage, query, self.where)  # each pair is in one tile only
+            kp = kernel_tile(candidates.take(slice(edges[number], edges[number + 1])), there, exact)
+            rows = [to_device(of[here], where) for of in (passage - edges[number], query)]
+            for (columns, w), total in zip(weighed, sums, strict=True):
+                if len(columns):  # each pair is in one tile only
+                    used = kp if len(columns) == len(there) else xp.take(kp, columns, axis=1)
+                    total[here] += _pair_sums(used, w, *rows, where)
 
-        in_threads(score, range(n_tiles), self._threads)
+        in_threads(add, range(n_tiles), threads)
+    return chosen, sums
 
-    def _weighed(self, group: Group, start: int, end: int) -> tuple[Any, Any]:
-        """The support passages of the tile that the group uses, and W (n_queries, n_used)."""
-        rows, columns, column, coef = group.tile(start, end)
-        shape = len(self.kq), len(columns)
-        bag = None if self.weights is None else self.support.bag[group.row[rows]]  # type: ignore[index]
-        if not self.where.is_cpu:
-            parts = [(slice(None), None)] if bag is None else [(bag == number, number) for number in np.unique(bag)]
-            w = self.where.xp.zeros(shape, dtype=np.float32)
-            for chosen, number in parts:
-                entries = coef[chosen], (column[chosen], group.query[rows][chosen])
-                a = sparse.csr_matrix(entries, shape=(len(columns), self.kq.shape[1]), dtype=np.float32)
-                product = (to_device(a, self.where) @ self.kq.T).T
-                if number is not None and self.weights is not None:
-                    product *= to_device(self.weights[:, number], self.where)[:, None]
-                w += product
-            return to_device(columns - start, self.where), w
-        w = np.zeros(shape, dtype=np.float32)
+
+def _weighed(
+    support: Support, group: Group, tile: int, kq: Any, weights: Floats | None, parts: list[slice]
+) -> tuple[Any, Any]:
+    """The columns of a tile of support passages that the group uses, and W (n_queries, n_used)."""
+    where = support.device
+    if tile >= len(group.tiles):
+        return (), None
+    rows, columns, column, coef = group.tiles[tile]
+    query = group.query[rows]
+    bag = None if weights is None else support.bag[group.row[rows]]  # type: ignore[index]
+    w = where.xp.zeros((len(kq), len(columns)), dtype=np.float32)
+    if where.is_cpu:
 
         def weigh(part: slice) -> None:
-            weights = None if self.weights is None else self.weights[part]
-            _weigh(self.kq[part], group.query[rows], column, coef, bag, weights, w[part])
+            _weigh(kq[part], query, column, coef, bag, None if weights is None else weights[part], w[part])
 
-        in_threads(weigh, self.parts)
-        return columns - start, w
+        in_threads(weigh, parts)
+        return columns, w
+    for number in (None,) if bag is None else np.unique(bag):
+        some = slice(None) if number is None else bag == number
+        entries = coef[some], (column[some], query[some])
+        a = sparse.csr_matrix(entries, shape=(len(columns), kq.shape[1]), dtype=np.float32)
+        product = (to_device(a, where) @ kq.T).T
+        if weights is not None:
+            product *= to_device(weights[:, number], where)[:, None]
+        w += product
+    return to_device(columns, where), w
 
 
 def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:

@@ -13,7 +13,7 @@ from scipy import sparse
 from worlds import world
 
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
-from haybale.ensemble.sklearn import solve_sklearn
+from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import FileFormatError, OutputExistsError, VectorError
 from haybale.retrieval import PassageIndex
 from haybale.sealed import digest, signed

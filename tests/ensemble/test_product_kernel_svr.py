@@ -316,7 +316,7 @@ def test_bad_input_is_refused() -> None:
         fit(q, p, query, np.where(passage == passage.max(), 9, 0), y)
     with pytest.raises(InputError, match="query_index: expected a one-dimensional array of whole numbers"):
         fit(q, p, query.astype(float), passage, y)
-    with pytest.raises(InputError, match="30 query numbers, 30 passage numbers and 29 targets"):
+    with pytest.raises(InputError, match="30 pairs and 29 targets"):
         fit(q, p, query, passage, y[1:])
     with pytest.raises(InputError, match="label of row 2 is NaN"):
         fit(q, p, query, passage, np.where(np.arange(30) == 2, np.nan, y))

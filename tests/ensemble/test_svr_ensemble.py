@@ -12,7 +12,7 @@ from worlds import features, world
 
 from haybale.ensemble import Problem, SVREnsemble, candidate_rows
 from haybale.ensemble import support as expansion
-from haybale.ensemble.sklearn import solve_sklearn
+from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import InputError, UnknownNameError, VectorError
 from haybale.retrieval import Hits, aggregate
 
