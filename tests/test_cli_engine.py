@@ -209,7 +209,7 @@ def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) ->
     status, out, said = here("train", str(built), "--ranker", LEARNED, *FAST, "--out", str(tmp_path / "m"))
     assert status == 0, said
     assert out.startswith("learned(")
-    for fact in ("training queries", "bags", "cold", "gamma"):
+    for fact in ("training queries", "bags", "unseen share", "gamma"):
         assert fact in out
     assert "fit svr-doc" in said
     manifest = tmp_path / "m" / "ranker.json"
@@ -219,7 +219,7 @@ def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) ->
     (tmp_path / "r.yaml").write_text("ranker: learned\nrankers: [bm25, {ranker: bm25-doc, k1: 2}]\ncold: 0.1\n")
     status, _, said = here("train", str(built), "--ranker", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "y"))
     assert status == 0, said
-    assert str(load(tmp_path / "y", Engine.open(built))) == "learned(bm25,bm25-doc(k1=2),cold=0.1)"
+    assert str(load(tmp_path / "y", Engine.open(built))) == "learned(bm25,bm25-doc(k1=2),unseen_share=0.1)"
 
 
 def test_train_on_queries_of_files(built: Path, tmp_path: Path, here: Call) -> None:

@@ -55,7 +55,7 @@ def examples() -> list[Ranker]:
         SVR(gamma=[8, 2.5]),
         SVR.as_published(n_bags=3),
         RRF(BM25(b=1 / 3), BM25(b=0.33333), k=59.5),
-        Learned(RRF(KNN(), PARM("vmin"), depth=5), cold=0.0, l2=1e-12, n_queries=7),
+        Learned(RRF(KNN(), PARM("vmin"), depth=5), unseen_share=0.0, l2=1e-12, n_queries=7),
     ]
 
 
@@ -130,7 +130,7 @@ def test_the_text_is_the_shortest_name() -> None:
         ),
         lambda inner: st.one_of(
             st.lists(inner, min_size=1, max_size=3, unique_by=str).map(lambda found: RRF(*found, k=7)),
-            st.lists(inner, min_size=1, max_size=3, unique_by=str).map(lambda found: Learned(*found, cold=0.1)),
+            st.lists(inner, min_size=1, max_size=3, unique_by=str).map(lambda found: Learned(*found, unseen_share=0.1)),
             st.tuples(inner, st.text(st.characters(exclude_characters="'\"", codec="utf-8"), min_size=1)).map(
                 lambda found: CrossEncoder(*found)
             ),
@@ -204,7 +204,7 @@ def test_parameters_are_read_and_set() -> None:
         ("rrf", "RRF fuses rankers, found none"),
         ("rrf(bm25,bm25)", "bm25 stands there twice"),
         ("rrf(bm25,bm25(k1=1.2))", "bm25 stands there twice"),
-        ("learned(bm25,cold=2)", "'cold' parameter of Learned"),
+        ("learned(bm25,unseen_share=2)", "'unseen_share' parameter of Learned"),
         ("cross-encoder(bm25)", "cross-encoder wants ranker and model"),
         ("cross-encoder(model='m')", "cross-encoder wants ranker and model"),
         ("cross-encoder(bm25,knn,model='m')", "found 2 rankers and model"),
@@ -247,14 +247,14 @@ def test_yaml_files(tmp_path: Path) -> None:
     path.write_text(
         """
         ranker: learned
-        cold: 0.5
+        unseen_share: 0.5
         rankers:
           - bm25-doc(k1=6)
           - ranker: svr-doc
             candidates: [bm25, {ranker: knn, unit: document}]
         """
     )
-    expected = Learned(BM25("document", k1=6), SVR(candidates=(BM25(), KNN("document"))), cold=0.5)
+    expected = Learned(BM25("document", k1=6), SVR(candidates=(BM25(), KNN("document"))), unseen_share=0.5)
     assert read_yaml(path) == expected
     for text, error, message in [
         ("ranker: [", FileFormatError, "ranker.yaml: expected YAML"),
@@ -334,8 +334,8 @@ def test_other_parameters_stay_as_they_were() -> None:
 
 
 def test_what_no_value_changes_stays_implied() -> None:
-    changed = set_values(parse("learned"), {"learned.cold": 0.5})
-    assert str(changed) == "learned(cold=0.5)"
+    changed = set_values(parse("learned"), {"learned.unseen_share": 0.5})
+    assert str(changed) == "learned(unseen_share=0.5)"
     assert changed.implied()
 
 
