@@ -1,18 +1,19 @@
 """Devices: where arrays are, and how they get from one library to another, without a copy where they lie already.
 
-NumPy is on the CPU; CuPy is on a CUDA device, and so are torch's CUDA tensors and whatever else shows
-``__cuda_array_interface__`` (cuML's and cuVS's results, columns of cuDF). haybale works with NumPy and CuPy arrays.
+NumPy and SciPy are on the CPU; CuPy is on a CUDA device, and so are torch's CUDA tensors and whatever else shows
+``__cuda_array_interface__`` (cuML's and cuVS's results, columns of cuDF). haybale works with NumPy and CuPy arrays, and
+with sparse matrices of SciPy and of ``cupyx.scipy.sparse``.
 """
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from haybale.errors import DeviceError, MissingExtraError, UnknownNameError
 from haybale.extras import require
@@ -41,6 +42,11 @@ class Device:
     def xp(self) -> ModuleType:
         """The array library of the device: numpy or cupy."""
         return np if self.is_cpu else require("cupy", "gpu")
+
+    @property
+    def sparse(self) -> ModuleType:
+        """The library of sparse matrices: scipy.sparse or cupyx.scipy.sparse."""
+        return sparse if self.is_cpu else require("cupyx.scipy.sparse", "gpu")
 
     def current(self) -> AbstractContextManager[Any]:
         """A context in which new CuPy arrays are made on this device."""
@@ -96,14 +102,19 @@ def find_device(name: str | Device) -> Device:
     return Device("cuda", wanted)
 
 
+def is_sparse(array: Any) -> bool:
+    """Whether it is a sparse matrix, of SciPy or of CuPy."""
+    return bool(sparse.issparse(array)) or _library(array) == "cupyx"
+
+
 def device_of(array: Any) -> Device:
-    """Where an array is; lists, SciPy's matrices and everything else that is no array of a device are on the CPU.
+    """Where an array or sparse matrix is; lists and everything else that is no array of a device are on the CPU.
 
     >>> device_of(np.ones(2))
     Device(kind='cpu', number=0)
     """
     library = _library(array)
-    if library == "cupy":
+    if library in ("cupy", "cupyx"):
         return Device("cuda", int(array.device.id))
     if library == "torch":
         return Device("cuda", array.device.index or 0) if array.device.type == "cuda" else CPU
@@ -113,7 +124,7 @@ def device_of(array: Any) -> Device:
 
 
 def to_device(array: Any, device: Device) -> Any:
-    """``array`` as an array of the device's library; the same memory where it is there already.
+    """``array`` as an array of the device's library, sparse as CSR; the same memory where it is there already.
 
     >>> values = np.ones(2)
     >>> to_device(values, CPU) is values
@@ -121,8 +132,13 @@ def to_device(array: Any, device: Device) -> Any:
     """
     if device.is_cpu:
         return to_numpy(array)
-    cupy = device.xp
     with device.current():
+        if is_sparse(array):
+            found = device_of(array)
+            if found == device and array.format == "csr":
+                return array
+            return device.sparse.csr_matrix(array if found in (CPU, device) else array.get())
+        cupy = device.xp
         if _library(array) == "torch":
             tensor = array.detach()
             return cupy.from_dlpack(tensor) if device_of(tensor) == device else cupy.asarray(tensor.cpu().numpy())
@@ -130,13 +146,14 @@ def to_device(array: Any, device: Device) -> Any:
 
 
 def to_numpy(array: Any) -> Any:
-    """``array`` as a NumPy array; the same memory where it is on the CPU already."""
+    """``array`` as a NumPy array or, if sparse, a SciPy matrix; the same memory where it is on the CPU already."""
     library = _library(array)
+    if is_sparse(array):
+        return array.get() if library == "cupyx" else array
     if library == "torch":
         return array.detach().cpu().numpy()
     if library == "cupy" or hasattr(array, "__cuda_array_interface__"):
-        cupy = sys.modules.get("cupy") or require("cupy", "gpu")
-        return cupy.asnumpy(array)
+        return require("cupy", "gpu").asnumpy(array)
     return np.asarray(array)
 
 

@@ -1,6 +1,6 @@
 """What every room asks of vectors: float32 or float16, of one width, finite; and their array namespace.
 
-Vectors are dense, a NumPy or CuPy array, or sparse, a SciPy CSR matrix, which is never densified.
+Vectors are dense, a NumPy or CuPy array, or sparse, a CSR matrix of SciPy or CuPy, which is never densified.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import Device, device_of, to_device
+from haybale.device import Device, device_of, is_sparse, to_device, to_numpy
 from haybale.errors import InputError, VectorError
 
 Floats = NDArray[np.float32]
-Matrix = Any  # (n, d): a dense float32 (or float16) array, or a SciPy CSR matrix of float32
+Matrix = Any  # (n, d): a dense float32 (or float16) array, or a CSR matrix of float32
 
-_TYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16)}
-STORED = tuple(_TYPES)  # types in which vectors are kept
+STORED = ("float32", "float16")  # types in which vectors are kept
 _TILE = 2**22  # values converted or squared at once: 16 MiB of float32
 
 
@@ -42,12 +41,12 @@ def stored_type(dtype: Any) -> np.dtype[Any]:
     haybale.errors.InputError: vectors are stored as float32 or float16, found 'float64'
     """
     try:
-        name = np.dtype(dtype).name
+        found = np.dtype(dtype)
     except TypeError:
-        name = ""
-    if name not in STORED:
+        found = None
+    if found is None or found.name not in STORED:
         raise InputError(f"vectors are stored as {' or '.join(STORED)}, found {dtype!r}")
-    return _TYPES[name]
+    return found
 
 
 def check_vectors(vectors: Any, what: str, width: int | None = None, dtype: Any = np.float32) -> Any:
@@ -67,13 +66,11 @@ def check_vectors(vectors: Any, what: str, width: int | None = None, dtype: Any 
     dtype = stored_type(dtype)
     device = device_of(vectors)
     with device.current(), np.errstate(over="ignore"):
-        array = to_device(vectors, device)
-        xp = array_namespace(array)
-        array = xp.ascontiguousarray(array, dtype=dtype)
+        xp = device.xp
+        array = xp.ascontiguousarray(to_device(vectors, device), dtype=dtype)
         if array.ndim != 2:
             raise VectorError(f"{what}: expected a two-dimensional array (rows, width), found shape {array.shape}")
-        if width is not None and array.shape[1] != width:
-            raise VectorError(f"{what}: expected vectors of width {width}, found {array.shape[1]}")
+        _check_width(array, what, width)
         # The sum of squares is finite unless an element is not (or is beyond 1e19, which no embedding is).
         finite = xp.isfinite(squared_lengths(array))
         if not bool(finite.all()):
@@ -127,19 +124,18 @@ def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
 
 
 def check_sparse(vectors: Any, what: str, width: int | None = None) -> sparse.csr_matrix:
-    """``vectors``, any SciPy sparse matrix, as float32 CSR in canonical form: terms rise in a row, no zero is stored.
+    """``vectors``, any sparse matrix, as SciPy's float32 CSR in canonical form: terms rise in a row, no stored zero.
 
     >>> check_sparse(sparse.csr_matrix([[0.0, float("inf")]]), "queries")
     Traceback (most recent call last):
     haybale.errors.VectorError: queries: row 0 has NaN or infinity
     """
-    matrix = sparse.csr_matrix(vectors, dtype=np.float32)
+    matrix = sparse.csr_matrix(to_numpy(vectors), dtype=np.float32)
     if not matrix.has_canonical_format or not matrix.data.all():
         matrix = matrix.copy()  # it may share arrays with the caller's
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
-    if width is not None and matrix.shape[1] != width:
-        raise VectorError(f"{what}: expected vectors of width {width}, found {matrix.shape[1]}")
+    _check_width(matrix, what, width)
     finite = np.isfinite(matrix.data)
     if not finite.all():
         row = int(np.searchsorted(matrix.indptr, np.argmin(finite), side="right")) - 1
@@ -149,7 +145,7 @@ def check_sparse(vectors: Any, what: str, width: int | None = None) -> sparse.cs
 
 def check_matrix(vectors: Any, what: str, width: int | None = None) -> Matrix:
     """:func:`check_vectors` or, for a sparse matrix, :func:`check_sparse`."""
-    return (check_sparse if sparse.issparse(vectors) else check_vectors)(vectors, what, width)
+    return (check_sparse if is_sparse(vectors) else check_vectors)(vectors, what, width)
 
 
 def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
@@ -159,7 +155,7 @@ def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
     Traceback (most recent call last):
     haybale.errors.VectorError: queries: expected a sparse matrix, as the passages are, found a dense one
     """
-    kinds = ["sparse" if sparse.issparse(matrix) else "dense" for matrix in (passages, vectors)]
+    kinds = ["sparse" if is_sparse(matrix) else "dense" for matrix in (passages, vectors)]
     if kinds[0] != kinds[1]:
         raise VectorError(f"{what}: expected a {kinds[0]} matrix, as the passages are, found a {kinds[1]} one")
     return check_matrix(vectors, what, int(passages.shape[1]))
@@ -177,14 +173,14 @@ def normalized(vectors: Floats) -> Floats:
 
 
 def normalized_sparse(vectors: sparse.csr_matrix) -> sparse.csr_matrix:
-    """The same for CSR; lengths are summed in float64 along each row, so no row depends on the others.
-
-    >>> normalized_sparse(sparse.csr_matrix(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))).toarray()
-    array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
-    """
+    """The same for CSR; lengths are summed in float64 along each row, so no row depends on the others."""
     squares = np.square(vectors.data, dtype=np.float64)
     table = sparse.csr_matrix((squares, vectors.indices, vectors.indptr), shape=vectors.shape)
     lengths = np.sqrt(table @ np.ones(vectors.shape[1]))
     scaled = vectors.data / np.repeat(np.where(lengths > 0, lengths, 1), np.diff(vectors.indptr))
     return sparse.csr_matrix((scaled.astype(np.float32), vectors.indices, vectors.indptr), shape=vectors.shape)
+
+
+def _check_width(matrix: Matrix, what: str, width: int | None) -> None:
+    if width is not None and matrix.shape[1] != width:
+        raise VectorError(f"{what}: expected vectors of width {width}, found {matrix.shape[1]}")

@@ -19,7 +19,7 @@ from haybale.embeddings.counting import TermCounts
 from haybale.engine.writing import writing
 from haybale.errors import InputError, StoreError
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.index_files import FILES
+from haybale.retrieval.index import FILES
 from haybale.stages import stage
 from haybale.vectors import Matrix
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.cluster.spreading import count_jobs, own_threads, spread
+from haybale.cluster import count_jobs, own_threads, spread
 from haybale.device import find_device, to_device
 from haybale.ensemble.gram import gram
 from haybale.ensemble.half import Half

@@ -21,8 +21,8 @@ from haybale.device import to_device
 from haybale.ensemble.gram import kernel_tile
 from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
+from haybale.machine import fitting, in_tiles
 from haybale.progress import track
-from haybale.tiling import fitting, in_tiles
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from numba import njit
 from haybale.device import Device
 from haybale.ensemble.half import Half
 from haybale.errors import DeviceError
-from haybale.machine import in_threads
-from haybale.tiling import fitting, in_tiles
+from haybale.machine import fitting, in_threads, in_tiles
 
 TILE = 512  # rows and columns of a tile: 1 MiB, which a second-level cache holds
 _ROWS = 8192  # rows of a tile on a device, at most

@@ -20,7 +20,7 @@ from haybale.device import CPU, Device, device_of, to_device, to_numpy
 from haybale.ensemble.placing import refuse_sparse
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError
-from haybale.sparse_products import add_products
+from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import Floats, squared_lengths
 
 

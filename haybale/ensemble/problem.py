@@ -22,7 +22,7 @@ from haybale.ensemble.gram import empty_on, gram, kernel_tile
 from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError
-from haybale.tiling import fitting, in_tiles
+from haybale.machine import fitting, in_tiles
 from haybale.vectors import Floats
 
 

@@ -22,9 +22,9 @@ from haybale.ensemble.rows import Ints
 from haybale.ensemble.spaces import Scaling, Spaces, check_spaces, described, given_spaces, n_axes
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import InputError, VectorError
+from haybale.machine import fitting, in_tiles
 from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
 from haybale.retrieval.passages import Exclude
-from haybale.tiling import fitting, in_tiles
 from haybale.vectors import Floats, Matrix
 
 

@@ -26,7 +26,7 @@ from haybale.ensemble.half import Half
 from haybale.ensemble.placing import matrix_on
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError, VectorError
-from haybale.tiling import fitting, in_tiles
+from haybale.machine import fitting, in_tiles
 from haybale.vectors import Floats, Matrix, array_namespace, check_like, check_matrix
 
 GammaOfSpace = float | tuple[float, float] | str

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from haybale.cluster.spreading import count_jobs, dask_client, memory_per_task, shares_memory, spread
+from haybale.cluster import count_jobs, dask_client, memory_per_task, shares_memory, spread
 from haybale.ensemble.bag_tasks import Plan, Shared, TrainingSet, gram_values, problem_of, solved_away, used_of
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
-from haybale.machine import cpus, one_blas_thread
+from haybale.machine import cpus, free_cached, is_out_of_memory, one_blas_thread
 from haybale.progress import track
-from haybale.tiling import free_cached, is_out_of_memory
 
 __all__ = ["TrainingSet", "gathered", "solve_bags"]
 

@@ -16,7 +16,7 @@ from haybale.ensemble.half import Half
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers.batch import Batch
 from haybale.errors import DeviceError, InputError
-from haybale.tiling import free_cached, in_tiles, is_out_of_memory
+from haybale.machine import free_cached, in_tiles, is_out_of_memory
 
 _TILE = 256  # kernel rows computed at once, at most
 _LEAST = 4  # rows of a working set

@@ -26,7 +26,7 @@ from haybale.ensemble.solvers.batch import Bag, Batch
 from haybale.ensemble.solvers.dual import intercept, warn_unless_converged
 from haybale.ensemble.solvers.kernel_rows import CachedRows, GramRows
 from haybale.errors import InputError
-from haybale.tiling import free_cached, is_out_of_memory
+from haybale.machine import free_cached, is_out_of_memory
 
 WORKING_SET = 512  # rows, a power of two, at most 1,024: the threads of a block
 FRACTION = 0.1  # of the violation at its start, at which a working set is left
