@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 import sys
 import time
@@ -119,7 +118,7 @@ def _by_dask(client: Any, function: Callable[..., T], arguments: Tasks, doing: s
                         running.append(client.submit(partial(function, *each), pure=False))
                 if not running:
                     return
-                with suppress(TimeoutError):
+                with client.as_current(), suppress(TimeoutError):
                     distributed.wait(list(running), timeout=0.5, return_when="FIRST_COMPLETED")
                 while running and running[0].done():
                     yield running.popleft().result()
@@ -250,12 +249,11 @@ def dask_errors(address: str, doing: str) -> Iterator[None]:
     except BaseException as error:
         name, module = type(error).__name__, type(error).__module__.partition(".")[0]
         if isinstance(error, RuntimeError) and "deserialization of the task graph" in str(error):
-            why = re.search(r"^\w+Error: .*$", str(error.__cause__), re.M)
-            message = f"the scheduler could not unpack what it was sent while {doing}{f' ({why[0]})' if why else ''}; "
-            message += "it needs the modules that are used here"
+            why = first_line(error.__cause__ or error)
+            message = f"{doing}: the scheduler could not unpack what it was sent ({why}); it needs the modules used here"
         elif name == "KilledWorker":
-            message = f"{doing}: every worker that took up a task died of it ({first_line(error)}); "
-            message += "give workers more memory, or a smaller memory_budget"
+            why = f"every worker that took up a task died of it ({first_line(error)})"
+            message = f"{doing}: {why}; give workers more memory, or a smaller memory_budget"
         elif module in ("distributed", "tornado") or isinstance(error, TimeoutError):
             message = f"the cluster went away while {doing}: {first_line(error)}; {AGAIN}"
         else:

@@ -1,12 +1,10 @@
-"""A cluster of two worker processes: the same results to the last bit, also when a worker is killed at its work."""
+"""Tasks here, in processes and on a cluster of two: the same results to the last bit, also when a worker is killed."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.metadata
 import os
-import platform
 import re
 import signal
 import subprocess
@@ -25,16 +23,15 @@ import numpy as np
 import pytest
 from commands import haybale, word_folder
 from encoders import HashEncoder
-from test_readers import gerdalir
 from worlds import world
 
-from haybale.cluster import connecting, on_cluster, spread, spreading
+from haybale import cluster
+from haybale.cluster import on_cluster, spread
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed, embed_shards
 from haybale.ensemble import SVREnsemble
 from haybale.errors import ClusterError, MissingExtraError, StoreError
-from haybale.retrieval import PassageIndex
-from haybale.retrieval.sharded import ShardedIndex
+from haybale.retrieval import PassageIndex, ShardedIndex
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -43,16 +40,15 @@ TESTS = str(Path(__file__).parent)
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+def process_of(program: str, *options: str) -> subprocess.Popen[bytes]:
+    """A process of Dask's that finds the modules of the tests: the scheduler, too, unpacks what workers are sent."""
+    command = [sys.executable, "-m", f"distributed.cli.{program}", *options, "--dashboard-address", ":0"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+
+
 def worker_of(address: str) -> subprocess.Popen[bytes]:
-    """A worker with one thread, in a process of its own, with which it ends."""
-    options = ["--nthreads", "1", "--no-nanny", "--dashboard-address", ":0", "--death-timeout", "20"]
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, *options]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=with_tests())
-
-
-def with_tests() -> dict[str, str]:
-    """An environment in which the modules of the tests are found: the scheduler, too, unpacks what workers are sent."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
+    return process_of("dask_worker", address, "--nthreads", "1", "--no-nanny", "--death-timeout", "20")
 
 
 @pytest.fixture(scope="module")
@@ -129,27 +125,18 @@ def same_ensemble(found: SVREnsemble, expected: SVREnsemble) -> None:
 
 
 @pytest.mark.parametrize("overlap", [0.1, 4.0])  # alone, and sharing Gram matrices
-def test_bags_are_those_trained_here(client: Any, overlap: float) -> None:
-    found = trained(overlap=overlap)
-    with joblib.parallel_config(backend="sequential"):
-        same_ensemble(found, trained(overlap=overlap))
-    with joblib.parallel_config(backend="threading", n_jobs=2):
-        same_ensemble(found, trained(overlap=overlap))
-
-
-@pytest.mark.parametrize("overlap", [0.1, 4.0])
-def test_bags_in_processes(overlap: float) -> None:
-    with joblib.parallel_config(backend="loky", n_jobs=2):
-        found = trained(overlap=overlap)
-    same_ensemble(found, trained(overlap=overlap))
-
-
-@pytest.mark.parametrize("overlap", [0.1, 4.0])
-def test_a_worker_killed_while_it_trains(client: Any, tmp_path: Path, overlap: float) -> None:
+def test_bags_are_those_trained_here_also_where_a_worker_is_killed(
+    client: Any, tmp_path: Path, overlap: float
+) -> None:
     with killing(tmp_path / "flags"):
-        found = trained(dask_tasks.WaitingSolver(str(tmp_path / "flags")), overlap=overlap)
+        found = [trained(dask_tasks.WaitingSolver(str(tmp_path / "flags")), overlap=overlap)]
+    for backend in ("threading", "loky"):
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            found.append(trained(overlap=overlap))
     with joblib.parallel_config(backend="sequential"):
-        same_ensemble(found, trained(overlap=overlap))
+        expected = trained(overlap=overlap)
+    for each in found:
+        same_ensemble(each, expected)
 
 
 @pytest.fixture(scope="module")
@@ -172,19 +159,22 @@ def same_hits(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found.scores, expected.scores)
 
 
-def test_search_is_that_of_one_index(client: Any, store: EmbeddingStore) -> None:
-    for n_shards in (None, 5):
-        same_hits(searched(ShardedIndex(store, n_shards)), searched(PassageIndex.from_store(store)))
-
-
-def test_a_worker_killed_while_it_searches(
+def test_search_is_that_of_one_index_also_where_a_worker_is_killed(
     client: Any, store: EmbeddingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    expected = searched(PassageIndex.from_store(store))
+    same_hits(searched(ShardedIndex(store)), expected)
     search = partial(dask_tasks.waiting_search, str(tmp_path / "flags"))
     monkeypatch.setattr("haybale.retrieval.sharded.search_shard", search)
     with killing(tmp_path / "flags"):
-        found = searched(ShardedIndex(store, 4))
-    same_hits(found, searched(PassageIndex.from_store(store)))
+        same_hits(searched(ShardedIndex(store, 4)), expected)
+    monkeypatch.undo()
+    other = EmbeddingStore(store.path)
+    other.manifest = other.manifest | {"encoder": "another"}
+    with pytest.raises(StoreError, match="this is another store"):
+        searched(ShardedIndex(other, 2))
+    mean = client.compute(store.dask().mean(axis=0)).result()
+    np.testing.assert_allclose(mean, store.vectors().mean(axis=0), rtol=1e-5)
 
 
 @pytest.fixture
@@ -205,27 +195,22 @@ def test_a_worker_killed_while_it_embeds(client: Any, folder: Path, tmp_path: Pa
     """What it had written is kept; its lock died with it."""
     embed(folder, HashEncoder(), tmp_path / "whole", rows_per_chunk=6)
     encoder = partial(dask_tasks.WaitingEncoder, str(tmp_path / "flags"), after=2)
-    with killing(tmp_path / "flags") as killed:
+    with killing(tmp_path / "flags"):
         done = embed_shards(folder, encoder, tmp_path / "shards", rows_per_chunk=6)
-    assert killed
     assert done.kept == 12  # two chunks of the one that was killed
     assert done.passages == 48
     same_store(tmp_path / "shards", tmp_path / "whole")
 
 
-def test_what_was_scattered_to_a_killed_worker(client: Any, tmp_path: Path) -> None:
-    """Arguments die with the worker they were sent to; their tasks are dispatched again, the others go on."""
-    vectors = [np.full(1_000_000, float(i)) for i in range(8)]
-    flags = tmp_path / "flags"
+def test_large_arguments_of_a_killed_worker_are_sent_again(client: Any, tmp_path: Path) -> None:
+    """They are larger than what Dask warns of; and errors of a task are its own."""
+    vectors, flags = [np.full(2_000_000, float(i)) for i in range(8)], tmp_path / "flags"
     with killing(flags):
         found = list(spread(dask_tasks.squared, [(i, vectors[i], str(flags)) for i in range(8)]))
-    assert found == [1e6 * i + i * i for i in range(8)]
-
-
-def test_errors_of_a_task_are_its_own(client: Any) -> None:
+    assert found == [2e6 * i + i * i for i in range(8)]
     with pytest.raises(KeyError, match="task"):
         list(spread(dask_tasks.wrong, [(1,), (2,)]))
-    assert list(spread(pow, [(2, 3)])) == [8]  # the cluster is as good as before
+    assert list(spread(pow, ((2, i) for i in range(9)), total=9)) == [2**i for i in range(9)]
 
 
 def test_the_smallest_of_all_workers_decides_what_a_task_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,20 +222,8 @@ def test_the_smallest_of_all_workers_decides_what_a_task_may_take(monkeypatch: p
         return {"workers": {str(i): {"memory_limit": limit, "nthreads": 2} for i, limit in enumerate(shown)}}
 
     client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://a:1"), scheduler_info=scheduler_info)
-    monkeypatch.setattr(spreading, "dask_client", lambda: client)
-    assert spreading.memory_per_task(None) == 2e9 / 2 / 2
-
-
-def test_with_a_joblib_that_is_not_known_its_own_backend_is_taken(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "haybale.cluster.dask_joblib", raising=False)
-    monkeypatch.delattr("joblib._dask.DaskDistributedBackend._to_func_args")
-    with pytest.warns(UserWarning, match="joblib is not one that haybale knows .*has no _to_func_args"):
-        backend = spreading._backend()
-    assert backend is None
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "haybale.cluster.dask_joblib", None)
-    with pytest.warns(UserWarning, match="where a worker dies, start again"):
-        assert list(spread(pow, [(2, 3), (3, 2), (2, 4)])) == [8, 9, 16]
+    monkeypatch.setattr(cluster, "dask_client", lambda: client)
+    assert cluster.memory_per_task(None) == 2e9 / 2 / 2
 
 
 def test_processes_that_die_are_started_again(tmp_path: Path) -> None:
@@ -263,42 +236,19 @@ def test_processes_that_die_are_started_again(tmp_path: Path) -> None:
             list(spread(os._exit, [(9,)], description="dying"))
 
 
-def test_arrays_of_a_store_by_dask(client: Any, store: EmbeddingStore) -> None:
-    array = store.dask()
-    mean = client.compute(array.mean(axis=0)).result()
-    np.testing.assert_allclose(mean, store.vectors().mean(axis=0), rtol=1e-5)
-
-
-def test_another_store_at_the_same_place(client: Any, store: EmbeddingStore) -> None:
-    other = EmbeddingStore(store.path)
-    other.manifest = other.manifest | {"encoder": "another"}
-    with pytest.raises(StoreError, match="this is another store"):
-        searched(ShardedIndex(other, 2))
-
-
-# the command line ----------------------------------------------------------------------------------------
+# the command line and the page ---------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.* training queries for")
-def test_compare_and_train(address: str, tmp_path: Path, here: Any) -> None:
-    """Runs and models are those of one machine, byte for byte."""
+def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
+    """Models and stores are those of one machine, byte for byte."""
     data, engine = word_folder(tmp_path / "data"), str(tmp_path / "engine")
-    values = ("--set", "n_bags=3")
-    how = ("compare", str(data), "--rankers", "bm25,svr", *values, "--out")
-    done = haybale(*how, str(tmp_path / "there"), "--dask", address)
-    assert done.returncode == 0, done.stderr
-    assert "distributed" not in done.stderr
-    assert here(*how, str(tmp_path / "here"))[0] == 0
-    runs = [(tmp_path / out / "runs" / "svr.trec").read_bytes() for out in ("here", "there")]
-    assert runs[0] == runs[1]
     assert here("index", str(data), "--out", engine)[0] == 0
     for out, more in (("m1", ()), ("m2", ("--dask", address))):
-        status, _, said = here("train", engine, "--ranker", "svr", *values, "--out", str(tmp_path / out), *more)
+        how = ("--ranker", "svr", "--set", "n_bags=3", "--out", str(tmp_path / out))
+        status, _, said = here("train", engine, *how, *more)
         assert status == 0, said
     assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
-
-
-def test_embed_on_a_cluster(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
     how = ("--width", "4", "--language", "english", "--set", "rows_per_chunk=7")
     done = haybale("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert done.returncode == 0, done.stderr
@@ -323,107 +273,38 @@ def test_errors_are_one_line(arguments: tuple[str, ...], message: str, here: Any
     assert said.count("\n") == 1
 
 
-# clusters that are not there, or go away -----------------------------------------------------------------
+def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python of docs/dask.md, with the cluster that is here already, and another folder."""
+    page = (Path(TESTS).parent / "docs" / "dask.md").read_text(encoding="utf-8")
+    start, names, example = re.findall(r"```python\n(.*?)```", page, re.S)
+    for code in (start, names):
+        compile(code, "dask.md", "exec")
+    rng, words = np.random.default_rng(0), [f"word{i}" for i in range(200)]
+    texts = [" ".join(rng.choice(words, 12)) for _ in range(600)]
+    folder = tmp_path / "laws"
+    for name, text in {
+        "collection.tsv": "".join(f"d{i // 3}\t{text}\n" for i, text in enumerate(texts)),
+        "queries/queries.train.tsv": "".join(f"q{i}\t{' '.join(texts[6 * i].split()[:6])}\n" for i in range(100)),
+        "qrels/qrels.train.tsv": "".join(f"q{i}\td{2 * i}\n" for i in range(100)),
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    found: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
+    exec(compile(example, "dask.md", "exec"), found)
+    assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
+    same_hits(found["index"].search(found["queries"], 5), found["passages"].search(found["queries"], 5))
+    assert found["ensemble"].n_rows_ >= 1000
 
 
-def test_nobody_answers() -> None:
+# clusters that are not there, do not agree, or go away ---------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "127.0.0.1:9", "nonsense://a:1", "tls://127.0.0.1:9"])
+def test_nobody_answers(address: str) -> None:
     start = time.monotonic()
-    with (
-        pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
-        on_cluster("tcp://127.0.0.1:9", timeout=1),
-    ):
+    with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {address}"), on_cluster(address, timeout=1):
         pass
     assert time.monotonic() - start < 5
-    with pytest.raises(ClusterError, match="no Dask scheduler answers at nonsense://"), on_cluster("nonsense://a:1"):
-        pass
-    with pytest.raises(ClusterError, match="TLS needs certificates: "), on_cluster("tls://a:1"):
-        pass
-
-
-@pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A scheduler in a process of its own, without a worker."""
-    file = tmp_path / "scheduler.json"
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--host", "127.0.0.1"]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--dashboard-address", ":0", "--scheduler-file", str(file)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=with_tests(),
-        )
-        while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.02)
-        yield match[0], process
-        process.kill()
-        process.wait()
-
-
-def test_a_cluster_without_workers(scheduler: tuple[str, Any]) -> None:
-    with (
-        pytest.raises(ClusterError, match=r"the cluster has no worker; start some: dask worker tcp"),
-        on_cluster(scheduler[0], timeout=0.5),
-    ):
-        pass
-
-
-def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
-    with on_cluster(address, timeout=20), killing(flags, then):
-        list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
-
-
-def test_a_scheduler_elsewhere_does_not_know_a_module_and_is_killed(
-    scheduler: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address, process = scheduler
-    worker = worker_of(address)
-    flags = tmp_path / "flags"
-    (tmp_path / "only_here.py").write_text("def function(x):\n    return x\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    function = importlib.import_module("only_here").function
-    message = rf"{address}: the scheduler could not unpack .* \(ModuleNotFoundError: No module named 'only_here'\); it"
-    try:
-        with pytest.raises(ClusterError, match=message), on_cluster(address, timeout=20):
-            list(spread(function, [(1,)]))
-        start = time.monotonic()
-        with pytest.raises(ClusterError, match=rf"{address}: the cluster went away while squaring; do it again"):
-            square_on(address, flags, process.kill)
-        assert time.monotonic() - start < 30
-    finally:
-        worker.kill()
-        worker.wait()
-
-
-@pytest.mark.parametrize(
-    ("package", "message"),
-    [
-        ("numpy", rf"worker tcp://.* has numpy {re.escape(np.__version__)}, here it is 0\.0"),
-        ("no-such-package", r"worker tcp://.* has no no-such-package; install no-such-package 0\.0 there"),
-    ],
-)
-def test_other_versions_are_named(address: str, monkeypatch: pytest.MonkeyPatch, package: str, message: str) -> None:
-    monkeypatch.setattr(connecting, "_AGREEING", (package,))
-    monkeypatch.setattr(connecting, "version", _Version())
-    with pytest.raises(ClusterError, match=message), on_cluster(address):
-        pass
-
-
-def test_another_python_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "_PYTHON", ("3", "0"))
-    message = rf"{address}: worker tcp://.* has Python {re.escape(platform.python_version())}, here it is 3\.0$"
-    with pytest.raises(ClusterError, match=message), on_cluster(address):
-        pass
-
-
-class _Version:
-    """Here 0.0; a worker gets the real function in its place."""
-
-    def __call__(self, package: str) -> str:
-        return "0.0"
-
-    def __reduce__(self) -> Any:
-        return getattr, (importlib.metadata, "version")
 
 
 def test_without_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,25 +313,66 @@ def test_without_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The Python of docs/dask.md, with the cluster that is here already, and another folder."""
-    page = (Path(TESTS).parent / "docs" / "dask.md").read_text(encoding="utf-8")
-    start, places, example = re.findall(r"```python\n(.*?)```", page, re.S)
-    for code in (start, places):
-        compile(code, "dask.md", "exec")
-    rng, words = np.random.default_rng(0), [f"word{i}" for i in range(200)]
-    texts = [" ".join(rng.choice(words, 12)) for _ in range(600)]
-    files = {
-        "collection.tsv": "".join(f"d{i // 3}\t{text}\n" for i, text in enumerate(texts)),
-        "queries/queries.train.tsv": "".join(f"q{i}\t{' '.join(texts[6 * i].split()[:6])}\n" for i in range(100)),
-        "qrels/qrels.train.tsv": "".join(f"q{i}\td{2 * i}\n" for i in range(100)),
-    }
-    folder = gerdalir(tmp_path / "laws", **files, **{"queries/queries.dev.tsv": "", "qrels/qrels.dev.tsv": ""})
-    names: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
-    exec(compile(example, "dask.md", "exec"), names)
-    assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
-    same_hits(names["index"].search(names["queries"], 5), names["passages"].search(names["queries"], 5))
-    assert names["ensemble"].n_rows_ >= 1000
+@pytest.mark.parametrize(
+    ("package", "theirs", "message"),
+    [
+        ("numpy", "0.0", rf"has numpy 0\.0, here it is {re.escape(np.__version__)}"),
+        ("numba", None, r"has no numba, here it is \d"),
+        ("python", "3.0.1", r"has Python 3\.0\.1, here it is \d"),
+    ],
+)
+@pytest.mark.parametrize("who", ["worker tcp://", "the scheduler"])
+def test_other_versions_are_named(
+    address: str, monkeypatch: pytest.MonkeyPatch, who: str, package: str, theirs: str | None, message: str
+) -> None:
+    asked = distributed.Client.get_versions
+
+    def versions(client: Any, **packages: Any) -> Any:
+        found = asked(client, **packages)
+        one = found["scheduler"] if who == "the scheduler" else next(iter(found["workers"].values()))
+        one["packages"] = one["packages"] | {package: theirs}
+        return found
+
+    monkeypatch.setattr(distributed.Client, "get_versions", versions)
+    with pytest.raises(ClusterError, match=rf"{address}: {who}.* {message}"), on_cluster(address):
+        pass
+
+
+def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
+    with on_cluster(address, timeout=20), killing(flags, then):
+        list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
+
+
+def test_a_scheduler_without_workers_that_lacks_a_module_and_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "scheduler.json"
+    scheduler = process_of("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(file))
+    while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
+        assert scheduler.poll() is None
+        time.sleep(0.02)
+    address, processes = match[0], [scheduler]
+    (tmp_path / "only_here.py").write_text("def function(x):\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("only_here").function
+    try:
+        with (
+            pytest.raises(ClusterError, match=r"the cluster has no worker; start some: dask worker tcp"),
+            on_cluster(address, timeout=0.5),
+        ):
+            pass
+        processes.append(worker_of(address))
+        message = rf"{address}: the scheduler could not unpack .* \(ModuleNotFoundError: No module named 'only_here'\)"
+        with pytest.raises(ClusterError, match=message), on_cluster(address, timeout=20):
+            list(spread(function, [(1,)]))
+        start = time.monotonic()
+        with pytest.raises(ClusterError, match=rf"{address}: the cluster went away while squaring: .*; do it again"):
+            square_on(address, tmp_path / "flags", scheduler.kill)
+        assert time.monotonic() - start < 30
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_a_task_that_kills_its_workers(client: Any) -> None:
@@ -461,6 +383,6 @@ def test_a_task_that_kills_its_workers(client: Any) -> None:
 def test_no_worker_is_left(
     address: str, workers: list[subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haybale.cluster.dask_joblib.PATIENCE", 1.0)
+    monkeypatch.setattr(cluster, "PATIENCE", 1.0)
     with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
         square_on(address, tmp_path / "flags", lambda: [process.kill() for process in workers])
