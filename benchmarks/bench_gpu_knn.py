@@ -15,11 +15,11 @@ from typing import Any
 import gpu_report
 import numpy as np
 import synthetic
-from haybale.retrieval.exact.products import products
 
 from haybale import ApproximateIndex, PassageIndex
 from haybale.device import to_numpy
 from haybale.errors import HaybaleError
+from haybale.retrieval.exact.products import products
 from haybale.vectors import array_namespace
 
 QUERIES, PASSAGES, WIDTH = 10_000, 3_100_000, 768
