@@ -58,7 +58,7 @@ class PassageIndex(PassageTable):
     doc_offsets : (n_documents + 1,) int array, optional
         Where documents begin; None: every passage is its own document.
     passage_ids, doc_ids : (n,) and (n_documents,) str, optional
-        None: the numbers as strings.
+        None: the numbers.
     backend : str, default "auto"
         On the CPU "faiss" or "numpy", on a CUDA device "cuvs", "faiss-gpu" or "cupy"; sparse vectors take "auto" only.
     device : str, optional
@@ -68,15 +68,6 @@ class PassageIndex(PassageTable):
     memory_budget : float, optional
         Bytes for what a search computes at once; None: on a device half of what is free.
 
-    Attributes
-    ----------
-    vectors, device
-        The vectors, and where they are.
-    backend_used : str
-        The name of what searches.
-
-    Examples
-    --------
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
     >>> index
     PassageIndex: 3 × 3 float32, 3 documents, on cpu, backend auto: faiss
@@ -105,26 +96,20 @@ class PassageIndex(PassageTable):
         else:
             vectors = moved(check_vectors(vectors, "passages", dtype=dtype), there, dtype)
         super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
-        self._search_in(vectors, there, backend, memory_budget)
+        self._set(vectors, self._columns, there, backend, memory_budget)
 
-    def _search_in(self, vectors: Matrix, device: Device, backend: str, memory_budget: float | None) -> None:
-        """Take vectors that are in order, where they are."""
+    def _set(
+        self, vectors: Matrix, columns: Columns, device: Device, backend: str, memory_budget: float | None
+    ) -> Self:
+        """Take what is known to be in order, where it is: nothing is looked through again."""
         if memory_budget is not None and not memory_budget > 0:
             raise InputError(f"memory_budget is a number of bytes above 0, or None, found {memory_budget!r}")
+        self._adopt(columns)
         self.vectors, self.device, self.backend, self.memory_budget = vectors, device, backend, memory_budget
         if not self.is_sparse:
             chosen = find_backend(backend, device, vectors.dtype)
             self._exact_search = ExactSearch(vectors, self.doc_offsets, device, chosen, memory_budget)
-
-    @classmethod
-    def _made(
-        cls, vectors: Matrix, columns: Columns, device: Device, backend: str, memory_budget: float | None
-    ) -> Self:
-        """An index of what is known to be in order: nothing is looked through again."""
-        index = cls.__new__(cls)
-        index._adopt(columns)
-        index._search_in(vectors, device, backend, memory_budget)
-        return index
+        return self
 
     @classmethod
     def from_collection(
@@ -164,12 +149,7 @@ class PassageIndex(PassageTable):
         """Write the index to a new folder, whole or not at all; the same index gives the same bytes.
 
         Vectors are written in the type the index keeps them in, sparse ones with their inverted index; device, backend
-        and memory budget are not. Nothing that is written could be executed.
-
-        Raises
-        ------
-        OutputExistsError
-            For a folder that exists and is not empty.
+        and memory budget are not. Errors: :class:`OutputExistsError` for a folder that exists and is not empty.
         """
         vectors = to_numpy(self.vectors)
         tensors: Tensors = {"vectors": vectors}
@@ -206,8 +186,8 @@ class PassageIndex(PassageTable):
         dtype : {"float32", "float16"}, optional
             None is the type that was saved, which takes no copy.
         verify : bool, default True
-            Whether every file's digest is computed, for which all of it is read once, and the numbers of a sparse
-            matrix are looked through. Without it, opening takes no time, and is for folders that nobody else writes to.
+            Whether every file's digest is computed, and the numbers of a sparse matrix are looked through. Without it,
+            opening takes no time, and is for folders that nobody else writes to.
 
         Raises
         ------
@@ -224,7 +204,7 @@ class PassageIndex(PassageTable):
         else:
             _check_sparse_choices(backend, "float32" if dtype is None else dtype)
             vectors = to_device(vectors, there)
-        index = cls._made(vectors, columns, there, backend, memory_budget)
+        index = cls.__new__(cls)._set(vectors, columns, there, backend, memory_budget)
         if postings is not None and there.is_cpu:
             index._sparse_search = InvertedIndex(postings, columns.doc_offsets)
         return index
@@ -240,19 +220,14 @@ class PassageIndex(PassageTable):
         with self.device.current():
             side_by_side = end - first == len(rows)
             some = self.vectors[first:end] if side_by_side else self.vectors[self.device.xp.asarray(rows)]
-        return self._made(some, columns, self.device, self.backend, self.memory_budget)
+        return self._with(some, columns)
 
     def extended(self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
         """The index with further documents behind the present ones, with the same settings.
 
-        Parameters
-        ----------
-        vectors : (m, d) array or sparse matrix
-            Of their passages, sparse if the index is.
-        doc_offsets : (n_documents + 1,) int array or None
-            Where they begin, from 0; None: every passage its own document.
-        passage_ids, doc_ids : (m,) and (n_documents,) str
-            Ids that are in the index already, or twice among these, are an :class:`InputError`.
+        ``vectors`` (m, d) are those of their passages, sparse if the index is; ``doc_offsets`` (n_documents + 1,) where
+        they begin, from 0 (None: every passage its own document). Errors: :class:`InputError` for ids that are in the
+        index already, or twice among these.
         """
         if self.is_sparse or is_sparse(vectors):
             more = to_device(check_like(vectors, "passages", self.vectors), self.device)
@@ -265,7 +240,11 @@ class PassageIndex(PassageTable):
                 both = self.device.sparse.vstack([self.vectors, more], format="csr")
             else:
                 both = self.device.xp.concatenate([self.vectors, more])
-        return self._made(both, columns, self.device, self.backend, self.memory_budget)
+        return self._with(both, columns)
+
+    def _with(self, vectors: Matrix, columns: Columns) -> Self:
+        """An index of other vectors with the same settings."""
+        return type(self).__new__(type(self))._set(vectors, columns, self.device, self.backend, self.memory_budget)
 
     # search --------------------------------------------------------------------------------------------
 
@@ -321,9 +300,8 @@ class PassageIndex(PassageTable):
         Raises
         ------
         InputError
-            For vectors of another width, kind or with NaN, another k, or an unknown document.
-        DeviceError
-            For queries on another device than the index.
+            For vectors of another width, kind or with NaN, another k, or an unknown document; :class:`DeviceError` for
+            queries on another device than the index.
         """
         queries, on_host = self._placed(queries)
         self._check_k(k)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy import sparse
 
 from haybale.device import is_sparse, to_numpy
 from haybale.errors import FileFormatError, InputError
@@ -36,7 +37,7 @@ from haybale.sealed import (
 )
 from haybale.vectors import Matrix, check_like, check_matrix, normalized, normalized_sparse
 
-FORMAT, VERSION = "haybale query neighbours", 1
+_HEAD = {"format": "haybale query neighbours", "version": 1, "kind": "QueryNeighbours"}
 _INDEX, _DOCUMENTS, _RELEVANT = "training", "documents.parquet", "relevant.safetensors"
 _IDS = pa.schema([("id", pa.large_string())])
 
@@ -52,7 +53,7 @@ class QueryNeighbours:
     query_vectors : (m, d) array or sparse matrix
         Of the training queries, of any length.
     relevant : (m,) sequences of str
-        The ids of each one's relevant documents (there may be none; one named twice counts once).
+        The ids of each one's relevant documents, if there are any.
     doc_ids : (n,) str
         Of all documents.
     k : int, default 50
@@ -60,7 +61,7 @@ class QueryNeighbours:
     power : float, default 2.0
         Of the cosine; 0 counts the neighbours.
     query_ids : (m,) str, optional
-        What :meth:`explain` names; None: the rows as strings.
+        What :meth:`explain` names; None: the rows.
 
     >>> training = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
     >>> neighbours = QueryNeighbours(training, [["a"], ["b"], ["a", "c"]], ["a", "b", "c"], k=2)
@@ -83,27 +84,27 @@ class QueryNeighbours:
         _check_settings(k, power)
         vectors = _unit(check_matrix(query_vectors, "training queries"))
         n = int(vectors.shape[0])
-        if n == 0 or len(doc_ids) == 0:
-            raise InputError("there must be at least one training query and one document")
+        if n == 0:
+            raise InputError("there must be at least one training query")
         if len(relevant) != n:
             raise InputError(f"{len(relevant)} lists of relevant documents for {n} training queries")
         if any(isinstance(ids, str) for ids in relevant):
             raise InputError("relevant must hold a sequence of document ids for each query, found a string")
         self.k, self.power = k, power
-        self.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+        self.documents = _documents(doc_ids)
         distinct = [list(dict.fromkeys(ids)) for ids in relevant]
         self._offsets: Ints = np.cumsum([0, *map(len, distinct)])  # (m + 1,) where a query's relevant documents begin
         self._relevant = self.documents.document_numbers([id for ids in distinct for id in ids])
         self.index = PassageIndex(vectors, passage_ids=query_ids)
 
     def save(self, folder: Path | str) -> None:
-        """Write training queries, their relevant documents and the settings to a new folder, whole or not at all."""
+        """Write all of it to a new folder, whole or not at all."""
         with whole_folder(Path(folder)) as aside:
             self.index.save(aside / _INDEX)
             write_table(aside / _DOCUMENTS, pa.table([self.documents.doc_ids], schema=_IDS))
             write_tensors(aside / _RELEVANT, {"offsets": self._offsets, "documents": self._relevant})
             settings = {"k": int(self.k), "power": float(self.power)}
-            seal(aside, {"format": FORMAT, "version": VERSION, "kind": "QueryNeighbours"} | settings)
+            seal(aside, _HEAD | settings)
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = True) -> Self:
@@ -113,15 +114,13 @@ class QueryNeighbours:
         :class:`FileFormatError` for a folder that holds something else, or files that are not what was written.
         """
         folder = Path(folder)
-        head = {"format": FORMAT, "version": VERSION, "kind": "QueryNeighbours"}
-        manifest = read_manifest(folder, "query neighbours", head)
+        manifest = read_manifest(folder, "query neighbours", _HEAD)
         check_files(folder, manifest, (f"{_INDEX}/{MANIFEST}", _DOCUMENTS, _RELEVANT), verify=verify)
         found = cls.__new__(cls)
         try:
             found.k, found.power = int(manifest["k"]), float(manifest["power"])
             _check_settings(found.k, found.power)
-            doc_ids = read_table(folder / _DOCUMENTS, _IDS).column("id")
-            found.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+            found.documents = _documents(read_table(folder / _DOCUMENTS, _IDS).column("id"))
         except FileFormatError:
             raise
         except (KeyError, TypeError, ValueError) as error:
@@ -129,24 +128,17 @@ class QueryNeighbours:
         found.index = PassageIndex.open(folder / _INDEX, verify=verify)
         tensors = mapped_tensors(folder / _RELEVANT)
         found._offsets, found._relevant = (tensors.get(name, np.zeros(0)) for name in ("offsets", "documents"))
-        if not _fit(found._offsets, found._relevant, len(found.index), len(doc_ids)):
+        if not _fit(found._offsets, found._relevant, len(found.index), len(found.documents)):
             raise FileFormatError(folder / _RELEVANT, None, "the relevant documents do not fit the training queries")
         return found
 
     def with_documents(self, doc_ids: Ids) -> Self:
         """The same neighbours over another list of documents; those that are relevant and not there are left out.
 
-        ``doc_ids`` (n,) are those of all documents. Training queries and their index are shared, so this costs no more
-        than the two lists of ids.
-
-        >>> neighbours = QueryNeighbours(np.eye(2), [["a", "b"], ["b"]], ["a", "b"])
-        >>> neighbours.with_documents(["c", "b"]).rank(np.eye(2)[:1], ["q"])["q"]
-        [('b', 1.0)]
+        Training queries and their index are shared, so this costs no more than the two lists of ids (n,).
         """
-        if len(doc_ids) == 0:
-            raise InputError("there must be at least one document")
         other = copy.copy(self)
-        other.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+        other.documents = _documents(doc_ids)
         new = other.documents.find_documents(self.documents.doc_ids)[self._relevant]
         before = np.concatenate(([0], np.cumsum(new >= 0)))  # how many of the first so many are there
         other._offsets, other._relevant = before[self._offsets], new[new >= 0]
@@ -173,43 +165,48 @@ class QueryNeighbours:
     ) -> Run:
         """Documents of each query's neighbours.
 
-        ``query_vectors`` (m, d), sparse if the training queries are; ``exclude`` (m,) a document to leave out of each
-        ranking, by id (None for none) or number (-1 for none). ``training_rows`` (m,) is the row of the training query
-        that *is* this query (-1: none), which then is no neighbour of it: so training queries are ranked as if they
-        were new. A query without a neighbour is in the run without documents.
+        ``query_vectors`` (m, d) are sparse if the training queries are; ``exclude`` (m,) as in
+        :meth:`PassageIndex.search`. ``training_rows`` (m,) is the row of the training query that *is* this query (-1:
+        none), which then is no neighbour of it: so training queries are ranked as if they were new.
         """
         m = int(query_vectors.shape[0])
         if len(query_ids) != m:
             raise InputError(f"{len(query_ids)} query ids for {m} query vectors")
         excluded = self.documents.excluded(exclude, m)
-        rows, _, documents, cosines = self._votes(query_vectors, training_rows)
-        kept = documents != excluded[rows]
-        key = rows[kept] * len(self.documents) + documents[kept]
-        pairs, where = np.unique(key, return_inverse=True)
-        scores = np.bincount(where, cosines[kept] ** self.power, minlength=len(pairs))
-        pair_rows, pair_documents = np.divmod(pairs, len(self.documents))
-        return Run.from_numbers(query_ids, self.documents.doc_ids, pair_rows, pair_documents, scores, depth)
+        rows, neighbours, cosines = self._neighbours(query_vectors, training_rows)
+        ends = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=m))))
+        weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=(m, len(self)))
+        found = (weights @ self._relevance).tocoo()
+        kept = found.col != excluded[found.row]
+        triples = found.row[kept], found.col[kept], found.data[kept]
+        return Run.from_numbers(query_ids, self.documents.doc_ids, *triples, depth)
 
     def explain(self, query_vector: Matrix, doc_id: str, *, training_row: int = -1) -> pd.DataFrame:
         """The neighbours that carry a document's score, nearest first.
 
         ``query_vector`` (d,) or (1, d), or a CSR row; ``training_row`` as in :meth:`rank`. Columns ``query_id``,
         ``row`` (of the training query), ``cosine`` and ``share``; the shares sum to the document's score.
-        Empty where no neighbour had it relevant; an unknown document raises.
         """
         document = self.documents.document_number(doc_id)
         query = query_vector if is_sparse(query_vector) else np.atleast_2d(to_numpy(query_vector))
         if query.shape[0] != 1:
             raise InputError(f"explain takes one query vector, found {query.shape[0]}")
-        _, neighbours, documents, cosines = self._votes(query, [training_row])
-        rows, cosines = neighbours[documents == document], cosines[documents == document]
+        _, rows, cosines = self._neighbours(query, [training_row])
+        near = self._relevance[:, [document]].toarray()[rows, 0] > 0
+        rows, cosines = rows[near], cosines[near]
         names = np.asarray(self.index.passage_ids.take(rows).to_pylist(), dtype=object)
         return pd.DataFrame({"query_id": names, "row": rows, "cosine": cosines, "share": cosines**self.power})
 
-    def _votes(
+    @property
+    def _relevance(self) -> sparse.csr_matrix:
+        """(m, n) 1 where a document is relevant to a training query."""
+        ones, shape = np.ones(len(self._relevant)), (len(self), len(self.documents))
+        return sparse.csr_matrix((ones, self._relevant, self._offsets), shape=shape)
+
+    def _neighbours(
         self, queries: Matrix, training_rows: Sequence[int] | Ints | None
-    ) -> tuple[Ints, Ints, Ints, NDArray[np.float64]]:
-        """Flat ``(query row, training query, document, cosine)``, a query's neighbours nearest first."""
+    ) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """Flat ``(query row, training query, cosine)``, a query's neighbours nearest first."""
         queries = _unit(check_like(queries, "queries", self.index.vectors))
         m, n = int(queries.shape[0]), len(self)
         itself = np.full(m, -1) if training_rows is None else np.asarray(training_rows)
@@ -219,12 +216,13 @@ class QueryNeighbours:
         hits = self.index.search(queries, min(self.k, n), exclude=itself)
         rows, _, neighbours, cosines = hits.flat()
         near = cosines > 0
-        rows, neighbours, cosines = rows[near], neighbours[near], cosines[near].astype(np.float64)
-        counts = np.diff(self._offsets)[neighbours]
-        of = np.repeat(np.arange(len(rows)), counts)  # which neighbour a relevant document is of
-        among = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        documents = self._relevant[self._offsets[neighbours[of]] + among]
-        return rows[of], neighbours[of], documents, cosines[of]
+        return rows[near], neighbours[near], cosines[near].astype(np.float64)
+
+
+def _documents(doc_ids: Ids) -> PassageTable:
+    if len(doc_ids) == 0:
+        raise InputError("there must be at least one document")
+    return PassageTable(len(doc_ids), doc_ids=doc_ids)
 
 
 def _check_settings(k: int, power: float) -> None:

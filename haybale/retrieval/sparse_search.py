@@ -155,14 +155,7 @@ class ProductSearch:
 
 
 def add_products(a: sparse.csr_matrix, b: sparse.csc_matrix, out: Floats) -> None:
-    """Add the inner products of the rows of ``a`` (n, d) and of ``b`` (m, d) to ``out`` (n, m).
-
-    >>> a = sparse.csr_matrix(np.array([[1, 0, 2]], dtype=np.float32))
-    >>> out = np.zeros((1, 1), dtype=np.float32)
-    >>> add_products(a, a.tocsc(), out)
-    >>> out
-    array([[5.]], dtype=float32)
-    """
+    """Add the inner products of the rows of ``a`` (n, d) and of ``b`` (m, d) to ``out`` (n, m)."""
     _add(a.indptr, a.indices, a.data, b.indptr, b.indices, b.data, out)
 
 
@@ -172,9 +165,6 @@ def paired_products(
     """(n,) inner products of rows ``i`` of ``a`` with rows ``j`` of ``b``, summed in float64.
 
     Both in canonical form, as :func:`haybale.vectors.check_sparse` gives them.
-
-    >>> paired_products(*2 * (sparse.identity(3, format="csr", dtype=np.float32), np.array([0, 2])))
-    array([1., 1.])
     """
     out = np.empty(len(i))
 
@@ -220,21 +210,38 @@ def _heapify(numbers: Any, scores: Any, size: Any) -> None:  # pragma: no cover 
 
 
 @njit(nogil=True, cache=True)
+def _gather(
+    terms: Any, values: Any, starts: Any, passages: Any, weights: Any, sums: Any, seen: Any, found: Any
+) -> Any:  # pragma: no cover - compiled
+    """How many passages share a term with a query; which, in ``found``; and what they add up to, in ``sums``."""
+    n = postings = 0
+    for place in range(len(terms)):
+        postings += starts[terms[place] + 1] - starts[terms[place]]
+    few = _FEW * postings < len(seen)
+    for place in range(len(terms)):
+        term, value = terms[place], float(values[place])
+        for posting in range(starts[term], starts[term + 1]):
+            passage = passages[posting]
+            if few:  # no jump that could be guessed wrong: the place is taken if the passage is new
+                found[n] = passage
+                n += not seen[passage]
+            seen[passage] = True
+            sums[passage] += value * float(weights[posting])
+    if not few:
+        for passage in range(len(seen)):
+            found[n] = passage
+            n += seen[passage]
+    return n
+
+
+@njit(nogil=True, cache=True)
 def _best_of_documents(
     terms: Any, values: Any, starts: Any, passages: Any, weights: Any, excluded: Any, doc_of: Any,
     sums: Any, seen: Any, found: Any, best: Any, listed: Any,
 ) -> Any:  # fmt: skip # pragma: no cover - compiled
     """How many documents have a common term; which, in ``listed``, and in ``best``, all -inf before, their scores."""
-    n = n_listed = 0
-    for place in range(len(terms)):
-        term, value = terms[place], float(values[place])
-        for posting in range(starts[term], starts[term + 1]):
-            passage = passages[posting]
-            found[n] = passage
-            n += not seen[passage]
-            seen[passage] = True
-            sums[passage] += value * float(weights[posting])
-    for hit in range(n):
+    n_listed = 0
+    for hit in range(_gather(terms, values, starts, passages, weights, sums, seen, found)):
         passage = found[hit]
         score = np.float32(sums[passage])
         sums[passage] = 0.0
@@ -253,35 +260,19 @@ def _best_of_documents(
 @njit(nogil=True, cache=True)
 def _search(
     row: Any, end_row: Any, offsets: Any, terms: Any, values: Any, starts: Any, passages: Any, weights: Any,
-    left_out: Any, end_left_out: Any, sums: Any, seen: Any, found: Any, numbers: Any, best: Any,
+    excluded: Any, end_excluded: Any, sums: Any, seen: Any, found: Any, numbers: Any, best: Any,
 ) -> None:  # fmt: skip # pragma: no cover - compiled
     """Fill the rows of ``numbers`` and ``best``, which hold -1 and -inf. ``sums`` and ``seen`` are left clean."""
     k = numbers.shape[1]
     for query in range(row, end_row):
-        n = postings = 0
-        for place in range(offsets[query], offsets[query + 1]):
-            postings += starts[terms[place] + 1] - starts[terms[place]]
-        few = _FEW * postings < len(seen)
-        for place in range(offsets[query], offsets[query + 1]):
-            term, value = terms[place], float(values[place])
-            for posting in range(starts[term], starts[term + 1]):
-                passage = passages[posting]
-                if few:  # no jump that could be guessed wrong: the place is taken if the passage is new
-                    found[n] = passage
-                    n += not seen[passage]
-                seen[passage] = True
-                sums[passage] += value * float(weights[posting])
-        if not few:
-            for passage in range(len(seen)):
-                found[n] = passage
-                n += seen[passage]
+        first, end = offsets[query], offsets[query + 1]
         heap, scores, size = numbers[query], best[query], 0
-        for hit in range(n):
+        for hit in range(_gather(terms[first:end], values[first:end], starts, passages, weights, sums, seen, found)):
             passage = np.int64(found[hit])
             score = np.float32(sums[passage])
             sums[passage] = 0.0
             seen[passage] = False
-            if score == -np.inf or (passage >= left_out[query] and passage < end_left_out[query]):
+            if score == -np.inf or (passage >= excluded[query] and passage < end_excluded[query]):
                 continue
             if size < k:
                 heap[size], scores[size] = passage, score

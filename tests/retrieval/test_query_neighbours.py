@@ -132,7 +132,7 @@ def test_excluded_documents_and_depth() -> None:
         ({"power": -1.0}, "power must be a number from 0 on, found -1"),
         ({"power": float("nan")}, "power must be"),
         ({"query_vectors": np.empty((0, 2)), "relevant": []}, "at least one training query"),
-        ({"doc_ids": []}, "at least one training query and one document"),
+        ({"doc_ids": []}, "at least one document"),
         ({"relevant": [["a"]]}, "1 lists of relevant documents for 2 training queries"),
         ({"relevant": ["a", "b"]}, "found a string"),
         ({"relevant": [["a"], ["zz"]]}, "unknown document id 'zz'"),
