@@ -25,7 +25,6 @@ from bench_gpu_svr import GAMMA, rows_of
 from provenance import processor, provenance
 
 from haybale import (
-    ApproximateIndex,
     Collection,
     CollectionBuilder,
     EmbeddingStore,
@@ -53,8 +52,6 @@ CONTENT = {
     "search": "exact search of 256 queries, k = 100, float32 (faiss)",
     "search16": "exact search of 256 queries, k = 100, float16 (tiles)",
     "sharded": "the same from a store on disk, read and searched in shards, float16",
-    "ivf": "approximate search of 256 queries, k = 100 (IVF)",
-    "ivf_build": "building IVF",
     "fit": "fit of one regressor, rows",
     "working_set": "the same by working sets, as a GPU would, on the CPU",
     "bags": "fit of 35 bags, training queries of 50 candidates",
@@ -132,22 +129,16 @@ def peak(side: int = 3072) -> float:
 
 
 def searches(shrink: int) -> Any:
-    """Exact search in float32 and float16, and IVF with its recall."""
+    """Exact search in float32 and float16."""
     for n in (n // shrink for n in PASSAGES):
         made = synthetic.collection(n, WIDTH, 24, CPU, np.float32)
         queries, _ = made.queries(QUERIES, 1)
         index = PassageIndex(made.vectors)
-        taken, hits = seconds(index.search, queries, K)
+        taken, _ = seconds(index.search, queries, K)
         yield "search", {"n": n, "seconds": taken, "bytes": index.vectors.nbytes}
         half = PassageIndex(made.vectors, dtype="float16")
         taken, _ = seconds(half.search, queries, K)
         yield "search16", {"n": n, "seconds": taken, "bytes": half.vectors.nbytes}
-        building, near = once(ApproximateIndex, made.vectors, method="ivf")
-        yield "ivf_build", {"n": n, "seconds": building}
-        taken, approximate = seconds(near.search, queries, K)
-        pairs = zip(approximate.passages, hits.passages, strict=True)
-        recall = float(np.mean([len(np.intersect1d(ours, exact)) / K for ours, exact in pairs]))
-        yield "ivf", {"n": n, "seconds": taken, "recall": recall}
 
 
 def stored(shrink: int) -> Any:
@@ -246,7 +237,7 @@ def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
     from matplotlib import pyplot
 
     pyplot.rcParams["svg.hashsalt"] = "haybale"
-    panels = (("search", "search16", "sharded", "ivf", "ivf_build"), ("fit", "bags", "score"), ("rrf", "vrrf"))
+    panels = (("search", "search16", "sharded"), ("fit", "bags", "score"), ("rrf", "vrrf"))
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
     for axis, names in zip(axes, panels, strict=True):
         for name in names:

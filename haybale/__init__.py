@@ -38,7 +38,7 @@ _HOME = {
         *("EmptyRankingWarning", "load", "parse"),
     ),
     "haybale.retrieval": (
-        *("ApproximateIndex", "BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),
+        *("BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),
         *("ShardedIndex", "pool", "rank_documents", "reciprocal_rank_fusion"),
     ),
 }

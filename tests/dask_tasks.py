@@ -14,7 +14,7 @@ from encoders import HashEncoder
 
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.solvers import find_solver
-from haybale.retrieval.shard_tasks import search_shard
+from haybale.retrieval.sharded import search_shard
 
 
 def say_and_wait(folder: str) -> None:

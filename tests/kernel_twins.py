@@ -11,8 +11,6 @@ import numpy as np
 from cupy_double import _inside
 
 from haybale.retrieval.aggregation import cuda_kernels as of_aggregation
-from haybale.retrieval.exact import cuda_kernels as of_search
-from haybale.retrieval.exact.kept import _append_numpy
 
 
 def launch(kernel: Any, blocks: Any, threads: int, *arguments: Any) -> None:
@@ -22,7 +20,6 @@ def launch(kernel: Any, blocks: Any, threads: int, *arguments: Any) -> None:
     assert 0 < y < 2**16
     assert 0 < threads <= 1024
     twins = {
-        of_search.append_better: _append_numpy,
         of_aggregation.multiply: multiply,
         of_aggregation.extremes: extremes,
     }

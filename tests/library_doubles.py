@@ -1,7 +1,6 @@
-"""Stand-ins for cuVS, a faiss with GPU support, and CuPy's cuBLAS, written from their documented interfaces.
+"""Stand-ins for cuVS and a faiss with GPU support, written from their documented interfaces.
 
-They refuse what the libraries refuse, and compute on the memory of the double's arrays: cuBLAS and faiss by address,
-as they do.
+They refuse what the libraries refuse, and compute on the memory of the double's arrays: faiss by address, as it does.
 """
 
 from __future__ import annotations
@@ -24,49 +23,15 @@ def top(scores: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-scores, axis=1, kind="stable")[:, :k]
 
 
-# cuBLAS -----------------------------------------------------------------------------------------------
-
-
-class CuBLAS:
-    """``cupy.cuda.cublas``: gemmEx on matrices in memory, by columns."""
-
-    CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 0, 1, 68, -1
-
-    def __init__(self) -> None:
-        self.kinds: list[int] = []
-
-    def gemmEx(
-        self, handle: int, transa: int, transb: int, m: int, n: int, k: int, alpha: int, a: int, atype: int, lda: int,
-        b: int, btype: int, ldb: int, beta: int, c: int, ctype: int, ldc: int, compute: int, algo: int,
-    ) -> None:  # fmt: skip
-        assert handle == 1
-        assert compute == self.CUBLAS_COMPUTE_32F  # not CUBLAS_COMPUTE_32F_FAST_TF32
-        assert (atype, ctype) == (btype, 0)
-        self.kinds.append(atype)
-
-        def read(address: int, kind: int, rows: int, columns: int, lead: int, trans: int) -> np.ndarray:
-            if trans:
-                rows, columns = columns, rows
-            assert lead >= rows
-            found = at(address, {0: np.float32, 2: np.float16}[kind], (columns, lead))[:, :rows].T.astype(np.float32)
-            return found.T if trans else found
-
-        left, right = read(a, atype, m, k, lda, transa), read(b, btype, k, n, ldb, transb)
-        out = at(c, np.float32, (n, ldc))
-        scale, old = float(at(alpha, np.float32, (1,))[0]), float(at(beta, np.float32, (1,))[0])
-        added = scale * (left @ right)
-        out[:, :m] = (added + old * out[:, :m].T if old else added).T
-
-
 # cuVS -------------------------------------------------------------------------------------------------
 
 
 def cuvs(version: str = "26.10.00") -> dict[str, types.ModuleType]:
-    """Modules by name: ``brute_force`` and ``cagra`` of ``cuvs.neighbors``; the second finds every other passage."""
+    """Modules by name."""
     package, neighbors = types.ModuleType("cuvs"), types.ModuleType("cuvs.neighbors")
     package.__version__ = version
     package.__path__ = neighbors.__path__ = []
-    brute_force, cagra = types.ModuleType("cuvs.neighbors.brute_force"), types.ModuleType("cuvs.neighbors.cagra")
+    brute_force = types.ModuleType("cuvs.neighbors.brute_force")
 
     def checked(array: Any, *dtypes: str) -> np.ndarray:
         assert type(array).__module__ == "cupy"
@@ -89,37 +54,8 @@ def cuvs(version: str = "26.10.00") -> dict[str, types.ModuleType]:
         checked(distances, "float32")[:] = np.take_along_axis(scores, best, axis=1)
         return distances, neighbors
 
-    class IndexParams:
-        def __init__(
-            self, *, metric: str = "sqeuclidean", intermediate_graph_degree: int = 128, graph_degree: int = 64
-        ) -> None:
-            assert metric == "inner_product"
-            assert graph_degree <= intermediate_graph_degree
-
-    class SearchParams:
-        def __init__(self, *, itopk_size: int = 64) -> None:
-            assert itopk_size % 32 == 0
-            self.itopk_size = itopk_size
-
-    def build_graph(index_params: IndexParams, dataset: Any, resources: Any = None) -> Any:
-        return types.SimpleNamespace(dataset=checked(dataset, "float32", "float16"))
-
-    def walk(
-        search_params: SearchParams, index: Any, queries: Any, k: int, neighbors: Any = None, distances: Any = None
-    ) -> tuple[Any, Any]:
-        assert k <= search_params.itopk_size
-        given = checked(queries, index.dataset.dtype.name)
-        scores = given.astype(np.float32) @ index.dataset[::2].astype(np.float32).T
-        best = 2 * top(scores, k)
-        out = checked(neighbors, "uint32")
-        out[:] = np.uint32(2**32 - 1)
-        out[:, : best.shape[1]] = best
-        checked(distances, "float32")
-        return distances, neighbors
-
     brute_force.build, brute_force.search = build, search
-    cagra.IndexParams, cagra.SearchParams, cagra.build, cagra.search = IndexParams, SearchParams, build_graph, walk
-    return {module.__name__: module for module in (package, neighbors, brute_force, cagra)}
+    return {module.__name__: module for module in (package, neighbors, brute_force)}
 
 
 # faiss ------------------------------------------------------------------------------------------------

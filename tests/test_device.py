@@ -1,19 +1,17 @@
-"""Devices by name, arrays between libraries, tiles that halve; CuPy is a double, see cupy_double."""
+"""Devices by name, arrays and sparse matrices between libraries; CuPy is a double, see cupy_double."""
 
 from __future__ import annotations
 
 import sys
-import types
 from typing import Any
 
 import numpy as np
 import pytest
-from cupy_double import CUDARuntimeError, OutOfMemoryError, installed
+from cupy_double import installed
+from scipy import sparse
 
-from haybale.device import CPU, Device, device_of, find_device, placed, to_device, to_numpy
+from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
 from haybale.errors import DeviceError, MissingExtraError, UnknownNameError
-from haybale.extras import require
-from haybale.tiling import in_tiles
 
 CUDA = Device("cuda", 0)
 
@@ -43,7 +41,7 @@ def test_devices_that_are_not_there() -> None:
 
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     assert find_device("auto") == CPU
     with pytest.raises(MissingExtraError, match=r'cupy is not installed; pip install "haybale\[gpu\]"'):
         find_device("cuda")
@@ -64,62 +62,26 @@ def test_arrays_move_only_where_they_must(cupy_double: Any) -> None:
         placed(there, Device("cuda", 1), "queries")
 
 
+def test_sparse_matrices_move_as_arrays_do(cupy_double: Any) -> None:
+    host = sparse.csr_matrix(np.array([[0, 2], [3, 0]], dtype=np.float32))
+    there = to_device(host, CUDA)
+    assert is_sparse(there)
+    assert is_sparse(host)
+    assert not is_sparse(np.eye(2))
+    assert (device_of(there), device_of(host)) == (CUDA, CPU)
+    assert to_device(there, CUDA) is there
+    assert to_numpy(host) is host
+    np.testing.assert_array_equal(to_numpy(there).toarray(), host.toarray())
+    assert to_device(host.tocsc(), CUDA).format == "csr"
+    assert CPU.sparse is sparse
+    assert isinstance(there, CUDA.sparse.csr_matrix)
+    with pytest.raises(DeviceError, match="queries are on cuda:0, and would meet arrays on cpu"):
+        placed(there, CPU, "queries")
+
+
 def test_torch_shares_its_memory() -> None:
-    torch = require_torch()
+    torch = pytest.importorskip("torch")
     tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     assert device_of(tensor) == CPU
     assert np.shares_memory(to_numpy(tensor), tensor.numpy())
     assert np.shares_memory(to_device(tensor, CPU), tensor.numpy())
-
-
-def require_torch() -> Any:
-    pytest.importorskip("torch")
-    return require("torch", "neural")
-
-
-class Hungry:
-    """Work that has memory for so many rows, which a later tile may find less of."""
-
-    def __init__(self, room: int, error: BaseException | None = None) -> None:
-        self.room, self.asked = room, []
-        self.error = error or OutOfMemoryError("no room")
-
-    def __call__(self, tile: slice) -> list[int]:
-        self.asked.append(tile.stop - tile.start)
-        if self.asked[-1] > self.room:
-            raise self.error
-        return list(range(tile.start, tile.stop))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OutOfMemoryError("x"),
-        MemoryError("std::bad_alloc"),
-        RuntimeError("CUDA out of memory. Tried"),
-        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"),
-    ],
-)
-def test_tiles_halve_until_they_fit(error: BaseException) -> None:
-    work = Hungry(3, error)
-    assert [row for tile in in_tiles(10, 8, work) for row in tile] == list(range(10))
-    assert work.asked == [8, 4, 2, 2, 2, 2, 2]
-
-
-def test_tiles_on_the_cpu_beside_a_cupy_that_has_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy's pool asks for the number of devices, which is an error without a driver."""
-
-    def no_driver() -> None:
-        raise CUDARuntimeError("cudaErrorInsufficientDriver")
-
-    pool = types.SimpleNamespace(free_all_blocks=no_driver)
-    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(get_default_memory_pool=lambda: pool))
-    assert len(list(in_tiles(4, 4, Hungry(2)))) == 2
-
-
-def test_the_smallest_tile_says_so() -> None:
-    with pytest.raises(DeviceError, match="out of memory at a tile of 2 queries"):
-        list(in_tiles(10, 8, Hungry(1), least=2, what="queries"))
-    with pytest.raises(RuntimeError, match="illegal address"):
-        list(in_tiles(10, 8, Hungry(1, RuntimeError("illegal address"))))
-    assert list(in_tiles(0, 8, Hungry(1))) == []

@@ -13,7 +13,6 @@ from haybale.collections import Collection
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate
-from haybale.vectors import array_namespace
 
 
 def _cupy():
@@ -97,8 +96,3 @@ def test_aggregations_on_the_device(name: str, occurrences: str) -> None:
         np.testing.assert_array_equal(score, expected[2])
     else:
         np.testing.assert_allclose(score, expected[2], atol=1e-6 * np.abs(expected[2]).max())
-
-
-def test_numpy_is_the_default_namespace() -> None:
-    assert array_namespace(np.ones(2)) is np
-    assert array_namespace([1, 2]) is np

@@ -1,15 +1,18 @@
-"""Threads: order kept, errors raised, and BLAS given back its own as it was."""
+"""Threads keep order and give BLAS back its own as it was; tiles are halved until they fit."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import types
 
-import numpy as np
 import pytest
+from cupy_runtime import CUDARuntimeError, OutOfMemoryError
 from threadpoolctl import threadpool_info
 
-from haybale.machine import cpus, half_of_memory, in_threads, one_blas_thread
+from haybale.errors import DeviceError
+from haybale.machine import cpus, half_of_memory, in_threads, in_tiles, one_blas_thread
 
 
 def blas_threads() -> set[int]:
@@ -49,4 +52,51 @@ def test_blas_gets_its_threads_back_whoever_leaves_last() -> None:
 def test_what_the_machine_has() -> None:
     assert cpus() >= 1
     assert half_of_memory() > 1e8
-    assert np.isfinite(half_of_memory())
+
+
+class Hungry:
+    """Work that has memory for so many rows, which a later tile may find less of."""
+
+    def __init__(self, room: int, error: BaseException | None = None) -> None:
+        self.room, self.asked = room, []
+        self.error = error or OutOfMemoryError("no room")
+
+    def __call__(self, tile: slice) -> list[int]:
+        self.asked.append(tile.stop - tile.start)
+        if self.asked[-1] > self.room:
+            raise self.error
+        return list(range(tile.start, tile.stop))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfMemoryError("x"),
+        MemoryError("std::bad_alloc"),
+        RuntimeError("CUDA out of memory. Tried"),
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_tiles_halve_until_they_fit(error: BaseException) -> None:
+    work = Hungry(3, error)
+    assert [row for tile in in_tiles(10, 8, work) for row in tile] == list(range(10))
+    assert work.asked == [8, 4, 2, 2, 2, 2, 2]
+
+
+def test_tiles_on_the_cpu_beside_a_cupy_that_has_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pool asks for the number of devices, which is an error without a driver."""
+
+    def no_driver() -> None:
+        raise CUDARuntimeError("cudaErrorInsufficientDriver")
+
+    pool = types.SimpleNamespace(free_all_blocks=no_driver)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(get_default_memory_pool=lambda: pool))
+    assert len(list(in_tiles(4, 4, Hungry(2)))) == 2
+
+
+def test_the_smallest_tile_says_so() -> None:
+    with pytest.raises(DeviceError, match="out of memory at a tile of 2 queries"):
+        list(in_tiles(10, 8, Hungry(1), least=2, what="queries"))
+    with pytest.raises(RuntimeError, match="illegal address"):
+        list(in_tiles(10, 8, Hungry(1, RuntimeError("illegal address"))))
+    assert list(in_tiles(0, 8, Hungry(1))) == []

@@ -17,8 +17,8 @@ from haybale.embeddings.token_rows import token_rows, warn_truncated
 from haybale.embeddings.weights import weights_digest
 from haybale.errors import DeviceError, InputError, VectorError
 from haybale.extras import require
+from haybale.machine import free_cached, is_out_of_memory
 from haybale.progress import track
-from haybale.tiling import free_cached, is_out_of_memory
 from haybale.vectors import Floats
 
 _PROBE = ["one text", "and another one that is longer than the first"]

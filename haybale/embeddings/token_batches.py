@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.errors import InputError
-from haybale.tiling import in_tiles
+from haybale.machine import in_tiles
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from haybale.embeddings.store.files import StoreFiles
 from haybale.embeddings.store.lock import writer_lock
 from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.retrieval.index_files import FILES
+from haybale.retrieval.index import FILES
 from haybale.stages import stage
 from haybale.vectors import Matrix
 

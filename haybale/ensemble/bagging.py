@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.cluster.spreading import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
+from haybale.cluster import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
 from haybale.device import CPU, find_device
 from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver

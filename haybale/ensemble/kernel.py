@@ -29,7 +29,7 @@ from haybale.device import CPU, Device, device_of, to_device
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError
 from haybale.machine import in_threads, is_out_of_memory
-from haybale.sparse_products import add_products
+from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which a second-level cache holds

@@ -17,7 +17,7 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.machine import fitting, in_tiles
 from haybale.retrieval import Hits, PassageIndex
-from haybale.sparse_products import paired_products
+from haybale.retrieval.sparse_search import paired_products
 from haybale.vectors import Floats, Matrix, check_like, check_sparse
 
 _GATHERED = 2**24  # vector elements held at once for the cosines

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
 from haybale.rankers.batch import Batch, index_of
 from haybale.rankers.bm25 import passage_note
@@ -56,7 +57,7 @@ class KNN(Ranker):
         encoder = batch.engine.encoder
         if index.is_sparse and isinstance(encoder, TfidfEncoder):
             terms = [term for words in encoder.vocabularies_.values() for term in words]
-            both = batch.vectors[0].multiply(index.vectors[passage]).tocoo()
+            both = batch.vectors[0].multiply(to_numpy(index.vectors[passage : passage + 1])).tocoo()
             shares = [
                 Share(f"term {terms[column]}", float(value)) for column, value in zip(both.col, both.data, strict=True)
             ]

@@ -65,7 +65,7 @@ class SimilarQueries(Ranker):
     def _ranked(self, batch: Batch, depth: int, itself: Ints | None) -> Run:
         vectors, neighbours = batch.vectors, self._in(batch.engine)
         with batch.stage("search similar queries"):
-            return neighbours.rank(vectors, batch.ids, exclude=batch.own, leave_out=itself, depth=depth)
+            return neighbours.rank(vectors, batch.ids, exclude=batch.own, training_rows=itself, depth=depth)
 
     def _in(self, engine: Engine) -> QueryNeighbours:
         """The neighbours with the documents of an engine."""

@@ -1,16 +1,14 @@
 """Vectors and texts to hits, hits to ranked documents: exact kNN, BM25, aggregation, fusion, runs."""
 
 from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate, rank_documents
-from haybale.retrieval.approximate import ApproximateIndex
+from haybale.retrieval.backends import BACKENDS
 from haybale.retrieval.bm25 import BM25Index
-from haybale.retrieval.exact import BACKENDS
 from haybale.retrieval.explanation import ParagraphExplanation
 from haybale.retrieval.fusion import reciprocal_rank_fusion
-from haybale.retrieval.hits import Hits, pool
-from haybale.retrieval.hits_frame import hits_frame
+from haybale.retrieval.hits import Hits, passage_hits, pool
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm import ParagraphHits, ParagraphSearch
-from haybale.retrieval.pieces import passage_hits
+from haybale.retrieval.passages import hits_frame
 from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run
 from haybale.retrieval.sharded import ShardedIndex
@@ -18,7 +16,6 @@ from haybale.retrieval.sharded import ShardedIndex
 __all__ = [
     "AGGREGATIONS",
     "BACKENDS",
-    "ApproximateIndex",
     "BM25Index",
     "Hits",
     "ParagraphExplanation",

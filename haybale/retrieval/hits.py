@@ -56,53 +56,26 @@ class Hits:
             return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
 
 
-def select(scores: Floats, k: int, numbers: Ints | None = None) -> tuple[Ints, Floats]:
+def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
     """The k best of each row in the total order: ``(numbers, scores)``, each (m, min(k, n)).
 
-    ``scores`` is (m, n); ``numbers`` (m, n) names its columns (default: their index). -inf is never selected:
-    such places, at a row's end, hold number -1.
+    ``scores`` is (m, n) float32; ``numbers`` (m, n), below 2^32, names its columns (default: their index). -inf is
+    never selected: such places, at a row's end, hold number -1.
 
     >>> select(np.array([[0.5, 0.9, 0.5, 0.5]], dtype=np.float32), 3)
     (array([[1, 0, 2]]), array([[0.9, 0.5, 0.5]], dtype=float32))
     """
-    m, n = scores.shape
-    k = min(k, n)
-    if array_namespace(scores) is not np:
-        return _select_packed(scores, k, numbers)
-    if numbers is None:
-        numbers = np.broadcast_to(np.arange(n), (m, n))
-    if k < n:
-        # Everything above the k-th score, and of those equal to it the lowest numbers.
-        threshold = np.partition(scores, n - k, axis=1)[:, n - k]
-        columns = np.empty((m, k), dtype=np.int64)
-        for row in range(m):
-            above = np.flatnonzero(scores[row] > threshold[row])
-            tied = np.flatnonzero(scores[row] == threshold[row])
-            missing = k - len(above)
-            if len(tied) > missing:
-                tied = tied[np.argsort(numbers[row, tied], kind="stable")[:missing]]
-            columns[row] = np.concatenate((above, tied))
-        scores = np.take_along_axis(scores, columns, axis=1)
-        numbers = np.take_along_axis(numbers, columns, axis=1)
-    order = np.lexsort((numbers, -scores), axis=1)
-    scores = np.take_along_axis(scores, order, axis=1)
-    numbers = np.take_along_axis(numbers, order, axis=1)
-    return np.where(np.isneginf(scores), NO_PASSAGE, numbers), scores
-
-
-def _select_packed(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
-    """The same for a device, where a loop over rows is slow: score and number as one integer, which is sorted.
-
-    Numbers must be below 2^32.
-    """
     xp = array_namespace(scores)
     if numbers is None:
         numbers = xp.broadcast_to(xp.arange(scores.shape[1]), scores.shape)
-    # float32 read as int32 rises as the float does, and falls where its sign is set; -0.0 + 0.0 is 0.0.
+    # Score and number as one integer. float32 read as int32 rises as the float does, and falls where its sign is set;
+    # -0.0 + 0.0 is 0.0.
     bits = (xp.ascontiguousarray(scores, dtype=np.float32) + np.float32(0)).view(np.int32)
     rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    keys = ((~rising).astype(np.int64) << 32) | numbers
-    keys = xp.sort(keys, axis=1)[:, :k]
+    keys = ((~rising).astype(np.int64) << 32) | (numbers & 0xFFFFFFFF)
+    if k < keys.shape[1]:
+        keys = xp.partition(keys, k - 1, axis=1)[:, :k]
+    keys = xp.sort(keys, axis=1)
     rising = ~(keys >> 32).astype(np.int32)
     best = (rising ^ ((rising >> 31) & 0x7FFFFFFF)).view(np.float32)
     return xp.where(xp.isneginf(best), NO_PASSAGE, keys & 0xFFFFFFFF), best
@@ -121,27 +94,43 @@ def pool(*parts: Hits) -> Hits:
     """
     if len({len(part) for part in parts}) != 1:
         raise InputError(f"pool: hits of different numbers of queries: {[len(part) for part in parts]}")
-    m = len(parts[0])
     flats = [part.to_numpy().flat() for part in parts]
-    rows = np.concatenate([flat[0] for flat in flats])
-    ranks = np.concatenate([flat[1] for flat in flats])
-    worth = (1 / ranks).astype(np.float32)
-    passages = np.concatenate([flat[2] for flat in flats])
-    order = np.lexsort((passages, -worth, rows))
-    rows, passages, worth = rows[order], passages[order], worth[order]
+    rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
+    return _best_of_each(len(parts[0]), rows, passages, (1 / ranks).astype(np.float32))
+
+
+def passage_hits(hits: Hits, passage: Ints) -> Hits:
+    """Each passage by its best piece. ``passage`` (n_pieces,) is the passage of each piece (``Pieces.passage``).
+
+    Rows have as many hits as passages were among their pieces, so fewer than ``hits``; best first, ties by number.
+
+    >>> hits = Hits(np.array([[3, 0, 2]]), np.array([[0.9, 0.8, 0.7]], dtype=np.float32))
+    >>> passage_hits(hits, np.array([0, 0, 1, 1])).passages
+    array([[1, 0]])
+    """
+    rows, _, pieces, scores = hits.to_numpy().flat()
+    if len(pieces) and pieces.max() >= len(passage):
+        raise InputError(f"hits name piece {pieces.max()}, expected numbers below {len(passage)}")
+    return _best_of_each(len(hits), rows, np.asarray(passage, dtype=np.int64)[pieces], scores)
+
+
+def _best_of_each(m: int, rows: Ints, passages: Ints, scores: Floats) -> Hits:
+    """Hits of m query rows from flat ones in any order, each passage by its best score."""
+    order = np.lexsort((passages, -scores, rows))
+    rows, passages, scores = rows[order], passages[order], scores[order]
     # The first mention of a (row, passage) pair is its best.
     _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)
     first.sort()
-    return from_flat(m, rows[first], passages[first], worth[first])
+    return from_flat(m, rows[first], passages[first], scores[first])
 
 
 def from_flat(m: int, rows: NDArray[Any], passages: NDArray[Any], scores: Floats) -> Hits:
     """Hits of m query rows from flat ones, which must be sorted by row and, within a row, best first."""
     counts = np.bincount(rows, minlength=m)
     width = int(counts.max(initial=0))
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    column = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     table = np.full((m, width), NO_PASSAGE, dtype=np.int64)
     values = np.full((m, width), -np.inf, dtype=np.float32)
-    table[rows, place] = passages
-    values[rows, place] = scores
+    table[rows, column] = passages
+    values[rows, column] = scores
     return Hits(table, values)

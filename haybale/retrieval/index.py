@@ -1,11 +1,18 @@
 """The passage index: exact nearest neighbours by inner product, string ids outside, numbers inside.
 
-Dense vectors are searched through a backend on the device where they are, sparse ones through an inverted index.
+A saved index is a folder:
+
+    manifest.json          format, version, kind, and the SHA-256 of every other file
+    vectors.safetensors    the vectors; a sparse matrix by its rows and, for the inverted index, by its columns
+    passages.parquet       the id of each passage
+    documents.parquet      the id of each document, and how many passages it has
+
+It does not say on which device the index was, nor which backend searched it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -14,45 +21,52 @@ import numpy as np
 from scipy import sparse
 
 from haybale.collections import Collection
-from haybale.device import CPU, Device, device_of, find_device, placed, to_numpy
+from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore
-from haybale.errors import InputError, VectorError
+from haybale.errors import FileFormatError, InputError, VectorError
 from haybale.folders import whole_folder
+from haybale.machine import in_tiles
 from haybale.progress import track
-from haybale.retrieval.exact import ExactSearch, fallback, find_backend
+from haybale.retrieval.exact import ExactSearch, find_backend
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.index_files import IndexParts, read_index, write_index
-from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable, document_offsets
-from haybale.retrieval.sparse_search import InvertedIndex
-from haybale.tiling import in_tiles
+from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
+from haybale.retrieval.sparse_search import InvertedIndex, ProductSearch
+from haybale.sealed import Tensors, check_files, mapped_tensors, read_manifest, seal, write_tensors
 from haybale.vectors import Matrix, check_like, check_sparse, check_vectors, moved, stored_type
 
-SearchBatch = Callable[[Matrix, int, Ints], tuple[Any, Any]]
+FORMAT, VERSION = "haybale index", 1
+_HEAD = {"format": FORMAT, "version": VERSION, "kind": "PassageIndex"}
+_VECTORS = "vectors.safetensors"
+FILES = (_VECTORS, "documents.parquet")  # by which the folder is known where the manifest is lost
+_PARTS = ("data", "indices", "indptr")
 _BATCH = 1024  # queries searched at once
 
 
 class PassageIndex(PassageTable):
     """Exact inner-product search over passage vectors.
 
-    Scores are exact to float32: the backend's product only proposes candidates, whose inner products
-    are then summed in float64 and rounded; a row is searched deeper until no passage left out can matter.
-    So every backend returns the same hits, and equal vectors get equal scores. (The CPU and a device add in different
-    orders: between the two a score may differ by 1 float32 ulp.)
+    Scores are exact to float32: the backend's product only proposes candidates, whose inner products are then summed in
+    float64 and rounded; a row is searched deeper until no passage left out can matter. So every backend returns the
+    same hits, and equal vectors get equal scores. (The CPU and a device add in different orders: between the two a
+    score may differ by 1 float32 ulp.) Sparse vectors, such as :class:`TfidfEncoder` makes, are never densified; of
+    them a passage that shares no term with the query is no hit, as in :class:`BM25Index`.
 
-    Sparse vectors, a SciPy CSR matrix such as :class:`TfidfEncoder` makes, are never densified. Of them a passage
-    that shares no term with the query is no hit, as in :class:`BM25Index`; a dense index has no such passages, it
-    ranks those with score 0 among the others. They are searched on the CPU.
-
-    Parameters: ``vectors`` (n, d), dense (NumPy, CuPy or torch) or CSR; ``doc_offsets`` (n_documents + 1,), where
-    documents begin (default: every passage its own document); ``passage_ids`` and ``doc_ids`` (default: the numbers as
-    strings); ``backend`` ``"auto"``, on the CPU ``"faiss"`` or ``"numpy"``, on a CUDA device ``"cuvs"``,
-    ``"faiss-gpu"`` or ``"cupy"`` (sparse vectors have their own search, and take ``"auto"`` only); ``device`` a name
-    (``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``) or None, where the vectors are, which then are the same memory if
-    their type fits; ``dtype`` ``"float32"`` or ``"float16"``, in which the vectors are kept, half as large: scores are
-    then the exact inner products of the rounded vectors with float32 queries; ``memory_budget`` bytes for what a search
-    computes at once (None: on a device half of what is free).
-
-    Attributes: ``vectors``; ``device``; ``backend`` as asked for, ``backend_used`` the name of the one at work.
+    Parameters
+    ----------
+    vectors : (n, d) array or sparse matrix
+        Of NumPy, CuPy or torch, or a CSR matrix of SciPy or CuPy.
+    doc_offsets : (n_documents + 1,) int array, optional
+        Where documents begin; None: every passage is its own document.
+    passage_ids, doc_ids : (n,) and (n_documents,) str, optional
+        None: the numbers.
+    backend : str, default "auto"
+        On the CPU "faiss" or "numpy", on a CUDA device "cuvs", "faiss-gpu" or "cupy"; sparse vectors take "auto" only.
+    device : str, optional
+        "cpu", "cuda", "cuda:1" or "auto"; None: where the vectors are, which then are the same memory if they fit.
+    dtype : {"float32", "float16"}
+        In which dense vectors are kept; scores are the exact products of rounded vectors with float32 queries.
+    memory_budget : float, optional
+        Bytes for what a search computes at once; None: on a device half of what is free.
 
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
     >>> index
@@ -75,32 +89,27 @@ class PassageIndex(PassageTable):
         memory_budget: float | None = None,
     ) -> None:
         stored_type(dtype)
-        _check_budget(memory_budget)
-        if sparse.issparse(vectors):
-            _check_sparse_choices(backend, device, dtype)
-            there, kept = CPU, check_sparse(vectors, "passages")
+        there = device_of(vectors) if device is None else find_device(device)
+        if is_sparse(vectors):
+            _check_sparse_choices(backend, dtype)
+            vectors = to_device(check_sparse(vectors, "passages"), there)
         else:
-            there = device_of(vectors) if device is None else find_device(device)
-            kept = moved(check_vectors(vectors, "passages", dtype=dtype), there, dtype)
-        super().__init__(int(kept.shape[0]), doc_offsets, passage_ids, doc_ids)
-        self._search_in(kept, there, backend, memory_budget)
+            vectors = moved(check_vectors(vectors, "passages", dtype=dtype), there, dtype)
+        super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
+        self._set(vectors, self._columns, there, backend, memory_budget)
 
-    def _search_in(self, vectors: Matrix, device: Device, backend: str, memory_budget: float | None) -> None:
-        """Take vectors that are in order, where they are."""
+    def _set(
+        self, vectors: Matrix, columns: Columns, device: Device, backend: str, memory_budget: float | None
+    ) -> Self:
+        """Take what is known to be in order, where it is: nothing is looked through again."""
+        if memory_budget is not None and not memory_budget > 0:
+            raise InputError(f"memory_budget is a number of bytes above 0, or None, found {memory_budget!r}")
+        self._adopt(columns)
         self.vectors, self.device, self.backend, self.memory_budget = vectors, device, backend, memory_budget
         if not self.is_sparse:
             chosen = find_backend(backend, device, vectors.dtype)
-            self._exact_search = ExactSearch(vectors, self.doc_offsets, device, chosen, fallback(device), memory_budget)
-
-    @classmethod
-    def _made(
-        cls, vectors: Matrix, columns: Columns, device: Device, backend: str, memory_budget: float | None
-    ) -> Self:
-        """An index of what is known to be in order: nothing is looked through again."""
-        index = cls.__new__(cls)
-        index._adopt(columns)
-        index._search_in(vectors, device, backend, memory_budget)
-        return index
+            self._exact_search = ExactSearch(vectors, self.doc_offsets, device, chosen, memory_budget)
+        return self
 
     @classmethod
     def from_collection(
@@ -140,24 +149,18 @@ class PassageIndex(PassageTable):
         """Write the index to a new folder, whole or not at all; the same index gives the same bytes.
 
         Vectors are written in the type the index keeps them in, sparse ones with their inverted index; device, backend
-        and memory budget are not. Nothing that is written could be executed.
-
-        Parameters
-        ----------
-        folder
-            A folder that does not exist, or is empty.
-
-        Raises
-        ------
-        OutputExistsError
-            For any other folder.
-        InputError
-            For an :class:`ApproximateIndex`, which is made again of a :class:`PassageIndex`.
+        and memory budget are not. Errors: :class:`OutputExistsError` for a folder that exists and is not empty.
         """
-        self._check_exact("saved")
-        postings = self._inverted.postings if self.is_sparse else None
+        vectors = to_numpy(self.vectors)
+        tensors: Tensors = {"vectors": vectors}
+        if self.is_sparse:
+            search = self._sparse_search
+            postings = search.postings if isinstance(search, InvertedIndex) else vectors.tocsc()
+            tensors = _arrays("rows", vectors) | _arrays("columns", postings)
         with whole_folder(Path(folder)) as aside:
-            write_index(aside, IndexParts(self.vectors, self._columns, postings))
+            write_tensors(aside / _VECTORS, tensors)
+            self._columns.write(aside)
+            seal(aside, _HEAD)
 
     @classmethod
     def open(
@@ -174,99 +177,76 @@ class PassageIndex(PassageTable):
 
         Parameters
         ----------
-        folder
+        folder : Path or str
             What :meth:`save` wrote. It must stay as it is while the index is in use.
         backend, memory_budget
             As for a new index.
-        device
-            A name; None is the CPU. To a CUDA device the vectors are copied.
-        dtype
-            ``"float32"`` or ``"float16"``; None is the type that was saved, which takes no copy.
-        verify
-            Whether the digest of every file is computed, for which all of it is read once. Without it, opening takes no
-            time, and is for folders that nobody else writes to: damage to the vectors is not found.
-
-        Returns
-        -------
-        PassageIndex
-            Vectors and ids are known to be in order, and not looked through again.
+        device : str, optional
+            None is the CPU. To a CUDA device the vectors are copied.
+        dtype : {"float32", "float16"}, optional
+            None is the type that was saved, which takes no copy.
+        verify : bool, default True
+            Whether every file's digest is computed, and the numbers of a sparse matrix are looked through. Without it,
+            opening takes no time, and is for folders that nobody else writes to.
 
         Raises
         ------
         FileFormatError
             For a folder that is no saved index, of another version, or whose files are not what was written.
         """
-        cls._check_exact("opened")
-        _check_budget(memory_budget)
-        vectors, columns, postings = read_index(Path(folder), verify=verify)
-        if postings is not None:
-            _check_sparse_choices(backend, device, "float32" if dtype is None else dtype)
-            index = cls._made(vectors, columns, CPU, backend, memory_budget)
-            index._inverted = InvertedIndex(postings, columns.doc_offsets)
-            return index
-        there = CPU if device is None else find_device(device)
-        kept = moved(vectors, there, vectors.dtype if dtype is None else stored_type(dtype))
-        return cls._made(kept, columns, there, backend, memory_budget)
+        folder, there = Path(folder), CPU if device is None else find_device(device)
+        manifest = read_manifest(folder, "index", _HEAD)
+        check_files(folder, manifest, (_VECTORS, *TABLE_FILES), verify=verify)
+        columns = Columns.read(folder)
+        vectors, postings = _read_vectors(folder / _VECTORS, len(columns.passage_ids), verify)
+        if postings is None:
+            vectors = moved(vectors, there, vectors.dtype if dtype is None else stored_type(dtype))
+        else:
+            _check_sparse_choices(backend, "float32" if dtype is None else dtype)
+            vectors = to_device(vectors, there)
+        index = cls.__new__(cls)._set(vectors, columns, there, backend, memory_budget)
+        if postings is not None and there.is_cpu:
+            index._sparse_search = InvertedIndex(postings, columns.doc_offsets)
+        return index
 
     def take(self, documents: Sequence[int] | Ints) -> Self:
         """The index of some documents alone, with the same settings; their passages are numbered anew.
 
-        Parameters
-        ----------
-        documents
-            (n,) document numbers, rising. Where they follow one another, dense vectors are the same memory.
-
-        Raises
-        ------
-        InputError
-            For numbers that do not rise or are no documents, and where none of these has a passage.
+        ``documents`` (n,) are numbers that rise; where they follow one another, dense vectors are the same memory.
+        Errors: :class:`InputError` for others, and where none of these has a passage.
         """
-        self._check_exact("cut")
         rows, columns = self._columns.take(documents)
         first, end = int(rows[0]), int(rows[-1]) + 1
         with self.device.current():
             side_by_side = end - first == len(rows)
-            part = self.vectors[first:end] if side_by_side else self.vectors[self.device.xp.asarray(rows)]
-        return self._made(part, columns, self.device, self.backend, self.memory_budget)
+            some = self.vectors[first:end] if side_by_side else self.vectors[self.device.xp.asarray(rows)]
+        return self._with(some, columns)
 
     def extended(self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
         """The index with further documents behind the present ones, with the same settings.
 
-        Parameters
-        ----------
-        vectors
-            (m, d) of their passages, sparse if the index is.
-        doc_offsets
-            (n_documents + 1,) where they begin, from 0; None: every passage its own document.
-        passage_ids, doc_ids
-            (m,) and (n_documents,).
-
-        Raises
-        ------
-        InputError
-            For ids that are in the index already, or twice among these.
-        VectorError
-            For vectors of another width or kind, or with NaN or infinity.
+        ``vectors`` (m, d) are those of their passages, sparse if the index is; ``doc_offsets`` (n_documents + 1,) where
+        they begin, from 0 (None: every passage its own document). Errors: :class:`InputError` for ids that are in the
+        index already, or twice among these.
         """
-        self._check_exact("extended")
-        if sparse.issparse(vectors) or self.is_sparse:
-            more = check_like(vectors, "passages", self.vectors)
+        if self.is_sparse or is_sparse(vectors):
+            more = to_device(check_like(vectors, "passages", self.vectors), self.device)
         else:
-            more = moved(
-                check_vectors(vectors, "passages", self.width, self.vectors.dtype), self.device, self.vectors.dtype
-            )
+            dtype = self.vectors.dtype
+            more = moved(check_vectors(vectors, "passages", self.width, dtype), self.device, dtype)
         columns = self._columns.joined(Columns.checked(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
-        if self.is_sparse:
-            both = sparse.vstack([self.vectors, more], format="csr")
-        else:
-            with self.device.current():
+        with self.device.current():
+            if self.is_sparse:
+                both = self.device.sparse.vstack([self.vectors, more], format="csr")
+            else:
                 both = self.device.xp.concatenate([self.vectors, more])
-        return self._made(both, columns, self.device, self.backend, self.memory_budget)
+        return self._with(both, columns)
 
-    @classmethod
-    def _check_exact(cls, done: str) -> None:
-        if cls is not PassageIndex:
-            raise InputError(f"an index of class {cls.__name__} cannot be {done}; a PassageIndex can")
+    def _with(self, vectors: Matrix, columns: Columns) -> Self:
+        """An index of other vectors with the same settings."""
+        return type(self).__new__(type(self))._set(vectors, columns, self.device, self.backend, self.memory_budget)
+
+    # search --------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         n, width = self.vectors.shape
@@ -278,11 +258,10 @@ class PassageIndex(PassageTable):
 
     @property
     def backend_used(self) -> str:
-        """The name of the backend at work; ``"inverted index"`` for sparse vectors.
-
-        Where a search goes deeper than faiss-gpu holds, cupy proposes in its place.
-        """
-        return "inverted index" if self.is_sparse else self._exact_search.backend.name
+        """The name of what searches; beyond the k that faiss-gpu holds, cupy does in its place."""
+        if not self.is_sparse:
+            return self._exact_search.backend.name
+        return InvertedIndex.name if self.device.is_cpu else ProductSearch.name
 
     @property
     def width(self) -> int:
@@ -291,33 +270,50 @@ class PassageIndex(PassageTable):
     @property
     def is_sparse(self) -> bool:
         """Whether the vectors are a CSR matrix."""
-        return bool(sparse.issparse(self.vectors))
+        return is_sparse(self.vectors)
+
+    @cached_property
+    def _sparse_search(self) -> InvertedIndex | ProductSearch:
+        """Over sparse vectors; as large as these once more."""
+        if self.device.is_cpu:
+            return InvertedIndex(self.vectors.tocsc(), self.doc_offsets)
+        return ProductSearch(self.vectors, self.doc_offsets, self.memory_budget)
 
     def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector.
 
-        ``queries`` (m, d), sparse if the index is; ``exclude`` (m,) a document to leave out of each row: its id (None
-        for none) or its number (-1 for none).
-        Returns :class:`Hits` (m, k); a row has fewer hits where the excluded document leaves fewer, and none
-        for a zero vector, which is near nothing. Queries from the CPU give NumPy arrays, wherever the index is; those
-        on the index's device (CuPy or torch) give CuPy arrays, and what is found stays there. Errors: vectors of
-        another width or with NaN, dense ones for a sparse index or the reverse, k outside 1..n;
-        :class:`DeviceError` for queries on another device.
-        """
-        return self._searched(queries, k, exclude, self._search_batch)
+        Parameters
+        ----------
+        queries : (m, d) array or sparse matrix
+            Sparse if the index is.
+        k : int
+            From 1 to the number of passages.
+        exclude : (m,), optional
+            A document to leave out of each row: its id (None for none) or its number (-1 for none).
 
-    def _searched(self, queries: Matrix, k: int, exclude: Exclude | None, search_batch: SearchBatch) -> Hits:
+        Returns
+        -------
+        Hits
+            (m, k); a row has fewer where the excluded document leaves fewer, and none for a zero vector, which is near
+            nothing. Of NumPy arrays for queries from the CPU, wherever the index is, else of CuPy arrays.
+
+        Raises
+        ------
+        InputError
+            For vectors of another width, kind or with NaN, another k, or an unknown document; :class:`DeviceError` for
+            queries on another device than the index.
+        """
         queries, on_host = self._placed(queries)
         self._check_k(k)
         m = int(queries.shape[0])
-        own = self.excluded(exclude, m)
-        xp = self.device.xp
+        excluded = self.excluded(exclude, m)
+        searcher = self._sparse_search if self.is_sparse else self._exact_search
         with self.device.current():
-            passages = xp.empty((m, k), dtype=np.int64)
-            scores = xp.empty((m, k), dtype=np.float32)
+            passages = self.device.xp.empty((m, k), dtype=np.int64)
+            scores = self.device.xp.empty((m, k), dtype=np.float32)
 
             def search(rows: slice) -> tuple[slice, Any, Any]:
-                return rows, *search_batch(queries[rows], k, own[rows])
+                return rows, *searcher.search(queries[rows], k, excluded[rows])
 
             # What is scored exactly and sorted is as wide as k: where that has no room, fewer queries at once.
             done = in_tiles(m, _BATCH, search, what="queries")
@@ -326,33 +322,23 @@ class PassageIndex(PassageTable):
             hits = Hits(passages, scores)
             return hits.to_numpy() if on_host else hits
 
-    def documents(self, queries: Matrix, depth: int, *, exclude: Exclude | None = None) -> tuple[Ints, Ints, Any]:
+    def documents(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> tuple[Ints, Ints, Any]:
         """Documents by their nearest passage (MaxP), over all passages: no list of passages is cut off.
 
-        Parameters
-        ----------
-        queries : (m, d) Matrix
-        depth : int
-            Of each query, every document is found that scores at least as high as its ``depth``-th best: ties at the
-            end are for the :class:`Run` to break.
-        exclude : (m,), optional
-            As in :meth:`search`.
-
-        Returns
-        -------
-        tuple
-            ``(query row, document, score)``, flat, rows rising; NumPy arrays.
+        ``queries`` (m, d) and ``exclude`` (m,) as in :meth:`search`. Of each query, every document is found that scores
+        at least as high as its ``k``-th best: ties at the end are for the :class:`Run` to break. Returns ``(query row,
+        document, score)``, flat, rows rising; NumPy arrays.
         """
         given, _ = self._placed(queries)
-        own = self.excluded(exclude, int(given.shape[0]))
-        if self.is_sparse:
-            return self._inverted.documents(given, depth, own, self.doc_of)
+        excluded = self.excluded(exclude, int(given.shape[0]))
+        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
+            return self._sparse_search.documents(given, k, excluded, self.doc_of)
         parts: list[tuple[Ints, Ints, Any]] = []
-        wanted, k = np.arange(len(own)), min(len(self), 3 * depth)
+        wanted, depth = np.arange(len(excluded)), min(len(self), 3 * k)
         while len(wanted):
             with self.device.current():
-                part = given[self.device.xp.asarray(wanted)]
-            hits = self.search(part, k, exclude=own[wanted]).to_numpy()
+                asked = given[self.device.xp.asarray(wanted)]
+            hits = self.search(asked, depth, exclude=excluded[wanted]).to_numpy()
             rows, _, passages, scores = hits.flat()
             documents = self.doc_of[passages]
             _, first = np.unique(rows * len(self.doc_ids) + documents, return_index=True)
@@ -360,14 +346,14 @@ class PassageIndex(PassageTable):
             rows, documents, scores = rows[first], documents[first], scores[first]
             counts = np.bincount(rows, minlength=len(hits))
             nth = np.full(len(hits), -np.inf)
-            enough = counts >= depth
-            nth[enough] = scores[(np.cumsum(counts) - counts)[enough] + depth - 1]
+            enough = counts >= k
+            nth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
             # Of too few documents, or with a further passage that may tie with the last one wanted: search deeper.
             last = np.where(hits.passages[:, -1] >= 0, hits.scores[:, -1], -np.inf)
-            done = np.isneginf(last) | (enough & (nth > last)) | (k >= len(self))
-            kept = done[rows] & (scores >= nth[rows])
-            parts.append((wanted[rows[kept]], documents[kept], scores[kept]))
-            wanted, k = wanted[~done], min(len(self), 4 * k)
+            done = np.isneginf(last) | (enough & (nth > last)) | (depth >= len(self))
+            found = done[rows] & (scores >= nth[rows])
+            parts.append((wanted[rows[found]], documents[found], scores[found]))
+            wanted, depth = wanted[~done], min(len(self), 4 * depth)
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         return columns[0][order], columns[1][order], columns[2][order]
@@ -378,44 +364,73 @@ class PassageIndex(PassageTable):
         NumPy or CuPy as in :meth:`search`.
         """
         queries, on_host = self._placed(queries)
-        start, end = (int(place) for place in self.doc_offsets[document : document + 2])
-        if self.is_sparse:
-            return np.asarray((queries @ self.vectors[start:end].T).toarray(), dtype=np.float32)
-        xp = self.device.xp
+        start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         with self.device.current():
-            found = xp.broadcast_to(xp.arange(start, end), (len(queries), end - start))
-            products = self._exact_search.inner_products(queries, found)
+            if self.is_sparse:
+                products = (queries @ self.vectors[start:end].T).toarray().astype(np.float32)
+            else:
+                xp = self.device.xp
+                found = xp.broadcast_to(xp.arange(start, end), (len(queries), end - start))
+                products = self._exact_search.inner_products(queries, found)
             return to_numpy(products) if on_host else products
 
     def _placed(self, queries: Matrix) -> tuple[Matrix, bool]:
         """Queries, checked, on the index's device; and whether they came from the host."""
         here = device_of(queries)
-        if self.is_sparse or sparse.issparse(queries):
-            return check_like(queries, "queries", self.vectors), True
         if not here.is_cpu:
             queries = placed(queries, self.device, "queries")
-        return placed(check_vectors(queries, "queries", self.width), self.device, "queries"), here.is_cpu
-
-    @cached_property
-    def _inverted(self) -> InvertedIndex:
-        """The passages of each term; as large as the vectors once more."""
-        return InvertedIndex(self.vectors.tocsc(), self.doc_offsets)
-
-    def _search_batch(self, queries: Matrix, k: int, own: Ints) -> tuple[Any, Any]:
-        if self.is_sparse:
-            return self._inverted.search(queries, k, own)
-        return self._exact_search.search(queries, k, own)
+        if self.is_sparse or is_sparse(queries):
+            queries = check_like(queries, "queries", self.vectors)
+        else:
+            queries = check_vectors(queries, "queries", self.width)
+        return placed(queries, self.device, "queries"), here.is_cpu
 
 
-def _check_budget(memory_budget: float | None) -> None:
-    if memory_budget is not None and not memory_budget > 0:
-        raise InputError(f"memory_budget is a number of bytes above 0, or None, found {memory_budget!r}")
-
-
-def _check_sparse_choices(backend: str, device: str | Device | None, dtype: str) -> None:
+def _check_sparse_choices(backend: str, dtype: str) -> None:
     if backend != "auto":
         raise InputError(f"sparse vectors have a search of their own: backend must be 'auto', found {backend!r}")
-    if device not in (None, "auto") and not find_device(device).is_cpu:
-        raise InputError(f"sparse vectors are searched on the CPU, found device {str(device)!r}")
     if np.dtype(dtype) != np.float32:
         raise InputError(f"sparse vectors are stored as float32, found {dtype!r}")
+
+
+def _arrays(side: str, matrix: Any) -> Tensors:
+    return {f"{side}.{part}": getattr(matrix, part) for part in _PARTS}
+
+
+def _read_vectors(path: Path, n: int, verify: bool) -> tuple[Matrix, sparse.csc_matrix | None]:
+    """The vectors of n passages, and the passages of each term if they are sparse; mapped, not read."""
+    tensors = mapped_tensors(path)
+    if set(tensors) == {"vectors"}:
+        vectors = tensors["vectors"]
+        if vectors.ndim != 2 or len(vectors) != n or vectors.dtype not in (np.float32, np.float16):
+            message = f"expected {n} vectors of float32 or float16, found {vectors.shape} of {vectors.dtype}"
+            raise FileFormatError(path, None, message)
+        return vectors, None
+    if set(tensors) != {f"{side}.{part}" for side in ("rows", "columns") for part in _PARTS}:
+        raise FileFormatError(path, None, f"expected vectors, or rows and columns of a matrix; found {sorted(tensors)}")
+    rows, terms = (tuple(tensors[f"{side}.{part}"] for part in _PARTS) for side in ("rows", "columns"))
+    shape = (n, len(terms[2]) - 1)
+    fits = _fits(rows, *shape, verify) and _fits(terms, *shape[::-1], verify)
+    if not fits or len(rows[0]) != len(terms[0]):
+        raise FileFormatError(path, None, f"the parts of a sparse matrix of {n} rows do not fit each other")
+    return _matrix(sparse.csr_matrix, rows, shape), _matrix(sparse.csc_matrix, terms, shape)
+
+
+def _fits(parts: tuple[Any, ...], n: int, width: int, verify: bool) -> bool:
+    """Whether these are the arrays of a matrix of n rows (or columns) with numbers below ``width`` in them."""
+    data, indices, indptr = parts
+    kinds = data.dtype == np.float32 and indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)
+    flat = data.ndim == indices.ndim == indptr.ndim == 1 and len(data) == len(indices) and len(indptr) == n + 1
+    if not kinds or not flat or n < 1 or width < 1 or indptr[0] != 0 or indptr[-1] != len(data):
+        return False
+    if (np.diff(indptr) < 0).any():
+        return False
+    return not verify or not len(indices) or bool(indices.min() >= 0 and indices.max() < width)
+
+
+def _matrix(kind: Any, parts: tuple[Any, ...], shape: tuple[int, int]) -> Any:
+    """The matrix of arrays that were found to be in order, which are not looked through again."""
+    matrix = kind(shape, dtype=np.float32)
+    matrix.data, matrix.indices, matrix.indptr = parts
+    matrix.has_canonical_format = True  # as check_sparse made it
+    return matrix

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +17,7 @@ from haybale.collections.lookup import Lookup, id_strings
 from haybale.collections.side_by_side import joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.device import device_of, to_numpy
 from haybale.errors import FileFormatError, InputError
+from haybale.frames import Frame, in_library
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.sealed import read_table, write_table
 
@@ -162,18 +164,43 @@ class PassageTable:
             given = [document.as_py() if isinstance(document, pa.Scalar) else document for document in given]
         if any(document is None or isinstance(document, str) for document in given):
             named = [i for i, document in enumerate(given) if document is not None]
-            own = np.full(len(given), -1)
-            own[named] = self.document_numbers([given[i] for i in named])
+            numbers = np.full(len(given), -1)
+            numbers[named] = self.document_numbers([given[i] for i in named])
         else:
-            own = np.asarray(given)
-        if len(own) == m == 0:
+            numbers = np.asarray(given)
+        if len(numbers) == m == 0:
             return np.empty(0, dtype=np.int64)
-        wrong = isinstance(given, str) or own.shape != (m,) or own.dtype.kind not in "iu"
-        if wrong or (own >= len(self.doc_ids)).any() or (own < -1).any():
+        wrong = isinstance(given, str) or numbers.shape != (m,) or numbers.dtype.kind not in "iu"
+        if wrong or (numbers >= len(self.doc_ids)).any() or (numbers < -1).any():
             raise InputError(
                 f"exclude must hold {m} document ids, or numbers below {len(self.doc_ids)} and -1 for none"
             )
-        return own.astype(np.int64)
+        return numbers.astype(np.int64)
+
+
+def hits_frame(index: PassageTable, query_ids: Sequence[str], hits: Hits, library: str = "pandas") -> Frame:
+    """Columns ``query_id``, ``passage_id``, ``rank`` (from 1) and ``score``; a row a hit, padding left out.
+
+    ``query_ids`` (m,) are those of the rows of ``hits`` (m, k); ``library`` is ``"pandas"``, ``"cudf"`` or
+    ``"pyarrow"``.
+
+    >>> from haybale import PassageIndex
+    >>> index = PassageIndex(np.eye(2), passage_ids=["a:0", "b:0"])
+    >>> hits_frame(index, ["q"], index.search(np.array([[0.5, 1.0]]), k=2))
+      query_id passage_id  rank  score
+    0        q        b:0     1    1.0
+    1        q        a:0     2    0.5
+    """
+    if len(query_ids) != len(hits):
+        raise InputError(f"{len(query_ids)} query ids for {len(hits)} rows of hits")
+    rows, ranks, passages, scores = hits.to_numpy().flat()
+    columns = {
+        "query_id": pd.Series(np.asarray(query_ids, dtype=object)[rows], dtype="str"),
+        "passage_id": pd.Series(index.passage_ids.take(pa.array(passages)).to_pylist(), dtype="str"),
+        "rank": ranks,
+        "score": scores,
+    }
+    return in_library(pd.DataFrame(columns), library)
 
 
 def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:

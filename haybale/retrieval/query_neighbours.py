@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.device import to_numpy
+from haybale.device import is_sparse, to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
 from haybale.retrieval.hits import Ints
@@ -37,7 +37,7 @@ from haybale.sealed import (
 )
 from haybale.vectors import Matrix, check_like, check_matrix, normalized, normalized_sparse
 
-FORMAT, VERSION = "haybale query neighbours", 1
+_HEAD = {"format": "haybale query neighbours", "version": 1, "kind": "QueryNeighbours"}
 _INDEX, _DOCUMENTS, _RELEVANT = "training", "documents.parquet", "relevant.safetensors"
 _IDS = pa.schema([("id", pa.large_string())])
 
@@ -48,17 +48,26 @@ class QueryNeighbours:
     A training query with a cosine of 0 or below is no neighbour. Neighbours are exact, among equal cosines the
     lower rows come first.
 
-    Parameters: ``query_vectors`` (m, d) of the training queries, dense or CSR, of any length; ``relevant`` (m,) the
-    ids of each one's relevant documents (there may be none; one named twice counts once); ``doc_ids`` of all
-    documents; ``k`` neighbours of a query, at most; ``power`` of the cosine, 0 counts the neighbours;
-    ``query_ids`` (default: the rows as strings) are what :meth:`explain` names. Errors: :class:`InputError` for other
-    lengths, nothing to learn from, an unknown document id, k below 1, a negative power.
+    Parameters
+    ----------
+    query_vectors : (m, d) array or sparse matrix
+        Of the training queries, of any length.
+    relevant : (m,) sequences of str
+        The ids of each one's relevant documents, if there are any.
+    doc_ids : (n,) str
+        Of all documents.
+    k : int, default 50
+        Neighbours of a query, at most.
+    power : float, default 2.0
+        Of the cosine; 0 counts the neighbours.
+    query_ids : (m,) str, optional
+        What :meth:`explain` names; None: the rows.
 
     >>> training = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
     >>> neighbours = QueryNeighbours(training, [["a"], ["b"], ["a", "c"]], ["a", "b", "c"], k=2)
     >>> neighbours.rank(np.array([[1.0, 0.0]]), ["q"])["q"]
     [('a', 1.3600...), ('c', 0.3600...)]
-    >>> neighbours.rank(training[:1], ["q"], leave_out=[0])["q"]
+    >>> neighbours.rank(training[:1], ["q"], training_rows=[0])["q"]
     [('a', 0.3600...), ('c', 0.3600...)]
     """
 
@@ -75,60 +84,43 @@ class QueryNeighbours:
         _check_settings(k, power)
         vectors = _unit(check_matrix(query_vectors, "training queries"))
         n = int(vectors.shape[0])
-        if n == 0 or len(doc_ids) == 0:
-            raise InputError("there must be at least one training query and one document")
+        if n == 0:
+            raise InputError("there must be at least one training query")
         if len(relevant) != n:
             raise InputError(f"{len(relevant)} lists of relevant documents for {n} training queries")
         if any(isinstance(ids, str) for ids in relevant):
             raise InputError("relevant must hold a sequence of document ids for each query, found a string")
         self.k, self.power = k, power
-        self.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+        self.documents = _documents(doc_ids)
         distinct = [list(dict.fromkeys(ids)) for ids in relevant]
         self._offsets: Ints = np.cumsum([0, *map(len, distinct)])  # (m + 1,) where a query's relevant documents begin
         self._relevant = self.documents.document_numbers([id for ids in distinct for id in ids])
         self.index = PassageIndex(vectors, passage_ids=query_ids)
 
     def save(self, folder: Path | str) -> None:
-        """Write the training queries, their relevant documents and the settings to a new folder, whole or not at all.
-
-        Raises
-        ------
-        OutputExistsError
-            For a folder that exists and is not empty.
-        """
+        """Write all of it to a new folder, whole or not at all."""
         with whole_folder(Path(folder)) as aside:
             self.index.save(aside / _INDEX)
             write_table(aside / _DOCUMENTS, pa.table([self.documents.doc_ids], schema=_IDS))
             write_tensors(aside / _RELEVANT, {"offsets": self._offsets, "documents": self._relevant})
             settings = {"k": int(self.k), "power": float(self.power)}
-            seal(aside, {"format": FORMAT, "version": VERSION, "kind": "QueryNeighbours"} | settings)
+            seal(aside, _HEAD | settings)
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = True) -> Self:
-        """What :meth:`save` wrote, which ranks as it did; the training queries are read from disk as they are used.
+        """What :meth:`save` wrote, which ranks as it did; training queries are read from disk as they are used.
 
-        Parameters
-        ----------
-        folder
-            It must stay as it is while this is in use.
-        verify
-            Whether the digest of every file is computed; see :meth:`PassageIndex.open`.
-
-        Raises
-        ------
-        FileFormatError
-            For a folder that holds something else, another version, or files that are not what was written.
+        ``folder`` must stay as it is while this is in use; ``verify`` as in :meth:`PassageIndex.open`. Errors:
+        :class:`FileFormatError` for a folder that holds something else, or files that are not what was written.
         """
         folder = Path(folder)
-        head = {"format": FORMAT, "version": VERSION, "kind": "QueryNeighbours"}
-        manifest = read_manifest(folder, "query neighbours", head)
+        manifest = read_manifest(folder, "query neighbours", _HEAD)
         check_files(folder, manifest, (f"{_INDEX}/{MANIFEST}", _DOCUMENTS, _RELEVANT), verify=verify)
         found = cls.__new__(cls)
         try:
             found.k, found.power = int(manifest["k"]), float(manifest["power"])
             _check_settings(found.k, found.power)
-            doc_ids = read_table(folder / _DOCUMENTS, _IDS).column("id")
-            found.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+            found.documents = _documents(read_table(folder / _DOCUMENTS, _IDS).column("id"))
         except FileFormatError:
             raise
         except (KeyError, TypeError, ValueError) as error:
@@ -136,30 +128,17 @@ class QueryNeighbours:
         found.index = PassageIndex.open(folder / _INDEX, verify=verify)
         tensors = mapped_tensors(folder / _RELEVANT)
         found._offsets, found._relevant = (tensors.get(name, np.zeros(0)) for name in ("offsets", "documents"))
-        if not _fit(found._offsets, found._relevant, len(found.index), len(doc_ids)):
+        if not _fit(found._offsets, found._relevant, len(found.index), len(found.documents)):
             raise FileFormatError(folder / _RELEVANT, None, "the relevant documents do not fit the training queries")
         return found
 
     def with_documents(self, doc_ids: Ids) -> Self:
         """The same neighbours over another list of documents; those that are relevant and not there are left out.
 
-        Training queries and their index are shared, so this costs no more than the two lists of ids.
-
-        Parameters
-        ----------
-        doc_ids
-            (n,) the ids of all documents, at least one.
-
-        Examples
-        --------
-        >>> neighbours = QueryNeighbours(np.eye(2), [["a", "b"], ["b"]], ["a", "b"])
-        >>> neighbours.with_documents(["c", "b"]).rank(np.eye(2)[:1], ["q"])["q"]
-        [('b', 1.0)]
+        Training queries and their index are shared, so this costs no more than the two lists of ids (n,).
         """
-        if len(doc_ids) == 0:
-            raise InputError("there must be at least one document")
         other = copy.copy(self)
-        other.documents = PassageTable(len(doc_ids), doc_ids=doc_ids)
+        other.documents = _documents(doc_ids)
         new = other.documents.find_documents(self.documents.doc_ids)[self._relevant]
         before = np.concatenate(([0], np.cumsum(new >= 0)))  # how many of the first so many are there
         other._offsets, other._relevant = before[self._offsets], new[new >= 0]
@@ -181,69 +160,69 @@ class QueryNeighbours:
         query_ids: Sequence[str],
         *,
         exclude: Exclude | None = None,
-        leave_out: Sequence[int] | Ints | None = None,
+        training_rows: Sequence[int] | Ints | None = None,
         depth: int = DEPTH,
     ) -> Run:
         """Documents of each query's neighbours.
 
-        ``query_vectors`` (m, d), sparse if the training queries are; ``exclude`` (m,) a document to leave out of each
-        ranking, by id (None for none) or number (-1 for none). ``leave_out`` (m,) is the row of the training query
-        that *is* this query (-1: none), which then is no neighbour of it: so training queries are ranked as if they
-        were new. A query without a neighbour is in the run without documents.
+        ``query_vectors`` (m, d) are sparse if the training queries are; ``exclude`` (m,) as in
+        :meth:`PassageIndex.search`. ``training_rows`` (m,) is the row of the training query that *is* this query (-1:
+        none), which then is no neighbour of it: so training queries are ranked as if they were new.
         """
         m = int(query_vectors.shape[0])
         if len(query_ids) != m:
             raise InputError(f"{len(query_ids)} query ids for {m} query vectors")
-        own = self.documents.excluded(exclude, m)
-        rows, _, documents, cosines = self._votes(query_vectors, leave_out)
-        kept = documents != own[rows]
-        key = rows[kept] * len(self.documents) + documents[kept]
-        pairs, where = np.unique(key, return_inverse=True)
-        scores = np.bincount(where, cosines[kept] ** self.power, minlength=len(pairs))
-        pair_rows, pair_documents = np.divmod(pairs, len(self.documents))
-        return Run.from_numbers(query_ids, self.documents.doc_ids, pair_rows, pair_documents, scores, depth)
+        excluded = self.documents.excluded(exclude, m)
+        rows, neighbours, cosines = self._neighbours(query_vectors, training_rows)
+        ends = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=m))))
+        weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=(m, len(self)))
+        found = (weights @ self._relevance).tocoo()
+        kept = found.col != excluded[found.row]
+        triples = found.row[kept], found.col[kept], found.data[kept]
+        return Run.from_numbers(query_ids, self.documents.doc_ids, *triples, depth)
 
-    def explain(self, query_vector: Matrix, doc_id: str, *, leave_out: int | None = None) -> pd.DataFrame:
+    def explain(self, query_vector: Matrix, doc_id: str, *, training_row: int = -1) -> pd.DataFrame:
         """The neighbours that carry a document's score, nearest first.
 
-        ``query_vector`` (d,) or (1, d), or a CSR row; ``leave_out`` as in :meth:`rank`. Columns ``query_id``, ``row``
-        (of the training query), ``cosine`` and ``share``; the shares sum to the document's score. Empty where no
-        neighbour had it relevant; an unknown document raises.
+        ``query_vector`` (d,) or (1, d), or a CSR row; ``training_row`` as in :meth:`rank`. Columns ``query_id``,
+        ``row`` (of the training query), ``cosine`` and ``share``; the shares sum to the document's score.
         """
         document = self.documents.document_number(doc_id)
-        query = query_vector if sparse.issparse(query_vector) else np.atleast_2d(to_numpy(query_vector))
+        query = query_vector if is_sparse(query_vector) else np.atleast_2d(to_numpy(query_vector))
         if query.shape[0] != 1:
             raise InputError(f"explain takes one query vector, found {query.shape[0]}")
-        _, neighbours, documents, cosines = self._votes(query, None if leave_out is None else [leave_out])
-        rows, cosines = neighbours[documents == document], cosines[documents == document]
+        _, rows, cosines = self._neighbours(query, [training_row])
+        near = self._relevance[:, [document]].toarray()[rows, 0] > 0
+        rows, cosines = rows[near], cosines[near]
         names = np.asarray(self.index.passage_ids.take(rows).to_pylist(), dtype=object)
         return pd.DataFrame({"query_id": names, "row": rows, "cosine": cosines, "share": cosines**self.power})
 
-    def _votes(
-        self, queries: Matrix, leave_out: Sequence[int] | Ints | None
-    ) -> tuple[Ints, Ints, Ints, NDArray[np.float64]]:
-        """Flat ``(query row, training query, document, cosine)``, a query's neighbours nearest first."""
-        rows, neighbours, cosines = self._neighbours(queries, leave_out)
-        counts = np.diff(self._offsets)[neighbours]
-        of = np.repeat(np.arange(len(rows)), counts)  # which neighbour a relevant document is of
-        place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        documents = self._relevant[self._offsets[neighbours[of]] + place]
-        return rows[of], neighbours[of], documents, cosines[of]
+    @property
+    def _relevance(self) -> sparse.csr_matrix:
+        """(m, n) 1 where a document is relevant to a training query."""
+        ones, shape = np.ones(len(self._relevant)), (len(self), len(self.documents))
+        return sparse.csr_matrix((ones, self._relevant, self._offsets), shape=shape)
 
     def _neighbours(
-        self, queries: Matrix, leave_out: Sequence[int] | Ints | None
+        self, queries: Matrix, training_rows: Sequence[int] | Ints | None
     ) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """Flat ``(query row, training query, cosine)``, nearest first."""
+        """Flat ``(query row, training query, cosine)``, a query's neighbours nearest first."""
         queries = _unit(check_like(queries, "queries", self.index.vectors))
         m, n = int(queries.shape[0]), len(self)
-        itself = np.full(m, -1) if leave_out is None else np.asarray(leave_out)
+        itself = np.full(m, -1) if training_rows is None else np.asarray(training_rows)
         if itself.shape != (m,) or itself.dtype.kind != "i" or ((itself < -1) | (itself >= n)).any():
-            raise InputError(f"leave_out must hold {m} rows of training queries, below {n}, or -1 for none")
-        # Every training query is a document of the index, so the one left out is an excluded document.
+            raise InputError(f"training_rows must hold {m} rows of training queries, below {n}, or -1 for none")
+        # Every training query is a document of the index, so the query itself is an excluded document.
         hits = self.index.search(queries, min(self.k, n), exclude=itself)
-        rows, _, neighbours, scores = hits.flat()
-        near = scores > 0
-        return rows[near], neighbours[near], scores[near].astype(np.float64)
+        rows, _, neighbours, cosines = hits.flat()
+        near = cosines > 0
+        return rows[near], neighbours[near], cosines[near].astype(np.float64)
+
+
+def _documents(doc_ids: Ids) -> PassageTable:
+    if len(doc_ids) == 0:
+        raise InputError("there must be at least one document")
+    return PassageTable(len(doc_ids), doc_ids=doc_ids)
 
 
 def _check_settings(k: int, power: float) -> None:
@@ -263,4 +242,4 @@ def _fit(offsets: Ints, relevant: Ints, m: int, n: int) -> bool:
 
 def _unit(vectors: Any) -> Matrix:
     """Vectors of length 1, in main memory."""
-    return normalized_sparse(vectors) if sparse.issparse(vectors) else normalized(to_numpy(vectors))
+    return (normalized_sparse if is_sparse(vectors) else normalized)(to_numpy(vectors))

@@ -6,24 +6,34 @@ one passage alone; the best of all blocks in the total order are therefore the h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from haybale.cluster.spreading import count_jobs, memory_per_task, shares_memory, spread
-from haybale.device import device_of, to_numpy
+from haybale.cluster import count_jobs, memory_per_task, shares_memory, spread, tasks_here
+from haybale.device import find_device, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore
-from haybale.embeddings.store.chunk_ranges import address_of, count_chunks, fingerprint_of, rows_per_chunk
+from haybale.embeddings.store.chunk_ranges import (
+    address_of,
+    count_chunks,
+    fingerprint_of,
+    opened,
+    read_chunks,
+    rows_per_chunk,
+)
 from haybale.errors import InputError
-from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude, PassageTable, document_offsets
-from haybale.retrieval.shard_tasks import Memory, Shard, merged, no_hits, offsets_within, own_within, search_shard
 from haybale.vectors import Floats, check_like
+
+Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first
 
 
 @dataclass(frozen=True)
@@ -38,17 +48,24 @@ class Narrowed:
 class ShardedIndex(PassageTable):
     """Exact inner-product search over an :class:`EmbeddingStore`; hits are those of ``PassageIndex.from_store``.
 
-    A shard is a range of the store's chunks; each is searched by one task, through joblib: in threads by default, by
-    processes or on a Dask cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says. A task
-    opens the store at its path, which every worker must reach.
+    A shard is a range of the store's chunks; each is searched by one task: in threads by default, by processes or on a
+    Dask cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says. A task opens the store at
+    its path, which every worker must reach. The ids of all passages are held here; the vectors are not: :meth:`rows`
+    reads some.
 
-    Parameters: ``store``; ``n_shards`` (None: as many as are searched at once); ``memory_budget`` bytes of vectors in a
-    task (None: half of the memory there is, divided by the tasks; one chunk is the least); ``device`` and ``backend``
-    as :class:`PassageIndex` has them, found on each worker (``"cuda"`` is its current device; None: the CPU);
-    ``keep_vectors``: a process keeps the shards it has searched, as far as half of its budget goes; ``n_jobs`` for
-    joblib.
-
-    The ids of all passages are held here; the vectors are not: :meth:`rows` reads some.
+    Parameters
+    ----------
+    store : EmbeddingStore
+    n_shards : int, optional
+        None: as many as are searched at once.
+    memory_budget : float, optional
+        Bytes of vectors in a task; None: half of the memory there is, divided by the tasks. One chunk is the least.
+    device, backend
+        As :class:`PassageIndex` has them, found on each worker ("cuda" is its current device; None: the CPU).
+    keep_vectors : bool, default True
+        Whether a process keeps the shards it has searched, as far as half of its budget goes.
+    n_jobs : int, optional
+        For joblib.
     """
 
     def __init__(
@@ -81,17 +98,25 @@ class ShardedIndex(PassageTable):
         Hits are NumPy arrays, wherever the queries are. Errors: also :class:`StoreError` where a worker does not find
         this store, or a chunk is damaged, and :class:`ClusterError`.
         """
-        queries = check_like(queries if device_of(queries).is_cpu else to_numpy(queries), "queries", self._no_vectors)
+        queries = check_like(to_numpy(queries), "queries", np.empty((0, self.width), dtype=np.float32))
         self._check_k(k)
         m = len(queries)
-        own = self.excluded(exclude, m)
-        best = no_hits(m, k if not m else 0)
+        excluded = self.excluded(exclude, m)
         if not m:
-            return Hits(*best)
-        shards = self._shards()
-        tasks = [self._task(shard, queries, own, k) for shard in shards]
+            return Hits(*_no_hits(0, k))
+        budget = memory_per_task(self.n_jobs) if self.memory_budget is None else self.memory_budget
+        memory = _Memory(budget, self.keep_vectors, count_jobs(self.n_jobs) if shares_memory() else 1)
+        tasks, size, n = [], rows_per_chunk(self.store), count_chunks(self.store)
+        wanted = min(n, self.n_shards or count_jobs(self.n_jobs))
+        for first, last in pairwise(n * number // wanted for number in range(wanted + 1)):
+            start, end = first * size, min(last * size, len(self))
+            document, offsets = _offsets_within(self.doc_offsets, start, end)
+            where = address_of(self.store), fingerprint_of(self.store)
+            shard = _Shard(*where, first, last, start, self.device, self.backend)
+            tasks.append((shard, memory, k, offsets, queries, _within(excluded, document, len(offsets) - 1)))
+        best = _no_hits(m, 0)
         for found in spread(search_shard, tasks, self.n_jobs, "searching shards"):
-            best = merged(best, found, k)
+            best = _merged(best, found, k)
         return Hits(*best)
 
     def rows(self, numbers: Ints) -> Floats:
@@ -100,7 +125,7 @@ class ShardedIndex(PassageTable):
 
     def similarities(self, queries: Floats, document: int) -> Floats:
         """(m, passages of the document) inner products of query vectors (m, d) with its passages."""
-        start, end = (int(place) for place in self.doc_offsets[document : document + 2])
+        start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         index = PassageIndex(self.rows(np.arange(start, end)), np.array([0, end - start]))
         return np.asarray(index.similarities(queries, 0))
 
@@ -123,23 +148,106 @@ class ShardedIndex(PassageTable):
         shards = "a shard a task" if self.n_shards is None else f"{self.n_shards} shards"
         return f"ShardedIndex over {self.store!r}, {len(self.doc_ids):,} documents, {shards}"
 
-    @property
-    def _no_vectors(self) -> Floats:
-        return np.empty((0, self.width), dtype=np.float32)
 
-    def _shards(self) -> list[tuple[int, int]]:
-        n = count_chunks(self.store)
-        wanted = min(n, self.n_shards or count_jobs(self.n_jobs))
-        return list(pairwise(n * number // wanted for number in range(wanted + 1)))
+# one shard, in whichever process has the task ---------------------------------------------------------------
 
-    def _task(self, chunks: tuple[int, int], queries: Floats, own: Ints, k: int) -> tuple[Any, ...]:
-        size = rows_per_chunk(self.store)
-        start, end = chunks[0] * size, min(chunks[1] * size, len(self))
-        place = address_of(self.store), fingerprint_of(self.store)
-        shard = Shard(*place, *chunks, start, self.device, self.backend)
-        document, offsets = offsets_within(self.doc_offsets, start, end)
-        return shard, self._memory(), k, offsets, queries, own_within(own, document, len(offsets) - 1)
 
-    def _memory(self) -> Memory:
-        budget = memory_per_task(self.n_jobs) if self.memory_budget is None else self.memory_budget
-        return Memory(budget, self.keep_vectors, count_jobs(self.n_jobs) if shares_memory() else 1)
+class _Shard(NamedTuple):
+    """Chunks ``first`` to ``last``, the latter left out, of the store at an address; ``start`` is their first row."""
+
+    address: str
+    fingerprint: str
+    first: int
+    last: int
+    start: int
+    device: str | None
+    backend: str
+
+
+class _Memory(NamedTuple):
+    """``budget`` bytes of vectors for a task; whether to ``keep`` them after it; how many ``threads`` have a task."""
+
+    budget: float
+    keep: bool
+    threads: int
+
+
+def search_shard(shard: _Shard, memory: _Memory, k: int, offsets: Ints, queries: Floats, excluded: Ints) -> Found:
+    """The k best passages of a shard for each query (m, d), in the numbers of the store.
+
+    ``offsets`` (n + 1,) where the shard's documents begin; ``excluded`` (m,) the one to leave out, -1 for none.
+    """
+    best = _no_hits(len(queries), 0)
+    for start, index, document in _blocks(shard, memory, offsets):
+        hits = index.search(queries, min(k, len(index)), exclude=_within(excluded, document, len(index.doc_ids)))
+        numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + (shard.start + start), NO_PASSAGE)
+        best = _merged(best, (numbers, hits.scores), k)
+    return best
+
+
+def _no_hits(m: int, k: int) -> Found:
+    return np.full((m, k), NO_PASSAGE, dtype=np.int64), np.full((m, k), -np.inf, dtype=np.float32)
+
+
+def _merged(one: Found, other: Found, k: int) -> Found:
+    """The k best of two searches over different passages, in the total order."""
+    numbers = np.concatenate([one[0], other[0]], axis=1)
+    return select(np.concatenate([one[1], other[1]], axis=1), k, numbers)
+
+
+def _offsets_within(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:
+    """``(first document, offsets)`` of passages ``start`` to ``end``; documents may begin before or end after.
+
+    >>> _offsets_within(np.array([0, 3, 5, 9]), 4, 7)
+    (1, array([0, 1, 3]))
+    """
+    first = int(np.searchsorted(offsets, start, side="right")) - 1
+    last = int(np.searchsorted(offsets, end, side="left"))
+    return first, np.clip(offsets[first : last + 1], start, end) - start
+
+
+def _within(documents: Ints, first: int, n: int) -> Ints:
+    """Documents ``first`` to ``first + n`` as 0 to n, all others as -1."""
+    return np.where((documents >= first) & (documents < first + n), documents - first, -1)
+
+
+def _blocks(shard: _Shard, memory: _Memory, offsets: Ints) -> Iterator[tuple[int, PassageIndex, int]]:
+    """``(first row in the shard, index, first document)`` of every block that half of the budget holds."""
+    store = opened(shard.address, shard.fingerprint)
+    size = rows_per_chunk(store)
+    step = int(max(1, memory.budget / 2 // (4 * store.width * size)))
+    for first in range(shard.first, shard.last, step):
+        last = min(first + step, shard.last)
+        start, end = first * size - shard.start, min(last * size, len(store)) - shard.start
+        document, own_offsets = _offsets_within(offsets, start, end)
+        yield start, _index(store, shard, first, last, own_offsets, memory), document
+
+
+_cache: OrderedDict[tuple[object, ...], PassageIndex] = OrderedDict()  # of this process, the last used last
+_lock = threading.Lock()
+
+
+def _index(store: EmbeddingStore, shard: _Shard, first: int, last: int, offsets: Ints, memory: _Memory) -> PassageIndex:
+    """The index of some chunks, kept where they are a whole shard: what is streamed would drive out all else."""
+    key = (*shard, first, last)
+    with _lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    vectors = read_chunks(store, first, last)
+    if shard.device is not None:
+        vectors = to_device(vectors, find_device(shard.device))
+    index = PassageIndex(vectors, offsets, backend=shard.backend)
+    if memory.keep and (first, last) == (shard.first, shard.last):
+        allowed = memory.budget / 2 * max(memory.threads, tasks_here())
+        with _lock:
+            _cache[key] = index
+            while sum(kept.vectors.nbytes for kept in _cache.values()) > allowed and len(_cache) > 1:
+                _cache.popitem(last=False)
+    return index
+
+
+def forget_shards() -> None:
+    """Let go of all vectors that this process keeps between searches."""
+    with _lock:
+        _cache.clear()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
-from haybale.cluster.spreading import count_workers, shares_memory, spread
+from haybale.cluster import count_workers, shares_memory, spread
 from haybale.collections import Collection
 from haybale.collections.spool import PassageSpool, spool
 from haybale.embeddings.chunking import Chunking

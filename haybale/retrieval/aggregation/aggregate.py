@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from haybale.device import device_of, to_numpy
 from haybale.errors import InputError
+from haybale.machine import in_tiles
 from haybale.retrieval.aggregation.block import Options
 from haybale.retrieval.aggregation.products import Vectors
 from haybale.retrieval.aggregation.task import Task, prepared
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import PassageTable
 from haybale.retrieval.run import DEPTH, Run
-from haybale.tiling import in_tiles
 from haybale.vectors import array_namespace
 
 

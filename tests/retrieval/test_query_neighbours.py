@@ -24,10 +24,10 @@ DOCS = list("abcdef")
 Case = tuple[np.ndarray, list[list[str]], np.ndarray, int, float]
 
 
-def oracle(training: Any, relevant: Any, query: Any, k: int, power: float, leave_out: int = -1) -> dict[str, float]:
+def oracle(training: Any, relevant: Any, query: Any, k: int, power: float, left: int = -1) -> dict[str, float]:
     """Score by document, with dictionaries; cosines are rounded to float32, as the index has them."""
     unit = [row / np.linalg.norm(row) if row.any() else row for row in [*training, query]]
-    cosines = {i: np.float32(unit[i] @ unit[-1]) for i in range(len(training)) if i != leave_out}
+    cosines = {i: np.float32(unit[i] @ unit[-1]) for i in range(len(training)) if i != left}
     nearest = sorted(cosines, key=lambda i: (-cosines[i], i))[:k]
     scores: dict[str, float] = {}
     for i in nearest:
@@ -76,7 +76,7 @@ def test_left_out_is_as_if_it_had_never_been_there(case: Case) -> None:
     training, relevant, _, k, power = case
     n = len(training)
     whole = QueryNeighbours(training, relevant, DOCS, k=k, power=power)
-    ranked = whole.rank(training, [str(i) for i in range(n)], leave_out=np.arange(n))
+    ranked = whole.rank(training, [str(i) for i in range(n)], training_rows=np.arange(n))
     for i in range(1 if n > 1 else n, n):
         rest = QueryNeighbours(
             np.delete(training, i, axis=0), relevant[:i] + relevant[i + 1 :], DOCS, k=k, power=power
@@ -89,9 +89,9 @@ def test_left_out_is_as_if_it_had_never_been_there(case: Case) -> None:
 def test_shares_sum_to_the_score(case: Case) -> None:
     training, relevant, queries, k, power = case
     neighbours = QueryNeighbours(training, relevant, DOCS, k=k, power=power)
-    scores = dict(neighbours.rank(queries[:1], ["q"], leave_out=[0])["q"])
+    scores = dict(neighbours.rank(queries[:1], ["q"], training_rows=[0])["q"])
     for document in DOCS:
-        frame = neighbours.explain(queries[0], document, leave_out=0)
+        frame = neighbours.explain(queries[0], document, training_row=0)
         assert 0 not in frame["row"].tolist()
         assert all(document in relevant[row] for row in frame["row"])
         assert frame["share"].sum() == pytest.approx(scores.get(document, 0.0), rel=1e-12)
@@ -113,7 +113,7 @@ def test_a_query_without_a_neighbour_has_no_documents() -> None:
     neighbours = QueryNeighbours(np.array([[1.0, 0.0]]), [["a"]], ["a", "b"])
     run = neighbours.rank(np.array([[-1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]]), list("wxyz"))
     assert [len(run[query]) for query in "wxyz"] == [0, 0, 0, 1]
-    assert neighbours.rank(np.ones((1, 2)), ["q"], leave_out=[0])["q"] == []
+    assert neighbours.rank(np.ones((1, 2)), ["q"], training_rows=[0])["q"] == []
 
 
 def test_excluded_documents_and_depth() -> None:
@@ -132,7 +132,7 @@ def test_excluded_documents_and_depth() -> None:
         ({"power": -1.0}, "power must be a number from 0 on, found -1"),
         ({"power": float("nan")}, "power must be"),
         ({"query_vectors": np.empty((0, 2)), "relevant": []}, "at least one training query"),
-        ({"doc_ids": []}, "at least one training query and one document"),
+        ({"doc_ids": []}, "at least one document"),
         ({"relevant": [["a"]]}, "1 lists of relevant documents for 2 training queries"),
         ({"relevant": ["a", "b"]}, "found a string"),
         ({"relevant": [["a"], ["zz"]]}, "unknown document id 'zz'"),
@@ -152,8 +152,8 @@ def test_bad_questions_are_refused() -> None:
     with pytest.raises(InputError, match="1 query ids for 2 query vectors"):
         neighbours.rank(np.eye(2), ["q"])
     for bad in ([0], [0, 2], [0, -2], [0.5, 1.0]):
-        with pytest.raises(InputError, match="leave_out must hold 2 rows of training queries, below 2"):
-            neighbours.rank(np.eye(2), ["q", "r"], leave_out=bad)
+        with pytest.raises(InputError, match="training_rows must hold 2 rows of training queries, below 2"):
+            neighbours.rank(np.eye(2), ["q", "r"], training_rows=bad)
     with pytest.raises(InputError, match="unknown document id 'zz'"):
         neighbours.rank(np.eye(2), ["q", "r"], exclude=["zz", None])
     with pytest.raises(VectorError, match="width 2, found 3"):

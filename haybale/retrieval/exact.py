@@ -1,4 +1,4 @@
-"""From proposals to the ranking: inner products summed in float64, and a search that deepens until nothing is left out.
+"""Exact search over dense vectors: a backend proposes, inner products summed in float64 decide.
 
 The same lines run on NumPy and on CuPy. A sum of d products in float64 is off by at most d · 2^-53 · |q| · |p| before
 it is rounded to float32, so two devices, which add in different orders, give the same float32 or its neighbour: 1 ulp
@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from haybale.device import Device, to_device
-from haybale.retrieval.exact.backend import Backend
+from haybale.machine import fitting, in_tiles
+from haybale.retrieval.backends import BACKENDS, Backend, auto, backends_on, find_backend, tiles_on
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
-from haybale.tiling import fitting, in_tiles
 from haybale.vectors import squared_lengths
+
+__all__ = ["BACKENDS", "Backend", "ExactSearch", "auto", "backends_on", "find_backend"]
 
 SLACK = 24  # candidates proposed beyond those asked for, to settle the last places
 _RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB, which a cache holds
@@ -28,21 +30,14 @@ _GATHERED = 2**30  # bytes gathered at once on a device, at most
 class ExactSearch:
     """Exact search over ``vectors`` (n, d), float32 or float16, on ``device``, by proposals of ``backend``.
 
-    ``doc_offsets`` (n_documents + 1,), NumPy; ``fallback`` proposes where the backend has a limit on k; ``memory``,
-    bytes for what is computed at once (None: by the device).
+    ``doc_offsets`` (n_documents + 1,), NumPy; ``memory``, bytes for what is computed at once (None: by the device).
     """
 
     def __init__(
-        self,
-        vectors: Any,
-        doc_offsets: Ints,
-        device: Device,
-        backend: Backend,
-        fallback: Backend,
-        memory: float | None = None,
+        self, vectors: Any, doc_offsets: Ints, device: Device, backend: Backend, memory: float | None = None
     ) -> None:
         self.vectors, self.device, self.memory = vectors, device, memory
-        self.backend, self.fallback = backend, fallback
+        self.backend = backend if backend.takes_half or vectors.dtype == np.float32 else tiles_on(device)
         self._sizes = np.diff(doc_offsets)
         self._prepared: dict[str, Any] = {}
 
@@ -50,21 +45,22 @@ class ExactSearch:
         # What a library has prepared belongs to this process; it is made again.
         return {**self.__dict__, "_prepared": {}}
 
-    def search(self, queries: Any, k: int, own: Ints) -> tuple[Any, Any]:
+    def search(self, queries: Any, k: int, excluded: Ints) -> tuple[Any, Any]:
         """``(numbers, scores)``, (m, k) each, in the total order; -1 and -inf where there are fewer hits.
 
-        ``queries`` (m, d) float32 on the device; ``own`` (m,), NumPy, the document to leave out of each (-1: none).
+        ``queries`` (m, d) float32 on the device; ``excluded`` (m,), NumPy, the document to leave out (-1: none).
         """
         xp, n = self.device.xp, len(self.vectors)
         passages = xp.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
         scores = xp.full((len(queries), k), -np.inf, dtype=np.float32)
-        depth = min(n, self.depth(k, own))
-        own = to_device(own, self.device)
+        # k, the passages that may be left out, and a few.
+        sizes = np.where(excluded >= 0, self._sizes[excluded], 0)
+        depth = min(n, k + int(sizes.max(initial=0)) + SLACK)
+        excluded = to_device(excluded, self.device)
         rows = xp.flatnonzero(queries.any(axis=1))
         while len(rows):
-            asked = queries[rows]
-            found, rough, exact, bound = self._proposed(asked, depth)
-            exact = xp.where(self._doc_of[found] == own[rows][:, None], np.float32(-np.inf), exact)
+            found, rough, exact, bound = self._proposed(queries[rows], depth)
+            exact = xp.where(self._doc_of[found] == excluded[rows][:, None], np.float32(-np.inf), exact)
             numbers, best = select(exact, k, found)
             passages[rows], scores[rows] = numbers, best
             if depth == n:
@@ -74,25 +70,6 @@ class ExactSearch:
             rows = rows[undecided]
             depth = min(n, 2 * depth)
         return passages, scores
-
-    def depth(self, k: int, own: Ints) -> int:
-        """How many candidates to ask for: k, the passages that may be left out, and a few."""
-        sizes = np.where(own >= 0, self._sizes[own], 0)
-        return k + int(sizes.max(initial=0)) + SLACK
-
-    def settled(self, queries: Any, k: int, own: Ints, found: Any) -> tuple[Any, Any]:
-        """The k best among candidates ``found`` (m, c) for each query, exactly scored and ordered; -1: no candidate."""
-        xp = self.device.xp
-        own, missing, found = to_device(own, self.device), found < 0, xp.maximum(found, 0)
-        exact = self.inner_products(queries, found)
-        left_out = missing | (self._doc_of[found] == own[:, None]) | ~queries.any(axis=1)[:, None]
-        numbers, scores = select(xp.where(left_out, np.float32(-np.inf), exact), k, found)
-        if numbers.shape[1] == k:
-            return numbers, scores
-        passages = xp.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
-        best = xp.full((len(queries), k), -np.inf, dtype=np.float32)
-        passages[:, : numbers.shape[1]], best[:, : numbers.shape[1]] = numbers, scores
-        return passages, best
 
     def inner_products(self, queries: Any, found: Any) -> Any:
         """(m, c) inner products with the passages found (m, c), summed in float64, rounded to float32."""
@@ -107,6 +84,7 @@ class ExactSearch:
         return scores
 
     def _gathered(self, queries: Any, found: Any) -> Any:
+        """The same on a device."""
         xp, width, depth = self.device.xp, int(self.vectors.shape[1]), int(found.shape[1])
         wide, flat = queries.astype(np.float64), found.ravel()
 
@@ -116,32 +94,30 @@ class ExactSearch:
             return near.sum(axis=1).astype(np.float32)
 
         memory = self.device.half_of_memory() if self.memory is None else self.memory
-        each = width * (8 + 8 + self.vectors.dtype.itemsize)
-        tiles = list(in_tiles(flat.size, fitting(min(memory, _GATHERED), each), score, what="candidates"))
+        size = fitting(min(memory, _GATHERED), width * (8 + 8 + self.vectors.dtype.itemsize))
+        tiles = list(in_tiles(flat.size, size, score, what="candidates"))
         return xp.concatenate(tiles).reshape(found.shape) if tiles else xp.empty(found.shape, dtype=np.float32)
 
     def _proposed(self, queries: Any, depth: int) -> tuple[Any, Any, Any, Any]:
         """Numbers (m, depth), their proposed scores and exact ones, and (m,) how far any proposed score may be off."""
-        xp = self.device.xp
-        beyond = self.backend.most is not None and depth > self.backend.most
-        backend = self.fallback if beyond else self.backend
-        width = int(self.vectors.shape[1])
+        xp, width = self.device.xp, int(self.vectors.shape[1])
+        backend = self.backend if depth <= self.backend.most else tiles_on(self.device)
         lengths = xp.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
         # A product may vanish below 2^-126, whatever the lengths are.
-        bound = backend.error(width, self.vectors.dtype) * lengths * self._longest + width * 2.0**-126
+        bound = backend.error(width) * lengths * self._longest + width * 2.0**-126
         if backend.name not in self._prepared:
             self._prepared[backend.name] = backend.prepare(self.vectors)
         found, rough = backend.propose(queries, self._prepared[backend.name], depth, self.memory)
         exact = self.inner_products(queries, found)
         if backend.is_checked and bool((xp.abs(rough - exact) > 2 * bound[:, None]).any()):
             # Another library's products, which cannot be looked into: found out rather than believed.
+            self.backend = tiles_on(self.device)
             warnings.warn(
                 f"index backend {backend.name!r} gave scores that are off by more than its products may be; "
-                f"{self.fallback.name!r} is used instead",
+                f"{self.backend.name!r} is used instead",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            self.backend = self.fallback
             return self._proposed(queries, depth)
         return found, rough, exact, bound
 

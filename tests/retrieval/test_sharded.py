@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.errors import InputError, StoreError, VectorError
-from haybale.retrieval import ParagraphSearch, PassageIndex, Vectors, rank_documents
-from haybale.retrieval.shard_tasks import _kept, forget_shards
-from haybale.retrieval.sharded import ShardedIndex
+from haybale.retrieval import ParagraphSearch, PassageIndex, Vectors, rank_documents, sharded
+from haybale.retrieval.sharded import ShardedIndex, _cache, forget_shards
 
 
 class Few(HashEncoder):
@@ -101,11 +100,9 @@ def test_shards_of_several_machines(tmp_path: Path, store: EmbeddingStore, whole
 
 
 def test_what_is_kept_and_forgotten(store: EmbeddingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from haybale.retrieval import shard_tasks
-
     read: list[tuple[int, int]] = []
-    real = shard_tasks.read_chunks
-    monkeypatch.setattr(shard_tasks, "read_chunks", lambda s, a, b: read.append((a, b)) or real(s, a, b))
+    real = sharded.read_chunks
+    monkeypatch.setattr(sharded, "read_chunks", lambda s, a, b: read.append((a, b)) or real(s, a, b))
     forget_shards()
     queries = queries_of(store, 3)
     index = ShardedIndex(store, 3, n_jobs=1)
@@ -116,11 +113,11 @@ def test_what_is_kept_and_forgotten(store: EmbeddingStore, monkeypatch: pytest.M
     small = ShardedIndex(store, 3, n_jobs=1, memory_budget=2 * 8 * 8 * 4)  # a chunk at a time
     same(small.search(queries, 5), first)
     assert read[3:] == [(i, i + 1) for i in range(10)]
-    assert len(_kept) == 3
+    assert len(_cache) == 3
     forget_shards()
     index.keep_vectors = False
     same(index.search(queries, 5), first)
-    assert not _kept
+    assert not _cache
 
 
 def test_documents_are_ranked_as_with_one_index(store: EmbeddingStore, whole: PassageIndex) -> None:

@@ -19,7 +19,7 @@ from scipy import sparse
 from haybale.collections import Collection
 from haybale.embeddings import TfidfEncoder
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
-from haybale.retrieval import ApproximateIndex, Hits, PassageIndex
+from haybale.retrieval import Hits, PassageIndex
 from haybale.sealed import digest, mapped_tensors, signed, write_tensors
 
 Case = tuple[PassageIndex, Any]
@@ -158,7 +158,7 @@ def test_opening_reads_no_vector_and_checks_none_again(
     matrix = opened.vectors
     arrays = [matrix.data, matrix.indices, matrix.indptr] if kind == "sparse" else [matrix]
     if kind == "sparse":
-        postings = opened._inverted.postings
+        postings = opened._sparse_search.postings
         arrays += [postings.data, postings.indices, postings.indptr]
         assert matrix.has_canonical_format
     for array in arrays:
@@ -169,6 +169,28 @@ def test_opening_reads_no_vector_and_checks_none_again(
     monkeypatch.setattr("haybale.retrieval.index.InvertedIndex", None)  # as they were saved
     queries = sparse.identity(50, format="csr") if kind == "sparse" else np.eye(50)
     assert opened.search(queries, 1).passages.ravel().tolist() == list(range(50))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "sparse"])
+def test_an_index_on_a_device_is_saved_cut_and_extended_there(cupy: Any, tmp_path: Path, kind: str) -> None:
+    """It is the same on disk wherever it was, and stays on its device."""
+    rng = np.random.default_rng(3)
+    passages, queries = rng.integers(0, 3, size=(40, 6)).astype("f4"), rng.integers(0, 3, size=(3, 6)).astype("f4")
+    if kind == "sparse":
+        passages, queries = sparse.csr_matrix(passages), sparse.csr_matrix(queries)
+    settings = {"doc_offsets": np.array([0, 10, 25, 40]), "dtype": "float16" if kind == "float16" else "float32"}
+    host, there = (PassageIndex(passages, device=device, **settings) for device in ("cpu", "cuda"))
+    host.save(tmp_path / "host")
+    there.save(tmp_path / "there")
+    assert content(tmp_path / "host") == content(tmp_path / "there")
+    grown = there.take([0, 1]).extended(
+        passages[25:], [0, 15], passage_ids=there.passage_ids[25:], doc_ids=there.doc_ids[2:]
+    )
+    for index in (PassageIndex.open(tmp_path / "host", device="cuda"), grown):
+        assert not index.device.is_cpu
+        assert repr(index) == repr(there)
+        same(index.search(queries, 9), host.search(queries, 9))
+    same(there.take([0, 2]).search(queries, 9), host.take([0, 2]).search(queries, 9))
 
 
 def test_settings_are_those_of_opening(tmp_path: Path) -> None:
@@ -237,15 +259,6 @@ def test_what_cannot_be_cut_or_extended_is_refused(tmp_path: Path) -> None:
         PassageIndex(sparse.identity(3, format="csr")).extended(np.ones((1, 3)), [0, 1], **new)
     empty = index.extended(np.empty((0, 3)), [0, 0], passage_ids=[], doc_ids=["w"])
     assert (len(empty), empty.doc_ids.to_pylist()) == (3, ["x", "y", "z", "w"])
-    approximate = ApproximateIndex(np.eye(3), n_lists=1)
-    for attempt, done in [
-        (lambda: approximate.save(tmp_path / "a"), "saved"),
-        (lambda: ApproximateIndex.open(tmp_path / "a"), "opened"),
-        (lambda: approximate.take([0]), "cut"),
-        (lambda: approximate.extended(np.eye(3), None, passage_ids=range(3, 6), doc_ids=range(3, 6)), "extended"),
-    ]:
-        with pytest.raises(InputError, match=f"an index of class ApproximateIndex cannot be {done}"):
-            attempt()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "file").touch()
     with pytest.raises(OutputExistsError, match="exists and is not empty"):

@@ -1,21 +1,20 @@
-"""Sparse vectors in the index, in the aggregations and in the ensemble: the slow way is to densify them."""
+"""Sparse vectors in the index, on the CPU and on a device: the slow way is to densify them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from worlds import world
 
-from haybale.ensemble import SVREnsemble, pair_features
-from haybale.errors import InputError, VectorError
-from haybale.retrieval import PassageIndex, Vectors, rank_documents
+from haybale.device import Device, to_device
+from haybale.errors import DeviceError, InputError, VectorError
+from haybale.retrieval import PassageIndex
 from haybale.retrieval import sparse_search as module
-from haybale.sparse_products import add_products, paired_products
+from haybale.retrieval.sparse_search import add_products, paired_products
 from haybale.vectors import check_sparse, normalized_sparse
 
 
@@ -25,7 +24,7 @@ def random_csr(rng: np.random.Generator, n: int, d: int, density: float = 0.3, v
     return sparse.csr_matrix(dense.astype(np.float32))
 
 
-def oracle(queries, passages, k, doc_of, own):
+def oracle(queries: Any, passages: Any, k: int, doc_of: Any, own: Any) -> tuple[Any, Any]:
     """One product at a time in float64; passages without a common term are no hits."""
     rows, values = [], []
     for i, query in enumerate(queries.toarray().astype(np.float64)):
@@ -39,9 +38,10 @@ def oracle(queries, passages, k, doc_of, own):
     return np.array(rows), np.array(values, dtype=np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
-def test_hits_are_the_oracles(data: st.DataObject, seed: int) -> None:
+def test_hits_are_the_oracles(cupy: Any, data: st.DataObject, seed: int) -> None:
+    """Values are small whole numbers, whose sums are the same in any order."""
     n, m, d = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 12))
     rng = np.random.default_rng(seed)
     density = data.draw(st.sampled_from([0.3, 0.02]))  # of many passages with a term of the query, and of few
@@ -55,8 +55,17 @@ def test_hits_are_the_oracles(data: st.DataObject, seed: int) -> None:
     index = PassageIndex(passages, offsets)
     hits = index.search(queries, k, exclude=own)
     rows, scores = oracle(queries, passages, k, index.doc_of, own)
-    np.testing.assert_array_equal(hits.passages, rows)
-    np.testing.assert_array_equal(hits.scores, scores)
+    there = PassageIndex(passages, offsets, device="cuda", memory_budget=data.draw(st.sampled_from([None, 1.0])))
+    assert there.search(to_device(queries, there.device), k, exclude=cupy.asarray(own)).passages.device.id == 0
+    for found in (hits, there.search(queries, k, exclude=own)):
+        np.testing.assert_array_equal(found.passages, rows)
+        np.testing.assert_array_equal(found.scores, scores)
+    document = data.draw(st.integers(0, len(offsets) - 2))
+    products = queries.toarray() @ passages.toarray()[offsets[document] : offsets[document + 1]].T
+    for each in (index, there):
+        np.testing.assert_array_equal(each.similarities(queries, document), products)
+    by_document = [sorted(zip(*each.documents(queries, k), strict=True)) for each in (index, there)]
+    assert by_document[0] == by_document[1]
 
 
 def test_dense_and_sparse_agree_where_a_term_is_shared() -> None:
@@ -112,7 +121,23 @@ def test_bad_input_is_refused() -> None:
         PassageIndex(sparse.csr_matrix((0, 3)))
 
 
-def test_from_collection(toy) -> None:
+def test_where_a_sparse_index_is(cupy: Any) -> None:
+    rows = sparse.identity(3, format="csr", dtype=np.float32)
+    there = to_device(rows, Device("cuda"))
+    index = PassageIndex(there)
+    assert index.is_sparse
+    assert repr(index) == "PassageIndex: 3 × 3 float32 sparse, 3 documents, on cuda:0, backend auto: cupyx"
+    assert PassageIndex(there, device="cpu").backend_used == "inverted index"
+    assert PassageIndex(rows).search(rows, 1).passages.tolist() == index.search(rows, 1).passages.tolist()
+    with pytest.raises(DeviceError, match="queries are on cuda:0, and would meet arrays on cpu"):
+        PassageIndex(rows).search(there, 1)
+    with pytest.raises(VectorError, match="expected a sparse matrix"):
+        index.search(cupy.asarray(np.eye(3)), 1)
+    with pytest.raises(InputError, match="sparse vectors are stored as float32, found 'float16'"):
+        PassageIndex(rows, dtype="float16")
+
+
+def test_from_collection(toy: Any) -> None:
     wide = sparse.random(15, 8, density=0.5, random_state=0, format="csr")
     index = PassageIndex.from_collection(toy, wide)
     assert index.ids(index.search(wide[:1], 1, exclude=["cats"]))[0][0].startswith("dogs")
@@ -130,103 +155,3 @@ def test_products(seed: int) -> None:
     np.testing.assert_array_equal(out, 1 + a.toarray() @ b.toarray().T)
     i, j = rng.integers(7, size=20), rng.integers(5, size=20)
     np.testing.assert_array_equal(paired_products(a, i, b, j), (a.toarray() @ b.toarray().T)[i, j])
-
-
-# what consumes an index -----------------------------------------------------------------------------------
-
-
-def sparse_world(seed: int = 0):
-    """The world of the ensemble's tests on 12 features, most values cut off; its index sparse, and the same dense."""
-    index, queries, relevant = world(seed, d=12)
-    cut = [np.where(np.abs(matrix) > 0.25, matrix, 0).astype(np.float32) for matrix in (index.vectors, queries)]
-    passages, queries = (normalized_sparse(sparse.csr_matrix(matrix)) for matrix in cut)
-    ids = {"doc_ids": index.doc_ids}
-    both = PassageIndex(passages, index.doc_offsets, **ids), PassageIndex(passages.toarray(), index.doc_offsets, **ids)
-    return both, (queries, queries.toarray()), relevant
-
-
-@pytest.mark.parametrize("name", ["maxp", "rrf", "vrrf"])
-def test_aggregations(name: str) -> None:
-    indexes, queries, _ = sparse_world()
-    offsets = np.array([0, 3, 3, 10, 40])
-    hits = indexes[0].search(queries[0], 15)
-    found = []
-    for index, vectors in zip(indexes, queries, strict=True):
-        given_vectors = Vectors(index.vectors, vectors)
-        found.append(rank_documents(index, hits, list("abcd"), name, offsets, vectors=given_vectors).to_frame())
-    np.testing.assert_allclose(found[0].score, found[1].score, rtol=1e-5, atol=1e-7)
-    assert set(found[0].query_id) == {"a", "c", "d"}
-
-
-def test_pair_features() -> None:
-    indexes, queries, _ = sparse_world()
-    hits = indexes[0].search(queries[0], 15)
-    found = [pair_features(hits, [hits], i, q, spaces=[(q, i.vectors)]) for i, q in zip(indexes, queries, strict=True)]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"strategy": "regions"},
-        {"strategy": "regions", "routes": 2},
-        {"strategy": "rows", "gamma": "scale"},
-        {"solver": "sklearn"},
-        {"solver": "sklearn-features"},
-        {"memory_budget": 4e5},
-        {"oob_score": True, "eta": 0.5, "blend": True},
-    ],
-    ids=lambda changes: " ".join(map(str, changes.values())) or "defaults",
-)
-def test_the_ensemble_is_that_of_the_densified_vectors(changes: dict) -> None:
-    indexes, queries, relevant = sparse_world()
-    candidates = indexes[0].search(queries[0], 12)
-    found = []
-    for index, vectors in zip(indexes, queries, strict=True):
-        given_features = {}
-        if changes.get("eta"):
-            given_features["features"] = pair_features(candidates, [candidates], index, vectors)
-        ensemble = SVREnsemble(4, tol=1e-6, **changes)
-        ensemble.fit(index, vectors, relevant, candidates=candidates, **given_features)
-        found.append(ensemble.score_candidates(vectors, candidates.passages, **given_features))
-    np.testing.assert_allclose(found[0], found[1], atol=1e-4)
-
-
-def test_a_relevant_passage_that_no_search_found_is_the_nearest_of_its_document() -> None:
-    indexes, queries, relevant = sparse_world()
-    found = [
-        SVREnsemble(3, k=2, tol=1e-6).fit(index, vectors, relevant)
-        for index, vectors in zip(indexes, queries, strict=True)
-    ]
-    passages = indexes[0].search(queries[0], 9).passages
-    scores = [model.score_candidates(vectors, passages) for model, vectors in zip(found, queries, strict=True)]
-    np.testing.assert_allclose(*scores, atol=1e-4)
-
-
-def test_an_ensemble_on_a_sparse_index_ranks_explains_and_loads(tmp_path: Path) -> None:
-    (index, dense), (queries, dense_queries), relevant = sparse_world()
-    ids = [f"q{i}" for i in range(queries.shape[0])]
-    ensemble = SVREnsemble(4, k=10).fit(index, queries, relevant, query_ids=ids)
-    assert ensemble.support_.passages.dense is None  # fed as it is
-    ensemble.save(tmp_path / "model")
-    loaded = SVREnsemble.load(tmp_path / "model", index)
-    assert loaded.rank(queries, ids, k=8) == ensemble.rank(queries, ids, k=8)
-    score = ensemble.score(queries[:2], [["3"], ["3", "7"]])
-    np.testing.assert_array_equal(loaded.score(queries[:2], [["3"], ["3", "7"]])[1], score[1])
-    explanation = ensemble.explain(queries[1], "7")
-    np.testing.assert_allclose(explanation.prediction, score[1][1], atol=1e-6)
-    with pytest.raises(VectorError, match=r"spaces of widths 12 \(sparse\); the index and spaces have 12"):
-        SVREnsemble.load(tmp_path / "model", dense)
-    with pytest.raises(VectorError, match=r"widths 12 \(sparse\); the index and spaces have 5 \(sparse\)"):
-        SVREnsemble.load(tmp_path / "model", PassageIndex(index.vectors[:, :5]))
-    with pytest.raises(VectorError, match="query_vectors: expected a sparse matrix"):
-        ensemble.rank(dense_queries, ids)
-    with pytest.raises(InputError, match="standardize centres features"):
-        SVREnsemble.as_published(n_bags=4).fit(index, queries, relevant)
-
-
-def test_the_injected_protocol() -> None:
-    (index, _), (queries, _), relevant = sparse_world()
-    ensemble = SVREnsemble(4, k=10, protocol="injected").fit(index, queries, relevant)
-    assert ensemble.n_rows_ == (index.search(queries, 10).passages >= 0).sum() + len(relevant)

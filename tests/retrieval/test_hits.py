@@ -1,0 +1,72 @@
+"""The total order of a row, pools, pieces, hits as frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from haybale.errors import InputError
+from haybale.retrieval import Hits, PassageIndex, hits_frame, passage_hits, pool
+from haybale.retrieval.hits import select
+
+LEVELS = [-np.inf, -1.5, -0.0, 0.0, 0.25, 1.0, 1e30]
+NUMBERS = np.array([[8, 3, 2**32 - 2, 5, 0, 1, 7, 2**31, 4], [0, 1, 2, 3, 4, 5, 6, 7, -1]])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(scores=arrays(np.float32, (2, 9), elements=st.sampled_from(LEVELS)), k=st.integers(1, 12))
+def test_select_is_a_total_order(cupy: Any, scores: np.ndarray, k: int) -> None:
+    scores[NUMBERS < 0] = -np.inf
+    for named in (None, NUMBERS):
+        columns = np.broadcast_to(np.arange(9), (2, 9)) if named is None else named
+        for row, found in enumerate(zip(*select(scores, k, named), strict=True)):
+            pairs = sorted(zip(columns[row].tolist(), scores[row].tolist(), strict=True), key=lambda p: (-p[1], p[0]))
+            assert found[0].tolist() == [n if np.isfinite(score) else -1 for n, score in pairs[:k]]
+            assert found[1].tolist() == [score for _, score in pairs[:k]]
+        there = select(cupy.asarray(scores), k, None if named is None else cupy.asarray(named))
+        for ours, theirs in zip(there, select(scores, k, named), strict=True):
+            np.testing.assert_array_equal(cupy.asnumpy(ours), theirs)
+
+
+lists_of_passages = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=6), min_size=3, max_size=3)
+
+
+def hits_of(rows: list[list[int]]) -> Hits:
+    width = max(map(len, rows))
+    table = np.array([row + [-1] * (width - len(row)) for row in rows]).reshape(3, width)
+    return Hits(table.astype(np.int64), np.where(table < 0, -np.inf, 1).astype(np.float32))
+
+
+@given(a=lists_of_passages, b=lists_of_passages)
+def test_pool_is_the_union_by_best_rank(a: list[list[int]], b: list[list[int]]) -> None:
+    for row, together in enumerate(pool(hits_of(a), hits_of(b)).passages):
+        best = {p: min(r.index(p) for r in (a[row], b[row]) if p in r) for p in {*a[row], *b[row]}}
+        assert together[together >= 0].tolist() == sorted(best, key=lambda p: (best[p], p))
+    np.testing.assert_array_equal(pool(hits_of(a), hits_of(b)).passages, pool(hits_of(b), hits_of(a)).passages)
+
+
+def test_hits_on_a_device(cupy: Any) -> None:
+    index = PassageIndex(np.eye(4, dtype=np.float32))
+    here = index.search(np.array([[0.1, 0.2, 0.3, 0.4], [0, 0, 0, 0]]), 3)
+    there = Hits(cupy.asarray(here.passages), cupy.asarray(here.scores))
+    assert isinstance(there.top(2).passages, cupy.ndarray)
+    for ours, theirs in zip(there.flat(), here.flat(), strict=True):
+        np.testing.assert_array_equal(cupy.asnumpy(ours), theirs)
+    np.testing.assert_array_equal(pool(there, there).passages, pool(here).passages)
+    pieces = np.array([0, 0, 1, 1])
+    for hits in (here, there):
+        assert passage_hits(hits, pieces).passages.tolist() == [[1, 0], [-1, -1]]
+    assert hits_frame(index, ["a", "b"], there).equals(hits_frame(index, ["a", "b"], here))
+    with pytest.raises(InputError, match="both be NumPy or both be CuPy"):
+        Hits(there.passages, here.scores)
+    with pytest.raises(InputError, match="1 query ids for 2 rows"):
+        hits_frame(index, ["a"], here)
+    with pytest.raises(InputError, match="hits of different numbers of queries"):
+        pool(here, Hits(here.passages[:1], here.scores[:1]))
+    with pytest.raises(InputError, match="hits name piece 3"):
+        passage_hits(here, pieces[:2])

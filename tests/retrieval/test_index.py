@@ -1,0 +1,250 @@
+"""Exact search, on the CPU and on a device, against the slow, obvious way: every product in float64, one stable sort."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoders import HashEncoder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from index_oracle import oracle
+
+from haybale.collections import Collection
+from haybale.device import CPU, Device
+from haybale.embeddings import EmbeddingStore, LSAEncoder, embed
+from haybale.embeddings.store import reading
+from haybale.errors import DeviceError, InputError, UnknownNameError, VectorError
+from haybale.retrieval import Hits, PassageIndex, backends, exact
+from haybale.retrieval.backends import backends_on
+
+BACKENDS = sorted(backends_on(CPU))
+
+
+def case(data: st.DataObject, seed: int, most: int) -> tuple[Any, ...]:
+    """Random shapes; few distinct vectors, so that ties are everywhere, also at the k-th rank."""
+    n, m, d = data.draw(st.integers(1, most)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9))
+    rng = np.random.default_rng(seed)
+    distinct = rng.normal(size=(data.draw(st.integers(1, n)), d)).astype(np.float32)
+    passages = distinct[rng.integers(len(distinct), size=n)]
+    queries = rng.normal(size=(m, d)).astype(np.float32)
+    if data.draw(st.booleans()):
+        queries[0] = 0
+    cuts = np.sort(rng.integers(0, n + 1, size=data.draw(st.integers(0, 5))))
+    offsets = np.concatenate(([0], cuts, [n]))
+    return passages, queries, offsets, rng.integers(-1, len(offsets) - 1, size=m), data.draw(st.integers(1, n))
+
+
+def assert_hits(hits: Hits, expected: tuple[Any, Any]) -> None:
+    hits = hits.to_numpy()
+    np.testing.assert_array_equal(hits.passages, expected[0])
+    real = hits.passages >= 0
+    np.testing.assert_array_max_ulp(hits.scores[real], expected[1][real], 1)
+    assert np.isneginf(hits.scores[~real]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1), name=st.sampled_from(BACKENDS))
+def test_hits_are_the_oracles(data: st.DataObject, seed: int, name: str) -> None:
+    passages, queries, offsets, own, k = case(data, seed, 90)
+    index = PassageIndex(passages, offsets, backend=name)
+    hits = index.search(queries, k, exclude=own)
+    expected = oracle(queries, passages, k, index.doc_of, own)
+    np.testing.assert_array_equal(hits.passages, expected[0])
+    np.testing.assert_array_equal(hits.scores, expected[1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_hits_are_the_oracles_on_a_device(cupy: Any, dtype: str, data: st.DataObject, seed: int) -> None:
+    passages, queries, offsets, own, k = case(data, seed, 60)
+    memory = data.draw(st.sampled_from([None, 1.0, 3e3, 1e6]))
+    index = PassageIndex(passages, offsets, device="cuda", dtype=dtype, backend="cupy", memory_budget=memory)
+    expected = oracle(queries, passages.astype(dtype), k, index.doc_of, own)
+    from_host = index.search(queries, k, exclude=own)
+    assert isinstance(from_host.passages, np.ndarray)
+    assert_hits(from_host, expected)
+    there = index.search(cupy.asarray(queries), k, exclude=cupy.asarray(own))
+    assert isinstance(there.passages, cupy.ndarray)
+    assert isinstance(there.scores, cupy.ndarray)
+    assert_hits(there, expected)
+
+
+def test_more_ties_than_the_first_proposal_holds(cupy: Any) -> None:
+    """400 equal passages compete for 3 places: the lowest numbers win, however deep the search must go."""
+    passages = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
+    passages[500:900] = passages[0] * 3
+    for where in (*({"backend": name} for name in BACKENDS), {"dtype": "float16"}, {"device": "cuda"}):
+        assert PassageIndex(passages, **where).search(passages[:1], 3).passages.tolist() == [[500, 501, 502]]
+
+
+def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    passages, queries = rng.normal(size=(700, 5)), rng.normal(size=(40, 5))
+    whole = PassageIndex(passages, backend="numpy").search(queries, 50)
+    monkeypatch.setattr(backends, "_TILE", 1)
+    tiled = PassageIndex(passages, backend="numpy").search(queries, 50)
+    np.testing.assert_array_equal(whole.passages, tiled.passages)
+    np.testing.assert_array_equal(whole.scores, tiled.scores)
+
+
+def test_backends_agree_on_real_passages(pydocs: Collection) -> None:
+    texts = pydocs.passages.texts[:6000].to_pylist()
+    vectors = LSAEncoder(64).fit(texts).encode(texts)
+    found = [PassageIndex(vectors, backend=name).search(vectors[:200], 1000) for name in BACKENDS]
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0].passages, other.passages)
+        np.testing.assert_array_equal(found[0].scores, other.scores)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e15])
+def test_float16_scores_are_those_of_the_rounded_vectors(cupy: Any, scale: float) -> None:
+    """Queries are not rounded, and may lie beyond float16."""
+    rng = np.random.default_rng(1)
+    passages, queries = rng.normal(size=(80, 12)).astype(np.float32), rng.normal(size=(5, 12)).astype(np.float32)
+    queries *= np.float32(scale)
+    expected = oracle(queries, passages.astype(np.float16), 80)
+    for where in ({}, {"backend": "faiss"}, {"device": "cuda"}):
+        index = PassageIndex(passages, dtype="float16", **where)
+        assert index.vectors.dtype == np.float16
+        assert_hits(index.search(queries, 80), expected)
+
+
+def test_where_an_index_is(cupy: Any) -> None:
+    host = np.eye(3, dtype=np.float32)
+    there = cupy.asarray(host)
+    index = PassageIndex(there, backend="cupy")
+    assert index.vectors is there  # the same memory
+    assert index.device == Device("cuda", 0)
+    assert repr(index) == "PassageIndex: 3 × 3 float32, 3 documents, on cuda:0, backend cupy: cupy"
+    assert PassageIndex(host).vectors is host
+    assert PassageIndex(there, device="cpu").device.is_cpu
+    assert isinstance(PassageIndex(host, device="auto").vectors, cupy.ndarray)
+    half = cupy.asarray(host.astype(np.float16))
+    assert PassageIndex(half, dtype="float16").vectors is half
+    for search in (PassageIndex(host).search, PassageIndex(host).similarities):
+        with pytest.raises(DeviceError, match="queries are on cuda:0, and would meet arrays on cpu"):
+            search(there, 1)
+    with pytest.raises(VectorError, match="queries: row 1 has NaN"):
+        index.search(cupy.asarray([[1, 1, 1], [1, np.nan, 1]]), 1)
+
+
+def test_torch_tensors_are_taken_as_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.eye(3)
+    index = PassageIndex(tensor)
+    assert np.shares_memory(index.vectors, tensor.numpy())
+    assert index.search(tensor, 1).passages.tolist() == [[0], [1], [2]]
+
+
+def test_similarities_and_ids_on_a_device(cupy: Any) -> None:
+    rng = np.random.default_rng(3)
+    passages, queries = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(2, 4)).astype(np.float32)
+    ids = [f"p{number}" for number in range(9)]
+    here = PassageIndex(passages, [0, 4, 9], passage_ids=ids)
+    there = PassageIndex(cupy.asarray(passages), [0, 4, 9], passage_ids=ids)
+    expected = here.similarities(queries, 1)
+    np.testing.assert_array_max_ulp(there.similarities(queries, 1), expected, 1)
+    np.testing.assert_array_max_ulp(cupy.asnumpy(there.similarities(cupy.asarray(queries), 1)), expected, 1)
+    hits = there.search(cupy.asarray(queries), 3, exclude=["0", None])
+    assert there.ids(hits) == here.ids(here.search(queries, 3, exclude=["0", None]))
+    for ours, theirs in zip(there.documents(queries, 1), here.documents(queries, 1), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_work_is_halved_where_memory_runs_out(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passages where their products have no room, queries where the exact scores of their candidates have none."""
+    rng = np.random.default_rng(4)
+    passages, queries = rng.normal(size=(90, 5)).astype(np.float32), rng.normal(size=(4, 5)).astype(np.float32)
+    asked: dict[str, list[Any]] = {"_largest": [], "select": []}
+
+    def hungry(module: Any, name: str, room: int, number: int) -> None:
+        plain = getattr(module, name)
+
+        def call(*arguments: Any) -> Any:
+            asked[name].append(arguments[number].shape)
+            if arguments[number].size > room:
+                raise cupy_double.cuda.memory.OutOfMemoryError("no room")
+            return plain(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    hungry(backends, "_largest", 300, 1)
+    hungry(exact, "select", 60, 0)
+    index = PassageIndex(passages, device="cuda")
+    assert_hits(index.search(queries, 6), oracle(queries, passages, 6))
+    assert asked["_largest"][:2] == [(4, 90), (4, 45)]
+    assert asked["select"][:2] == [(4, 30), (2, 30)]
+    monkeypatch.undo()
+    hungry(exact, "select", 0, 0)
+    with pytest.raises(DeviceError, match="out of memory at a tile of 1 queries"):
+        index.search(queries, 6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_store_is_read_onto_the_device_chunk_by_chunk(
+    cupy: Any, dtype: str, toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed(toy, HashEncoder(), tmp_path / "store", rows_per_chunk=4)
+    store = EmbeddingStore(tmp_path / "store")
+    whole, sent, send = store.vectors(), [], reading.to_device
+    monkeypatch.setattr(reading, "to_device", lambda rows, device: (sent.append(len(rows)), send(rows, device))[1])
+    index = PassageIndex.from_store(store, device="cuda", dtype=dtype, backend="cupy", memory_budget=1e6)
+    assert max(sent) == 4
+    np.testing.assert_array_equal(cupy.asnumpy(index.vectors), whole.astype(dtype))
+    here = PassageIndex.from_store(store, dtype=dtype)
+    assert here.ids(here.search(whole[:3], 4)) == index.ids(index.search(whole[:3], 4))
+
+
+def test_ids_and_numbers() -> None:
+    index = PassageIndex(np.eye(3), [0, 2, 3], passage_ids=["x:0", "x:1", "y:0"], doc_ids=["x", "y"])
+    queries = np.array([[0.2, 0.9, 0.5], [0.2, 0.9, 0.5]])
+    hits = index.search(queries, 2, exclude=[0, -1])
+    assert index.ids(hits) == [["y:0"], ["x:1", "y:0"]]
+    assert index.numbers(["y:0", "x:0"]).tolist() == [2, 0]
+    np.testing.assert_array_equal(index.search(queries, 2, exclude=["x", None]).passages, hits.passages)
+    with pytest.raises(InputError, match="unknown passage id 'z'"):
+        index.numbers(["z"])
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "exclude", "message"),
+    [
+        (np.eye(3), 4, None, r"k must lie between 1 and the number of passages in the index, 3; found 4"),
+        (np.eye(3), 0, None, "found 0"),
+        (np.ones((1, 2)), 1, None, "width 3, found 2"),
+        (np.array([[1, 1, 1], [1, np.nan, 1]]), 1, None, "queries: row 1 has NaN"),
+        (np.ones((2, 3)), 1, [0], "exclude must hold 2"),
+        (np.ones((1, 3)), 1, [3], "exclude must hold 1"),
+        (np.ones((1, 3)), 1, ["z"], "unknown document id 'z'"),
+    ],
+)
+def test_bad_questions_are_refused(queries: Any, k: int, exclude: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PassageIndex(np.eye(3)).search(queries, k, exclude=exclude)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "settings", "error", "message"),
+    [
+        (np.array([[np.nan]]), {}, VectorError, "passages: row 0 has NaN"),
+        (np.eye(3), {"backend": "hnsw"}, UnknownNameError, "known: auto, faiss, numpy, cuvs, faiss-gpu, cupy"),
+        (np.empty((0, 3)), {}, InputError, "at least one passage"),
+        (np.eye(3), {"passage_ids": ["a", "b"]}, InputError, "expected 3 passage_ids, found 2"),
+        (np.eye(2), {"passage_ids": ["a", "a"]}, InputError, "hold an id twice"),
+        (np.eye(3), {"doc_offsets": [0, 2]}, InputError, "doc_offsets must rise"),
+        (np.eye(3), {"dtype": "float64"}, InputError, "stored as float32 or float16"),
+        (np.eye(3), {"memory_budget": 0}, InputError, "memory_budget is a number of bytes above 0"),
+    ],
+)
+def test_bad_input_is_refused(vectors: Any, settings: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        PassageIndex(vectors, **settings)
+
+
+def test_vectors_must_fit_the_collection(toy: Collection) -> None:
+    with pytest.raises(VectorError, match="expected 15 vectors, one a passage, found 3"):
+        PassageIndex.from_collection(toy, np.eye(3))

@@ -1,0 +1,388 @@
+"""Tasks here, in processes and on a cluster of two: the same results to the last bit, also when a worker is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask_tasks
+import joblib
+import numpy as np
+import pytest
+from commands import haybale, word_folder
+from encoders import HashEncoder
+from worlds import world
+
+from haybale import cluster
+from haybale.cluster import on_cluster, spread
+from haybale.collections import CollectionBuilder
+from haybale.embeddings import EmbeddingStore, embed, embed_shards
+from haybale.ensemble import SVREnsemble
+from haybale.errors import ClusterError, MissingExtraError, StoreError
+from haybale.retrieval import PassageIndex, ShardedIndex
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+
+TESTS = str(Path(__file__).parent)
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def process_of(program: str, *options: str) -> subprocess.Popen[bytes]:
+    """A process of Dask's that finds the modules of the tests: the scheduler, too, unpacks what workers are sent."""
+    command = [sys.executable, "-m", f"distributed.cli.{program}", *options, "--dashboard-address", ":0"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+
+
+def worker_of(address: str) -> subprocess.Popen[bytes]:
+    return process_of("dask_worker", address, "--nthreads", "1", "--no-nanny", "--death-timeout", "20")
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def scheduler_here() -> Iterator[str]:
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=60) as local,
+    ):
+        yield local.scheduler_address
+
+
+@pytest.fixture
+def address(scheduler_here: str, workers: list[subprocess.Popen[bytes]]) -> str:
+    """A scheduler with two workers; those that a test has killed are replaced."""
+    alive = [process for process in workers if process.poll() is None]
+    workers += [worker_of(scheduler_here) for _ in range(2 - len(alive))]
+    with distributed.Client(scheduler_here, set_as_default=False) as client:
+        deadline = time.monotonic() + 60
+        while len(client.scheduler_info()["workers"]) != 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    return scheduler_here
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Any]:
+    with on_cluster(address) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def killing(folder: Path, then: Callable[[], None] | None = None) -> Iterator[list[int]]:
+    """Kill a worker that has begun a task, or do something else then; let the tasks go on."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while not (begun := [int(path.name) for path in folder.iterdir()]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if then is None:
+            os.kill(begun[0], signal.SIGKILL)
+        else:
+            then()
+        killed.append(begun[0])
+        (folder / "go").touch()
+
+    folder.mkdir(exist_ok=True)
+    thread = threading.Thread(target=kill)
+    thread.start()
+    yield killed
+    thread.join()
+    assert killed
+
+
+def trained(solver: Any = "product", **settings: Any) -> SVREnsemble:
+    index, queries, relevant = world(3, n_documents=100, n_queries=60, d=8)
+    return SVREnsemble(6, k=20, solver=solver, memory_budget=1e9, **settings).fit(index, queries, relevant)
+
+
+def same_ensemble(found: SVREnsemble, expected: SVREnsemble) -> None:
+    for name in ("coef", "intercept", "offsets", "query", "passage"):
+        np.testing.assert_array_equal(getattr(found.support_, name), getattr(expected.support_, name))
+    assert found.n_iter_ == expected.n_iter_
+
+
+@pytest.mark.parametrize("overlap", [0.1, 4.0])  # alone, and sharing Gram matrices
+def test_bags_are_those_trained_here_also_where_a_worker_is_killed(
+    client: Any, tmp_path: Path, overlap: float
+) -> None:
+    with killing(tmp_path / "flags"):
+        found = [trained(dask_tasks.WaitingSolver(str(tmp_path / "flags")), overlap=overlap)]
+    for backend in ("threading", "loky"):
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            found.append(trained(overlap=overlap))
+    with joblib.parallel_config(backend="sequential"):
+        expected = trained(overlap=overlap)
+    for each in found:
+        same_ensemble(each, expected)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingStore:
+    builder = CollectionBuilder("many", language="english")
+    for number in range(40):
+        builder.add_document(f"d{number}", [f"passage {i} of {number}" for i in range(3)])
+    folder = tmp_path_factory.mktemp("dask") / "store"
+    embed(builder.build(), HashEncoder(), folder, rows_per_chunk=8)
+    return EmbeddingStore(folder)
+
+
+def searched(index: Any) -> Any:
+    queries = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    return index.search(queries, 50, exclude=["d3", None, "d4", "d4", None])
+
+
+def same_hits(found: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(found.passages, expected.passages)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_search_is_that_of_one_index_also_where_a_worker_is_killed(
+    client: Any, store: EmbeddingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = searched(PassageIndex.from_store(store))
+    same_hits(searched(ShardedIndex(store)), expected)
+    search = partial(dask_tasks.waiting_search, str(tmp_path / "flags"))
+    monkeypatch.setattr("haybale.retrieval.sharded.search_shard", search)
+    with killing(tmp_path / "flags"):
+        same_hits(searched(ShardedIndex(store, 4)), expected)
+    monkeypatch.undo()
+    other = EmbeddingStore(store.path)
+    other.manifest = other.manifest | {"encoder": "another"}
+    with pytest.raises(StoreError, match="this is another store"):
+        searched(ShardedIndex(other, 2))
+    mean = client.compute(store.dask().mean(axis=0)).result()
+    np.testing.assert_allclose(mean, store.vectors().mean(axis=0), rtol=1e-5)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    (folder / "collection.tsv").write_text("".join(f"d{i // 3}\tpassage number {i}\n" for i in range(60)))
+    return folder
+
+
+def same_store(one: Path, other: Path) -> None:
+    a, b = EmbeddingStore(one), EmbeddingStore(other)
+    np.testing.assert_array_equal(a.vectors(), b.vectors())
+    assert a.passage_ids.equals(b.passage_ids)
+
+
+def test_a_worker_killed_while_it_embeds(client: Any, folder: Path, tmp_path: Path) -> None:
+    """What it had written is kept; its lock died with it."""
+    embed(folder, HashEncoder(), tmp_path / "whole", rows_per_chunk=6)
+    encoder = partial(dask_tasks.WaitingEncoder, str(tmp_path / "flags"), after=2)
+    with killing(tmp_path / "flags"):
+        done = embed_shards(folder, encoder, tmp_path / "shards", rows_per_chunk=6)
+    assert done.kept == 12  # two chunks of the one that was killed
+    assert done.passages == 48
+    same_store(tmp_path / "shards", tmp_path / "whole")
+
+
+def test_large_arguments_of_a_killed_worker_are_sent_again(client: Any, tmp_path: Path) -> None:
+    """They are larger than what Dask warns of; and errors of a task are its own."""
+    vectors, flags = [np.full(2_000_000, float(i)) for i in range(8)], tmp_path / "flags"
+    with killing(flags):
+        found = list(spread(dask_tasks.squared, [(i, vectors[i], str(flags)) for i in range(8)]))
+    assert found == [2e6 * i + i * i for i in range(8)]
+    with pytest.raises(KeyError, match="task"):
+        list(spread(dask_tasks.wrong, [(1,), (2,)]))
+    assert list(spread(pow, ((2, i) for i in range(9)), total=9)) == [2**i for i in range(9)]
+
+
+def test_the_smallest_of_all_workers_decides_what_a_task_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Dask tell of five unless they are asked for all."""
+    limits = [8e9] * 6 + [2e9]
+
+    def scheduler_info(n_workers: int = 5) -> dict[str, Any]:
+        shown = limits if n_workers == -1 else limits[:n_workers]
+        return {"workers": {str(i): {"memory_limit": limit, "nthreads": 2} for i, limit in enumerate(shown)}}
+
+    client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://a:1"), scheduler_info=scheduler_info)
+    monkeypatch.setattr(cluster, "dask_client", lambda: client)
+    assert cluster.memory_per_task(None) == 2e9 / 2 / 2
+
+
+def test_processes_that_die_are_started_again(tmp_path: Path) -> None:
+    flags = tmp_path / "flags"
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        with killing(flags):
+            found = list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)]))
+        assert found == [9, 10, 13, 18]
+        with pytest.raises(ClusterError, match="dying: a task was lost 4 times"):
+            list(spread(os._exit, [(9,)], description="dying"))
+
+
+# the command line and the page ---------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.* training queries for")
+def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
+    """Models and stores are those of one machine, byte for byte."""
+    data, engine = word_folder(tmp_path / "data"), str(tmp_path / "engine")
+    assert here("index", str(data), "--out", engine)[0] == 0
+    for out, more in (("m1", ()), ("m2", ("--dask", address))):
+        how = ("--ranker", "svr", "--set", "n_bags=3", "--out", str(tmp_path / out))
+        status, _, said = here("train", engine, *how, *more)
+        assert status == 0, said
+    assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
+    how = ("--width", "4", "--language", "english", "--set", "rows_per_chunk=7")
+    done = haybale("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"60 passages embedded in .*\nEmbeddingStore .*: 60 × 2 float32\n", done.stderr)
+    assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # a shard a worker
+    assert here("embed", str(folder), "--out", str(tmp_path / "here"), *how)[0] == 0
+    same_store(tmp_path / "there", tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compare", "pydocs", "--dask", "tcp://127.0.0.1:9x"), "no Dask scheduler answers at tcp://127.0.0.1:9x: "),
+        (("embed", "FOLDER", "--out", "OUT", "--shards", "2"), "--shards asks for --dask; "),
+        (("embed", "FOLDER", "--out", "OUT", "--shard", "1/2", "--dask", "a"), "--shard is for one machine "),
+    ],
+)
+def test_errors_are_one_line(arguments: tuple[str, ...], message: str, here: Any) -> None:
+    status, _, said = here(*arguments)
+    assert status == 2
+    assert said.startswith(f"haybale: {message}")
+    assert said.count("\n") == 1
+
+
+def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python of docs/dask.md, with the cluster that is here already, and another folder."""
+    page = (Path(TESTS).parent / "docs" / "dask.md").read_text(encoding="utf-8")
+    start, names, example = re.findall(r"```python\n(.*?)```", page, re.S)
+    for code in (start, names):
+        compile(code, "dask.md", "exec")
+    rng, words = np.random.default_rng(0), [f"word{i}" for i in range(200)]
+    texts = [" ".join(rng.choice(words, 12)) for _ in range(600)]
+    folder = tmp_path / "laws"
+    for name, text in {
+        "collection.tsv": "".join(f"d{i // 3}\t{text}\n" for i, text in enumerate(texts)),
+        "queries/queries.train.tsv": "".join(f"q{i}\t{' '.join(texts[6 * i].split()[:6])}\n" for i in range(100)),
+        "qrels/qrels.train.tsv": "".join(f"q{i}\td{2 * i}\n" for i in range(100)),
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    found: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
+    exec(compile(example, "dask.md", "exec"), found)
+    assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
+    same_hits(found["index"].search(found["queries"], 5), found["passages"].search(found["queries"], 5))
+    assert found["ensemble"].n_rows_ >= 1000
+
+
+# clusters that are not there, do not agree, or go away ---------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "127.0.0.1:9", "nonsense://a:1", "tls://127.0.0.1:9"])
+def test_nobody_answers(address: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {address}"), on_cluster(address, timeout=1):
+        pass
+    assert time.monotonic() - start < 5
+
+
+def test_without_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "haybale\[dask\]"'), on_cluster("tcp://127.0.0.1:9"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("package", "theirs", "message"),
+    [
+        ("numpy", "0.0", rf"has numpy 0\.0, here it is {re.escape(np.__version__)}"),
+        ("numba", None, r"has no numba, here it is \d"),
+        ("python", "3.0.1", r"has Python 3\.0\.1, here it is \d"),
+    ],
+)
+@pytest.mark.parametrize("who", ["worker tcp://", "the scheduler"])
+def test_other_versions_are_named(
+    address: str, monkeypatch: pytest.MonkeyPatch, who: str, package: str, theirs: str | None, message: str
+) -> None:
+    asked = distributed.Client.get_versions
+
+    def versions(client: Any, **packages: Any) -> Any:
+        found = asked(client, **packages)
+        one = found["scheduler"] if who == "the scheduler" else next(iter(found["workers"].values()))
+        one["packages"] = one["packages"] | {package: theirs}
+        return found
+
+    monkeypatch.setattr(distributed.Client, "get_versions", versions)
+    with pytest.raises(ClusterError, match=rf"{address}: {who}.* {message}"), on_cluster(address):
+        pass
+
+
+def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
+    with on_cluster(address, timeout=20), killing(flags, then):
+        list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
+
+
+def test_a_scheduler_without_workers_that_lacks_a_module_and_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "scheduler.json"
+    scheduler = process_of("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(file))
+    while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
+        assert scheduler.poll() is None
+        time.sleep(0.02)
+    address, processes = match[0], [scheduler]
+    (tmp_path / "only_here.py").write_text("def function(x):\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("only_here").function
+    try:
+        with (
+            pytest.raises(ClusterError, match=r"the cluster has no worker; start some: dask worker tcp"),
+            on_cluster(address, timeout=0.5),
+        ):
+            pass
+        processes.append(worker_of(address))
+        message = rf"{address}: .*: the scheduler could not unpack .* \(ModuleNotFoundError: No module named 'only_here'\)"
+        with pytest.raises(ClusterError, match=message), on_cluster(address, timeout=20):
+            list(spread(function, [(1,)]))
+        start = time.monotonic()
+        with pytest.raises(ClusterError, match=rf"{address}: the cluster went away while squaring: .*; do it again"):
+            square_on(address, tmp_path / "flags", scheduler.kill)
+        assert time.monotonic() - start < 30
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_task_that_kills_its_workers(client: Any) -> None:
+    with pytest.raises(ClusterError, match=r"tcp://.*: dying: every worker that took up a task died of it"):
+        list(spread(os._exit, [(9,)], description="dying"))
+
+
+def test_no_worker_is_left(
+    address: str, workers: list[subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", 1.0)
+    with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
+        square_on(address, tmp_path / "flags", lambda: [process.kill() for process in workers])
