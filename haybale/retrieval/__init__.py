@@ -1,15 +1,21 @@
 """Vectors and texts to hits, hits to ranked documents: exact kNN, BM25, aggregation, fusion, runs."""
 
-from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate, rank_documents
 from haybale.retrieval.approximate import ApproximateIndex
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.exact import BACKENDS
-from haybale.retrieval.explanation import ParagraphExplanation
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, pool
 from haybale.retrieval.hits_frame import hits_frame
 from haybale.retrieval.index import PassageIndex
-from haybale.retrieval.parm import ParagraphHits, ParagraphSearch
+from haybale.retrieval.parm import (
+    AGGREGATIONS,
+    ParagraphExplanation,
+    ParagraphHits,
+    ParagraphSearch,
+    Vectors,
+    aggregate,
+    rank_documents,
+)
 from haybale.retrieval.pieces import passage_hits
 from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run
