@@ -18,9 +18,8 @@ from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.counting import TermCounts, Vocabulary
 from haybale.errors import InputError
 from haybale.progress import track
-from haybale.retrieval.bm25_files import Saved, open_index, save_index
-from haybale.retrieval.bm25_search import Queries, Weighted, best_documents, best_passages, scores_within, slices
-from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.bm25_kernels import Queries, Weighted, best, scores_within, slices
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
@@ -294,9 +293,11 @@ class BM25Index(PassageTable):
         """
         self._check_k(k)
         terms, own = self._prepared(queries, exclude)
-        numbers, scores = np.empty((terms.m, k), dtype=np.int64), np.empty((terms.m, k), dtype=np.float32)
+        numbers, scores = np.full((terms.m, k), NO_PASSAGE), np.full((terms.m, k), -np.inf, dtype=np.float32)
         for rows in self._batches(terms):
-            best_passages(self._index, terms.part(rows), own[rows], numbers[rows], scores[rows])
+            counts, found, values = best(self._index, terms.part(rows), k, own[rows])
+            there = np.arange(k) < counts[:, None]
+            numbers[rows][there], scores[rows][there] = found, values
         return Hits(numbers, scores)
 
     def documents(
@@ -323,7 +324,7 @@ class BM25Index(PassageTable):
         empty = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         parts = [empty]
         for rows in self._batches(terms):
-            parts.append(best_documents(self._index, terms.part(rows), depth, own[rows], self._doc_of))
+            parts.append(best(self._index, terms.part(rows), depth, own[rows], self._doc_of))
         counts, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return np.repeat(np.arange(terms.m), counts), documents, scores
 
