@@ -18,8 +18,8 @@ from haybale.analysis import Analyzer
 from haybale.collections import Collection
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError
+from haybale.manifest import mapped_tensors, signed
 from haybale.retrieval import BM25Index
-from haybale.sealed import mapped_tensors, signed
 
 
 def formula(query: str, texts: list[str], k1: float, b: float) -> list[float]:

@@ -22,8 +22,8 @@ from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder, counting
 from haybale.embeddings import lsa as lsa_module
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError
+from haybale.manifest import signed
 from haybale.retrieval import PassageIndex
-from haybale.sealed import signed
 
 TEXTS = [
     "Dogs bark at cats,\tdogs at doors",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cupy_double import HAS_CUDA, OutOfMemoryError
+from haybale.retrieval.aggregation import cuda_kernels, elementwise, products, task
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from parm_cases import Case, assert_same, cases, options, pairs_of
@@ -19,7 +20,6 @@ from haybale.device import CPU, Device, to_numpy
 from haybale.embeddings import TfidfEncoder, encode_on
 from haybale.errors import DeviceError, InputError
 from haybale.retrieval import AGGREGATIONS, Hits, ParagraphSearch, PassageIndex, Vectors, aggregate
-from haybale.retrieval.aggregation import cuda_kernels, elementwise, products, task
 
 ENOUGH = cuda_kernels.ENOUGH
 

@@ -19,8 +19,8 @@ from scipy import sparse
 from haybale.collections import Collection
 from haybale.embeddings import TfidfEncoder
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
+from haybale.manifest import digest, mapped_tensors, signed, write_tensors
 from haybale.retrieval import ApproximateIndex, Hits, PassageIndex
-from haybale.sealed import digest, mapped_tensors, signed, write_tensors
 
 Case = tuple[PassageIndex, Any]
 

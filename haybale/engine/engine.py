@@ -48,8 +48,8 @@ from haybale.engine.segment import Segment, one_each, with_passages
 from haybale.engine.writing import writing
 from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import replace_json
+from haybale.manifest import read_manifest, signed
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.sealed import check_signed, signed
 from haybale.stages import stage
 
 FORMAT, VERSION = "haybale engine", 1
@@ -625,14 +625,7 @@ def _kept_encoder(folder: Path) -> Any:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """What engine.json says, which must be what was written."""
-    path = folder / _MANIFEST
-    if not path.is_file():
-        raise FileFormatError(path, None, f"not found: {folder} is no engine")
-    found = _read_json(path)
-    for name, expected in (("format", FORMAT), ("version", VERSION)):
-        if found.get(name) != expected:
-            raise FileFormatError(path, None, f"expected {name} {expected!r}, found {found.get(name)!r}")
-    return check_signed(path, found)
+    return read_manifest(folder, "engine", {"format": FORMAT, "version": VERSION}, name=_MANIFEST, unsigned=False)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

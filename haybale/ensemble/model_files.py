@@ -28,7 +28,7 @@ from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, seal
+from haybale.manifest import MANIFEST, check_files, read_manifest, read_tensors, write_manifest
 
 if TYPE_CHECKING:
     from haybale.ensemble.product_kernel_svr import ProductKernelSVR
@@ -120,7 +120,7 @@ def _write(folder: Path, kind: str, model: Any, tensors: Tensors, more: dict[str
     parameters = {name: _plain(name, value) for name, value in values.items() if name != "device"}
     gamma = [list(pair) for pair in model.spaces_.gamma]
     head = {"format": FORMAT, "version": VERSION, "kind": kind}
-    seal(folder, head | {"parameters": parameters, "gamma": gamma} | more)
+    write_manifest(folder, head | {"parameters": parameters, "gamma": gamma} | more)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -10,13 +10,17 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import save_file
 
 from haybale.analysis import Analyzer, Split, Terms, as_analyzer, guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import Strings
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.counting import TermCounts, Vocabulary
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
+from haybale.folders import whole_folder
+from haybale.manifest import MANIFEST, check_files, mapped_tensors, read_manifest, write_manifest
 from haybale.progress import track
 from haybale.retrieval.bm25_kernels import Queries, Weighted, best, scores_within, slices
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
@@ -25,6 +29,17 @@ from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
 
 _BATCH = 1024  # queries between two steps of the progress bar
+_FORMAT, _VERSION = "haybale BM25 index", 1
+_TENSORS = "tensors.safetensors"
+_COLUMNS = {"term": "vocabulary.parquet", "passage_id": "passages.parquet", "doc_id": "documents.parquet"}
+_ARRAYS = {
+    "texts": np.int32,
+    "counts": np.int32,
+    "offsets": np.int64,
+    "lengths": np.int64,
+    "frequencies": np.int64,
+    "doc_offsets": np.int64,
+}
 
 
 class BM25Index(PassageTable):
@@ -165,20 +180,52 @@ class BM25Index(PassageTable):
         FileFormatError
             Where files are missing or changed, or are no saved index of this version.
         """
-        saved = open_index(Path(folder))
+        folder = Path(folder)
+        manifest = read_manifest(folder, "BM25 index", {"format": _FORMAT, "version": _VERSION})
+        check_files(folder, manifest, (_TENSORS, *_COLUMNS.values()))
+        tensors = mapped_tensors(folder / _TENSORS)
+        if {name: array.dtype for name, array in tensors.items()} != _ARRAYS:
+            raise FileFormatError(folder / _TENSORS, None, f"expected the tensors {', '.join(_ARRAYS)}")
+        terms, passage_ids, doc_ids = (_column(folder / file, name) for name, file in _COLUMNS.items())
+        doc_offsets = tensors.pop("doc_offsets")
+        try:
+            k1, b, n_texts, n_terms = (manifest[name] for name in ("k1", "b", "n_texts", "n_terms"))
+            postings = Postings(**tensors, n_texts=int(n_texts), n_terms=int(n_terms))
+            analyzer, k1, b = Analyzer.from_dict(manifest.get("analyzer")), float(k1), float(b)
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            raise FileFormatError(folder / MANIFEST, None, f"not of a BM25 index: {error!r}") from None
         index = cls.__new__(cls)
-        PassageTable.__init__(index, len(saved.postings.lengths), saved.doc_offsets, saved.passage_ids, saved.doc_ids)
-        index._set(saved.postings, saved.vocabulary, saved.analyzer, saved.k1, saved.b)
+        PassageTable.__init__(index, len(postings.lengths), doc_offsets, passage_ids, doc_ids)
+        index._set(postings, {term: number for number, term in enumerate(terms.to_pylist())}, analyzer, k1, b)
         return index
 
     def save(self, folder: Path | str) -> None:
-        """Write counts (safetensors), terms and ids (Parquet) and parameters (JSON) to a new folder, whole or not.
+        """Write the index to a new folder, whole or not; equal indexes are written as equal bytes.
 
-        Equal indexes are written as equal bytes. Errors: a folder that exists and is not empty; an analyzer that is a
-        function (:class:`InputError`).
+        manifest.json          format, version, k1, b, analyzer, the numbers of texts and terms, SHA-256 of the others
+        tensors.safetensors    the counts, term by term: see :class:`Postings`; and where documents begin
+        vocabulary.parquet     column ``term``
+        passages.parquet       column ``passage_id``
+        documents.parquet      column ``doc_id``
+
+        Raises
+        ------
+        OutputExistsError
+            For a folder that exists and is not empty.
+        InputError
+            For an analyzer that is a function.
         """
-        table = self.doc_offsets, self.passage_ids, self.doc_ids
-        save_index(Path(folder), Saved(self._postings, self.vocabulary, self.analyzer, *table, self.k1, self.b))
+        postings, analyzer = self._postings, self.analyzer.to_dict()
+        head = {"format": _FORMAT, "version": _VERSION, "k1": self.k1, "b": self.b, "analyzer": analyzer}
+        terms = pa.chunked_array([pa.array(list(self.vocabulary), type=pa.large_string())])
+        columns = {"term": terms, "passage_id": self.passage_ids, "doc_id": self.doc_ids}
+        arrays = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _ARRAYS}
+        with whole_folder(Path(folder)) as aside:
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside / _TENSORS)
+            for name, file in _COLUMNS.items():
+                # In one piece: the bytes do not depend on how the column came about.
+                pq.write_table(pa.table({name: columns[name].combine_chunks()}), aside / file)
+            write_manifest(aside, head | {"n_texts": postings.n_texts, "n_terms": postings.n_terms})
 
     def __repr__(self) -> str:
         return (
@@ -429,3 +476,10 @@ def _guessed(texts: Strings, offsets: Ints) -> str:
 
 def _chained(first: Strings, more: Strings) -> Strings:
     return pa.chunked_array([*first.chunks, *more.chunks], type=first.type)
+
+
+def _column(path: Path, name: str) -> Strings:
+    try:
+        return pq.read_table(path, columns=[name]).column(name)
+    except (pa.ArrowException, KeyError) as error:
+        raise FileFormatError(path, None, f"expected Parquet with a column {name!r}: {error}") from None

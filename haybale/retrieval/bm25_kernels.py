@@ -140,8 +140,8 @@ def _search(
     """How many keys each row has, and all of them: see :func:`best`.
 
     ``terms[rows[r]:rows[r + 1]]`` are a row's; ``first[r]:end[r]`` the passages it leaves out. ``sums`` (n,) zeros and
-    ``found`` (n + 1,), ``highest`` (n_documents,) zeros and ``listed`` (n_documents + 1,), ``keys`` (2, some) are what is
-    worked with.
+    ``found`` (n + 1,), ``highest`` (n_documents,) zeros and ``listed`` (n_documents + 1,), ``keys`` (2, some) are what
+    is worked with.
     """
     by_document, n = len(doc_of) > 0, len(sums)
     bits, highest_bits = sums.view(np.uint32), highest.view(np.uint32)

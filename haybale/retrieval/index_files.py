@@ -18,8 +18,8 @@ from scipy import sparse
 
 from haybale.device import to_numpy
 from haybale.errors import FileFormatError
+from haybale.manifest import Tensors, check_files, mapped_tensors, read_manifest, write_manifest, write_tensors
 from haybale.retrieval.passages import TABLE_FILES, Columns
-from haybale.sealed import Tensors, check_files, mapped_tensors, read_manifest, seal, write_tensors
 from haybale.vectors import Matrix
 
 FORMAT, VERSION = "haybale index", 1
@@ -38,14 +38,14 @@ class IndexParts(NamedTuple):
 
 
 def write_index(folder: Path, parts: IndexParts) -> None:
-    """Write and seal an index into a folder that is there and empty."""
+    """Write an index into a folder that is there and empty."""
     if parts.postings is None:
         tensors: Tensors = {"vectors": to_numpy(parts.vectors)}
     else:
         tensors = _arrays("rows", parts.vectors) | _arrays("columns", parts.postings)
     write_tensors(folder / _VECTORS, tensors)
     parts.columns.write(folder)
-    seal(folder, _HEAD)
+    write_manifest(folder, _HEAD)
 
 
 def read_index(folder: Path, *, verify: bool) -> IndexParts:

@@ -16,8 +16,8 @@ from haybale.collections.lookup import Lookup, id_strings
 from haybale.collections.side_by_side import joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.device import device_of, to_numpy
 from haybale.errors import FileFormatError, InputError
+from haybale.manifest import read_table, write_table
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.sealed import read_table, write_table
 
 Ids = Sequence[str] | Strings
 Exclude = Sequence[int] | Sequence[str | None] | Ints  # a document for each query: numbers (-1: none) or ids (None)
