@@ -274,8 +274,9 @@ def _extreme(block: Block, ufunc: str) -> Scored:
     wanted.ravel()[block.query[:, None] * (n + 1) + block.masked(block.passages, n)] = True
     wanted[:, n:] = False
     query, passage = xp.divmod(xp.flatnonzero(wanted), n + 1)
-    is_new = xp.diff(query * n + doc_of[passage], prepend=-1) > 0
-    column, query = doc_of[passage[is_new]], query[is_new]
+    document = doc_of[passage]
+    is_new = (xp.diff(query, prepend=-1) != 0) | (xp.diff(document, prepend=-1) != 0)
+    column, query = document[is_new], query[is_new]
     if block.documents is not None:
         column = xp.searchsorted(block.documents, column)
     score, lists = xp.zeros(block.n_cells), xp.cumsum(is_new) - 1
