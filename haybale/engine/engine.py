@@ -36,7 +36,7 @@ from haybale.collections import (
     with_paragraphs,
 )
 from haybale.collections.collection import Ints
-from haybale.collections.lookup import id_strings
+from haybale.collections.ids import id_strings
 from haybale.collections.open import Documents
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device

@@ -32,12 +32,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from haybale.collections.ids import as_ids
 from haybale.ensemble.conditional_logit import Array, ConditionalLogit
 from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.folders import replace_json
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import Listing, Pool, pooled, same_queries
-from haybale.retrieval.ids import as_ids
 from haybale.vectors import Floats
 
 RUN_FEATURES = ("level", "rank", "first")

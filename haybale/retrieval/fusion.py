@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from haybale.collections.collection import Strings
+from haybale.collections.ids import in_one_table
 from haybale.errors import InputError
 from haybale.retrieval.hits import Ints
-from haybale.retrieval.ids import in_one_table
 from haybale.retrieval.run import DEPTH, Run, Scores
 
 
@@ -58,7 +58,7 @@ def pooled(runs: Sequence[Run], query_ids: Sequence[str], depth: int | None = No
     -------
     The pool, with (k,) listings.
 
-    >>> from haybale.retrieval.ids import id_table
+    >>> from haybale.collections.ids import id_table
     >>> ids = id_table(["a", "b", "c"])
     >>> runs = [Run.from_numbers(["q"], ids, [0, 0], documents, [2.0, 1.0]) for documents in ([2, 1], [0, 2])]
     >>> pool = pooled(runs, ["q"])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haybale.collections.collection import Strings
-from haybale.collections.lookup import Lookup, id_strings
+from haybale.collections.ids import Lookup, id_strings
 from haybale.collections.side_by_side import joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.device import device_of, to_numpy
 from haybale.errors import FileFormatError, InputError

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from haybale.collections.ids import id_table
 from haybale.errors import InputError
 from haybale.evaluation import evaluate
 from haybale.retrieval import Run, reciprocal_rank_fusion
-from haybale.retrieval.ids import id_table
 
 scores = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-1e6, 1e6))
 rankings = st.dictionaries(
