@@ -448,7 +448,7 @@ def relevant_rows(pool: Pool, relevant: Relevant) -> NDArray[np.bool_]:
 
 def _ranked(pool: Pool, scores: Array) -> Run:
     """All documents of the pool by their score."""
-    return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, depth=len(pool))
+    return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, k=len(pool))
 
 
 def _names(given: Collection[str]) -> frozenset[str]:

@@ -348,7 +348,7 @@ class BM25Index(PassageTable):
         return Hits(numbers, scores)
 
     def documents(
-        self, queries: Sequence[str] | Terms, depth: int, *, exclude: Exclude | None = None
+        self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None
     ) -> tuple[Ints, Ints, Floats]:
         """Documents by their best passage (MaxP over the whole collection, not over a cut-off list).
 
@@ -356,22 +356,22 @@ class BM25Index(PassageTable):
         ----------
         queries, exclude
             As in :meth:`search`.
-        depth : int
+        k : int
             At least 1.
 
         Returns
         -------
         (query row, document, score), flat, each (n_found,)
-            Of each query, every document that scores at least as high as its ``depth``-th best, so that ties at the end
+            Of each query, every document that scores at least as high as its ``k``-th best, so that ties at the end
             are for the :class:`Run` to break; documents rise within a row.
         """
-        if depth < 1:
-            raise InputError(f"depth must be at least 1, found {depth}")
+        if k < 1:
+            raise InputError(f"k must be at least 1, found {k}")
         terms, own = self._prepared(queries, exclude)
         empty = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         parts = [empty]
         for rows in self._batches(terms):
-            parts.append(best(self._index, terms.part(rows), depth, own[rows], self._doc_of))
+            parts.append(best(self._index, terms.part(rows), k, own[rows], self._doc_of))
         counts, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return np.repeat(np.arange(terms.m), counts), documents, scores
 

@@ -69,7 +69,7 @@ class Run:
         rows: Ints,
         documents: Ints,
         scores: NDArray[Any],
-        depth: int = DEPTH,
+        k: int = DEPTH,
     ) -> Run:
         """From flat columns in any order.
 
@@ -81,7 +81,7 @@ class Run:
         rows, documents : (n,) int64
             Places in ``query_ids`` and in ``doc_ids``.
         scores : (n,) numbers
-        depth : int, default 1000
+        k : int, default 1000
             Documents of a query that stay, the best ones.
         """
         query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
@@ -94,24 +94,24 @@ class Run:
             raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
         if _any_twice(rows, documents, len(query_ids), len(doc_ids)):
             raise InputError("run: a document occurs twice for one query")
-        return cls(query_ids, *_in_order(rows, documents, scores, len(query_ids), doc_ids, depth))
+        return cls(query_ids, *_in_order(rows, documents, scores, len(query_ids), doc_ids, k))
 
     @classmethod
-    def from_frame(cls, frame: Frame, depth: int = DEPTH) -> Run:
+    def from_frame(cls, frame: Frame, k: int = DEPTH) -> Run:
         """From a frame in any order; the queries are in the order in which they first occur.
 
         Parameters
         ----------
         frame : of pandas or cuDF, or a table of pyarrow
             Columns ``query_id`` and ``doc_id``, strings or whole numbers, and ``score``; others are ignored.
-        depth : int, default 1000
+        k : int, default 1000
             Documents of a query that stay, the best ones.
         """
         frame = to_pandas(frame, ["query_id", "doc_id", "score"], "run")
         check_filled(frame[["query_id", "doc_id"]], "run")
         rows, query_ids = id_codes(frame["query_id"], "run: column query_id")
         documents, doc_ids = id_codes(frame["doc_id"], "run: column doc_id")
-        return cls.from_numbers(query_ids, doc_ids, rows, documents, numbers(frame, "score", "run"), depth)
+        return cls.from_numbers(query_ids, doc_ids, rows, documents, numbers(frame, "score", "run"), k)
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
@@ -137,12 +137,12 @@ class Run:
         )
 
     @classmethod
-    def from_trec(cls, path: Path | str, depth: int = DEPTH) -> Run:
+    def from_trec(cls, path: Path | str, k: int = DEPTH) -> Run:
         """Read a TREC run file, plain or ``.gz``; the scores decide the order, not the rank column.
 
         Of a file of :meth:`to_trec` it is the run that was written, in the same order, with the scores of the file.
         """
-        return cls.from_frame(read_trec_run(path), depth)
+        return cls.from_frame(read_trec_run(path), k)
 
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
         """Write a TREC run file, aside first, then renamed.
@@ -223,9 +223,9 @@ class Run:
         """
         return self._rows, self._ranks, self._documents, self._doc_ids, self._scores
 
-    def top(self, depth: int) -> Run:
-        """The first ``depth`` documents of every query."""
-        kept = self._ranks <= depth
+    def top(self, k: int) -> Run:
+        """The first ``k`` documents of every query."""
+        kept = self._ranks <= k
         return Run(self.query_ids, self._rows[kept], self._documents[kept], self._doc_ids, self._scores[kept])
 
     def take(self, query_ids: Sequence[str]) -> Run:
@@ -329,7 +329,7 @@ def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) ->
 
 
 def _in_order(
-    rows: Ints, documents: Ints, scores: Scores, n_queries: int, doc_ids: Strings, depth: int
+    rows: Ints, documents: Ints, scores: Scores, n_queries: int, doc_ids: Strings, k: int
 ) -> tuple[Ints, Ints, Strings, Scores]:
     """What a run is made of, from columns in any order; the array of documents may be changed."""
     if (rows[1:] < rows[:-1]).any():
@@ -338,7 +338,7 @@ def _in_order(
     offsets = np.searchsorted(rows, np.arange(n_queries + 1))
     same_row = rows[1:] == rows[:-1]
     if (same_row & (scores[1:] > scores[:-1])).any():
-        order = _by_score(scores, rows, offsets, depth)
+        order = _by_score(scores, rows, offsets, k)
         rows, documents, scores = rows[order], documents[order], scores[order]
         offsets, same_row = np.searchsorted(rows, np.arange(n_queries + 1)), rows[1:] == rows[:-1]
     tied = same_row & (scores[1:] == scores[:-1])
@@ -350,21 +350,21 @@ def _in_order(
         keys = group * len(doc_ids) + by_id.places[documents[at]]
         keys.sort()
         documents[at] = by_id.codes[keys % len(doc_ids)]
-    kept = np.arange(len(rows)) - offsets[rows] < depth
+    kept = np.arange(len(rows)) - offsets[rows] < k
     if not kept.all():
         rows, documents, scores = rows[kept], documents[kept], scores[kept]
     return rows, documents, doc_ids, scores
 
 
-def _by_score(scores: Scores, rows: Ints, offsets: Ints, depth: int) -> Ints:
-    """An order by row and falling score; of a query with more than ``depth`` documents, of those that may stay."""
+def _by_score(scores: Scores, rows: Ints, offsets: Ints, k: int) -> Ints:
+    """An order by row and falling score; of a query with more than ``k`` documents, of those that may stay."""
     if len(rows) < 64 * len(offsets):  # many short lists
         return np.lexsort((-scores, rows))
     parts = []
     for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         falling = -scores[start:end]
-        if 0 < depth < end - start:
-            stay = np.flatnonzero(falling <= np.partition(falling, depth - 1)[depth - 1])
+        if 0 < k < end - start:
+            stay = np.flatnonzero(falling <= np.partition(falling, k - 1)[k - 1])
             parts.append(start + stay[np.argsort(falling[stay])])
         else:
             parts.append(start + np.argsort(falling))

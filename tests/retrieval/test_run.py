@@ -314,8 +314,8 @@ def test_fusion_refuses_what_does_not_belong_together() -> None:
         reciprocal_rank_fusion([])
     with pytest.raises(InputError, match="1 weights for 2 runs"):
         reciprocal_rank_fusion([a, a], weights=[1])
-    for wrong in ({"k": -1}, {"k": np.nan}, {"weights": [np.nan]}, {"weights": [np.inf]}):
-        with pytest.raises(InputError, match="k must be above -1 and weights finite"):
+    for wrong in ({"rrf_k": -1}, {"rrf_k": np.nan}, {"weights": [np.nan]}, {"weights": [np.inf]}):
+        with pytest.raises(InputError, match="rrf_k must be above -1 and weights finite"):
             reciprocal_rank_fusion([a], **wrong)
 
 

@@ -106,7 +106,7 @@ def rank_documents(
     aggregation: str = "maxp",
     offsets: Ints | None = None,
     *,
-    depth: int = DEPTH,
+    k: int = DEPTH,
     **options: Any,
 ) -> Run:
     """The run that an aggregation makes of hits; ``options`` as in :func:`aggregate`, ids from the index.
@@ -122,7 +122,7 @@ def rank_documents(
         )
     columns = aggregate(hits, aggregation, index.doc_of, offsets, **options)
     query, document, score = map(to_numpy, columns)
-    return Run.from_numbers(query_ids, index.doc_ids, query, document, score, depth)
+    return Run.from_numbers(query_ids, index.doc_ids, query, document, score, k)
 
 
 def find_aggregation(name: str) -> Aggregation:

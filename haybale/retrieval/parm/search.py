@@ -58,7 +58,7 @@ class ParagraphSearch:
         Passages retrieved for each paragraph (N).
     rrf_k, occurrences
         As in :func:`~haybale.retrieval.aggregate`.
-    depth : int, default 1000
+    k : int, default 1000
         Documents that stay of a query.
 
     >>> index = PassageIndex(np.eye(3), np.array([0, 2, 3]), doc_ids=["a", "b"])
@@ -77,7 +77,7 @@ class ParagraphSearch:
         n_hits: int = 1000,
         rrf_k: float = 60,
         occurrences: str = "all",
-        depth: int = DEPTH,
+        k: int = DEPTH,
     ) -> None:
         if find_aggregation(aggregation).vectors is not None and isinstance(index, BM25Index):
             raise InputError(f"the aggregation {aggregation!r} needs vectors, which a BM25 index lacks; take 'rrf'")
@@ -88,7 +88,7 @@ class ParagraphSearch:
         self.n_hits = n_hits
         self.rrf_k = rrf_k
         self.occurrences = occurrences
-        self.depth = depth
+        self.k = k
 
     @property
     def options(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class ParagraphSearch:
             found.offsets,
             vectors=found.vectors,
             weights=weights,
-            depth=self.depth,
+            k=self.k,
             **self.options,
         )
 
