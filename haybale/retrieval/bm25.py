@@ -16,7 +16,6 @@ from safetensors.numpy import save_file
 from haybale.analysis import Analyzer, Split, Terms, as_analyzer, guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import Strings
-from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.counting import TermCounts, Vocabulary
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
@@ -24,7 +23,7 @@ from haybale.manifest import MANIFEST, check_files, mapped_tensors, read_manifes
 from haybale.progress import track
 from haybale.retrieval.bm25_kernels import Queries, Weighted, best, scores_within, slices
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
+from haybale.retrieval.passages import Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
 
@@ -80,8 +79,8 @@ class BM25Index(PassageTable):
 
     Notes
     -----
-    Memory: 12 bytes for each pair of a term and a passage it occurs in. While it searches, 28 bytes a passage for each
-    thread, beside the hits.
+    Memory: 12 bytes for each pair of a term and a passage it occurs in; beside the hits, 28 bytes a passage for each
+    thread that searches.
 
     Examples
     --------
@@ -162,24 +161,8 @@ class BM25Index(PassageTable):
         return cls.from_counts(counts, offsets, passage_ids=passages.ids, doc_ids=documents, k1=k1, b=b)
 
     @classmethod
-    def from_store(
-        cls, store: EmbeddingStore, *, k1: float = 1.2, b: float = 0.75, language: str | None = None
-    ) -> Self:
-        """Index the texts that a store of embeddings keeps beside its vectors."""
-        offsets, doc_ids = document_offsets(store.doc_ids)
-        texts = store.texts()
-        counts = TermCounts.of(texts, Analyzer(language or _guessed(texts, np.arange(len(texts) + 1))))
-        return cls.from_counts(counts, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, k1=k1, b=b)
-
-    @classmethod
     def open(cls, folder: Path | str) -> Self:
-        """An index that :meth:`save` wrote, its counts mapped into memory; only the weights are computed.
-
-        Raises
-        ------
-        FileFormatError
-            Where files are missing or changed, or are no saved index of this version.
-        """
+        """An index that :meth:`save` wrote, its counts mapped into memory; only the weights are computed."""
         folder = Path(folder)
         manifest = read_manifest(folder, "BM25 index", {"format": _FORMAT, "version": _VERSION})
         check_files(folder, manifest, (_TENSORS, *_COLUMNS.values()))
@@ -208,12 +191,7 @@ class BM25Index(PassageTable):
         passages.parquet       column ``passage_id``
         documents.parquet      column ``doc_id``
 
-        Raises
-        ------
-        OutputExistsError
-            For a folder that exists and is not empty.
-        InputError
-            For an analyzer that is a function.
+        A folder that is not empty is refused, and so is an analyzer that is a function.
         """
         postings, analyzer = self._postings, self.analyzer.to_dict()
         head = {"format": _FORMAT, "version": _VERSION, "k1": self.k1, "b": self.b, "analyzer": analyzer}
@@ -250,28 +228,13 @@ class BM25Index(PassageTable):
     def take(self, documents: Ints) -> Self:
         """These documents alone, scored as they are here: idf and mean length stay those of the whole.
 
-        Parameters
-        ----------
-        documents : (n,) array of int
-            Rising document numbers; they are 0..n-1 there.
-
-        Raises
-        ------
-        InputError
-            For other numbers, and for documents without any passage.
+        ``documents``: rising document numbers, with a passage among them; they are 0..n-1 there.
         """
-        documents = np.asarray(documents, dtype=np.int64)
-        n = len(self.doc_ids)
-        if documents.ndim != 1 or (np.diff(documents) <= 0).any() or not ((documents >= 0) & (documents < n)).all():
-            raise InputError(f"documents must be rising document numbers below {n}")
-        sizes = np.diff(self.doc_offsets)[documents]
-        offsets = np.concatenate(([0], np.cumsum(sizes)))
-        passages = np.arange(offsets[-1]) + np.repeat(self.doc_offsets[documents] - offsets[:-1], sizes)
+        passages, columns = self._columns.take(documents)
         other = type(self).__new__(type(self))
-        ids = self.passage_ids.take(pa.array(passages)), self.doc_ids.take(pa.array(documents))
-        PassageTable.__init__(other, len(passages), offsets, *ids)
-        postings, kept = self._postings.take(passages)
-        other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self._weights[kept])
+        other._adopt(columns)
+        postings, chosen = self._postings.take(passages)
+        other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self._weights[chosen])
         return other
 
     def extended(
@@ -322,7 +285,7 @@ class BM25Index(PassageTable):
         Parameters
         ----------
         queries : (m,) sequence of str, or Terms
-            Texts, or what :meth:`analysed` made of them.
+            Texts, or what :meth:`analysed` made of them; empty ones are refused.
         k : int
             1 to the number of passages.
         exclude : (m,) sequence, optional
@@ -332,11 +295,6 @@ class BM25Index(PassageTable):
         -------
         Hits
             (m, k), higher scores first, among equal ones the lower number.
-
-        Raises
-        ------
-        InputError
-            For an empty query, k out of range, and documents to exclude that are not there.
         """
         self._check_k(k)
         terms, own = self._prepared(queries, exclude)
@@ -380,18 +338,7 @@ class BM25Index(PassageTable):
         return scores_within(self._index, self._prepared(queries, None)[0], document)
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
-        """What each term of a query adds to the score of a passage.
-
-        Parameters
-        ----------
-        query : str
-        passage : int
-            A passage number.
-
-        Returns
-        -------
-        dict
-            Of the query's terms that the passage has, in their order, what the score grew by; their sum rounds to it.
+        """What each term of a query that a passage has, by number, adds to its score; their sum rounds to it.
 
         >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
         >>> {term: round(share, 3) for term, share in index.term_shares("dog taxes and leads", 2).items()}

@@ -44,19 +44,9 @@ class Pool:
 
 
 def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) -> Pool:
-    """The union of the documents of runs, query by query.
+    """The union of the first ``k`` documents (default all) of runs for ``query_ids``, in their order.
 
     Runs that share a table of ids are pooled by their codes; the ids of others are compared once a table.
-
-    Parameters
-    ----------
-    runs : (k,) at least one, which have all the queries.
-    query_ids : (m,) distinct queries, in the order the pool has them in.
-    k : documents of each run, and query, that are pooled; default all.
-
-    Returns
-    -------
-    The pool, with (k,) listings.
 
     >>> from haybale.collections.ids import id_table
     >>> ids = id_table(["a", "b", "c"])
@@ -98,19 +88,19 @@ def reciprocal_rank_fusion(
 
     Parameters
     ----------
-    runs : at least one, about the same queries.
-    rrf_k : above -1; the larger, the less the first ranks differ from those that follow. Default 60, the paper's.
-    weights : one a run, default 1 each.
-    k : documents of a query that stay, the best ones; default 1000.
+    runs : sequence of Run
+        At least one, about the same queries.
+    rrf_k : float, default 60
+        Above -1; the larger, the less the first ranks differ from those that follow.
+    weights : sequence of float, optional
+        One a run, default 1 each.
+    k : int, default 1000
+        Documents of a query that stay, the best ones.
 
     Returns
     -------
-    The fused run, with the queries in the order of the first run.
-
-    Raises
-    ------
-    InputError
-        Without a run, for runs about different queries, another number of weights, and a k or weights out of range.
+    Run
+        With the queries in the order of the first run.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]})
@@ -123,7 +113,7 @@ def reciprocal_rank_fusion(
     if len(weights) != len(runs):
         raise InputError(f"{len(weights)} weights for {len(runs)} runs")
     if not (rrf_k > -1 and np.isfinite(weights).all()):
-        raise InputError(f"rrf_k must be above -1 and weights finite numbers, found rrf_k {rrf_k} and weights {list(weights)}")
+        raise InputError(f"rrf_k must be above -1 and weights finite, found rrf_k {rrf_k} and weights {list(weights)}")
     pool = pooled(runs, query_ids)
     terms = np.full((len(pool), len(runs)), np.inf)  # infinity: the run does not have the document
     for column, (listing, weight) in enumerate(zip(pool.listings, weights, strict=True)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,12 +62,10 @@ class ParagraphExplanation:
     def to_frame(self, all_pairs: bool = False) -> pd.DataFrame:
         """A row a pair that was found or carries a share, the largest share first; with ``all_pairs`` every pair.
 
-        Columns ``query_paragraph``, ``passage_id``, ``rank`` (missing where the passage is not in the paragraph's
-        list), ``similarity``, ``share``, ``share_of_score`` (missing unless :attr:`in_percent`) and, where texts are
-        known, ``query_text`` and ``passage_text``.
+        ``rank`` is missing where the passage is not in the paragraph's list, ``share_of_score`` unless
+        :attr:`in_percent`; texts are there where they are known.
         """
-        kept = np.ones_like(self.ranks, dtype=bool) if all_pairs else (self.ranks > 0) | (self.share != 0)
-        rows, columns = np.nonzero(kept)
+        rows, columns = np.nonzero((self.ranks > 0) | (self.share != 0) | all_pairs)
         order = np.lexsort((columns, rows, -np.abs(self.share[rows, columns])))
         rows, columns = rows[order], columns[order]
         ranks, share = self.ranks[rows, columns], self.share[rows, columns]
@@ -183,56 +181,48 @@ def explained(
         raise InputError(f"{len(labels)} labels for {n} query paragraphs")
     with device_of(hits.passages).current():
         task = Task(hits, aggregation, index.doc_of, np.array([0, n]), vectors, weights, Options(**options))
-        found = _shares(task, document, start, end)
+        score, share, documents, scores = _shares(task, document, start, end)
     ranks = np.zeros((n, end - start), dtype=np.int64)
     row, rank, passage, _ = hits.top(options["n_hits"]).to_numpy().flat()
     within = (passage >= start) & (passage < end)
     ranks[row[within], passage[within] - start] = rank[within]
     place = None
-    if found.score is not None:
-        tied = [int(other) for other in found.documents[found.scores == found.score] if other != document]
-        before = sum(index.doc_ids[other].as_py() < doc_id for other in tied)
-        place = 1 + int((found.scores > found.score).sum()) + before
+    if score is not None:
+        tied = [int(other) for other in documents[scores == score] if other != document]
+        place = 1 + int((scores > score).sum()) + sum(index.doc_ids[other].as_py() < doc_id for other in tied)
     if passage_texts is not None:
         part = passage_texts[start:end]
         passage_texts = list(part.to_pylist() if hasattr(part, "to_pylist") else part)
     return ParagraphExplanation(
         doc_id,
         aggregation,
-        found.score,
+        score,
         place,
-        len(found.documents),
+        len(documents),
         labels,
         index.passage_ids[start:end].to_pylist(),
         ranks,
         to_numpy(index.similarities(queries, document)),
-        found.share,
+        share,
         query_texts,
         passage_texts,
     )
 
 
-class _Shares(NamedTuple):
-    """The document's score (None: not found), its shares (n, m), and all documents found with their scores."""
-
-    score: float | None
-    share: NDArray[np.float64]
-    documents: Ints
-    scores: NDArray[np.float64]
-
-
-def _shares(task: Task, document: int, start: int, end: int) -> _Shares:
-    """What each pair adds to the score of a document with the passages ``start:end``; the task is of one query."""
+def _shares(
+    task: Task, document: int, start: int, end: int
+) -> tuple[float | None, NDArray[np.float64], Ints, NDArray[np.float64]]:
+    """``(score or None, shares (n, m), documents found, their scores)`` of a document with passages ``start:end``."""
     share = np.zeros((len(task.hits), end - start))
     done = next(task.blocks(slice(0, 1)), None)
     if done is None:
-        return _Shares(None, share, np.empty(0, dtype=np.int64), np.empty(0))
+        return None, share, np.empty(0, dtype=np.int64), np.empty(0)
     _, block, scored = done
     cells, _, documents = map(to_numpy, block.filled())
     scores = to_numpy(scored.score)[cells]
     at = np.flatnonzero(documents == document)
     if not len(at):
-        return _Shares(None, share, documents, scores)
+        return None, share, documents, scores
     score, cell = float(scores[at[0]]), int(cells[at[0]])
     rows, columns = np.nonzero(to_numpy(block.cell == cell))  # the hits of the document
     passages = to_numpy(block.passages)[rows, columns]
@@ -253,7 +243,7 @@ def _shares(task: Task, document: int, start: int, end: int) -> _Shares:
         d = np.arange(q.shape[1])
         product = q[row, d].astype(np.float64) * p[column, d].astype(np.float64)
         np.add.at(share, (paragraphs[row], retrieved[column] - start), product)
-    return _Shares(score, share, documents, scores)
+    return score, share, documents, scores
 
 
 def _rows(matrix: Matrix, numbers: Ints) -> Matrix:
