@@ -8,7 +8,6 @@ The colours are those of Okabe & Ito, "Color Universal Design", 2008: they diffe
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from haybale.errors import InputError
 from haybale.extras import require
+from haybale.folders import replaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -180,17 +180,11 @@ def save_figure(figure: Figure, path: Path | str) -> None:
 
     Folders above the file are made. Errors: :class:`InputError` for another suffix.
     """
-    path = Path(path)
-    kind = check_figure(path)
+    kind = check_figure(Path(path))
     matplotlib = require("matplotlib", "plots")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "haybale", "svg.fonttype": "path"}):
-            figure.savefig(aside, format=kind[1:], dpi=_DPI, metadata=_SUFFIXES[kind])
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    fixed = {"svg.hashsalt": "haybale", "svg.fonttype": "path"}
+    with replaced(Path(path)) as aside, matplotlib.rc_context(fixed):
+        figure.savefig(aside, format=kind[1:], dpi=_DPI, metadata=_SUFFIXES[kind])
 
 
 def _figure(width: float, height: float) -> Figure:

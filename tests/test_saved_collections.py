@@ -20,7 +20,7 @@ from whole_collections import KINDS, collections, plain, rechunked
 from haybale.collections import Collection, CollectionBuilder
 from haybale.collections.saved import load_collection, save_collection
 from haybale.errors import FileFormatError, InputError, OutputExistsError
-from haybale.sealed import digest, read_table, signed, write_table
+from haybale.manifest import digest, read_table, signed, write_table
 
 
 def content(folder: Path) -> dict[str, bytes]:

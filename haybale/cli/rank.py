@@ -24,7 +24,7 @@ from haybale.rankers import PARM, Explanation, Ranker, load, queries_from
 from haybale.rankers.batch import Asked
 from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
-from haybale.retrieval.explanation import ParagraphExplanation, shortened
+from haybale.retrieval.parm.explanation import ParagraphExplanation, shortened
 from haybale.retrieval.run import DEPTH
 from haybale.stages import listening
 

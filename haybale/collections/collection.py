@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from haybale.collections.lookup import Lookup, id_strings
+from haybale.collections.ids import Lookup, id_strings
 from haybale.collections.side_by_side import (
     joined_offsets,
     joined_strings,

@@ -12,9 +12,9 @@ from haybale.collections.coliee import add_coliee_documents, is_coliee, read_col
 from haybale.collections.collection import Collection
 from haybale.collections.frames import documents_from_frame
 from haybale.collections.gerdalir import add_gerdalir_documents, read_gerdalir
+from haybale.collections.ids import id_strings
 from haybale.collections.ir_datasets import PREFIX, read_ir_datasets
 from haybale.collections.lines import find_file
-from haybale.collections.lookup import id_strings
 from haybale.collections.parquet import add_parquet_documents, read_parquet
 from haybale.collections.pydocs import read_pydocs
 from haybale.collections.sink import DocumentSink

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from haybale.collections.collection import Collection, Ints, Links, Passages, Queries, Sections, Split, Strings
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.sealed import MANIFEST, check_files, read_manifest, read_table, seal, write_table
+from haybale.manifest import MANIFEST, check_files, read_manifest, read_table, write_manifest, write_table
 
 FORMAT, VERSION = "haybale collection", 1
 _TEXT, _NUMBER = pa.large_string(), pa.int64()
@@ -99,7 +99,7 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
         for name, columns in tables.items():
             arrays = [_column(column, kind) for column, kind in zip(columns, _COLUMNS[name].values(), strict=True)]
             write_table(aside / _file(name), pa.table(arrays, schema=pa.schema(_COLUMNS[name])))
-        seal(aside, facts)
+        write_manifest(aside, facts)
 
 
 def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:

@@ -21,7 +21,7 @@ from haybale.analysis import Analyzer
 from haybale.embeddings.counting import Vocabulary
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
-from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, seal
+from haybale.manifest import MANIFEST, check_files, read_manifest, read_tensors, write_manifest
 
 FORMAT, VERSION = "haybale encoder", 1
 _TENSORS, _TERMS = "tensors.safetensors", "vocabulary.parquet"
@@ -50,7 +50,7 @@ def save_encoder(
     with whole_folder(folder) as aside:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, aside / _TENSORS)
         pq.write_table(table, aside / _TERMS)
-        seal(aside, head | described)
+        write_manifest(aside, head | described)
 
 
 def load_encoder(

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from haybale.analysis import Analyzer, Split, as_analyzer, guess_language
 from haybale.collections import Collection, open_documents, with_paragraphs
 from haybale.collections.collection import Ints
-from haybale.collections.lookup import id_strings
+from haybale.collections.ids import id_strings
 from haybale.collections.open import Documents
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
@@ -42,8 +42,8 @@ from haybale.embeddings.store.fitted import is_fitted
 from haybale.engine.segment import Segment, one_each, with_passages, writing
 from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import replace_json
+from haybale.manifest import read_manifest, signed
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.sealed import check_signed, signed
 from haybale.stages import stage
 
 FORMAT, VERSION = "haybale engine", 1
@@ -619,14 +619,7 @@ def _kept_encoder(folder: Path) -> Any:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """What engine.json says, which must be what was written."""
-    path = folder / _MANIFEST
-    if not path.is_file():
-        raise FileFormatError(path, None, f"not found: {folder} is no engine")
-    found = _read_json(path)
-    for name, expected in (("format", FORMAT), ("version", VERSION)):
-        if found.get(name) != expected:
-            raise FileFormatError(path, None, f"expected {name} {expected!r}, found {found.get(name)!r}")
-    return check_signed(path, found)
+    return read_manifest(folder, "engine", {"format": FORMAT, "version": VERSION}, name=_MANIFEST, unsigned=False)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

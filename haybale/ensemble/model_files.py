@@ -29,7 +29,7 @@ from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, seal
+from haybale.manifest import MANIFEST, check_files, read_manifest, read_tensors, write_manifest
 
 FORMAT, VERSION = "haybale model", 2  # 1 had parameters that are gone
 _TENSORS = "tensors.safetensors"
@@ -81,7 +81,7 @@ def save_model(
         plain = {name: _plain(name, value) for name, value in parameters.items() if name != "device"}
         gamma = [list(pair) for pair in spaces.gamma]
         head = {"format": FORMAT, "version": VERSION, "kind": kind, "parameters": plain, "gamma": gamma}
-        seal(aside, head | {"eta": support.eta, "facts": facts})
+        write_manifest(aside, head | {"eta": support.eta, "facts": facts})
 
 
 def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[str] = ()) -> tuple[M, Saved]:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from haybale.collections.ids import names_of
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.extras import require
 from haybale.frames import Frame, like, to_pandas
 from haybale.retrieval import Run
-from haybale.retrieval.ids import names_of
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 

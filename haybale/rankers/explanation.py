@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from haybale.retrieval.explanation import shortened
+from haybale.retrieval.parm.explanation import shortened
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ class SVR(Ranker):
             return self._documents(batch, candidates, scores, depth)
 
     def _documents(self, batch: Batch, candidates: Hits, scores: Any, depth: int) -> Run:
-        return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, depth=depth)
+        return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
         """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""

@@ -34,8 +34,8 @@ from haybale.errors import (
     OutputExistsError,
     StoreError,
 )
+from haybale.manifest import signed
 from haybale.rankers import parse
-from haybale.sealed import signed
 from haybale.stages import listening
 
 INDEXES = ["bm25-document", "bm25-passage", "documents", "passages"]

@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+from haybale.collections.ids import id_table
 from haybale.ensemble import LearnedFusion
 from haybale.ensemble.conditional_logit import ConditionalLogit
 from haybale.ensemble.learned_fusion import feature_list, relevant_rows, run_features
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import pooled
-from haybale.retrieval.ids import id_table
 
 
 @given(world=several, depth=st.integers(1, 9), memories=st.sets(st.sampled_from(["bm25", "svr"])))

@@ -15,8 +15,8 @@ from worlds import world
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import FileFormatError, OutputExistsError, VectorError
+from haybale.manifest import digest, signed
 from haybale.retrieval import PassageIndex
-from haybale.sealed import digest, signed
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ import haybale
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.errors import FileFormatError, InputError, NotFittedError, OutputExistsError
+from haybale.manifest import digest, signed
 from haybale.rankers import BM25, RRF, Ranker, Training, load, parse
 from haybale.rankers import SVR as SVRRanker
 from haybale.rankers.ranker import MANIFEST
-from haybale.sealed import digest, signed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row", "ignore:.*bags are trained")
 

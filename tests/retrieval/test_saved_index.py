@@ -20,7 +20,7 @@ from haybale.collections import Collection
 from haybale.embeddings import TfidfEncoder
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
 from haybale.retrieval import Hits, PassageIndex
-from haybale.sealed import digest, mapped_tensors, signed, write_tensors
+from haybale.manifest import digest, mapped_tensors, signed, write_tensors
 
 Case = tuple[PassageIndex, Any]
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
-from haybale.device import to_numpy
+from haybale.device import device_of, to_numpy
 from haybale.errors import InputError, UnknownNameError
-from haybale.retrieval.aggregation.products import Vectors
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.shares import shares_of
-from haybale.vectors import Floats
+from haybale.retrieval.parm.aggregate import Task
+from haybale.retrieval.parm.formulas import Options, Vectors
+from haybale.vectors import Floats, Matrix, array_namespace
 
 SHOWN = ("share", "similarity", "rank")
 
@@ -27,8 +28,7 @@ class ParagraphExplanation:
 
     ``share`` sums to ``score``, exactly, for CombSum, RRF, VSum, VScores, VRanks and VRRF, and up to rounding for VAvg.
     MaxP and FirstP rest on one pair. VMin and VMax do not split by hits; there a share is what the dimensions add whose
-    extremes come from this pair. With ``code_variant`` the shares are those of the score before it is cut.
-    ``rank`` and ``score`` are None for a document that no paragraph found.
+    extremes come from this pair. ``rank`` and ``score`` are None for a document that no paragraph found.
     """
 
     doc_id: str
@@ -62,12 +62,10 @@ class ParagraphExplanation:
     def to_frame(self, all_pairs: bool = False) -> pd.DataFrame:
         """A row a pair that was found or carries a share, the largest share first; with ``all_pairs`` every pair.
 
-        Columns ``query_paragraph``, ``passage_id``, ``rank`` (missing where the passage is not in the paragraph's
-        list), ``similarity``, ``share``, ``share_of_score`` (missing unless :attr:`in_percent`) and, where texts are
-        known, ``query_text`` and ``passage_text``.
+        ``rank`` is missing where the passage is not in the paragraph's list, ``share_of_score`` unless
+        :attr:`in_percent`; texts are there where they are known.
         """
-        kept = np.ones_like(self.ranks, dtype=bool) if all_pairs else (self.ranks > 0) | (self.share != 0)
-        rows, columns = np.nonzero(kept)
+        rows, columns = np.nonzero((self.ranks > 0) | (self.share != 0) | all_pairs)
         order = np.lexsort((columns, rows, -np.abs(self.share[rows, columns])))
         rows, columns = rows[order], columns[order]
         ranks, share = self.ranks[rows, columns], self.share[rows, columns]
@@ -181,32 +179,76 @@ def explained(
     labels = [str(number) for number in range(n)] if labels is None else list(labels)
     if len(labels) != n:
         raise InputError(f"{len(labels)} labels for {n} query paragraphs")
-    found = shares_of(index.doc_of, aggregation, hits, vectors, document, (start, end), weights, options)
+    with device_of(hits.passages).current():
+        task = Task(hits, aggregation, index.doc_of, np.array([0, n]), vectors, weights, Options(**options))
+        score, share, documents, scores = _shares(task, document, start, end)
     ranks = np.zeros((n, end - start), dtype=np.int64)
-    looked_at = hits.top(options["n_hits"])
-    row, rank, passage, _ = Hits(to_numpy(looked_at.passages), to_numpy(looked_at.scores)).flat()
-    own = (passage >= start) & (passage < end)
-    ranks[row[own], passage[own] - start] = rank[own]
-    better = (found.scores > found.score) if found.score is not None else np.zeros(0, dtype=bool)
+    row, rank, passage, _ = hits.top(options["n_hits"]).to_numpy().flat()
+    within = (passage >= start) & (passage < end)
+    ranks[row[within], passage[within] - start] = rank[within]
     place = None
-    if found.score is not None:
-        ids = index.doc_ids
-        tied = [int(other) for other in found.documents[found.scores == found.score] if other != document]
-        place = 1 + int(better.sum()) + sum(ids[other].as_py() < doc_id for other in tied)
+    if score is not None:
+        tied = [int(other) for other in documents[scores == score] if other != document]
+        place = 1 + int((scores > score).sum()) + sum(index.doc_ids[other].as_py() < doc_id for other in tied)
+    if passage_texts is not None:
+        part = passage_texts[start:end]
+        passage_texts = list(part.to_pylist() if hasattr(part, "to_pylist") else part)
     return ParagraphExplanation(
         doc_id,
         aggregation,
-        found.score,
+        score,
         place,
-        len(found.documents),
+        len(documents),
         labels,
         index.passage_ids[start:end].to_pylist(),
         ranks,
         to_numpy(index.similarities(queries, document)),
-        found.share,
+        share,
         query_texts,
-        None if passage_texts is None else _texts(passage_texts, start, end),
+        passage_texts,
     )
+
+
+def _shares(
+    task: Task, document: int, start: int, end: int
+) -> tuple[float | None, NDArray[np.float64], Ints, NDArray[np.float64]]:
+    """``(score or None, shares (n, m), documents found, their scores)`` of a document with passages ``start:end``."""
+    share = np.zeros((len(task.hits), end - start))
+    done = next(task.blocks(slice(0, 1)), None)
+    if done is None:
+        return None, share, np.empty(0, dtype=np.int64), np.empty(0)
+    _, block, scored = done
+    cells, _, documents = map(to_numpy, block.filled())
+    scores = to_numpy(scored.score)[cells]
+    at = np.flatnonzero(documents == document)
+    if not len(at):
+        return None, share, documents, scores
+    score, cell = float(scores[at[0]]), int(cells[at[0]])
+    rows, columns = np.nonzero(to_numpy(block.cell == cell))  # the hits of the document
+    passages = to_numpy(block.passages)[rows, columns]
+    if scored.share is not None:
+        by = 1 if scored.divisor is None else float(scored.divisor[cell])
+        share[rows, passages - start] = to_numpy(scored.share)[rows, columns] / by
+    elif task.vectors is None:  # a maximum: the first of the best
+        best = np.flatnonzero(to_numpy(block.scores)[rows, columns] == np.float32(score))[0]
+        share[rows[best], passages[best] - start] = score
+    else:  # ⟨min q, min p⟩ is a sum over dimensions, each with one paragraph on either side that gives the extreme
+        paragraphs, retrieved = np.flatnonzero(to_numpy(block.weight) > 0), np.unique(passages)
+        q, p = _rows(task.vectors.paragraphs, paragraphs), _rows(task.vectors.passages, retrieved)
+        if sparse.issparse(q):
+            terms = np.union1d(q.indices, p.indices)  # outside of them all is 0
+            q, p = q[:, terms].toarray(), p[:, terms].toarray()
+        pick = np.argmin if task.aggregation.vectors == "minimum" else np.argmax
+        row, column = pick(q, axis=0), pick(p, axis=0)  # (d,) the first of equal ones
+        d = np.arange(q.shape[1])
+        product = q[row, d].astype(np.float64) * p[column, d].astype(np.float64)
+        np.add.at(share, (paragraphs[row], retrieved[column] - start), product)
+    return score, share, documents, scores
+
+
+def _rows(matrix: Matrix, numbers: Ints) -> Matrix:
+    """Rows of a matrix, in main memory."""
+    return matrix[numbers] if sparse.issparse(matrix) else to_numpy(matrix[array_namespace(matrix).asarray(numbers)])
 
 
 def shortened(text: str, width: int = 100) -> str:
@@ -217,8 +259,3 @@ def shortened(text: str, width: int = 100) -> str:
     """
     flat = " ".join(text.split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
-
-
-def _texts(texts: Any, start: int, end: int) -> list[str]:
-    part = texts[start:end]
-    return list(part.to_pylist() if hasattr(part, "to_pylist") else part)

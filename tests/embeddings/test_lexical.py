@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from functools import partial
 from itertools import pairwise
@@ -16,14 +15,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from haybale.analysis import LANGUAGES, Analyzer, char_ngrams, guess_language, stop_words
+from haybale.analysis import Analyzer
 from haybale.collections import Collection
 from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder, counting
 from haybale.embeddings import lsa as lsa_module
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError
+from haybale.manifest import signed
 from haybale.retrieval import PassageIndex
-from haybale.sealed import signed
 
 TEXTS = [
     "Dogs bark at cats,\tdogs at doors",
@@ -65,15 +64,6 @@ def test_character_ngrams_are_scikit_learns(texts: list[str], sizes: tuple[int, 
     order = [vectorizer.vocabulary_[term] for term in columns(encoder, "ngram")]
     assert len(order) == len(vectorizer.vocabulary_)
     np.testing.assert_allclose(encoder.encode(texts).toarray(), expected[:, order], atol=1e-6)
-
-
-@given(text=st.text(max_size=30), least=st.integers(1, 5), more=st.integers(0, 3))
-def test_any_text_has_the_ngrams_of_scikit_learn(text: str, least: int, more: int) -> None:
-    analyzer = TfidfVectorizer(analyzer="char_wb", ngram_range=(least, least + more)).build_analyzer()
-    found = [gram for word in text.lower().split() for gram in char_ngrams(word, (least, least + more))]
-    # scikit-learn's pattern for white space and str.split differ on control characters such as \x1c only.
-    if text.lower().split() == " ".join(text.lower().split()).split(" ") or not text.strip():
-        assert sorted(found) == sorted(analyzer(text))
 
 
 def test_words_and_ngrams_are_counted_apart() -> None:
@@ -294,52 +284,6 @@ def test_own_analysers(make, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a function cannot be saved"):
         function.save(tmp_path / "function")
     assert not (tmp_path / "function").exists()
-
-
-def test_every_language_has_its_stemmer() -> None:
-    stemmer = pytest.importorskip("Stemmer")
-    variants = {"porter", "dutch_porter"}  # other stemmers of English and Dutch
-    assert set(stemmer.algorithms()) - variants <= set(LANGUAGES)
-    for language in set(stemmer.algorithms()) - variants | {"none"}:
-        assert len(Analyzer(language).terms("xyzzy 1234")) == 2
-    assert Analyzer("french").terms("les chevaux") == ["cheval"]
-    assert Analyzer("none").terms("The dogs; a DOG") == ["the", "dogs", "dog"]
-    with pytest.raises(InputError, match="single string"):
-        Analyzer("english", "the")
-    with pytest.raises(InputError, match="language 'none'"):
-        Analyzer("english", function=str.split)
-
-
-@given(st.text(max_size=40))
-def test_words_are_those_of_scikit_learns_pattern(text: str) -> None:
-    assert Analyzer("none").terms(text) == re.findall(r"(?u)\b\w\w+\b", text.lower())
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("", "english"),
-        ("xylophone", "english"),
-        (">>> a = la.norm(os.path) as None, os as la", "english"),  # a few stop words of other languages
-        ("El tribunal ha decidido que la demanda no puede ser admitida porque el plazo no era ese.", "spanish"),
-        ("De rechtbank oordeelt dat het beroep niet kan, omdat de termijn voor het geding om was.", "dutch"),
-        (
-            "Суд решил, что жалоба не может быть принята, потому что для её подачи уже было поздно, и они.",
-            "russian",
-        ),
-    ],
-)
-def test_guessed_languages(text: str, language: str) -> None:
-    assert guess_language([text]) == language
-
-
-def test_guesses_of_english_and_german_stay(pydocs: Collection) -> None:
-    """Whichever of the two has more stop words, each passage by itself; none is taken for another language."""
-    stop = {language: stop_words(language) for language in ("english", "german")}
-    for text in pydocs.passages.texts[:1000].to_pylist():
-        words = re.findall(r"\w{2,}", text.lower())
-        expected = max(stop, key=lambda language: sum(word in stop[language] for word in words))
-        assert guess_language([text]) == expected
 
 
 # files ----------------------------------------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""PARM: a query that is a whole document, ranked by what each of its paragraphs retrieves.
-
-Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
-ECIR 2022.
-"""
+"""Search with every paragraph of a query document, and one ranking of what they find."""
 
 from __future__ import annotations
 
@@ -17,14 +13,12 @@ from scipy import sparse
 from haybale.device import CPU, Device, device_of, placed, to_device, to_numpy
 from haybale.embeddings import encode_on
 from haybale.errors import InputError
-from haybale.retrieval.aggregation import Vectors, rank_documents
-from haybale.retrieval.aggregation.block import Options
-from haybale.retrieval.aggregation.checks import find_aggregation
-from haybale.retrieval.aggregation.task import slices
 from haybale.retrieval.bm25 import BM25Index
-from haybale.retrieval.explanation import ParagraphExplanation, explained
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.parm.aggregate import find_aggregation, rank_documents, slices
+from haybale.retrieval.parm.explanation import ParagraphExplanation, explained
+from haybale.retrieval.parm.formulas import Options, Vectors
 from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
 from haybale.retrieval.sharded import Narrowed, ShardedIndex
@@ -49,14 +43,23 @@ class ParagraphHits:
 class ParagraphSearch:
     """Ranks documents for query documents of one or many paragraphs.
 
-    Parameters: ``index``, a :class:`PassageIndex`, a :class:`ShardedIndex` or, for the aggregations without vectors, a
-    :class:`BM25Index`;
-    ``aggregation``, one of :data:`~haybale.retrieval.AGGREGATIONS`; ``encoder``, which turns paragraphs into vectors
-    where they are given as texts; ``n_hits``, the passages N retrieved for each paragraph; ``rrf_k``, ``occurrences``
-    and ``code_variant`` as in :func:`~haybale.retrieval.aggregate`; ``depth``, documents kept for a query.
-
     With an index on a device the paragraphs' vectors go there first, from an encoder on it without a copy in main
     memory; search and aggregation stay there, and only documents with their scores come back.
+
+    Parameters
+    ----------
+    index : PassageIndex, ShardedIndex or BM25Index
+        The last for the aggregations without vectors.
+    aggregation : str, default "vrrf"
+        One of :data:`~haybale.retrieval.AGGREGATIONS`.
+    encoder : encoder, optional
+        Turns paragraphs into vectors where they are given as texts.
+    n_hits : int, default 1000
+        Passages retrieved for each paragraph (N).
+    rrf_k, occurrences
+        As in :func:`~haybale.retrieval.aggregate`.
+    k : int, default 1000
+        Documents that stay of a query.
 
     >>> index = PassageIndex(np.eye(3), np.array([0, 2, 3]), doc_ids=["a", "b"])
     >>> parm = ParagraphSearch(index, "rrf")
@@ -74,30 +77,23 @@ class ParagraphSearch:
         n_hits: int = 1000,
         rrf_k: float = 60,
         occurrences: str = "all",
-        code_variant: bool = False,
-        depth: int = DEPTH,
+        k: int = DEPTH,
     ) -> None:
         if find_aggregation(aggregation).vectors is not None and isinstance(index, BM25Index):
             raise InputError(f"the aggregation {aggregation!r} needs vectors, which a BM25 index lacks; take 'rrf'")
-        Options(n_hits, rrf_k, occurrences, code_variant)
+        Options(n_hits, rrf_k, occurrences)
         self.index = index
         self.aggregation = aggregation
         self.encoder = encoder
         self.n_hits = n_hits
         self.rrf_k = rrf_k
         self.occurrences = occurrences
-        self.code_variant = code_variant
-        self.depth = depth
+        self.k = k
 
     @property
     def options(self) -> dict[str, Any]:
         """How hits are aggregated, as :func:`~haybale.retrieval.aggregate` takes it."""
-        return {
-            "rrf_k": self.rrf_k,
-            "n_hits": self.n_hits,
-            "occurrences": self.occurrences,
-            "code_variant": self.code_variant,
-        }
+        return {"rrf_k": self.rrf_k, "n_hits": self.n_hits, "occurrences": self.occurrences}
 
     def rank(
         self,
@@ -169,7 +165,7 @@ class ParagraphSearch:
             found.offsets,
             vectors=found.vectors,
             weights=weights,
-            depth=self.depth,
+            k=self.k,
             **self.options,
         )
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from haybale.collections.ids import id_table
 from haybale.errors import InputError
 from haybale.evaluation import evaluate
 from haybale.retrieval import Run, reciprocal_rank_fusion
-from haybale.retrieval.ids import id_table
 
 scores = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-1e6, 1e6))
 rankings = st.dictionaries(
@@ -314,8 +314,8 @@ def test_fusion_refuses_what_does_not_belong_together() -> None:
         reciprocal_rank_fusion([])
     with pytest.raises(InputError, match="1 weights for 2 runs"):
         reciprocal_rank_fusion([a, a], weights=[1])
-    for wrong in ({"k": -1}, {"k": np.nan}, {"weights": [np.nan]}, {"weights": [np.inf]}):
-        with pytest.raises(InputError, match="k must be above -1 and weights finite"):
+    for wrong in ({"rrf_k": -1}, {"rrf_k": np.nan}, {"weights": [np.nan]}, {"weights": [np.inf]}):
+        with pytest.raises(InputError, match="rrf_k must be above -1 and weights finite"):
             reciprocal_rank_fusion([a], **wrong)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from haybale.embeddings import LSAEncoder, TfidfEncoder, embed
+from haybale.device import CPU, Device, to_numpy
+from haybale.embeddings import LSAEncoder, TfidfEncoder, encode_on
 from haybale.errors import InputError, UnknownNameError
-from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphSearch, PassageIndex, Run, parm
+from haybale.retrieval import AGGREGATIONS, BM25Index, Hits, ParagraphSearch, PassageIndex, Run
+from haybale.retrieval.parm import search
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
 LEXICAL = [name for name, aggregation in AGGREGATIONS.items() if aggregation.vectors is None]
@@ -37,7 +41,7 @@ def small(seed: int, is_sparse: bool = False, n: int = 60, d: int = 8):
 def test_batches_are_one_search(name: str, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     index, queries, ids = small(1, is_sparse)
     at_once = ParagraphSearch(index, name, n_hits=40).rank(ids, queries, exclude=[3, -1, -1, 5, -1, -1, 0])
-    monkeypatch.setattr(parm, "_ROWS", 1)
+    monkeypatch.setattr(search, "_ROWS", 1)
     one_by_one = ParagraphSearch(index, name, n_hits=40).rank(
         ids, queries, exclude=["d3", None, None, "d5", None, None, "d0"]
     )
@@ -163,18 +167,6 @@ def test_texts_through_an_encoder(toy) -> None:
         assert "dogs bark at the gate" in str(why)
 
 
-def test_an_index_from_a_store(toy, tmp_path) -> None:
-    embed(toy, LSAEncoder(4), tmp_path / "store")
-    from haybale.embeddings import EmbeddingStore
-
-    store = EmbeddingStore(tmp_path / "store")
-    index = PassageIndex.from_store(store)
-    whole = PassageIndex.from_collection(toy, store.vectors())
-    assert index.doc_ids.to_pylist() == whole.doc_ids.to_pylist()
-    np.testing.assert_array_equal(index.doc_offsets, whole.doc_offsets)
-    assert index.passage_ids.to_pylist() == whole.passage_ids.to_pylist()
-
-
 def test_a_query_document_of_thousands_of_paragraphs() -> None:
     index, _, _ = small(3, n=30)
     query = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
@@ -230,3 +222,98 @@ def test_runs_are_joined() -> None:
     assert [doc for doc, _ in joined["q3"]] == [doc for doc, _ in run["q3"]]
     with pytest.raises(InputError, match="different queries"):
         Run.joined([parts[0], parts[0]])
+
+
+# On a device ------------------------------------------------------------------------------------------------
+
+
+class IndexThere(PassageIndex):
+    """An index on a device: its vectors are there, and so are the hits of queries from there."""
+
+    def __init__(self, cupy: Any, vectors: np.ndarray, offsets: np.ndarray) -> None:
+        super().__init__(vectors, offsets)
+        self.host = PassageIndex(vectors, offsets)
+        self.cupy, self.device = cupy, Device("cuda", 0)
+        self.vectors = cupy.asarray(vectors)
+
+    def search(self, queries: Any, k: int, *, exclude: Any = None) -> Hits:
+        assert isinstance(queries, self.cupy.ndarray)
+        assert queries.dtype == np.float32
+        found = self.host.search(to_numpy(queries), k, exclude=exclude)
+        return Hits(self.cupy.asarray(found.passages), self.cupy.asarray(found.scores))
+
+    def similarities(self, queries: Any, document: int) -> Any:
+        return self.cupy.asarray(self.host.similarities(to_numpy(queries), document))
+
+
+def indexes(cupy: Any) -> tuple[PassageIndex, PassageIndex, list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    vectors, offsets = rng.normal(size=(40, 4)).astype(np.float32), np.array([0, 5, 12, 13, 30, 40])
+    queries = [rng.normal(size=(size, 4)).astype(np.float32) for size in (2, 3, 1)]
+    return PassageIndex(vectors, offsets), IndexThere(cupy, vectors, offsets), queries
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_parm_on_a_device(name: str, cupy: Any) -> None:
+    here, away, queries = indexes(cupy)
+    ids = ["a", "b", "c"]
+    expected = ParagraphSearch(here, name, n_hits=10).rank(ids, queries, exclude=["1", None, None])
+    ranker = ParagraphSearch(away, name, n_hits=10)
+    for given_as in (
+        queries,
+        [cupy.asarray(query) for query in queries],
+        [queries[0], *map(cupy.asarray, queries[1:])],
+    ):
+        found = ranker.rank(ids, given_as, exclude=["1", None, None])
+        for query_id in ids:
+            assert [doc for doc, _ in found[query_id]] == [doc for doc, _ in expected[query_id]]
+            assert dict(found[query_id]) == pytest.approx(dict(expected[query_id]), rel=1e-6, abs=1e-6)
+    hits = ranker.search(queries)
+    assert isinstance(hits.hits.passages, cupy.ndarray)
+    assert isinstance(hits.vectors.paragraphs, cupy.ndarray)
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_explanations_of_an_index_on_a_device(name: str, cupy: Any) -> None:
+    here, away, queries = indexes(cupy)
+    best = ParagraphSearch(here, name, n_hits=10).rank(["q"], queries[1:2])["q"][0][0]
+    expected = ParagraphSearch(here, name, n_hits=10).explain(queries[1], best)
+    found = ParagraphSearch(away, name, n_hits=10).explain(queries[1], best)
+    assert found.rank == expected.rank == 1
+    assert found.score == pytest.approx(expected.score, rel=1e-6)
+    assert found.share.sum() == pytest.approx(found.score)
+    np.testing.assert_allclose(found.share, expected.share, rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(found.ranks, expected.ranks)
+    assert isinstance(found.similarity, np.ndarray)
+    assert str(found) == str(expected)
+
+
+class OnDevice:
+    """An encoder that hands over arrays of the device, and says which way it was asked."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy, self.asked = cupy, []
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked.append("passages")
+        return np.array([[len(text), 1, 0, 0] for text in texts], dtype=np.float32)
+
+    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
+        return -self.encode(texts)
+
+    def encode_queries_tensor(self, texts: Sequence[str]) -> Any:
+        self.asked.append("queries there")
+        return self.cupy.asarray(-np.array([[len(text), 1, 0, 0] for text in texts], dtype=np.float32))
+
+
+def test_parm_takes_what_the_encoder_has_on_the_device(cupy: Any) -> None:
+    _, away, _ = indexes(cupy)
+    encoder = OnDevice(cupy)
+    found = ParagraphSearch(away, "vsum", encoder=encoder, n_hits=5).search([["one", "three"], ["four"]])
+    assert encoder.asked == ["queries there"]
+    np.testing.assert_array_equal(to_numpy(found.vectors.paragraphs)[:, 0], [-3, -5, -4])
+    there_too = encode_on(encoder, ["one"], Device("cuda", 0))  # it has no tensors of passages
+    assert isinstance(there_too, cupy.ndarray)
+    assert encode_on(encoder, ["one"], CPU, queries=True).tolist() == [[-3, -1, 0, 0]]
+    words = TfidfEncoder(min_df=1).fit(["one two", "two three"])
+    assert sparse.issparse(encode_on(words, ["one"], CPU, queries=True))
