@@ -30,7 +30,7 @@ from transformers import LongformerConfig, LongformerModel, PreTrainedTokenizerF
 
 from haybale.collections import open_collection
 from haybale.embeddings import EncodeCounts, LongformerEncoder
-from haybale.embeddings.longformer.linear import PackedLinear
+from haybale.embeddings.longformer_model import PackedLinear
 
 LENGTHS = (64, 128, 200, 256, 600, 1500)
 WIDTH, INNER, REACH, VOCABULARY, PAD = 768, 3072, 256, 50_265, 1

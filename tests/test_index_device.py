@@ -15,7 +15,7 @@ from index_oracle import oracle
 from haybale.collections import Collection
 from haybale.device import Device
 from haybale.embeddings import EmbeddingStore, embed
-from haybale.embeddings.store import reading
+from haybale.embeddings import store as reading
 from haybale.errors import DeviceError, InputError, VectorError
 from haybale.retrieval import Hits, PassageIndex, pool
 from haybale.retrieval.exact import cupy_tiles, kept, settling

@@ -52,7 +52,7 @@ def test_words_are_scikit_learns(language: str, sublinear_tf: bool, min_df: int)
     order = [vectorizer.vocabulary_[term] for term in columns(encoder, "word")]
     found = encoder.encode(texts)
     assert found.dtype == np.float32
-    assert found.shape == (len(texts), encoder.width) == expected.shape
+    assert found.shape == (len(texts), encoder.dim) == expected.shape
     np.testing.assert_allclose(found.toarray(), expected[:, order], atol=1e-6)
 
 
@@ -122,7 +122,7 @@ def test_nothing_known_is_the_zero_row() -> None:
     assert isinstance(encoder, Encoder)
     rows = encoder.encode(["zzzz qqqq", "dogs", "the of"])
     assert np.diff(rows.indptr).tolist() == [0, 1, 0]
-    assert encoder.encode([]).shape == (0, encoder.width)
+    assert encoder.encode([]).shape == (0, encoder.dim)
     index = PassageIndex(rows)
     assert index.search(encoder.encode(["zzzz"]), 3).passages.tolist() == [[-1, -1, -1]]
 
@@ -356,7 +356,7 @@ def test_a_saved_encoder_encodes_bit_for_bit(encoder: TfidfEncoder, tmp_path: Pa
     rows = [model.encode([*TEXTS, "unknown: zzz"]) for model in (encoder, loaded)]
     np.testing.assert_array_equal(*[row.toarray() if sparse.issparse(row) else row for row in rows])
     assert loaded.describe() == encoder.describe()
-    assert json.loads(json.dumps(loaded.describe()))["width"] == loaded.width == rows[0].shape[1]
+    assert json.loads(json.dumps(loaded.describe()))["width"] == loaded.dim == rows[0].shape[1]
     assert loaded.get_params() == encoder.get_params()
     with pytest.raises(OutputExistsError, match="exists and is not empty"):
         encoder.save(tmp_path / "saved")

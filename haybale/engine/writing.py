@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from haybale.embeddings.store.files import StoreFiles
-from haybale.embeddings.store.lock import writer_lock
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
 
 _ASIDE = re.compile(r"\..+\.\d+")
 

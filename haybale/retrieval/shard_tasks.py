@@ -12,7 +12,7 @@ import numpy as np
 from haybale.cluster.spreading import tasks_here
 from haybale.device import find_device, to_device
 from haybale.embeddings import EmbeddingStore
-from haybale.embeddings.store.chunk_ranges import opened, read_chunks, rows_per_chunk
+from haybale.embeddings.store import opened, read_chunks, rows_per_chunk
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.retrieval.index import PassageIndex
 from haybale.vectors import Floats
@@ -92,7 +92,7 @@ def _blocks(shard: Shard, memory: Memory, offsets: Ints) -> Iterator[tuple[int, 
     """``(first row in the shard, index, first document)`` of every block that half of the budget holds."""
     store = opened(shard.address, shard.fingerprint)
     size = rows_per_chunk(store)
-    step = int(max(1, memory.budget / 2 // (4 * store.width * size)))
+    step = int(max(1, memory.budget / 2 // (4 * store.dim * size)))
     for first in range(shard.first, shard.last, step):
         last = min(first + step, shard.last)
         start, end = first * size - shard.start, min(last * size, len(store)) - shard.start

@@ -17,7 +17,7 @@ import pyarrow as pa
 from haybale.cluster.spreading import count_jobs, memory_per_task, shares_memory, spread
 from haybale.device import device_of, to_numpy
 from haybale.embeddings import EmbeddingStore
-from haybale.embeddings.store.chunk_ranges import address_of, count_chunks, fingerprint_of, rows_per_chunk
+from haybale.embeddings.store import address_of, count_chunks, fingerprint_of, rows_per_chunk
 from haybale.errors import InputError
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
 from haybale.retrieval.index import PassageIndex
@@ -73,7 +73,7 @@ class ShardedIndex(PassageTable):
 
     @property
     def width(self) -> int:
-        return self.store.width
+        return self.store.dim
 
     def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector (m, d); all as :meth:`PassageIndex.search` has it.

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from encoders import HashEncoder
-from test_store import tree
+from engines import tree
 
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.errors import StoreError
@@ -61,7 +61,7 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parent,
+            cwd=Path(__file__).parent.parent,
         )
 
     def writer(self, seconds: float) -> int:
@@ -160,7 +160,7 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
         ["unshare", "-rm", "sh", "-c", command, *arguments],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parent.parent,
         check=False,
     )
     assert found.returncode == 0, found.stderr
@@ -174,7 +174,7 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [28, 5])
 def test_a_write_that_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     """The same wherever there are no mount namespaces: the system's error at the 40th chunk."""
-    from haybale.embeddings.store.chunks import Chunks
+    from haybale.embeddings.store import Chunks
 
     write = Chunks.write
 

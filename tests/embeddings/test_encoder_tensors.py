@@ -65,7 +65,7 @@ def test_tensors_are_the_vectors_without_a_copy(encoder: Any) -> None:
     assert np.shares_memory(there, tensor.numpy())
     tensor[0, 0] = 7
     assert there[0, 0] == 7
-    assert encoder.encode_tensor([]).shape == (0, encoder.width)
+    assert encoder.encode_tensor([]).shape == (0, encoder.dim)
 
 
 def test_longformers_tensors_of_float16(folder: Path) -> None:

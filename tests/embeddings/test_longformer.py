@@ -65,7 +65,7 @@ def test_hidden_states_and_vectors(folder: Path, global_attention: str, pooling:
     assert apart(encoder.encode_tokens(of), expected) < 1e-5
     vectors = encoder.encode(of)
     assert vectors.dtype == np.float32
-    assert vectors.shape == (len(of), encoder.width)
+    assert vectors.shape == (len(of), encoder.dim)
     assert least_cosine(vectors, pooled(expected, pooling)) > 1 - 1e-6
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
@@ -118,11 +118,11 @@ def test_unequal_lengths_laid_side_by_side(
     folder: Path, global_attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a GPU does: padding inside attention, here of any texts at all."""
-    from haybale.embeddings.longformer import attention, model
+    from haybale.embeddings import longformer_model as model
 
     plain = model.attention_groups
     monkeypatch.setattr(model, "attention_groups", lambda lengths, _, device: plain(lengths, 0.9, device))
-    monkeypatch.setitem(attention.BLOCK, "cpu", 40)
+    monkeypatch.setitem(model.BLOCK, "cpu", 40)
     of = texts(LENGTHS)
     encoder = LongformerEncoder(folder, global_attention=global_attention, tokens_per_batch=500)
     assert apart(encoder.encode_tokens(of), reference(folder, of, is_global=global_attention == "cls")) < 1e-5
@@ -150,7 +150,7 @@ def test_other_activation(tmp_path: Path) -> None:
 
 def test_plain_linear_layers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The route of GPUs, and of a PyTorch without the operators of oneDNN."""
-    from haybale.embeddings.longformer import linear
+    from haybale.embeddings import longformer_model as linear
 
     monkeypatch.setattr(linear, "_has_onednn", lambda: False)
     of = texts(LENGTHS)

@@ -51,7 +51,7 @@ def store(folder: Path, tmp_path: Path) -> Path:
 def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> None:
     opened = EmbeddingStore(store)
     assert opened.shape == (101, 8)
-    assert (len(opened), opened.width, opened.dtype) == (101, 8, "float32")
+    assert (len(opened), opened.dim, opened.dtype) == (101, 8, "float32")
     texts = opened.texts().to_pylist()
     assert texts[-1] == "an afterthought"  # in the order of the file …
     assert opened.passage_ids.to_pylist()[-1] == "d0:3"
@@ -303,7 +303,7 @@ def test_a_store_is_written_the_same_in_every_process(store: Path, folder: Path,
     subprocess.run(
         [sys.executable, "-c", code, str(folder), str(tmp_path / "again")],
         check=True,
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parent.parent,
         env={**os.environ, "PYTHONHASHSEED": "7"},
     )
     assert tree(tmp_path / "again") == tree(store)

@@ -15,11 +15,11 @@ import pytest
 from encoders import HashEncoder
 
 from haybale.embeddings import EmbeddingStore, LSAEncoder, embed, embed_shards
-from haybale.embeddings.store import sharding
-from haybale.embeddings.store.files import StoreFiles
-from haybale.embeddings.store.lock import writer_lock
-from haybale.embeddings.store.sharding import embed_shard
-from haybale.embeddings.store.writing import Embedded
+from haybale.embeddings import shards as sharding
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
+from haybale.embeddings.shards import embed_shard
+from haybale.embeddings.writing import Embedded
 from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
 
 

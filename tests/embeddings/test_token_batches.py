@@ -92,7 +92,7 @@ def test_packed_vectors_are_the_library_s_own(bert: Path) -> None:
         theirs = model.encode(TEXTS[:2], prompt=prompt, normalize_embeddings=True)
         np.testing.assert_allclose(vectors, theirs, atol=1e-6)
     described = given.describe()
-    assert (described["query_prompt"], described["width"], given.width) == ("a: ", 16, 16)
+    assert (described["query_prompt"], described["width"], given.dim) == ("a: ", 16, 16)
     assert given.encode([]).shape == (0, 16)
     model[1].include_prompt = False  # then the prompt is left out of the mean, by the library
     theirs = model.encode(TEXTS[:2], prompt="b: ", normalize_embeddings=True)
@@ -111,6 +111,6 @@ def test_what_is_fed_otherwise_goes_through_the_library(bert: Path) -> None:
     assert not encoder.packed
     np.testing.assert_allclose(encoder.encode(TEXTS), model.encode(TEXTS, normalize_embeddings=True), atol=1e-6)
     assert encoder.counts == EncodeCounts(texts=6)
-    assert encoder.width == 8
+    assert encoder.dim == 8
     with pytest.raises(InputError, match="tokens_per_batch must be at least 1"):
         SentenceTransformerEncoder(model, tokens_per_batch=0)
