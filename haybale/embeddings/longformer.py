@@ -1,23 +1,19 @@
-"""Longformer without padding: an encoder of haybale, a module of sentence-transformers, and its checkpoints."""
+"""Longformer without padding: the encoder, and the checkpoints it reads."""
 
-# Of the libraries one has partial annotations and one, for a first module, wider ones than text; both may be absent.
-# mypy: disable-error-code="misc,no-any-return,no-untyped-call,return-value,union-attr,call-arg,override,unused-ignore"
+# torch's annotations are partial, and may be absent.
+# mypy: disable-error-code="misc,no-any-return,no-untyped-call,unused-ignore"
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import InputModule
 from torch import Tensor
 
 from haybale.embeddings.longformer_model import PackedLongformer, State
@@ -41,26 +37,23 @@ TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 T = TypeVar("T")
 
 
-class LongformerEncoder(InputModule):
+class LongformerEncoder:
     """Encodes with a Longformer (extra ``neural``): the numbers of transformers' LongformerModel, without its padding.
 
-    Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020. It is a module too:
-    ``SentenceTransformer(modules=[encoder])`` gives the same vectors, and both its ``save`` and this one's write the
-    standard modules, which load without haybale. It can be trained; there is no dropout.
+    Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020.
 
     Parameters
     ----------
     model : str or Path
-        Hub id or folder of any Longformer, as transformers or sentence-transformers save it, with or without a task's
-        head.
+        Hub id or folder of any Longformer, as transformers or sentence-transformers save it, with or without a head.
     pooling : {"mean", "cls"}, default "mean"
         Of a text's tokens, or the first.
     normalize : bool, default True
         Vectors have length 1.
     device : str, optional
         None or ``"auto"``: CUDA if there is some.
-    dtype : {"float32", "float16", "bfloat16"}, default "float32"
-        Of weights and activations; pooling is float32.
+    dtype : {"float32", "float16", "bfloat16"}, optional
+        Of weights and activations (None: float32); pooling is float32.
     global_attention : {"none", "cls"}, default "none"
         Of the first token.
     query_prompt, passage_prompt : str, default ""
@@ -77,11 +70,9 @@ class LongformerEncoder(InputModule):
 
     Raises
     ------
-    MissingExtraError
-        Without the extra.
     InputError
-        For a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer; for numbers out of
-        range and names that are not known.
+        For a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer; for settings out of
+        range.
     """
 
     def __init__(
@@ -98,7 +89,6 @@ class LongformerEncoder(InputModule):
         max_length: int | None = None,
         tokens_per_batch: int | None = None,
     ) -> None:
-        super().__init__()
         dtype = dtype or "float32"
         for kind, name, known in (
             ("pooling", pooling, ("mean", "cls")),
@@ -127,7 +117,7 @@ class LongformerEncoder(InputModule):
         self.model = PackedLongformer(config, state, global_attention == "cls", activation)
         self.counts = EncodeCounts()
         there = "cuda" if torch.cuda.is_available() else "cpu"
-        self.eval().to(there if device in (None, "auto") else device)
+        self.model.eval().to(there if device in (None, "auto") else device)
 
     @property
     def dim(self) -> int:
@@ -177,8 +167,6 @@ class LongformerEncoder(InputModule):
         rows, truncated = token_rows(self.tokenizer, prompted, self.max_length)
         warn_truncated(truncated, len(rows), self.max_length)
         budget = self.tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cuda"])
-        training = self.training
-        self.eval()
 
         def one(batch: NDArray[np.int64]) -> T:
             chosen = [rows[i] for i in batch]
@@ -186,7 +174,6 @@ class LongformerEncoder(InputModule):
                 return work(self._hidden(chosen), [len(row) for row in chosen])
 
         yield from in_batches(token_batches([len(row) for row in rows], budget), one)
-        self.train(training)
         tokens = sum(map(len, rows))
         self.counts += EncodeCounts(texts=len(rows), tokens=tokens, slots=tokens, truncated=truncated)
 
@@ -222,122 +209,6 @@ class LongformerEncoder(InputModule):
             "passage_prompt": self.passage_prompt,
             "width": self.dim,
         }
-
-    # What sentence-transformers asks of a first module.
-
-    @property
-    def max_seq_length(self) -> int:
-        """``max_length`` by its name there."""
-        return self.max_length
-
-    @max_seq_length.setter
-    def max_seq_length(self, value: int) -> None:
-        self.max_length = value
-
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
-        """``input_ids`` and ``attention_mask``, (n, longest) int64; without a ``prompt`` that of passages."""
-        prompt = self.passage_prompt if prompt is None else prompt
-        rows, _truncated = token_rows(self.tokenizer, [prompt + text for text in inputs], self.max_length)
-        ids = [torch.from_numpy(row).long() for row in rows]
-        pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
-        return {
-            "input_ids": pad(ids, padding_value=self.model.config.pad_token_id),
-            "attention_mask": pad([torch.ones_like(row) for row in ids]),
-        }
-
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Adds ``sentence_embedding`` (n, d) and ``token_embeddings`` (n, longest, d), zero where there is no token."""
-        lengths = features["attention_mask"].sum(1).tolist()
-        rows = [row[:n].numpy() for row, n in zip(features["input_ids"].cpu(), lengths, strict=True)]
-        hidden = self._hidden(rows)
-        features["token_embeddings"] = torch.nn.utils.rnn.pad_sequence(hidden.split(lengths), batch_first=True)
-        features["sentence_embedding"] = self._pooled(hidden, lengths)
-        return features
-
-    def get_embedding_dimension(self) -> int:
-        """``dim`` by its name there."""
-        return self.dim
-
-    get_sentence_embedding_dimension = get_embedding_dimension
-
-    def on_model_ready(self, model: Any) -> None:
-        """Called by a SentenceTransformer when it is made of this module: it takes over the prompts and ``save``.
-
-        Its own ``save`` would name this class in the folder, which then loads with haybale and a trust in its code
-        only; and a module has no other way to be saved as several.
-        """
-        for name, prompt in (("query", self.query_prompt), ("document", self.passage_prompt)):
-            model.prompts[name] = model.prompts.get(name) or prompt
-        if model._first_module() is self:
-            model.save = partial(_save_as_standard, model)
-
-    def to_sentence_transformer(self) -> SentenceTransformer:
-        """Transformer + Pooling (+ Normalize) with the same weights and prompts.
-
-        Errors: :class:`InputError` with global attention, which these modules give no token.
-        """
-        prompts = {"query": self.query_prompt, "document": self.passage_prompt}
-        default = "document" if self.passage_prompt else None
-        return SentenceTransformer(
-            modules=self._standard_modules(), device=str(self.device), prompts=prompts, default_prompt_name=default
-        )
-
-    def _standard_modules(self) -> list[torch.nn.Module]:
-        if self.global_attention != "none":
-            raise InputError(
-                "a Longformer with global_attention='cls' has no counterpart among the modules of sentence-transformers"
-            )
-        modules = require("sentence_transformers.sentence_transformer.modules", "neural")
-        with TemporaryDirectory() as folder:  # the Transformer can only be made from one
-            self.standard_model().save_pretrained(folder)
-            self.save_tokenizer(folder)
-            transformer = modules.Transformer(folder, max_seq_length=self.max_length)
-        stack = [transformer, modules.Pooling(self.dim, self.pooling)] + [modules.Normalize()] * self.normalize
-        return [module.to(self.device) for module in stack]
-
-    def standard_model(self) -> Any:
-        """The LongformerModel of transformers that has the same weights, on the CPU."""
-        transformers = require("transformers", "neural")
-        state = self.model.standard_state()
-        with torch.device("meta"):  # all weights come from the state
-            pooler = "pooler.dense.weight" in state
-            standard = transformers.LongformerModel(self.model.config, add_pooling_layer=pooler)
-        standard.load_state_dict(state, assign=True)
-        return standard.to(self.model.word_embeddings.dtype).eval()
-
-    def save(self, folder: str | Path, *, create_model_card: bool = False, **_: Any) -> None:
-        """Write the folder of :meth:`to_sentence_transformer`, in the dtype of the weights."""
-        self.to_sentence_transformer().save(str(folder), create_model_card=create_model_card)
-
-    @classmethod
-    def load(cls, folder: str | Path, **parameters: Any) -> LongformerEncoder:
-        """A folder of sentence-transformers with the pooling, normalisation, prompts and cut it was saved with."""
-        folder = Path(folder)
-        modules = {Path(m["type"].replace(".", "/")).name: m["path"] for m in _json(folder / "modules.json", [])}
-        saved = _json(folder / "config_sentence_transformers.json", {})
-        pooling = _json(folder / modules.get("Pooling", "1_Pooling") / "config.json", {})
-        prompts = saved.get("prompts") or {}
-        mode = pooling.get("pooling_mode") or ("cls" if pooling.get("pooling_mode_cls_token") else "mean")
-        found = {
-            "pooling": mode if isinstance(mode, str) else "+".join(mode),
-            "normalize": "Normalize" in modules,
-            "query_prompt": prompts.get("query") or "",
-            "passage_prompt": prompts.get(saved.get("default_prompt_name") or "document") or "",
-            "max_length": _json(folder / "sentence_bert_config.json", {}).get("max_seq_length"),
-        }
-        return cls(folder, **{**found, **parameters})
-
-
-def _save_as_standard(model: Any, path: str, *args: Any, **kwargs: Any) -> None:
-    """``SentenceTransformer.save`` with the first module replaced by the standard ones."""
-    encoder, *rest = model
-    SentenceTransformer(
-        modules=[*encoder._standard_modules(), *rest],
-        device=str(encoder.device),
-        prompts=model.prompts,
-        default_prompt_name=model.default_prompt_name or ("document" if encoder.passage_prompt else None),
-        similarity_fn_name=model.similarity_fn_name,
-    ).save(path, *args, **kwargs)
 
 
 def _read_checkpoint(model: str) -> tuple[Any, State, Any]:

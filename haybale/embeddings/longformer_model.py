@@ -10,7 +10,7 @@ LongformerModel; its padding and chunking are not needed for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -36,15 +36,13 @@ _LINEAR = {  # ours: those of the standard model that ours has side by side, rel
     "global_kv": ("attention.self.key_global", "attention.self.value_global"),
 }
 _NORM = {"norm_attention": "attention.output.LayerNorm", "norm_output": "output.LayerNorm"}
-_EMBEDDING = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 class PackedLongformer(nn.Module):
     """The weights of a LongformerModel and its hidden states.
 
     ``config`` and ``state`` are those of a LongformerModel; ``is_global`` gives the first token of each text global
-    attention. What is not needed (the pooler, the global projections without global attention) stays on the CPU in
-    ``unused``, so that :meth:`standard_state` is complete.
+    attention.
     """
 
     word_embeddings: nn.Parameter  # (vocabulary, d)
@@ -54,10 +52,8 @@ class PackedLongformer(nn.Module):
     def __init__(self, config: Any, state: State, is_global: bool, activation: nn.Module | None) -> None:
         super().__init__()
         self.config = config
-        unused = [name for name in state if name.startswith("pooler.") or (not is_global and "_global." in name)]
-        self.unused = {name: state[name] for name in unused}
-        state = {name: tensor for name, tensor in state.items() if name not in self.unused}
-        for name in _EMBEDDING:
+        state = {name: tensor for name, tensor in state.items() if is_global or "_global." not in name}
+        for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
             self.register_parameter(name, nn.Parameter(state[f"embeddings.{name}.weight"]))
         self.norm = _layer_norm(state, "embeddings.LayerNorm", config.layer_norm_eps)
         self.layers = nn.ModuleList(
@@ -77,17 +73,6 @@ class PackedLongformer(nn.Module):
         for layer in self.layers:
             x = layer(x, groups)
         return x
-
-    def standard_state(self) -> State:
-        """All weights by their standard names, on the CPU."""
-        state = {f"embeddings.{name}.weight": getattr(self, name).detach() for name in _EMBEDDING}
-        state |= {f"embeddings.LayerNorm.{k}": p.detach() for k, p in self.norm.named_parameters()}
-        layers: Any = self.layers
-        for i, layer in enumerate(layers):
-            state |= layer.standard_state(f"encoder.layer.{i}.")
-        dtype = self.word_embeddings.dtype
-        state |= {name: tensor.to(dtype) for name, tensor in self.unused.items()}
-        return {name: tensor.to("cpu").contiguous() for name, tensor in state.items()}
 
 
 class PackedLayer(nn.Module):
@@ -144,18 +129,6 @@ class PackedLayer(nn.Module):
         """(texts, length, parts d) to ``parts`` views (texts, heads, length, head_dim)."""
         return laid.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
-    def standard_state(self, prefix: str) -> State:
-        """The weights by their standard names."""
-        state: State = {}
-        for name, sources in _LINEAR.items():
-            if hasattr(self, name):
-                for kind in ("weight", "bias"):
-                    pieces = getattr(getattr(self, name), kind).detach().chunk(len(sources))
-                    state |= {f"{prefix}{s}.{kind}": piece for s, piece in zip(sources, pieces, strict=True)}
-        for name, source in _NORM.items():
-            state |= {f"{prefix}{source}.{k}": p.detach() for k, p in getattr(self, name).named_parameters()}
-        return state
-
 
 class PackedLinear(nn.Module):
     """``x @ weight.T + bias``, with erf-GELU behind it if asked for; ``weight`` (out, in), ``bias`` (out,).
@@ -163,7 +136,7 @@ class PackedLinear(nn.Module):
     PyTorch multiplies float32 through MKL, which repacks the weights at each call and leaves GELU a pass of its own;
     oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators are the
     ones that torch.compile uses, without a public name; where a version of PyTorch lacks them, the plain way is taken.
-    The packed copy doubles the memory of the layer.
+    The packed copy doubles the memory of the layer, and does not follow weights that are changed after the first call.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -171,29 +144,19 @@ class PackedLinear(nn.Module):
         self.weight = nn.Parameter(weight.detach())
         self.bias = nn.Parameter(bias.detach())
         self._packed: Tensor | None = None
-        self._packed_of: tuple[int, int] | None = None
 
     def forward(self, x: Tensor, gelu_behind: bool = False) -> Tensor:
         """(tokens, in) to (tokens, out)."""
-        packed = None if torch.is_grad_enabled() or x.dtype != torch.float32 else self._pack()
-        if packed is not None:
+        if x.dtype == torch.float32 and x.device.type == "cpu" and _has_onednn():
+            if self._packed is None:
+                self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             attribute, algorithm = ("gelu", "none") if gelu_behind else ("none", "")
-            return torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, attribute, [], algorithm)
+            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, attribute, [], algorithm)
         y = linear(x, self.weight, self.bias)
         return gelu(y) if gelu_behind else y
 
-    def _pack(self) -> Tensor | None:
-        """The packed weights, made anew if the weights have changed; None where that cannot be had."""
-        if self.weight.device.type != "cpu" or not _has_onednn():
-            return None
-        # Weights made under inference_mode count no versions; they do not change either, but in that mode.
-        now = (self.weight.data_ptr(), 0 if self.weight.is_inference() else self.weight._version)
-        if self._packed_of != now:
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
-            self._packed_of = now
-        return self._packed
 
-
+@cache
 def _has_onednn() -> bool:
     mkldnn: Any = torch.backends.mkldnn
     operators = ("_reorder_linear_weight", "_linear_pointwise")
@@ -296,11 +259,10 @@ def _band(
 
     ``far_first``: one more column before the others, for token 0.
     """
-    with torch.inference_mode(False):  # so that a mask made while encoding serves a training step too
-        position = torch.arange(queries, device=device)[:, None] + offset
-        seen = (position - torch.arange(keys, device=device)).abs() <= reach
-        if far_first:
-            seen = torch.cat((seen.new_ones(queries, 1), seen), 1)
-        elif first_seen_by_all:
-            seen[:, 0] = True  # the keys begin with token 0
-        return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
+    position = torch.arange(queries, device=device)[:, None] + offset
+    seen = (position - torch.arange(keys, device=device)).abs() <= reach
+    if far_first:
+        seen = torch.cat((seen.new_ones(queries, 1), seen), 1)
+    elif first_seen_by_all:
+        seen[:, 0] = True  # the keys begin with token 0
+    return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)

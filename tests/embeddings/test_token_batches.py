@@ -1,20 +1,16 @@
-"""Batches by token count, and sentence-transformers models encoded in them."""
+"""Batches by token count: every text once, and none that could have taken one more."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybale.embeddings import EncodeCounts, SentenceTransformerEncoder, encode_queries
-from haybale.embeddings.token_batches import token_batches
-from haybale.errors import InputError
-
-TEXTS = ["dogs bark at cats", "meow", "a dog and a cat " * 30, "the dogs bark loudly", "purr and meow", "x" * 300]
+from haybale.embeddings.token_batches import check_texts, in_batches, token_batches
+from haybale.errors import DeviceError, InputError
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 120), st.booleans())
@@ -39,78 +35,25 @@ def test_a_budget_of_nothing() -> None:
         token_batches([1], 0)
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A two-layer BERT of width 16 with random weights, letter by letter, at most 64 tokens."""
-    pytest.importorskip("sentence_transformers")
-    import torch
-    from transformers import BertConfig, BertModel, BertTokenizer
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=8), st.integers(1, 20))
+def test_batches_are_halved_where_memory_runs_out(sizes: list[int], room: int) -> None:
+    def work(batch: np.ndarray) -> int:
+        if len(batch) > room:
+            raise MemoryError
+        return int(batch.sum())
 
-    folder = tmp_path_factory.mktemp("bert")
-    letters = "abcdefghijklmnopqrstuvwxyz:"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
-    (folder / "vocab.txt").write_text("\n".join(words))
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        initializer_range=0.2,
-        max_position_embeddings=64,
-    )
-    BertModel(config).save_pretrained(folder)
-    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
-    return folder
+    numbers = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    done = list(in_batches(numbers, work))
+    assert np.concatenate([batch for batch, _ in done]).tolist() == list(range(sum(sizes)))
+    assert all(found == batch.sum() for batch, found in done)
+    with pytest.raises(DeviceError, match="out of memory at a tile of 1 texts"):
+        list(in_batches(numbers, lambda batch: (_ for _ in ()).throw(MemoryError)))
 
 
-@pytest.mark.filterwarnings("default")
-def test_packed_vectors_are_the_library_s_own(bert: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    model = SentenceTransformer(
-        modules=[Transformer(str(bert)), Pooling(16, "mean")], prompts={"query": "q: "}, device="cpu"
-    )
-    expected = model.encode(TEXTS, normalize_embeddings=True)
-    for budget in (1, 100, 10_000):
-        encoder = SentenceTransformerEncoder(model, tokens_per_batch=budget)
-        assert encoder.packed
-        with pytest.warns(UserWarning, match="^1 of 6 texts is longer than 64 tokens"):
-            np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-6)
-        counts = encoder.counts
-        assert (counts.texts, counts.truncated) == (6, 1)
-        assert counts.tokens == sum(
-            len(model.tokenizer(text, truncation=True, max_length=64).input_ids) for text in TEXTS
-        )
-        assert counts.slots >= counts.tokens if budget > 1 else counts.slots == counts.tokens
-    queries = model.encode_query(TEXTS[:2], normalize_embeddings=True)
-    np.testing.assert_allclose(encode_queries(encoder, TEXTS[:2]), queries, atol=1e-6)
-    given = SentenceTransformerEncoder(model, query_prompt="a: ", passage_prompt="b: ")
-    for vectors, prompt in ((given.encode_queries(TEXTS[:2]), "a: "), (given.encode(TEXTS[:2]), "b: ")):
-        theirs = model.encode(TEXTS[:2], prompt=prompt, normalize_embeddings=True)
-        np.testing.assert_allclose(vectors, theirs, atol=1e-6)
-    described = given.describe()
-    assert (described["query_prompt"], described["width"], given.dim) == ("a: ", 16, 16)
-    assert given.encode([]).shape == (0, 16)
-    model[1].include_prompt = False  # then the prompt is left out of the mean, by the library
-    theirs = model.encode(TEXTS[:2], prompt="b: ", normalize_embeddings=True)
-    np.testing.assert_allclose(given.encode(TEXTS[:2]), theirs, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("default")
-def test_what_is_fed_otherwise_goes_through_the_library(bert: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-    from transformers import AutoTokenizer
-
-    tokens = StaticEmbedding(AutoTokenizer.from_pretrained(bert), embedding_dim=8)
-    model = SentenceTransformer(modules=[tokens], device="cpu")
-    encoder = SentenceTransformerEncoder(model, batch_size=2)
-    assert not encoder.packed
-    np.testing.assert_allclose(encoder.encode(TEXTS), model.encode(TEXTS, normalize_embeddings=True), atol=1e-6)
-    assert encoder.counts == EncodeCounts(texts=6)
-    assert encoder.dim == 8
-    with pytest.raises(InputError, match="tokens_per_batch must be at least 1"):
-        SentenceTransformerEncoder(model, tokens_per_batch=0)
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [(["a b", ""], "text 1 of 2 is empty"), (["x", " \n"], "text 1 of 2 is empty"), ("one", "single string"), ([3], "int")],
+)
+def test_bad_texts_are_refused(bad: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_texts(bad)
