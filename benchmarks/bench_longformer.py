@@ -24,13 +24,15 @@ import numpy as np
 import torch
 import transformers
 from provenance import provenance, shown
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import ByteLevelBPETokenizer
 from tokenizers.processors import RobertaProcessing
 from transformers import LongformerConfig, LongformerModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from haybale.collections import open_collection
 from haybale.embeddings import EncodeCounts, LongformerEncoder
-from haybale.embeddings.longformer.linear import PackedLinear
+from haybale.embeddings.longformer_model import PackedLinear
 
 LENGTHS = (64, 128, 200, 256, 600, 1500)
 WIDTH, INNER, REACH, VOCABULARY, PAD = 768, 3072, 256, 50_265, 1
@@ -185,7 +187,8 @@ def _collection(folder: Path, name: str, a: argparse.Namespace, peak: float) -> 
     drawn = np.random.default_rng(0).permutation(len(texts))
     _tokenizer(texts.take(drawn[:20_000]).to_pylist()).save_pretrained(folder)
     encoder = LongformerEncoder(folder, device=a.device, dtype=a.dtype, max_length=1024)
-    library = encoder.to_sentence_transformer()
+    transformer = Transformer(str(folder), max_seq_length=1024, model_kwargs={"dtype": getattr(torch, a.dtype)})
+    library = SentenceTransformer(modules=[transformer, Pooling(WIDTH, "mean"), Normalize()], device=a.device)
     sample = texts.take(drawn[: a.sample]).to_pylist()
     encoder.encode(sample[:4])
     library.encode(sample[:4])

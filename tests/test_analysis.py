@@ -1,8 +1,11 @@
-"""Text to terms: stemmers, scikit-learn's words and n-grams, guessed languages."""
+"""Words, stems and n-grams of texts: scikit-learn's and Snowball's; languages guessed."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,15 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from haybale.analysis import LANGUAGES, Analyzer, char_ngrams, guess_language, stop_words
 from haybale.collections import Collection
 from haybale.errors import InputError
+
+
+@given(text=st.text(max_size=30), least=st.integers(1, 5), more=st.integers(0, 3))
+def test_any_text_has_the_ngrams_of_scikit_learn(text: str, least: int, more: int) -> None:
+    analyzer = TfidfVectorizer(analyzer="char_wb", ngram_range=(least, least + more)).build_analyzer()
+    found = [gram for word in text.lower().split() for gram in char_ngrams(word, (least, least + more))]
+    # scikit-learn's pattern for white space and str.split differ on control characters such as \x1c only.
+    if text.lower().split() == " ".join(text.lower().split()).split(" ") or not text.strip():
+        assert sorted(found) == sorted(analyzer(text))
 
 
 def test_every_language_has_its_stemmer() -> None:
@@ -60,10 +72,13 @@ def test_guesses_of_english_and_german_stay(pydocs: Collection) -> None:
         assert guess_language([text]) == expected
 
 
-@given(text=st.text(max_size=30), least=st.integers(1, 5), more=st.integers(0, 3))
-def test_any_text_has_the_ngrams_of_scikit_learn(text: str, least: int, more: int) -> None:
-    analyzer = TfidfVectorizer(analyzer="char_wb", ngram_range=(least, least + more)).build_analyzer()
-    found = [gram for word in text.lower().split() for gram in char_ngrams(word, (least, least + more))]
-    # scikit-learn's pattern for white space and str.split differ on control characters such as \x1c only.
-    if text.lower().split() == " ".join(text.lower().split()).split(" ") or not text.strip():
-        assert sorted(found) == sorted(analyzer(text))
+def test_terms_are_the_same_in_every_process() -> None:
+    code = "from haybale.analysis import Analyzer; print(Analyzer('german')(['Die Häuser brennen', 'ein Haus brennt']))"
+    run = partial(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len({run(env={"PYTHONHASHSEED": seed}).stdout for seed in "123"}) == 1
+
+
+def test_a_vocabulary_is_not_grown() -> None:
+    analyzer = Analyzer("english")
+    vocabulary = analyzer(["dogs bark"]).vocabulary
+    assert analyzer(["dogs meow"], vocabulary) == ([[0]], {"dog": 0, "bark": 1})

@@ -375,7 +375,7 @@ def embed(
         shards=shards,
         dask=dask,
         store=given(dtype=dtype),
-        lexical=given(width=width, language=language, random_state=seed),
+        lexical=given(n_components=width, language=language, random_state=seed),
         neural=given(device=device, query_prompt=query_prompt, passage_prompt=passage_prompt),
         values=set_values,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from haybale.cli.options import given
 from haybale.embeddings import Chunking
-from haybale.embeddings.find import LEXICAL, model_name
+from haybale.embeddings.encoder import LEXICAL, model_name
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.rankers import Ranker, parse, parse_value, read_yaml, set_values

@@ -35,10 +35,10 @@ from haybale.collections.ids import id_strings
 from haybale.collections.open import Documents
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
-from haybale.embeddings import Chunking, EmbeddingStore, find_encoder
-from haybale.embeddings.find import FITTED, LEXICAL, load_fitted, rebuild
-from haybale.embeddings.store.files import StoreFiles
-from haybale.embeddings.store.fitted import is_fitted
+from haybale.embeddings import Chunking, EmbeddingStore, make_encoder
+from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import is_fitted
 from haybale.engine.segment import Segment, one_each, with_passages, writing
 from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import replace_json
@@ -66,7 +66,7 @@ class Engine:
         takes; or documents alone, as :meth:`add` takes them.
     encoder : str or encoder, default "tfidf"
         What makes vectors of texts: ``"tfidf"``, ``"lsa"``, a hub id or folder
-        (see :func:`~haybale.embeddings.find_encoder`), or an encoder of one's own. One that can be fitted and is not
+        (see :func:`~haybale.embeddings.make_encoder`), or an encoder of one's own. One that can be fitted and is not
         yet is fitted on the passages.
     width : int, default 1024
         Of ``"lsa"``.
@@ -375,9 +375,9 @@ class Engine:
                 return rebuild(described)
             else:
                 with stage("load encoder"):
-                    encoder = find_encoder(
+                    encoder = make_encoder(
                         described,
-                        width=self.settings["width"],
+                        n_components=self.settings["width"],
                         language=self.language,
                         random_state=self.settings["random_state"],
                         query_prompt=self.settings["query_prompt"],

@@ -20,8 +20,8 @@ from haybale.collections.collection import Ints, pick
 from haybale.collections.saved import load_collection, save_collection
 from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
-from haybale.embeddings.store.files import StoreFiles
-from haybale.embeddings.store.lock import writer_lock
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
 from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES

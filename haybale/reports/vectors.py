@@ -7,7 +7,7 @@ from typing import Any
 
 from haybale.collections import Collection
 from haybale.embeddings import Chunking, EmbeddingStore
-from haybale.embeddings.find import FITTED, rebuild
+from haybale.embeddings.encoder import FITTED, rebuild
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.rankers import PARM, from_spec

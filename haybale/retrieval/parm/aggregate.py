@@ -16,7 +16,7 @@ from haybale.retrieval.parm.formulas import AGGREGATIONS, Aggregation, Block, Op
 from haybale.retrieval.parm.kernels import Array
 from haybale.retrieval.passages import PassageTable
 from haybale.retrieval.run import DEPTH, Run
-from haybale.tiling import in_tiles
+from haybale.machine import in_tiles
 from haybale.vectors import array_namespace, check_like
 
 _MEMORY = 2**28  # bytes, in main memory

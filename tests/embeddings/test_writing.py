@@ -1,4 +1,4 @@
-"""The store under what befalls long jobs: a writer that is killed, a second one, a disk that is full."""
+"""Embedding under what befalls long jobs: a writer that is killed, a second one, a full disk; fitted encoders."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from encoders import HashEncoder
-from test_store import tree
+from engines import tree
 
-from haybale.embeddings import EmbeddingStore, embed
-from haybale.errors import StoreError
+from haybale.collections import Collection
+from haybale.embeddings import CachedEncoder, EmbeddingStore, LSAEncoder, TfidfEncoder, embed
+from haybale.embeddings.store import Chunks
+from haybale.errors import InputError, StoreError
 
 N_CHUNKS, ROWS = 250, 4
 
@@ -56,12 +58,9 @@ def folder(tmp_path: Path) -> Path:
 
 class Nursery:
     def __init__(self, *arguments: Path) -> None:
+        command = [sys.executable, "-W", "ignore", "-c", NURSERY, *map(str, arguments)]
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", NURSERY, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parent,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
         )
 
     def writer(self, seconds: float) -> int:
@@ -69,13 +68,10 @@ class Nursery:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
-        return self._read()
+        return self.status()
 
     def status(self) -> int:
         """Wait for the writer; negative: the signal that killed it."""
-        return self._read()
-
-    def _read(self) -> int:
         assert self.process.stdout is not None
         return int(self.process.stdout.readline())
 
@@ -156,13 +152,8 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
         pytest.skip("no mount namespaces here")
     command = f'{mount} && head -c 1500000 /dev/zero > {disk}/ballast && exec {sys.executable} -W ignore -c "$0" "$@"'
     arguments = [FULL, str(folder), str(disk), str(tmp_path / "copy")]
-    found = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parent,
-        check=False,
-    )
+    command = ["unshare", "-rm", "sh", "-c", command, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False)
     assert found.returncode == 0, found.stderr
     message, end = found.stdout.splitlines()
     assert "No space left on device; what is written is kept, run it again to go on" in message
@@ -174,8 +165,6 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [28, 5])
 def test_a_write_that_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     """The same wherever there are no mount namespaces: the system's error at the 40th chunk."""
-    from haybale.embeddings.store.chunks import Chunks
-
     write = Chunks.write
 
     def fails(self: Chunks, number: int, rows: np.ndarray) -> None:
@@ -189,3 +178,51 @@ def test_a_write_that_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Chunks, "write", write)
     done = embed(folder, HashEncoder(), tmp_path / "s", rows_per_chunk=ROWS)
     assert (done.kept, done.passages) == (40 * ROWS, N_CHUNKS * ROWS - 1 - 40 * ROWS)
+
+
+# fitted encoders ------------------------------------------------------------------------------------------
+
+
+def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:
+    assert embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=4).passages == 15
+    store = EmbeddingStore(tmp_path / "s")
+    texts = toy.passages.texts.to_pylist()
+    fitted = LSAEncoder(4, min_df=1).fit(texts)
+    np.testing.assert_allclose(store.vectors(), fitted.encode(texts), atol=1e-6)
+    np.testing.assert_array_equal(store.encoder().encode(["barking dogs"]), fitted.encode(["barking dogs"]))
+    before = tree(tmp_path / "s")
+    (tmp_path / "s" / "vectors.zarr" / "c.2.0").unlink()
+    embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=4)  # not fitted anew: loaded
+    embed(toy, fitted, tmp_path / "s", rows_per_chunk=4)
+    assert tree(tmp_path / "s") == before
+    with pytest.raises(StoreError, match="n_components': 3"):
+        embed(toy, LSAEncoder(3, min_df=1), tmp_path / "s", rows_per_chunk=4)
+    with pytest.raises(StoreError, match="begun with encoder fitted"):
+        embed(toy, LSAEncoder(4, min_df=1).fit(texts[:9]), tmp_path / "s", rows_per_chunk=4)
+    cached = CachedEncoder(store)
+    np.testing.assert_array_equal(cached.encode(texts[3:5]), store.vectors()[3:5])
+    assert cached.missed == 0
+
+
+def test_an_encoder_whose_saving_was_cut_off(toy: Collection, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    (store / ".encoder.123").mkdir(parents=True)
+    (store / "encoder").mkdir()
+    (store / "passages.parquet").write_bytes(b"half")
+    embed(toy, LSAEncoder(4, min_df=1), store)
+    names = sorted(path.name for path in store.iterdir())
+    assert names == ["encoder", "manifest.json", "passages.parquet", "vectors.zarr"]
+
+
+def test_a_remote_store_keeps_its_encoder(toy: Collection) -> None:
+    embed(toy, LSAEncoder(4, min_df=1, char_ngrams=(2, 3)), "memory://fitted/store")
+    store = EmbeddingStore("memory://fitted/store")
+    np.testing.assert_array_equal(store.encoder().encode(toy.passages.texts.to_pylist()), store.vectors())
+    assert embed(toy, LSAEncoder(4, min_df=1, char_ngrams=(2, 3)), "memory://fitted/store").kept == 15
+
+
+def test_what_no_store_takes(toy: Collection, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="TfidfEncoder makes sparse vectors, which a store does not hold"):
+        embed(toy, TfidfEncoder(min_df=1), tmp_path / "s")
+    with pytest.raises(InputError, match="shards need one fitted encoder"):
+        embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=2, shard=(1, 2))

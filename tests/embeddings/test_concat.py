@@ -25,7 +25,7 @@ TEXTS = [
 class Asymmetric:
     """Encodes queries differently, and not to length 1."""
 
-    width = 2
+    dim = 2
 
     def encode(self, texts):
         return np.array([[2.0, 0.0]] * len(texts), dtype=np.float32)
@@ -38,13 +38,13 @@ def test_the_inner_product_is_the_weighted_mean_of_cosines() -> None:
     members = [LSAEncoder(2).fit(TEXTS), LSAEncoder(4, words=False, char_ngrams=(3, 3)).fit(TEXTS)]
     encoder = ConcatEncoder(members, weights=[1, 3])
     vectors = encoder.encode(TEXTS[:6])
-    assert vectors.shape == (6, encoder.width)
+    assert vectors.shape == (6, encoder.dim)
     assert vectors.dtype == np.float32
     cosines = [(m.encode(TEXTS[:6]) @ m.encode(TEXTS[:6]).T) for m in members]
     np.testing.assert_allclose(vectors @ vectors.T, (cosines[0] + 3 * cosines[1]) / 4, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     described = json.loads(json.dumps(encoder.describe()))
-    assert described["width"] == encoder.width == 6
+    assert described["width"] == encoder.dim == 6
     np.testing.assert_allclose(described["weights"], [0.25, 0.75])
 
 

@@ -14,12 +14,9 @@ import numpy as np
 import pytest
 from encoders import HashEncoder
 
-from haybale.embeddings import EmbeddingStore, LSAEncoder, embed, embed_shards
-from haybale.embeddings.store import sharding
-from haybale.embeddings.store.files import StoreFiles
-from haybale.embeddings.store.lock import writer_lock
-from haybale.embeddings.store.sharding import embed_shard
-from haybale.embeddings.store.writing import Embedded
+from haybale.embeddings import Embedded, EmbeddingStore, LSAEncoder, embed, embed_shards, shards
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
 from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
 
 
@@ -56,6 +53,12 @@ def test_shards_together_are_the_store_of_one_writer(folder: Path, tmp_path: Pat
     same(tmp_path / "shards", tmp_path / "whole")
     again = embed_shards(folder, HashEncoder(), tmp_path / "shards", rows_per_chunk=7)  # as many as there are
     assert (again.passages, again.kept) == (0, 60)
+    LSAEncoder(3).fit(["dogs and law", "tax and salt", "law of tax", "dogs of salt"]).save(tmp_path / "lsa")
+    with pytest.warns(UserWarning, match=EMPTY):
+        embed(folder, LSAEncoder.load(tmp_path / "lsa"), tmp_path / "whole lsa", rows_per_chunk=7)
+        with joblib.parallel_config(backend=backend, n_jobs=2):  # by its name, found by each worker
+            embed_shards(folder, str(tmp_path / "lsa"), tmp_path / "shards lsa", 2, rows_per_chunk=7)
+    same(tmp_path / "shards lsa", tmp_path / "whole lsa")
 
 
 @pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
@@ -99,39 +102,29 @@ def test_a_worker_makes_its_encoder_once(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
-@pytest.mark.parametrize("backend", ["threading", "loky"])
-def test_an_encoder_by_name_is_found_by_each_worker(folder: Path, tmp_path: Path, backend: str) -> None:
-    LSAEncoder(3).fit(["dogs and law", "tax and salt", "law of tax", "dogs of salt"]).save(tmp_path / "lsa")
-    embed(folder, LSAEncoder.load(tmp_path / "lsa"), tmp_path / "whole", rows_per_chunk=7)
-    with joblib.parallel_config(backend=backend, n_jobs=2):
-        embed_shards(folder, str(tmp_path / "lsa"), tmp_path / "shards", 2, rows_per_chunk=7)
-    same(tmp_path / "shards", tmp_path / "whole")
-
-
-@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
 def test_a_task_waits_for_one_that_was_given_up_but_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that lost its connection, or its driver, writes its shard to the end."""
-    shard = StoreFiles(tmp_path / "shards" / "shard-1-of-2")
+    files = StoreFiles(tmp_path / "shards" / "shard-1-of-2")
     begun = threading.Event()
 
     def write() -> None:
-        with writer_lock(shard):
+        with writer_lock(files):
             begun.set()
             time.sleep(0.5)
 
     def call() -> Embedded:
         options = {"layout": None, "dtype": "float32", "rows_per_chunk": 7, "chunking": None}
-        return embed_shard(folder, HashEncoder(), "call", str(tmp_path / "shards"), (1, 2), options, True)[0]
+        return shards.embed_shard(folder, HashEncoder(), "call", str(tmp_path / "shards"), (1, 2), options, True)[0]
 
     with ThreadPoolExecutor() as pool:
         other = pool.submit(write)
         begun.wait()
-        monkeypatch.setattr(sharding, "PATIENCE", 0.1)
+        monkeypatch.setattr(shards, "PATIENCE", 0.1)
         with pytest.raises(StoreError, match=r"shard-1-of-2: process \d+ on .* is writing this store"):
             call()
-        monkeypatch.setattr(sharding, "PATIENCE", 20.0)
+        monkeypatch.setattr(shards, "PATIENCE", 20.0)
         assert call().passages == 32
         other.result()
 

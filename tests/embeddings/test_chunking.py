@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybale.collections import Collection
+from haybale.collections import Collection, CollectionBuilder
 from haybale.embeddings import Chunking, cut
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Hits, passage_hits
@@ -28,10 +28,13 @@ def test_pieces_cover_the_passage(words: list[str], data: st.DataObject) -> None
     assert len(pieces) == 1 + max(0, -(-(len(words) - length) // stride))  # no piece inside another
     for number, piece in enumerate(pieces):
         assert piece == words[number * stride : number * stride + length]
-    assert chunking.pieces(text) == [text[a:b] for a, b in chunking.spans(text)]
+    assert chunking.pieces(text) == [text[a:b] for a, b in chunking.splitter()(text)]
 
 
 def test_a_cut_collection(toy: Collection) -> None:
+    whole = cut(toy, Chunking(100, 50))  # changes nothing but the ids
+    assert whole.collection.passages.texts.to_pylist() == toy.passages.texts.to_pylist()
+    assert whole.passage.tolist() == list(range(toy.n_passages))
     pieces = cut(toy, Chunking(2))
     assert pieces.collection.n_documents == toy.n_documents
     assert pieces.collection.splits is toy.splits
@@ -47,15 +50,7 @@ def test_a_cut_collection(toy: Collection) -> None:
     assert [" ".join(texts[a:b]) for a, b in pairwise([*starts, len(texts)])] == originals
 
 
-def test_long_pieces_change_nothing_but_the_ids(toy: Collection) -> None:
-    pieces = cut(toy, Chunking(100, 50))
-    assert pieces.collection.passages.texts.to_pylist() == toy.passages.texts.to_pylist()
-    assert pieces.passage.tolist() == list(range(toy.n_passages))
-
-
-def test_links_go_out_from_every_piece(tmp_path: Path) -> None:
-    from haybale.collections import CollectionBuilder
-
+def test_links_go_out_from_every_piece() -> None:
     builder = CollectionBuilder("linked")
     for name in "ab":
         number = builder.add_document(name)
@@ -68,15 +63,12 @@ def test_links_go_out_from_every_piece(tmp_path: Path) -> None:
     builder.add_external_link("b.2", "a")
     collection = builder.build()
     cut_up = cut(collection, Chunking(2)).collection
-    assert collection.links is not None
-    assert cut_up.links is not None
+    assert collection.links is not None and cut_up.links is not None
     assert cut_up.sections is collection.sections
     assert cut_up.passages.ids.to_pylist() == ["a0#0", "a1#0", "a1#1", "b0#0", "b1#0", "b1#1"]
     assert cut_up.links.internal.tolist() == [[1, 0], [2, 0]]
     assert cut_up.links.passage_to_document.tolist() == [[4, 0], [5, 0]]
     np.testing.assert_array_equal(cut_up.links.section_to_document, collection.links.section_to_document)
-    assert cut_up.passages.sections is not None
-    assert collection.passages.sections is not None
     np.testing.assert_array_equal(cut_up.passages.sections, np.repeat(collection.passages.sections, [1, 2, 1, 2]))
 
 
@@ -109,16 +101,12 @@ def test_passages_rank_by_their_best_piece(seed: int) -> None:
         ({"length": 3, "stride": 0}, "between 1 and the length"),
         ({"length": 3, "unit": "tokens"}, "need a tokenizer"),
         ({"length": 3, "tokenizer": "x"}, "and only they, need a tokenizer"),
+        ({"length": 3, "unit": "letters"}, "known: words, tokens"),
     ],
 )
 def test_bad_settings(settings: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, UnknownNameError), match=message):
         Chunking(**settings)
-
-
-def test_an_unknown_unit() -> None:
-    with pytest.raises(UnknownNameError, match="known: words, tokens"):
-        Chunking(3, unit="letters")
 
 
 @pytest.mark.filterwarnings("default")  # transformers warns about itself

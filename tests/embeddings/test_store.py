@@ -1,4 +1,4 @@
-"""The store: what is written is what was computed, what is damaged or does not fit is refused, nothing is lost."""
+"""The store: what is read is what was computed, what is damaged or does not fit is refused."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import fsspec
 import numpy as np
 import pytest
 from encoders import HashEncoder
+from engines import tree
 
-from haybale.collections import Collection, open_collection
+from haybale.collections import Collection, CollectionBuilder, open_collection
 from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, embed
 from haybale.errors import InputError, OutputExistsError, StoreError, UnknownNameError, VectorError
 
@@ -37,10 +38,6 @@ def collection(folder: Path) -> Collection:
         return open_collection(folder)
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
 @pytest.fixture
 def store(folder: Path, tmp_path: Path) -> Path:
     with pytest.warns(UserWarning, match="1 passages of only whitespace were left out"):
@@ -50,12 +47,10 @@ def store(folder: Path, tmp_path: Path) -> Path:
 
 def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> None:
     opened = EmbeddingStore(store)
-    assert opened.shape == (101, 8)
-    assert (len(opened), opened.width, opened.dtype) == (101, 8, "float32")
+    assert (opened.shape, len(opened), opened.dim, opened.dtype) == ((101, 8), 101, 8, "float32")
     texts = opened.texts().to_pylist()
-    assert texts[-1] == "an afterthought"  # in the order of the file …
-    assert opened.passage_ids.to_pylist()[-1] == "d0:3"
-    assert opened.doc_ids.to_pylist()[-1] == "d0"
+    # In the order of the file …
+    assert (texts[-1], opened.passage_ids[-1].as_py(), opened.doc_ids[-1].as_py()) == ("an afterthought", "d0:3", "d0")
     np.testing.assert_array_equal(opened.vectors(), HashEncoder().encode(texts))
     expected = HashEncoder().encode(collection.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors_of(collection), expected)  # … and of the collection
@@ -65,46 +60,34 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
     np.testing.assert_array_equal(np.concatenate(blocks), opened.vectors())
     with pytest.raises(InputError, match="rows lie between 0 and 100"):
         opened.rows(np.array([101]))
-
-
-def test_the_manifest_says_what_the_vectors_are(store: Path) -> None:
     manifest = json.loads((store / "manifest.json").read_text())
     assert manifest["encoder"] == HashEncoder().describe()
-    assert manifest["input"]["passages"] == 101
-    assert len(manifest["input"]["sha256"]) == 64
+    assert (manifest["input"]["passages"], len(manifest["input"]["sha256"])) == (101, 64)
     assert manifest["versions"]["numpy"] == np.__version__
-    assert set(tree(store)) - {f"vectors.zarr/c.{i}.0" for i in range(13)} == {
-        "manifest.json",
-        "passages.parquet",
-        "vectors.zarr/zarr.json",
-    }
+    chunks = {f"vectors.zarr/c.{i}.0" for i in range(13)}
+    assert set(tree(store)) - chunks == {"manifest.json", "passages.parquet", "vectors.zarr/zarr.json"}
 
 
-def test_float16_halves_the_store(folder: Path, tmp_path: Path, collection: Collection) -> None:
+def test_float16_halves_the_store(tmp_path: Path, collection: Collection) -> None:
     embed(collection, HashEncoder(), tmp_path / "half", rows_per_chunk=8, dtype="float16")
     opened = EmbeddingStore(tmp_path / "half")
     expected = HashEncoder().encode(collection.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors(), expected.astype(np.float16).astype(np.float32))
     assert opened.vectors().dtype == np.float32
-    chunk = (tmp_path / "half" / "vectors.zarr" / "c.0.0").stat().st_size
-    assert chunk == 8 * 8 * 2 + 4  # and a checksum
-
-
-def test_a_finished_store_is_not_computed_again(store: Path, folder: Path) -> None:
-    before, encoder = tree(store), HashEncoder()
-    done = embed(folder, encoder, store, rows_per_chunk=8)
-    assert (done.passages, done.kept, encoder.calls) == (0, 101, 0)
-    assert tree(store) == before
+    assert (tmp_path / "half" / "vectors.zarr" / "c.0.0").stat().st_size == 8 * 8 * 2 + 4  # and a checksum
 
 
 def test_a_lost_and_a_damaged_chunk_are_named_and_computed_anew(store: Path, folder: Path) -> None:
-    before = tree(store)
+    before, encoder = tree(store), HashEncoder()
+    done = embed(folder, encoder, store, rows_per_chunk=8)
+    assert (done.passages, done.kept, encoder.calls) == (0, 101, 0)  # whole: nothing is
     chunk = store / "vectors.zarr" / "c.3.0"
     for damage in (b"", chunk.read_bytes()[:100], bytes([1]) + chunk.read_bytes()[1:], None):
         chunk.unlink() if damage is None else chunk.write_bytes(damage)
+        opened = EmbeddingStore(store)
+        assert len(opened.rows(np.array([0, 99]))) == 2  # of other chunks
         with pytest.raises(StoreError, match=r"c\.3\.0: chunk 3 of 13 is damaged .* run the embed command again"):
-            EmbeddingStore(store).vectors()
-        assert len(EmbeddingStore(store).rows(np.array([0, 50]))) == 2  # the others can be read
+            opened.vectors()
         encoder = HashEncoder()
         assert embed(folder, encoder, store, rows_per_chunk=8).passages == 8
         assert encoder.calls == 1
@@ -128,74 +111,69 @@ def test_damaged_and_lost_passages_are_written_anew(store: Path, folder: Path) -
 
 def test_other_settings_and_other_input_are_refused(store: Path, folder: Path) -> None:
     before = tree(store)
-    with pytest.raises(StoreError, match=r"begun with encoder salt '', now it is 'x'"):
-        embed(folder, HashEncoder("x"), store, rows_per_chunk=8)
-    with pytest.raises(StoreError, match="begun with dtype 'float32', now it is 'float16'"):
-        embed(folder, HashEncoder(), store, rows_per_chunk=8, dtype="float16")
-    with pytest.raises(StoreError, match="begun with rows_per_chunk 8, now it is 2048"):
-        embed(folder, HashEncoder(), store)
-    with pytest.raises(StoreError, match="the input has changed since"):
-        embed(folder, HashEncoder(), store, rows_per_chunk=8, chunking=Chunking(2))
+    for encoder, how, message in [
+        (HashEncoder("x"), {}, r"begun with encoder salt '', now it is 'x'"),
+        (HashEncoder(), {"dtype": "float16"}, "begun with dtype 'float32', now it is 'float16'"),
+        (HashEncoder(), {"rows_per_chunk": 9}, "begun with rows_per_chunk 8, now it is 9"),
+        (HashEncoder(), {"chunking": Chunking(2)}, "the input has changed since"),
+    ]:
+        with pytest.raises(StoreError, match=message):
+            embed(folder, encoder, store, **{"rows_per_chunk": 8, **how})
     (folder / "collection.tsv").write_text("d0\tone passage\n")
-    with pytest.raises(StoreError, match=r"the input has changed since .*101 passages then, 1 now"):
-        embed(folder, HashEncoder(), store, rows_per_chunk=8)
-    assert tree(store) == before
-    (store / "passages.parquet").unlink()
-    with pytest.raises(StoreError, match="the input has changed since"):
-        embed(folder, HashEncoder(), store, rows_per_chunk=8)
-    assert not (store / "passages.parquet").exists()  # not written from another input
-
-
-def test_an_unfinished_store_is_no_store(store: Path) -> None:
-    os.rename(store / "manifest.json", store / "building.json")
-    with pytest.raises(StoreError, match="not finished; run the same embed command again"):
-        EmbeddingStore(store)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"the input has changed since .*101 passages, now 1 "):
+            embed(folder, HashEncoder(), store, rows_per_chunk=8)
+        assert tree(store) == before
+        (store / "passages.parquet").unlink(missing_ok=True)
+        before.pop("passages.parquet", None)  # not written from another input
 
 
 def test_what_is_no_store(tmp_path: Path, store: Path, folder: Path) -> None:
     with pytest.raises(InputError, match="expected a store of embeddings"):
         EmbeddingStore(tmp_path / "nothing")
-    (store / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match=r"manifest\.json: expected JSON"):
-        EmbeddingStore(store)
-    (store / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="expected the manifest of a store"):
-        EmbeddingStore(store)
-    (store / "manifest.json").write_text('{"format": "haybale embeddings", "version": 9}')
-    with pytest.raises(InputError, match="expected version 1, found 9"):
-        EmbeddingStore(store)
     with pytest.raises(OutputExistsError, match=r"holds other files \(collection\.tsv\)"):
         embed(folder, HashEncoder(), folder)
+    for content, message in [
+        ("{", r"manifest\.json: expected JSON"),
+        ("{}", "expected the manifest of a store"),
+        ('{"format": "haybale embeddings", "version": 9}', "expected version 1, found 9"),
+    ]:
+        (store / "manifest.json").write_text(content)
+        with pytest.raises(InputError, match=message):
+            EmbeddingStore(store)
+    os.rename(store / "manifest.json", store / "building.json")
+    with pytest.raises(StoreError, match="not finished; run the same embed command again"):
+        EmbeddingStore(store)
 
 
-def test_bad_settings_and_bad_vectors(folder: Path, tmp_path: Path, collection: Collection) -> None:
-    with pytest.raises(UnknownNameError, match="unknown dtype 'int8'; known: float32, float16"):
-        embed(folder, HashEncoder(), tmp_path / "s", dtype="int8")
-    with pytest.raises(InputError, match="i from 1 to n, found 3/2"):
-        embed(folder, HashEncoder(), tmp_path / "s", shard=(3, 2))
-    with pytest.raises(InputError, match="rows_per_chunk must be at least 1"):
-        embed(folder, HashEncoder(), tmp_path / "s", rows_per_chunk=0)
-
+def test_bad_settings_and_bad_vectors(tmp_path: Path, collection: Collection) -> None:
     class Broken(HashEncoder):
         def encode(self, texts):  # type: ignore[no-untyped-def]
             return super().encode(texts) * np.nan
-
-    with pytest.raises(VectorError, match=r"Broken\.encode: row 0 has NaN"):
-        embed(collection, Broken(), tmp_path / "s")
-    assert embed(collection, HashEncoder(), tmp_path / "s").passages == 101  # nothing wrong was kept
 
     class Wide(HashEncoder):
         def encode(self, texts):  # type: ignore[no-untyped-def]
             return np.tile(super().encode(texts), 2)
 
-    with pytest.raises(VectorError, match=r"Wide\.encode: expected vectors of width 8, found 16"):
-        embed(collection, Wide(), tmp_path / "wide")
+    for encoder, how, message in [
+        (HashEncoder(), {"dtype": "int8"}, "unknown dtype 'int8'; known: float32, float16"),
+        (HashEncoder(), {"shard": (3, 2)}, "i from 1 to n, found 3/2"),
+        (HashEncoder(), {"rows_per_chunk": 0}, "rows_per_chunk must be at least 1"),
+        (Broken(), {}, r"Broken\.encode: row 0 has NaN"),
+        (Wide(), {}, r"Wide\.encode: expected vectors of width 8, found 16"),
+    ]:
+        with pytest.raises((InputError, UnknownNameError, VectorError), match=message):
+            embed(collection, encoder, tmp_path / "s", **how)
+    assert embed(collection, HashEncoder(), tmp_path / "s").passages == 101  # nothing wrong was kept
 
 
 @pytest.mark.parametrize("n", [2, 3, 13])
 def test_shards_are_put_together_in_order(n: int, store: Path, collection: Collection, tmp_path: Path) -> None:
     whole, parts = EmbeddingStore(store), tmp_path / "parts"
-    stream = open_order(whole)
+    builder = CollectionBuilder("laws")  # one document a row keeps the order of the rows
+    for passage, text in zip(whole.passage_ids.to_pylist(), whole.texts().to_pylist(), strict=True):
+        builder.add_passage(builder.add_document(passage), text, passage)
+    stream = builder.build()
     for i in range(n, 0, -1):
         if i == n - 1:
             with pytest.raises(StoreError, match=rf"expected {n} shards, missing"):
@@ -209,20 +187,6 @@ def test_shards_are_put_together_in_order(n: int, store: Path, collection: Colle
     np.testing.assert_array_equal(merged.vectors_of(collection), whole.vectors_of(collection))
 
 
-def open_order(store: EmbeddingStore) -> Collection:
-    """A collection with the passages of a store in its order."""
-    from haybale.collections import CollectionBuilder
-
-    builder = CollectionBuilder("laws")
-    for doc in dict.fromkeys(store.doc_ids.to_pylist()):
-        builder.add_document(doc)
-    # One document a row keeps the order of the rows.
-    builder = CollectionBuilder("laws")
-    for passage, text in zip(store.passage_ids.to_pylist(), store.texts().to_pylist(), strict=True):
-        builder.add_passage(builder.add_document(passage), text, passage)
-    return builder.build()
-
-
 def test_shards_that_do_not_belong_together(collection: Collection, tmp_path: Path) -> None:
     embed(collection, HashEncoder(), tmp_path / "s", rows_per_chunk=8, shard=(1, 2))
     embed(collection, HashEncoder("x"), tmp_path / "s", rows_per_chunk=8, shard=(2, 2))
@@ -233,38 +197,33 @@ def test_shards_that_do_not_belong_together(collection: Collection, tmp_path: Pa
     embed(collection, HashEncoder(), tmp_path / "whole")
     with pytest.raises(OutputExistsError, match="holds a store without shards"):
         embed(collection, HashEncoder(), tmp_path / "whole", shard=(1, 2))
-    with pytest.raises(InputError, match="101 passages leave nothing for shard 2 of 2"):
-        embed(collection, HashEncoder(), tmp_path / "t", shard=(2, 2))
 
 
 def test_dask_reads_it_as_it_is(store: Path, collection: Collection, tmp_path: Path) -> None:
     array = pytest.importorskip("dask.array")
-    opened = EmbeddingStore(store)
-    lazy = opened.dask()
-    assert lazy.numblocks == (13, 1)
-    np.testing.assert_array_equal(lazy.compute(), opened.vectors())
-    plain = array.from_zarr(str(store / "vectors.zarr"))  # without haybale
-    assert float(plain.sum().compute()) == pytest.approx(float(opened.vectors().sum()))
     for i in (1, 2):
         embed(collection, HashEncoder(), tmp_path / "s", rows_per_chunk=8, shard=(i, 2))
-    parts = EmbeddingStore(tmp_path / "s")
-    np.testing.assert_array_equal(parts.dask().compute(), parts.vectors())
+    for opened in (EmbeddingStore(store), EmbeddingStore(tmp_path / "s")):
+        lazy = opened.dask()
+        assert lazy.numblocks == (13, 1)
+        np.testing.assert_array_equal(lazy.compute(), opened.vectors())
+    plain = array.from_zarr(str(store / "vectors.zarr"))  # without haybale
+    np.testing.assert_array_equal(plain.compute(), EmbeddingStore(store).vectors())
 
 
 def test_any_fsspec_address(collection: Collection, store: Path) -> None:
-    url = "memory://bucket/store"
-    fsspec.filesystem("memory").pipe_file("/bucket/store/.lock", b'{"process": 7, "host": "far"}')
+    url, memory = "memory://bucket/store", fsspec.filesystem("memory")
+    memory.pipe_file("/bucket/store/.lock", b'{"process": 7, "host": "far"}')
     with pytest.raises(StoreError, match=r"process 7 on far is writing this store; if it no longer runs, remove"):
         embed(collection, HashEncoder(), url, rows_per_chunk=8)
-    fsspec.filesystem("memory").rm("/bucket/store/.lock")
+    memory.rm("/bucket/store/.lock")
     embed(collection, HashEncoder(), url, rows_per_chunk=8)
     opened = EmbeddingStore(url)
     np.testing.assert_array_equal(opened.vectors_of(collection), EmbeddingStore(store).vectors_of(collection))
-    encoder = HashEncoder()
-    fsspec.filesystem("memory").rm("/bucket/store/vectors.zarr/c.5.0")
+    memory.rm("/bucket/store/vectors.zarr/c.5.0")
     with pytest.raises(StoreError, match="chunk 5 of 13 is damaged"):
         opened.vectors()
-    assert embed(collection, encoder, url, rows_per_chunk=8).passages == 8
+    assert embed(collection, HashEncoder(), url, rows_per_chunk=8).passages == 8
     np.testing.assert_array_equal(EmbeddingStore(url).vectors(), opened.vectors())
     with pytest.raises(InputError, match="Protocol not known"):
         EmbeddingStore("nowhere://x")
@@ -274,7 +233,6 @@ def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) ->
     embed(collection, HashEncoder(), tmp_path / "s", chunking=Chunking(3, 2))
     opened = EmbeddingStore(tmp_path / "s")
     pieces = opened.cut(collection)
-    assert pieces.n_documents == collection.n_documents
     assert len(opened) == pieces.n_passages > collection.n_passages
     expected = HashEncoder().encode(pieces.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors_of(pieces), expected)
@@ -300,10 +258,7 @@ def test_a_store_is_written_the_same_in_every_process(store: Path, folder: Path,
         "import sys, warnings; warnings.simplefilter('ignore'); from encoders import HashEncoder;"
         "from haybale.embeddings import embed; embed(sys.argv[1], HashEncoder(), sys.argv[2], rows_per_chunk=8)"
     )
-    subprocess.run(
-        [sys.executable, "-c", code, str(folder), str(tmp_path / "again")],
-        check=True,
-        cwd=Path(__file__).parent,
-        env={**os.environ, "PYTHONHASHSEED": "7"},
-    )
+    tests = Path(__file__).parent.parent
+    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "again")]
+    subprocess.run(command, check=True, cwd=tests, env={**os.environ, "PYTHONHASHSEED": "7"})
     assert tree(tmp_path / "again") == tree(store)

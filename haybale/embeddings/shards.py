@@ -18,13 +18,21 @@ from haybale.cluster import count_workers, shares_memory, spread
 from haybale.collections import Collection
 from haybale.collections.spool import PassageSpool, spool
 from haybale.embeddings.chunking import Chunking
-from haybale.embeddings.counts import EncodeCounts
-from haybale.embeddings.find import LEXICAL, find_encoder
-from haybale.embeddings.store.files import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles
-from haybale.embeddings.store.fitted import SpooledTexts, check_storable, is_fitted, keep_encoder, kept_encoder
-from haybale.embeddings.store.lock import wait_for_writer, writer_lock
-from haybale.embeddings.store.manifest import check_input
-from haybale.embeddings.store.writing import Embedded, embed, shard_name
+from haybale.embeddings.encoder import LEXICAL, make_encoder
+from haybale.embeddings.store import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles, open_passages
+from haybale.embeddings.token_batches import EncodeCounts
+from haybale.embeddings.writing import (
+    LOCK,
+    Embedded,
+    check_input,
+    check_storable,
+    embed,
+    is_fitted,
+    same_fitted,
+    save_fitted,
+    shard_name,
+    writer_lock,
+)
 from haybale.errors import InputError, OutputExistsError, StoreError
 
 _FITTED_ON = "fitted-on.json"  # of the input that the encoder beside it was fitted on
@@ -47,17 +55,32 @@ def embed_shards(
     """Embed every passage of a collection into ``out/shard-i-of-n``; interrupted or killed, the same call goes on.
 
     Each shard is one task, ``embed(…, shard=(i, n))``, through joblib: in threads by default, by processes or on a Dask
-    cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says. ``source``, where it is a folder,
-    and ``out`` must be reached by every worker.
+    cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says.
 
-    ``encoder`` is one that has to be fitted, which is fitted first, here and once, on all passages, and kept in
-    ``out``; or one that is ready, which is pickled; or, for a model that each worker had better load itself, the name
-    that :func:`find_encoder` knows or a function without arguments that makes it, such as
-    ``functools.partial(find_encoder, name, device="cuda")``: each thread of a worker makes it once. ``n_shards``: None
-    takes those that ``out`` was begun with, or as many as there are workers.
+    Parameters
+    ----------
+    source, out, layout, dtype, rows_per_chunk, chunking
+        As in :func:`embed`. ``source``, where it is a folder, and ``out`` must be reached by every worker.
+    encoder : Encoder, str or callable
+        One that has to be fitted, which is fitted first, here and once, on all passages, and kept in ``out``; one that
+        is ready, which is pickled; or, for a model that each worker had better load itself, the name that
+        :func:`make_encoder` knows or a function without arguments that makes it, such as
+        ``functools.partial(make_encoder, name, device="cuda")``: each thread of a worker makes it once.
+    n_shards : int, optional
+        None: those that ``out`` was begun with, or as many as there are workers.
+    n_jobs : int, optional
+        As joblib has it.
 
-    Returns what all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed` has them;
-    :class:`StoreError` where ``out`` was begun with another number of shards; :class:`ClusterError`.
+    Returns
+    -------
+    Embedded
+        What all tasks did together; ``seconds`` are those of this call.
+
+    Raises
+    ------
+    StoreError
+        Where ``out`` was begun with another number of shards; and as :func:`embed`.
+    ClusterError
     """
     files = StoreFiles(out)
     top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders
@@ -95,11 +118,22 @@ def embed_shard(
     made = copy.copy(_made(encoder, call))  # with counts of its own
     if not collect:
         return embed(source, made, out, shard=shard, **options), []
-    wait_for_writer(StoreFiles(f"{out.rstrip('/')}/{shard_name(*shard)}"), PATIENCE)
+    _wait_for_writer(StoreFiles(out).within(shard_name(*shard)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         done = embed(source, made, out, shard=shard, **options)
     return done, [(warning.category, str(warning.message)) for warning in caught]
+
+
+def _wait_for_writer(files: StoreFiles) -> None:
+    """Return when nobody writes, or after :data:`PATIENCE`: whoever takes the lock then says who does."""
+    deadline = time.monotonic() + PATIENCE
+    while files.exists(LOCK) and time.monotonic() < deadline:
+        try:
+            with writer_lock(files):
+                return
+        except StoreError:
+            time.sleep(0.2)
 
 
 _here = threading.local()  # an encoder is not shared by threads
@@ -110,7 +144,7 @@ def _made(encoder: Any, call: str) -> Any:
     if hasattr(encoder, "encode") and not isinstance(encoder, str):  # which has one too
         return encoder
     if getattr(_here, "call", None) != call:
-        _here.encoder = find_encoder(encoder) if isinstance(encoder, str) else encoder()
+        _here.encoder = make_encoder(encoder) if isinstance(encoder, str) else encoder()
         _here.call = call
     return _here.encoder
 
@@ -129,40 +163,37 @@ def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> 
 
 def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, options: dict[str, Any]) -> Any:
     """What each worker makes the encoder of. One that has to be fitted is fitted and kept, and loaded from there."""
-    made = find_encoder(encoder) if isinstance(encoder, str) and encoder in LEXICAL else encoder
+    made = make_encoder(encoder) if isinstance(encoder, str) and encoder in LEXICAL else encoder
     if not hasattr(made, "fit"):
         return encoder
     check_storable(made)
     if is_fitted(made):
         return encoder
-    with writer_lock(top):
-        _fit(made, source, top, options)
-    return partial(_load, str(top))
-
-
-def _fit(encoder: Any, source: str | Path | Collection, top: StoreFiles, options: dict[str, Any]) -> None:
-    chunking, kept = options["chunking"], top.exists(ENCODER) and top.exists(_FITTED_ON)
+    chunking = options["chunking"]
     split = None if chunking is None else chunking.splitter()
 
     def read(file: BinaryIO | None) -> dict[str, Any]:
         found = spool(source, PassageSpool(file, options["rows_per_chunk"], (0, 1), split), options["layout"])
         return {"passages": found.passages, "sha256": found.sha256}
 
-    if kept:
-        check_input(top, {"input": top.read_json(_FITTED_ON)}, read(None))
-        kept_encoder(top, like=encoder)
-        return
-    for name in top.names():
-        if name.startswith(_FITTING):  # of a call that was killed
-            top.remove(name)
-    with tempfile.TemporaryDirectory(prefix=_FITTING, dir=top.root if top.is_local else None) as folder:
-        files = StoreFiles(folder)
-        with files.whole(PASSAGES) as file:
-            now = read(file)
-        encoder.fit(SpooledTexts(files))
-    keep_encoder(encoder, top)
-    top.write_json(_FITTED_ON, now)
+    with writer_lock(top):
+        if top.exists(ENCODER) and top.exists(_FITTED_ON):
+            check_input(top, top.read_json(_FITTED_ON), read(None))
+            same_fitted(made, top)
+        else:
+            for name in top.names():
+                if name.startswith(_FITTING):  # of a call that was killed
+                    top.remove(name)
+            with tempfile.TemporaryDirectory(prefix=_FITTING, dir=top.root if top.is_local else None) as folder:
+                files = StoreFiles(folder)
+                with files.whole(PASSAGES) as file:
+                    now = read(file)
+                with open_passages(files) as passages:
+                    made.fit(passages)
+            save_fitted(made, top)
+            top.write_json(_FITTED_ON, now)
+    return partial(_load, str(top))
 
 
 def _load(address: str) -> Any:
-    return kept_encoder(StoreFiles(address))
+    return StoreFiles(address).fitted_encoder()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from commands import haybale
 from encoders import HashEncoder
-from test_store import tree
+from engines import tree
 
 from haybale import Engine
 from haybale.collections import Collection
@@ -29,9 +29,9 @@ from haybale.embeddings import (
     SentenceTransformerEncoder,
     TfidfEncoder,
     embed,
-    find_encoder,
+    make_encoder,
 )
-from haybale.embeddings.find import rebuild
+from haybale.embeddings.encoder import rebuild
 from haybale.errors import InputError, StoreError, TruncationWarning
 from haybale.evaluation import compare
 from haybale.rankers import parse_all, set_all
@@ -75,7 +75,7 @@ def test_shards_share_one_fitted_encoder(toy: Collection, tmp_path: Path) -> Non
         embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=2, shard=(1, 2))
     LSAEncoder(4, min_df=1).fit(toy.passages.texts.to_pylist()).save(tmp_path / "lsa")
     for i in (1, 2):
-        embed(toy, find_encoder(str(tmp_path / "lsa")), tmp_path / "s", rows_per_chunk=2, shard=(i, 2))
+        embed(toy, make_encoder(str(tmp_path / "lsa")), tmp_path / "s", rows_per_chunk=2, shard=(i, 2))
     embed(toy, LSAEncoder(4, min_df=1), tmp_path / "whole", rows_per_chunk=2)
     np.testing.assert_array_equal(
         EmbeddingStore(tmp_path / "s").vectors(), EmbeddingStore(tmp_path / "whole").vectors()
@@ -96,15 +96,15 @@ def test_sparse_vectors_are_not_stored(toy: Collection, tmp_path: Path) -> None:
 
 
 def test_encoders_by_name(tmp_path: Path) -> None:
-    assert find_encoder("lsa", width=7, language="german").get_params()["n_components"] == 7
-    assert isinstance(find_encoder("tfidf"), TfidfEncoder)
+    assert make_encoder("lsa", n_components=7, language="german").get_params()["n_components"] == 7
+    assert isinstance(make_encoder("tfidf"), TfidfEncoder)
     with pytest.raises(InputError, match="'lsa' takes no pooling"):
-        find_encoder("lsa", pooling="cls")
+        make_encoder("lsa", pooling="cls")
     with pytest.raises(InputError, match="'tfidf' takes no query_prompt"):
-        find_encoder("tfidf", query_prompt="query: ")
+        make_encoder("tfidf", query_prompt="query: ")
     (tmp_path / "manifest.json").write_text('{"class": "Pickle"}')
     with pytest.raises(InputError, match="expected the manifest of a saved LSAEncoder or TfidfEncoder"):
-        find_encoder(str(tmp_path))
+        make_encoder(str(tmp_path))
     with pytest.raises(InputError, match="cannot load an encoder of class 'HashEncoder' by its description"):
         rebuild(HashEncoder().describe())
 
@@ -200,7 +200,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r'pip install "haybale\[neural\]"'):
-        find_encoder("longformer:anything")
+        make_encoder("longformer:anything")
 
 
 @pytest.mark.filterwarnings("default")
@@ -212,13 +212,13 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folder = save_longformer(tmp_path / "model", attention_window=8)
-    encoder = find_encoder(str(folder), passage_prompt="law: ", pooling="cls")
+    encoder = make_encoder(str(folder), passage_prompt="law: ", pooling="cls")
     assert isinstance(encoder, LongformerEncoder)
     done = embed(toy, encoder, tmp_path / "s", rows_per_chunk=4)
     assert done.counts.texts == 15
     assert done.counts.padding_waste == 0
     assert "tokens/s" in done.rates
-    cutting = find_encoder(str(folder), max_length=4)
+    cutting = make_encoder(str(folder), max_length=4)
     with pytest.warns(TruncationWarning, match=r"^15 of 15 passages are longer than the encoder reads") as caught:
         embed(toy, cutting, tmp_path / "cut", rows_per_chunk=4)
     assert len([w for w in caught if issubclass(w.category, TruncationWarning)]) == 1
@@ -233,12 +233,12 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
     back = store.encoder(device="cpu")
     assert isinstance(back, LongformerEncoder)
     np.testing.assert_array_equal(back.encode(["a cat"]), encoder.encode(["a cat"]))
-    plain = find_encoder(f"sentence-transformers:{folder}", passage_prompt="law: ")
+    plain = make_encoder(f"sentence-transformers:{folder}", passage_prompt="law: ")
     assert isinstance(plain, SentenceTransformerEncoder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         np.testing.assert_allclose(
-            plain.encode(["a cat"]), find_encoder(str(folder), passage_prompt="law: ").encode(["a cat"]), atol=1e-5
+            plain.encode(["a cat"]), make_encoder(str(folder), passage_prompt="law: ").encode(["a cat"]), atol=1e-5
         )
     embed(toy, plain, tmp_path / "t")
     again = EmbeddingStore(tmp_path / "t").encoder(device="cpu")
