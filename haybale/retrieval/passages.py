@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haybale.collections.collection import Strings
+from haybale.collections.collection import Strings, joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.collections.lookup import Lookup, id_strings
-from haybale.collections.side_by_side import joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.device import device_of, to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
