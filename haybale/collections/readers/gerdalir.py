@@ -40,5 +40,11 @@ def read_gerdalir(folder: Path | str) -> Collection:
 def add_gerdalir_documents(builder: CollectionBuilder, folder: Path) -> None:
     """Read ``collection.tsv``; a document's passages need not stand side by side."""
     lines = read_tsv(need_file(folder, "collection.tsv"), 2, maxsplit=1)
-    while rows := [columns for _, columns in islice(lines, _ROWS)]:
-        builder.add_passages(*map(list, zip(*rows, strict=True)))
+    while True:
+        doc_ids, texts = [], []
+        for _, (doc_id, text) in islice(lines, _ROWS):
+            doc_ids.append(doc_id)
+            texts.append(text)
+        if not doc_ids:
+            return
+        builder.add_passages(doc_ids, texts)
