@@ -51,6 +51,8 @@ _AT_LEAST = 12  # words; less is "Scalar method identical to …"
 # Whoever imports sklearn.experimental makes these public from then on; estimator_checks does.
 _EXPERIMENTAL = {"HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer"}
 _SET = re.compile(r"\{('\w+'(?:, '\w+')+)\}")  # a set printed in its order of hashes
+# What SciPy writes into a docstring of NumPy (sinc) when scipy.signal is imported.
+_ADDED = re.compile(r"\n\*\*Array API Standard Support\*\*\n.*?`dev-arrayapi` for more information\.\n", re.DOTALL)
 _TRAIN, _DEV = 70, 15  # percent of the queries; the rest is test
 
 # numpydoc: the underline of a heading, and "name", "a, b", ":func:`name`", "name(x, y)" at the left margin
@@ -171,7 +173,8 @@ def _belongs(thing: object, module: str) -> bool:
 def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[bool, int, str, str]]:
     docstring = getattr(thing, "__doc__", None)
     if isinstance(docstring, str) and len(docstring.split()) >= _AT_LEAST:
-        yield inherited, name.count("."), name, _settled(inspect.cleandoc(docstring))
+        docstring = inspect.cleandoc(docstring)
+        yield inherited, name.count("."), name, _settled(_ADDED.sub("", docstring) if name[:6] == "numpy." else docstring)
 
 
 def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
