@@ -48,16 +48,6 @@ def column_names(frame: Frame) -> list[str]:
     return list(frame.column_names if library_of(frame) == "pyarrow" else frame.columns)
 
 
-def need_columns(names: Sequence[str], columns: Sequence[str], what: str) -> None:
-    """Refuse the names of a frame's columns, of which one that is needed is missing, or is there twice."""
-    twice = [name for name in columns if list(names).count(name) > 1]
-    if twice:
-        raise InputError(f"{what}: the column {twice[0]} stands there twice")
-    missing = set(columns) - set(names)
-    if missing:
-        raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
-
-
 def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "frame") -> pd.DataFrame:
     """A frame of any library as pandas, whole or some ``columns`` of it; one of pandas is not copied.
 
@@ -67,8 +57,12 @@ def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "f
     Traceback (most recent call last):
     haybale.errors.InputError: run: the frame has no column doc_id, score
     """
-    if columns is not None:
-        need_columns(column_names(frame), columns, what)
+    names = column_names(frame)
+    for name in columns or ():
+        if names.count(name) > 1:
+            raise InputError(f"{what}: the column {name} stands there twice")
+    if missing := set(columns or ()) - set(names):
+        raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
     if library_of(frame) == "pandas":
         return frame if columns is None else frame[list(columns)]  # type: ignore[no-any-return]
     return to_arrow(frame, columns).to_pandas(ignore_metadata=True)  # else a column may return as an index

@@ -112,18 +112,7 @@ class Queries:
         return Lookup(self.ids)
 
     def take(self, numbers: Sequence[int] | Ints) -> Queries:
-        """Some of the queries, in this order.
-
-        Parameters
-        ----------
-        numbers
-            (n,) query numbers, none twice.
-
-        Raises
-        ------
-        InputError
-            For numbers that are no queries, or one twice.
-        """
+        """Some of the queries by number, in this order; numbers that are no queries, or one twice, are refused."""
         chosen = numbers_below(numbers, len(self), "query")
         if len(np.unique(chosen)) != len(chosen):
             raise InputError("queries to be taken must be different ones")
@@ -242,7 +231,7 @@ class Collection:
         return Lookup(self.doc_ids)
 
     def take(self, documents: Sequence[int] | Ints) -> Collection:
-        """Some of the documents, with all queries.
+        """Some of the documents, with all queries; what stays is numbered anew, from 0 in its old order.
 
         Judgements and links that name other documents are left out, and queries whose own document is not among
         these have none.
@@ -251,11 +240,6 @@ class Collection:
         ----------
         documents : (n,) int
             Document numbers, rising.
-
-        Returns
-        -------
-        Collection
-            Documents, passages and sections are numbered anew, from 0 in their old order.
 
         Raises
         ------
@@ -266,17 +250,15 @@ class Collection:
         rows, offsets = members(self.passages.doc_offsets, chosen)
         if not len(rows):
             raise InputError(f"collection {self.name!r}: none of the {len(chosen)} documents to be taken has a passage")
-        sections, of_section = self.sections, self.passages.sections
-        new_section, new = np.empty(0, dtype=np.int64), _renumbered(chosen, self.n_documents)
-        if sections is not None:
-            numbers, section_offsets = members(sections.doc_offsets, chosen)
-            new_section = _renumbered(numbers, len(sections))
-            sections = Sections(
-                ids=strings_at(sections.ids, numbers),
-                titles=strings_at(sections.titles, numbers),
-                parents=_mapped(new_section, sections.parents[numbers]),
-                doc_offsets=section_offsets,
-            )
+        old, of_section = self.sections or _no_sections(self.n_documents), self.passages.sections
+        numbers, section_offsets = members(old.doc_offsets, chosen)
+        new_section, new = _renumbered(numbers, len(old)), _renumbered(chosen, self.n_documents)
+        sections = Sections(
+            ids=strings_at(old.ids, numbers),
+            titles=strings_at(old.titles, numbers),
+            parents=_mapped(new_section, old.parents[numbers]),
+            doc_offsets=section_offsets,
+        )
         splits = {}
         for name, part in self.splits.items():
             judged = new[part.judged_documents]
@@ -284,8 +266,7 @@ class Collection:
             splits[name] = Split(name, part.queries, part.judged_queries[there], judged[there], part.grades[there])
         links, ends = self.links, (_renumbered(rows, self.n_passages), new_section, new)
         if links is not None:
-            old = links
-            links = links_of(lambda kind, a, b: edges_between(getattr(old, kind), ends[a], ends[b]))
+            links = links_of(lambda kind, a, b: edges_between(getattr(self.links, kind), ends[a], ends[b]))
         return replace(
             self,
             doc_ids=strings_at(self.doc_ids, chosen),
@@ -298,7 +279,7 @@ class Collection:
             ),
             queries=replace(self.queries, own=_mapped(new, self.queries.own)),
             splits=splits,
-            sections=sections,
+            sections=None if self.sections is None else sections,
             links=links,
         )
 
@@ -325,19 +306,14 @@ class Collection:
             """Numbers of sections, -1 for none."""
             return np.concatenate([mine, np.where(more < 0, -1, more + before[1])])
 
-        sections = of_section = None
-        if self.sections is not None or other.sections is not None:
-            sections = Sections(
-                ids=joined_strings(one.ids, two.ids),
-                titles=joined_strings(one.titles, two.titles),
-                parents=behind(one.parents, two.parents),
-                doc_offsets=joined_offsets(one.doc_offsets, two.doc_offsets),
-            )
-        if any(part.passages.sections is not None for part in both):
-            none = [np.full(part.n_passages, -1) for part in both]
-            given = [part.passages.sections for part in both]
-            of_section = behind(*(a if b is None else b for a, b in zip(none, given, strict=True)))
-        links = self.links
+        sections = Sections(
+            ids=joined_strings(one.ids, two.ids),
+            titles=joined_strings(one.titles, two.titles),
+            parents=behind(one.parents, two.parents),
+            doc_offsets=joined_offsets(one.doc_offsets, two.doc_offsets),
+        )
+        given, links = [part.passages.sections for part in both], self.links
+        of_passages = [np.full(part.n_passages, -1) if a is None else a for part, a in zip(both, given, strict=True)]
         if other.links is not None:
             first, second = self.links or Links(*3 * (np.empty((0, 2), dtype=np.int64),)), other.links
             links = links_of(
@@ -351,9 +327,9 @@ class Collection:
                 ids=joined_strings(self.passages.ids, other.passages.ids),
                 texts=joined_strings(self.passages.texts, other.passages.texts),
                 doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
-                sections=of_section,
+                sections=None if all(part is None for part in given) else behind(*of_passages),
             ),
-            sections=sections,
+            sections=None if all(part.sections is None for part in both) else sections,
             links=links,
         )
 
@@ -495,7 +471,7 @@ def _renumbered(kept: Ints, n: int) -> Ints:
 
 def _mapped(new: Ints, numbers: Ints) -> Ints:
     """Numbers by what they became; -1 stays."""
-    return np.where(numbers < 0, -1, new[numbers]) if len(new) else np.full(len(numbers), -1)
+    return np.append(new, -1)[numbers]
 
 
 def _no_sections(n_documents: int) -> Sections:

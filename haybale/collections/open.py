@@ -51,9 +51,7 @@ LAYOUTS: dict[str, Layout] = {
     "gerdalir": Layout("collection.tsv", ("queries", "qrels"), read_gerdalir, add_gerdalir_documents),
     "beir": Layout("corpus.jsonl", _JSONL, read_beir, add_beir_documents),
     "structured": Layout("documents.jsonl", _JSONL, read_structured, add_structured_documents),
-    "parquet": Layout(
-        "passages.parquet", ("queries.parquet", "qrels.parquet"), read_parquet, add_parquet_documents
-    ),
+    "parquet": Layout("passages.parquet", ("queries.parquet", "qrels.parquet"), read_parquet, add_parquet_documents),
     "coliee": Layout(_LABELS, (_LABELS, "*.txt"), read_coliee, add_coliee_documents),
 }
 

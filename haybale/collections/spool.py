@@ -131,27 +131,21 @@ def spool(source: str | Path | Collection, sink: PassageSpool, layout: str | Non
 
 def first_passages(source: str | Path | Collection, n: int, layout: str | None = None) -> list[str]:
     """The texts of the first n passages of a collection, read no further than that."""
-    first = _First(n)
+    texts: list[str] = []
+
+    def keep(text: str) -> list[tuple[int, int]]:
+        texts.append(text)
+        if len(texts) == n:
+            raise _Enough
+        return []
+
     with contextlib.suppress(_Enough):
-        _read(source, first, layout)
-    return first.texts
+        _read(source, PassageSpool(None, 1, split=keep), layout)
+    return texts
 
 
 class _Enough(Exception):
     """As many passages as were wanted have been read."""
-
-
-class _First(PassageSpool):
-    """Keeps the first passages and stops the reader."""
-
-    def __init__(self, n: int) -> None:
-        super().__init__(None, rows_per_group=2**62)
-        self.n, self.texts = n, list[str]()
-
-    def add_row(self, passage_id: str, doc_id: str, text: str) -> None:
-        self.texts.append(text)
-        if len(self.texts) == self.n:
-            raise _Enough
 
 
 def _read(source: str | Path | Collection, sink: PassageSpool, layout: str | None) -> None:

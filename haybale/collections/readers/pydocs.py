@@ -165,7 +165,7 @@ def _members(owner: object, public: list[str] | None) -> Iterator[tuple[str, obj
 
 
 def _belongs(thing: object, module: str) -> bool:
-    # Keeps out what a module merely imported (typing, collections …); ufuncs and bound methods name no module.
+    """Keeps out what a module merely imported (typing, collections …); ufuncs and bound methods name no module."""
     origin = getattr(thing, "__module__", None)
     return not isinstance(origin, str) or f"{origin}.".startswith(f"{module}.")
 
