@@ -31,8 +31,6 @@ LIBRARIES = tuple(_TESTS)
 def library_of(frame: Frame) -> str:
     """The library a frame is of, one of :data:`LIBRARIES`; none of them is imported for that.
 
-    >>> library_of(pa.table({"a": [1]}))
-    'pyarrow'
     >>> library_of([1, 2])
     Traceback (most recent call last):
     haybale.errors.InputError: expected a frame of pandas, cudf, polars or pyarrow, found list
@@ -51,11 +49,7 @@ def column_names(frame: Frame) -> list[str]:
 def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "frame") -> pd.DataFrame:
     """A frame of any library as pandas, whole or some ``columns`` of it; one of pandas is not copied.
 
-    ``what`` begins the message about a column that is not there.
-
-    >>> to_pandas(pd.DataFrame({"query_id": ["q"]}), ["query_id", "doc_id", "score"], "run")
-    Traceback (most recent call last):
-    haybale.errors.InputError: run: the frame has no column doc_id, score
+    ``what`` begins the message about a column that is not there, or twice.
     """
     names = column_names(frame)
     for name in columns or ():
@@ -64,8 +58,10 @@ def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "f
     if missing := set(columns or ()) - set(names):
         raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
     if library_of(frame) == "pandas":
-        return frame if columns is None else frame[list(columns)]  # type: ignore[no-any-return]
-    return to_arrow(frame, columns).to_pandas(ignore_metadata=True)  # else a column may return as an index
+        found: pd.DataFrame = frame if columns is None else frame[list(columns)]
+    else:
+        found = to_arrow(frame, columns).to_pandas(ignore_metadata=True)  # else a column may return as an index
+    return found
 
 
 def to_arrow(frame: Frame, columns: Sequence[str] | None = None) -> pa.Table:
@@ -85,15 +81,7 @@ def like(result: pd.DataFrame, frame: Frame) -> Frame:
 
 
 def in_library(result: pd.DataFrame, library: str) -> Frame:
-    """A frame of pandas in one of the :data:`LIBRARIES`; in others than pandas, an index with a name is a column.
-
-    >>> table = pd.DataFrame({"MAP": [0.5]}, index=pd.Index(["q"], name="query_id"))
-    >>> in_library(table, "pyarrow").column_names
-    ['query_id', 'MAP']
-    >>> in_library(table, "dask")
-    Traceback (most recent call last):
-    haybale.errors.UnknownNameError: unknown frame library 'dask'; known: pandas, cudf, polars, pyarrow
-    """
+    """A frame of pandas in one of the :data:`LIBRARIES`; in others than pandas, an index with a name is a column."""
     if library not in LIBRARIES:
         raise UnknownNameError("frame library", library, LIBRARIES)
     if library == "pandas":
@@ -101,12 +89,13 @@ def in_library(result: pd.DataFrame, library: str) -> Frame:
     require(library, "gpu" if library == "cudf" else None)
     result = result.reset_index(drop=result.index.name is None)
     table = pa.Table.from_pandas(result, preserve_index=False).replace_schema_metadata(None)
-    return nw.DataFrame.from_arrow(table, backend=library).to_native()
+    backend: Any = library
+    return nw.DataFrame.from_arrow(table, backend=backend).to_native()
 
 
 def with_column(frame: Frame, name: str, values: Any) -> Frame:
     """The frame, of its library, with the column ``values``, a NumPy array in the order of the rows, set or added."""
-    library = library_of(frame)
+    library: Any = library_of(frame)
     if library in ("pandas", "cudf"):  # with an index, which need not count from 0
         return frame.assign(**{name: values})
     column = nw.new_series(name, values, backend=library)

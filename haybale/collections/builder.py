@@ -9,7 +9,7 @@ import warnings
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from haybale.collections.collection import (
 from haybale.errors import FileFormatError, InputError
 
 At = tuple[Path, int] | None  # file and line
-Column = list[str] | pa.Array  # of large_string
+Column: TypeAlias = "list[str] | pa.Array"  # of large_string
 
 
 class StringColumn:
@@ -148,22 +148,20 @@ class CollectionBuilder:
         The same as a call of :meth:`add_passage` for each row, and faster. Rows of an error are counted from
         ``first_row``.
         """
-        doc_ids, texts = (
-            column if isinstance(column, pa.Array) else pa.array(column, type=pa.large_string())
-            for column in (doc_ids, texts)
-        )
-        encoded = doc_ids.dictionary_encode()
+        ids, passages = (pa.array(column, type=pa.large_string()) for column in (doc_ids, texts))
+        given = None if passage_ids is None else pa.array(passage_ids, type=pa.large_string())
+        encoded = ids.dictionary_encode()
         numbers = [self._number(doc_id) for doc_id in encoded.dictionary.to_pylist()]
         documents = np.array(numbers, dtype=np.int64)[encoded.indices.to_numpy()]
-        rows = np.flatnonzero(~_is_blank(texts))
-        if len(rows) < len(texts):
-            self.n_blank += len(texts) - len(rows)
+        rows = np.flatnonzero(~_is_blank(passages))
+        if len(rows) < len(passages):
+            self.n_blank += len(passages) - len(rows)
             kept = pa.array(rows)
-            documents, doc_ids, texts = documents[rows], doc_ids.take(kept), texts.take(kept)
-            passage_ids = None if passage_ids is None else passage_ids.take(kept)
+            documents, ids, passages = documents[rows], ids.take(kept), passages.take(kept)
+            given = None if given is None else given.take(kept)
         distinct, which, counts = np.unique(documents, return_inverse=True, return_counts=True)
-        if passage_ids is not None:
-            for row, passage_id in zip(rows.tolist(), passage_ids.to_pylist(), strict=True):
+        if given is not None:
+            for row, passage_id in zip(rows.tolist(), given.to_pylist(), strict=True):
                 self._give(passage_id, None, f"row {first_row + row}: ")
                 self._n_passages += 1
         else:
@@ -171,12 +169,12 @@ class CollectionBuilder:
             firsts = np.repeat(np.cumsum(counts) - counts, counts)
             place[np.argsort(which, kind="stable")] = np.arange(len(rows)) - firsts
             places = pa.array(place + np.array(self._in_document)[documents]).cast(pa.large_string())
-            passage_ids = pc.binary_join_element_wise(doc_ids, places, pa.scalar(":", pa.large_string()))
+            given = pc.binary_join_element_wise(ids, places, pa.scalar(":", pa.large_string()))
             self._n_passages += len(rows)
         for document, count in zip(distinct.tolist(), counts.tolist(), strict=True):
             self._in_document[document] += count
-        self._passage_ids.extend(passage_ids)
-        self._texts.extend(texts)
+        self._passage_ids.extend(given)
+        self._texts.extend(passages)
         self._passage_doc.frombytes(documents.tobytes())
         self._passage_section.frombytes(np.full(len(rows), -1, dtype=np.int64).tobytes())
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -133,8 +133,7 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     folder = Path(folder)
     manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION})
     name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
-    lists = isinstance(names, list) and isinstance(parts, list) and all(isinstance(n, str) for n in [*names, *parts])
-    if not isinstance(name, str) or not isinstance(language, str | None) or not lists:
+    if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
         raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
     there = [part for part in _COLUMNS if part not in _OPTIONAL or part in parts]
     check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
@@ -185,6 +184,10 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
         links=links,
         language=language,
     )
+
+
+def _names(values: Any) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 class _Table:

@@ -78,11 +78,8 @@ def test_cases_and_labels_may_lie_in_several_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "split"),
     [
-        ("task1_train_labels_2021", "train"),
         ("val_labels", "dev"),
-        ("dev_labels", "dev"),
         ("task1_test_labels_2021", "test"),
-        ("labels", "labels"),
         ("latest_eval_labels", "latest_eval_labels"),
     ],
 )

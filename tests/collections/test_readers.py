@@ -253,7 +253,7 @@ def test_any_text_is_read_line_by_line_or_refused(tmp_path: Path, text: str, row
 
 @pytest.mark.parametrize(
     "data",
-    ["1\tgut\n2\tMünze\n".encode("latin-1"), b"1\tgut\n2\t\xed\xa0\x80\n", b"1\tgut\n2\t\xf4\x90\x80\x80\n", b"1\t\xe2"],
+    ["1\tgut\n2\tMünze\n".encode("latin-1"), b"1\tx\n2\t\xed\xa0\x80\n", b"1\tx\n2\t\xf4\x90\x80\x80\n", b"1\t\xe2"],
 )
 def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path, data: bytes) -> None:
     (gerdalir(tmp_path) / "collection.tsv").write_bytes(data)

@@ -117,26 +117,22 @@ def plain(collection: Collection) -> dict[str, Any]:
     }
 
 
-def rechunked(column: pa.ChunkedArray, rng: np.random.Generator) -> pa.ChunkedArray:
-    """The same strings in other chunks, slices of longer arrays."""
-    cuts = np.sort(rng.integers(0, len(column) + 1, size=rng.integers(0, 4))).tolist()
-    ends = [0, *cuts, len(column)]
-    values = column.to_pylist()
-    arrays = [
-        pa.array(["before", *values[a:b], "behind"], type=pa.large_string()).slice(1, b - a) for a, b in pairwise(ends)
-    ]
-    return pa.chunked_array(arrays, type=pa.large_string())
-
-
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def in_other_chunks(collection: Collection, seed: int) -> Collection:
+    """The same, its strings in other chunks: slices of longer arrays."""
     rng = np.random.default_rng(seed)
 
+    def rechunked(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        cuts = np.sort(rng.integers(0, len(column) + 1, size=rng.integers(0, 4))).tolist()
+        parts = [column.to_pylist()[a:b] for a, b in pairwise([0, *cuts, len(column)])]
+        arrays = [pa.array(["before", *part, "behind"], pa.large_string()).slice(1, len(part)) for part in parts]
+        return pa.chunked_array(arrays, type=pa.large_string())
+
     def strings(part: Any, *names: str) -> Any:
-        return part and replace(part, **{name: rechunked(getattr(part, name), rng) for name in names})
+        return part and replace(part, **{name: rechunked(getattr(part, name)) for name in names})
 
     whole = replace(
         collection,
@@ -157,7 +153,7 @@ def test_what_was_saved_is_loaded(collection: Collection, seed: int) -> None:
         assert plain(loaded) == plain(collection)
         assert (loaded.name, loaded.language) == (collection.name, collection.language)
         assert list(loaded.splits) == list(collection.splits)
-        assert loaded.digest() == collection.digest()
+        assert loaded.digest() == collection.digest() == in_other_chunks(collection, seed).digest()
         assert loaded.passages.doc_offsets.dtype == loaded.queries.own.dtype == np.int64
         save_collection(in_other_chunks(loaded, seed), second)
         assert content(second) == content(first)
@@ -309,12 +305,6 @@ def test_the_digest_is_of_all_content() -> None:
     assert replace(whole, splits=dict(reversed(whole.splits.items()))).digest() == base
 
 
-@settings(deadline=None)
-@given(collection=collections(), seed=st.integers(0, 1000))
-def test_the_digest_does_not_depend_on_chunks(collection: Collection, seed: int) -> None:
-    assert in_other_chunks(collection, seed).digest() == collection.digest()
-
-
 # what is no saved collection ----------------------------------------------------------------------------------
 
 
@@ -346,13 +336,10 @@ def _table(folder: Path, name: str, column: str, value: Any) -> None:
     [
         (lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved collection"),
         (lambda f: (f / "manifest.json").write_text("{"), r"manifest.json: expected JSON"),
-        (lambda f: (f / "manifest.json").write_text("[]"), "expected format 'haybale collection', found None"),
         (lambda f: _manifest(f, format="haybale model"), "expected format 'haybale collection', found 'haybale model'"),
         (lambda f: _manifest(f, version=2), "expected version 1, found 2"),
-        (lambda f: _manifest(f, splits=None), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, splits=[[1]]), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, parts=[["links"]]), "expected name, language, splits and parts"),
-        (lambda f: _manifest(f, name=3), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, language=3), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, parts=["links"]), "expected 'files' documents.parquet"),
         (lambda f: (f / "links.parquet").unlink(), "links.parquet: not found, the manifest lists it"),
@@ -365,7 +352,6 @@ def _table(folder: Path, name: str, column: str, value: Any) -> None:
         (lambda f: _table(f, "documents", "sections", 0), "column sections: expected numbers that sum to 2"),
         (lambda f: _table(f, "texts", "section", 2), "texts.parquet: column section: expected numbers from -1 to 1"),
         (lambda f: _table(f, "queries", "own", 2), "queries.parquet: column own: expected numbers from -1 to 1"),
-        (lambda f: _table(f, "queries", "own", -2), "queries.parquet: column own: expected numbers from -1 to 1"),
         (lambda f: _table(f, "splits", "query", 1), "splits.parquet: column query: expected numbers from 0 to 0"),
         (lambda f: _table(f, "judgements", "document", 9), "column document: expected numbers from 0 to 1"),
         (lambda f: _table(f, "sections", "parent", 2), "column parent: expected numbers from -1 to 1"),
@@ -390,10 +376,3 @@ def test_a_folder_that_is_not_empty_is_left_alone(saved: Path, toy: Collection) 
     assert content(saved) == before
     with pytest.raises(FileFormatError, match="is no saved collection"):
         load_collection(saved / "nowhere")
-
-
-def test_the_built_in_collection(pydocs: Collection, tmp_path: Path) -> None:
-    save_collection(pydocs, tmp_path / "pydocs")
-    loaded = load_collection(tmp_path / "pydocs")
-    assert loaded.digest() == pydocs.digest()
-    assert repr(loaded) == repr(pydocs)

@@ -166,9 +166,10 @@ def _collection(
 
 
 def _add_passages(builder: CollectionBuilder, part: _Table) -> None:
-    columns = [part.strings(name) for name in ("doc_id", "text", "passage_id") if part.has(name)]
+    doc_ids, texts = (part.strings(name) for name in _NEEDED["passages"])
+    given = part.strings("passage_id") if part.has("passage_id") else None
     try:
-        builder.add_passages(*columns, first_row=part.first_row)
+        builder.add_passages(doc_ids, texts, given, part.first_row)
     except InputError as error:
         part.refuse(str(error))
 
