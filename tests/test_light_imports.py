@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # What such a host does not have. It has numpy, scipy, scikit-learn, pandas, pyarrow, joblib, numba, safetensors,
-# rich, fsspec and threadpoolctl.
+# narwhals, rich, fsspec and threadpoolctl.
 ABSENT = (
     "bm25s cudf cuml cuvs cupy dask distributed faiss ir_datasets ir_measures matplotlib numcodecs polars pyterrier "
     "sentence_transformers Stemmer torch transformers typer zarr"

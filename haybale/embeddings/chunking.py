@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from haybale.collections import Collection, Links, Passages
 from haybale.collections.collection import Ints
-from haybale.collections.names import piece_id
+from haybale.collections.spool import piece_id
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
 

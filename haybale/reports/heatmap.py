@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from haybale.collections import Queries
-from haybale.collections.paragraphs.resplit import strings
-from haybale.collections.paragraphs.sentence_ends import sentences
+from haybale.collections.collection import strings_of
+from haybale.collections.splitters import sentences
 from haybale.engine import Engine
 from haybale.rankers import PARM, Batch
 from haybale.reports.differences import differences
@@ -56,7 +56,7 @@ def heatmap_section(study: Study, engine: Engine | None, parm: PARM, query: str 
 def _asked(engine: Engine, query: str, paragraphs: list[str]) -> Queries:
     """The query with these paragraphs."""
     own = engine.collection.queries.own[engine.collection.query_numbers([query])]
-    return Queries(strings([query]), strings(paragraphs), np.array([0, len(paragraphs)]), own)
+    return Queries(strings_of([query]), strings_of(paragraphs), np.array([0, len(paragraphs)]), own)
 
 
 def _telling_query(study: Study, engine: Engine) -> str:

@@ -12,9 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haybale.collections.collection import Strings
+from haybale.collections.collection import Strings, joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.collections.ids import Lookup, id_strings
-from haybale.collections.side_by_side import joined_offsets, joined_strings, members, rising_numbers, strings_at
 from haybale.device import device_of, to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, in_library

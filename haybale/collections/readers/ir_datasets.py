@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-from haybale.collections.builder import CollectionBuilder
+from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.collection import Collection
-from haybale.collections.sink import DocumentSink
-from haybale.collections.split_order import in_usual_order
+from haybale.collections.readers.beir import titled_lines
 from haybale.errors import InputError
 from haybale.extras import require
 
@@ -31,7 +29,12 @@ def read_ir_datasets(dataset_id: str) -> Collection:
     of its id with ``-`` for ``/``. Of several grades of one pair, by aspect for instance, the highest holds.
     Judgements of unknown documents or queries are left out, with one warning that counts them.
 
-    Errors: ir_datasets is not installed, an unknown id, a dataset without documents, queries or judgements.
+    Raises
+    ------
+    MissingExtraError
+        ir_datasets is not installed.
+    InputError
+        An unknown id, a dataset without documents, queries or judgements.
     """
     dataset = _load(dataset_id)
     splits = _splits(dataset_id, dataset)
@@ -39,11 +42,11 @@ def read_ir_datasets(dataset_id: str) -> Collection:
     _add_documents(builder, dataset)
     asked: dict[str, str] = {}
     for part in splits.values():
-        for query_id, text in _queries(part):
-            if asked.setdefault(query_id, text) != text:
-                raise InputError(
-                    f"{PREFIX}{dataset_id}: query {query_id!r} has two texts; open one of its splits alone"
-                )
+        for query in part.queries_iter():
+            text = query.default_text()
+            if asked.setdefault(query.query_id, text) != text:
+                about = f"query {query.query_id!r} has two texts; open one of its splits alone"
+                raise InputError(f"{PREFIX}{dataset_id}: {about}")
     for query_id, text in asked.items():
         builder.add_query(query_id, text.split("\n"))
     n_unknown = 0
@@ -59,9 +62,9 @@ def read_ir_datasets(dataset_id: str) -> Collection:
     return builder.build()
 
 
-def add_ir_datasets_documents(sink: DocumentSink, dataset_id: str) -> None:
+def add_ir_datasets_documents(builder: CollectionBuilder, dataset_id: str) -> None:
     """Read the documents one by one; queries and judgements are not needed."""
-    _add_documents(sink, _load(dataset_id))
+    _add_documents(builder, _load(dataset_id))
 
 
 def _load(dataset_id: str) -> Any:
@@ -82,39 +85,27 @@ def _load(dataset_id: str) -> Any:
 
 def _splits(dataset_id: str, dataset: Any) -> dict[str, Any]:
     """``{split: dataset}``: the dataset itself, or those below it, with queries and judgements."""
-    own = {dataset_id.rpartition("/")[2]: dataset} if dataset.has_qrels() else {}
-    found = own or in_usual_order(dict(_below(dataset_id, dataset)))
-    if not found:
-        raise InputError(f"{PREFIX}{dataset_id}: no judgements (qrels), neither of the dataset nor of one below it")
-    found = {split: part for split, part in found.items() if part.has_queries()}
-    if not found:
-        raise InputError(f"{PREFIX}{dataset_id}: the dataset has judgements but no queries")
-    return found
-
-
-def _below(dataset_id: str, dataset: Any) -> Iterator[tuple[str, Any]]:
+    found = {dataset_id.rpartition("/")[2]: dataset} if dataset.has_qrels() else {}
     registry = require("ir_datasets", "ir_datasets").registry
-    for name in [name for name in registry if name.startswith(f"{dataset_id}/")]:
+    for name in [] if found else [name for name in registry if name.startswith(f"{dataset_id}/")]:
         part = registry[name]
         # As ir_datasets tells which datasets are parts of one collection: they share what reads the documents.
         if part.has_qrels() and part.has_docs() and part.docs_handler() == dataset.docs_handler():
-            yield name.removeprefix(f"{dataset_id}/").replace("/", "-"), part
+            found[name.removeprefix(f"{dataset_id}/").replace("/", "-")] = part
+    if not found:
+        raise InputError(f"{PREFIX}{dataset_id}: no judgements (qrels), neither of the dataset nor of one below it")
+    asked = {split: found[split] for split in in_usual_order(found) if found[split].has_queries()}
+    if not asked:
+        raise InputError(f"{PREFIX}{dataset_id}: the dataset has judgements but no queries")
+    return asked
 
 
-def _add_documents(sink: DocumentSink, dataset: Any) -> None:
+def _add_documents(builder: CollectionBuilder, dataset: Any) -> None:
     for document in dataset.docs_iter():
         title, text = getattr(document, "title", None), getattr(document, "text", None)
         if not isinstance(title, str) or not isinstance(text, str):
             title, text = "", document.default_text()
-        paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
-        if title:
-            paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]
-        sink.add_document(document.doc_id, paragraphs, title=title)
-
-
-def _queries(dataset: Any) -> Iterator[tuple[str, str]]:
-    for query in dataset.queries_iter():
-        yield query.query_id, query.default_text()
+        builder.add_document(document.doc_id, titled_lines(title, text), title=title)
 
 
 def _grades(dataset: Any) -> dict[tuple[str, str], int]:

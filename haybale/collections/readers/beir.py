@@ -16,9 +16,7 @@ from pathlib import Path
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.lines import need_file, read_jsonl, text_field
-from haybale.collections.qrels import add_qrels, qrels_files
-from haybale.collections.sink import DocumentSink
-from haybale.errors import InputError
+from haybale.collections.qrels import add_qrels_folder
 
 
 def read_beir(folder: Path | str) -> Collection:
@@ -30,31 +28,33 @@ def read_beir(folder: Path | str) -> Collection:
     return builder.build()
 
 
-def add_beir_documents(sink: DocumentSink, folder: Path) -> None:
+def add_beir_documents(builder: CollectionBuilder, folder: Path) -> None:
     """Read ``corpus.jsonl`` line by line."""
-    add_beir_file(sink, need_file(folder, "corpus.jsonl"))
+    add_beir_file(builder, need_file(folder, "corpus.jsonl"))
 
 
-def add_beir_file(sink: DocumentSink, path: Path) -> None:
+def add_beir_file(builder: CollectionBuilder, path: Path) -> None:
     """Read a file such as ``corpus.jsonl``; ids may also stand under ``doc_id``."""
     for line, record in read_jsonl(path):
         title = text_field(path, line, record, "title", default="")
-        paragraphs = [p for p in text_field(path, line, record, "text").split("\n") if p.strip()]
-        if title:
-            paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]
         doc_id = text_field(path, line, record, "doc_id" if "_id" not in record and "doc_id" in record else "_id")
-        sink.add_document(doc_id, paragraphs, title=title, at=(path, line))
+        paragraphs = titled_lines(title, text_field(path, line, record, "text"))
+        builder.add_document(doc_id, paragraphs, title=title, at=(path, line))
+
+
+def titled_lines(title: str, text: str) -> list[str]:
+    """The lines of a text that are not blank, with the title before the first of them."""
+    paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
+    if title:
+        paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]
+    return paragraphs
 
 
 def add_queries_and_qrels(builder: CollectionBuilder, folder: Path) -> None:
     """Read ``queries.jsonl`` and ``qrels/*.tsv``, which the structured layout shares with BEIR."""
     path = need_file(folder, "queries.jsonl")
     for line, record in read_jsonl(path):
-        query_id = text_field(path, line, record, "_id")
+        query_id, text = (text_field(path, line, record, name) for name in ("_id", "text"))
         own = text_field(path, line, record, "own", default="") or None
-        builder.add_query(query_id, text_field(path, line, record, "text").split("\n"), own=own, at=(path, line))
-    files = qrels_files(folder)
-    if not files:
-        raise InputError(f"{folder}: expected qrels/<split>.tsv or .tsv.gz, found none")
-    for split, qrels_path in files.items():
-        add_qrels(builder, split, qrels_path)
+        builder.add_query(query_id, text.split("\n"), own=own, at=(path, line))
+    add_qrels_folder(builder, folder)

@@ -9,24 +9,24 @@ Wrzalik & Krechel, "GerDaLIR: A German Dataset for Legal Information Retrieval",
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.lines import find_file, need_file, read_tsv
 from haybale.collections.qrels import add_qrels
-from haybale.collections.sink import DocumentSink
-from haybale.collections.tables import Unfit, readers
 from haybale.errors import InputError
 
-SPLITS = ("train", "dev", "test")
+_ROWS = 16_384  # added to the builder at once: no call a passage
 
 
 def read_gerdalir(folder: Path | str) -> Collection:
     """Read a folder in GerDaLIR's layout; splits without files are left out."""
     folder = Path(folder)
-    builder = _with_passages(folder)
-    splits = [name for name in SPLITS if find_file(folder / "queries", f"queries.{name}.tsv")]
+    builder = CollectionBuilder(folder.name)
+    add_gerdalir_documents(builder, folder)
+    splits = [name for name in ("train", "dev", "test") if find_file(folder / "queries", f"queries.{name}.tsv")]
     if not splits:
         raise InputError(f"{folder}: expected queries/queries.{{train,dev,test}}.tsv or .tsv.gz, found none")
     for split in splits:
@@ -37,26 +37,14 @@ def read_gerdalir(folder: Path | str) -> Collection:
     return builder.build()
 
 
-def _with_passages(folder: Path) -> CollectionBuilder:
-    """A builder with the passages of ``collection.tsv``, read as columns or, where that does not do, line by line."""
-    for read in readers(need_file(folder, "collection.tsv")):
-        builder = CollectionBuilder(folder.name)
-        try:
-            for doc_ids, texts in read():
-                builder.add_passages(doc_ids, texts)
-        except Unfit:
-            continue
-        return builder
-    builder = CollectionBuilder(folder.name)
-    add_gerdalir_documents(builder, folder)
-    return builder
-
-
-def add_gerdalir_documents(sink: DocumentSink, folder: Path) -> None:
-    """Read ``collection.tsv`` line by line; a document's passages need not stand side by side."""
-    path = need_file(folder, "collection.tsv")
-    for line, (doc_id, text) in read_tsv(path, 2, maxsplit=1):
-        document = sink.document_number(doc_id)
-        if document is None:
-            document = sink.add_document(doc_id, at=(path, line))
-        sink.add_passage(document, text, at=(path, line))
+def add_gerdalir_documents(builder: CollectionBuilder, folder: Path) -> None:
+    """Read ``collection.tsv``; a document's passages need not stand side by side."""
+    lines = read_tsv(need_file(folder, "collection.tsv"), 2, maxsplit=1)
+    while True:
+        doc_ids, texts = [], []
+        for _, (doc_id, text) in islice(lines, _ROWS):
+            doc_ids.append(doc_id)
+            texts.append(text)
+        if not doc_ids:
+            return
+        builder.add_passages(doc_ids, texts)

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,12 +16,105 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from whole_collections import KINDS, collections, plain, rechunked
 
 from haybale.collections import Collection, CollectionBuilder
 from haybale.collections.saved import load_collection, save_collection
 from haybale.errors import FileFormatError, InputError, OutputExistsError
 from haybale.manifest import digest, read_table, signed, write_table
+
+# Collections with everything in them, and the same as plain lists of ids, in which any change is easy to make.
+
+texts = st.text(st.sampled_from("a\u00e4\n\U0001f42b\x00"), max_size=3).map(lambda text: f"x{text}")
+KINDS = ("internal", "passage_to_document", "section_to_document")
+
+
+@st.composite
+def collections(draw: st.DrawFn, prefix: str = "", least_queries: int = 0) -> Collection:
+    """Documents with and without passages, titles, sections and links; queries in several splits or none."""
+    builder = CollectionBuilder(draw(texts), draw(st.sampled_from([None, "german"])))
+    with_sections = draw(st.booleans())
+    docs = [f"{prefix}d{number}" for number in range(draw(st.integers(1, 5)))]
+    passages: list[tuple[int, str]] = []
+    sections: dict[int, list[tuple[str, int]]] = {}
+    for number, doc_id in enumerate(docs):
+        builder.add_document(doc_id, title=draw(texts | st.just("")))
+        for place in range(draw(st.integers(0, 3)) if with_sections else 0):
+            above = draw(st.sampled_from([None, *(name for name, _ in sections.get(number, []))]))
+            name = f"{doc_id}/{place}"
+            sections.setdefault(number, []).append((name, builder.add_section(number, name, draw(texts), above)))
+    for _ in range(draw(st.integers(1, 8))):
+        number = draw(st.integers(0, len(docs) - 1))
+        section = draw(st.sampled_from([-1, *(number for _, number in sections.get(number, []))]))
+        passages.append((number, f"{prefix}p{len(passages)}"))
+        builder.add_passage(number, draw(texts), passages[-1][1], section)
+    for number, passage in passages:
+        for name, _ in sections.get(number, []):
+            if draw(st.booleans()):
+                builder.add_internal_link(passage, name)
+    sources = [name for _, name in passages] + [name for names in sections.values() for name, _ in names]
+    for source in sources:
+        if draw(st.booleans()):
+            builder.add_external_link(source, draw(st.sampled_from(docs)))
+    for number in range(draw(st.integers(least_queries, 4))):
+        own = draw(st.sampled_from([None, *docs]))
+        split = draw(st.sampled_from([None, "b", "a"]))
+        builder.add_query(f"q{number}", draw(st.lists(texts, min_size=1, max_size=3)), own, split)
+        for doc_id in docs:
+            if draw(st.booleans()):
+                builder.add_judgement(draw(st.sampled_from("cba")), f"q{number}", doc_id, draw(st.integers(-1, 3)))
+    return builder.build()
+
+
+def plain(collection: Collection) -> dict[str, Any]:
+    """All of a collection but its name, by id."""
+    passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
+    doc_ids, passage_ids, query_ids = (ids.to_pylist() for ids in (collection.doc_ids, passages.ids, queries.ids))
+    section_ids = [] if sections is None else sections.ids.to_pylist()
+    own_texts = passages.texts.to_pylist()
+    of_passage = [None] * len(passages) if passages.sections is None else passages.sections.tolist()
+
+    def named(number: int | None) -> str | None:
+        return None if number is None or number < 0 else section_ids[number]
+
+    documents = []
+    for number, (doc_id, title) in enumerate(zip(doc_ids, collection.doc_titles.to_pylist(), strict=True)):
+        own = range(*passages.doc_offsets[number : number + 2])
+        tree = () if sections is None else range(*sections.doc_offsets[number : number + 2])
+        documents.append(
+            {
+                "id": doc_id,
+                "title": title,
+                "passages": [(passage_ids[i], own_texts[i], named(of_passage[i])) for i in own],
+                "sections": [
+                    (section_ids[i], sections.titles[i].as_py(), named(int(sections.parents[i]))) for i in tree
+                ],
+            }
+        )
+    ends = dict(zip(KINDS, [(passage_ids, section_ids), (passage_ids, doc_ids), (section_ids, doc_ids)], strict=True))
+    return {
+        "documents": documents,
+        "links": {
+            kind: [] if links is None else [(ends[kind][0][a], ends[kind][1][b]) for a, b in getattr(links, kind)]
+            for kind in KINDS
+        },
+        "queries": [
+            (name, queries.paragraphs_of(i), None if queries.own[i] < 0 else doc_ids[queries.own[i]])
+            for i, name in enumerate(query_ids)
+        ],
+        "splits": {
+            name: (
+                [query_ids[i] for i in split.queries],
+                [
+                    (query_ids[query], doc_ids[document], int(grade))
+                    for query, document, grade in zip(
+                        split.judged_queries, split.judged_documents, split.grades, strict=True
+                    )
+                ],
+            )
+            for name, split in collection.splits.items()
+        },
+        "has": (sections is not None, passages.sections is not None, links is not None),
+    }
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -28,10 +122,17 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def in_other_chunks(collection: Collection, seed: int) -> Collection:
+    """The same, its strings in other chunks: slices of longer arrays."""
     rng = np.random.default_rng(seed)
 
+    def rechunked(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        cuts = np.sort(rng.integers(0, len(column) + 1, size=rng.integers(0, 4))).tolist()
+        parts = [column.to_pylist()[a:b] for a, b in pairwise([0, *cuts, len(column)])]
+        arrays = [pa.array(["before", *part, "behind"], pa.large_string()).slice(1, len(part)) for part in parts]
+        return pa.chunked_array(arrays, type=pa.large_string())
+
     def strings(part: Any, *names: str) -> Any:
-        return part and replace(part, **{name: rechunked(getattr(part, name), rng) for name in names})
+        return part and replace(part, **{name: rechunked(getattr(part, name)) for name in names})
 
     whole = replace(
         collection,
@@ -52,7 +153,7 @@ def test_what_was_saved_is_loaded(collection: Collection, seed: int) -> None:
         assert plain(loaded) == plain(collection)
         assert (loaded.name, loaded.language) == (collection.name, collection.language)
         assert list(loaded.splits) == list(collection.splits)
-        assert loaded.digest() == collection.digest()
+        assert loaded.digest() == collection.digest() == in_other_chunks(collection, seed).digest()
         assert loaded.passages.doc_offsets.dtype == loaded.queries.own.dtype == np.int64
         save_collection(in_other_chunks(loaded, seed), second)
         assert content(second) == content(first)
@@ -204,12 +305,6 @@ def test_the_digest_is_of_all_content() -> None:
     assert replace(whole, splits=dict(reversed(whole.splits.items()))).digest() == base
 
 
-@settings(deadline=None)
-@given(collection=collections(), seed=st.integers(0, 1000))
-def test_the_digest_does_not_depend_on_chunks(collection: Collection, seed: int) -> None:
-    assert in_other_chunks(collection, seed).digest() == collection.digest()
-
-
 # what is no saved collection ----------------------------------------------------------------------------------
 
 
@@ -241,13 +336,10 @@ def _table(folder: Path, name: str, column: str, value: Any) -> None:
     [
         (lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved collection"),
         (lambda f: (f / "manifest.json").write_text("{"), r"manifest.json: expected JSON"),
-        (lambda f: (f / "manifest.json").write_text("[]"), "expected format 'haybale collection', found None"),
         (lambda f: _manifest(f, format="haybale model"), "expected format 'haybale collection', found 'haybale model'"),
         (lambda f: _manifest(f, version=2), "expected version 1, found 2"),
-        (lambda f: _manifest(f, splits=None), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, splits=[[1]]), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, parts=[["links"]]), "expected name, language, splits and parts"),
-        (lambda f: _manifest(f, name=3), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, language=3), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, parts=["links"]), "expected 'files' documents.parquet"),
         (lambda f: (f / "links.parquet").unlink(), "links.parquet: not found, the manifest lists it"),
@@ -260,7 +352,6 @@ def _table(folder: Path, name: str, column: str, value: Any) -> None:
         (lambda f: _table(f, "documents", "sections", 0), "column sections: expected numbers that sum to 2"),
         (lambda f: _table(f, "texts", "section", 2), "texts.parquet: column section: expected numbers from -1 to 1"),
         (lambda f: _table(f, "queries", "own", 2), "queries.parquet: column own: expected numbers from -1 to 1"),
-        (lambda f: _table(f, "queries", "own", -2), "queries.parquet: column own: expected numbers from -1 to 1"),
         (lambda f: _table(f, "splits", "query", 1), "splits.parquet: column query: expected numbers from 0 to 0"),
         (lambda f: _table(f, "judgements", "document", 9), "column document: expected numbers from 0 to 1"),
         (lambda f: _table(f, "sections", "parent", 2), "column parent: expected numbers from -1 to 1"),
@@ -285,10 +376,3 @@ def test_a_folder_that_is_not_empty_is_left_alone(saved: Path, toy: Collection) 
     assert content(saved) == before
     with pytest.raises(FileFormatError, match="is no saved collection"):
         load_collection(saved / "nowhere")
-
-
-def test_the_built_in_collection(pydocs: Collection, tmp_path: Path) -> None:
-    save_collection(pydocs, tmp_path / "pydocs")
-    loaded = load_collection(tmp_path / "pydocs")
-    assert loaded.digest() == pydocs.digest()
-    assert repr(loaded) == repr(pydocs)

@@ -18,11 +18,10 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
-from haybale.collections.numpydoc import Section, sections, see_also
 
 PACKAGES = ("numpy", "scipy", "sklearn", "pandas")
 
@@ -52,11 +51,25 @@ _AT_LEAST = 12  # words; less is "Scalar method identical to …"
 # Whoever imports sklearn.experimental makes these public from then on; estimator_checks does.
 _EXPERIMENTAL = {"HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer"}
 _SET = re.compile(r"\{('\w+'(?:, '\w+')+)\}")  # a set printed in its order of hashes
+# What SciPy writes into a docstring of NumPy (sinc) when scipy.signal is imported.
+_ADDED = re.compile(r"\n\*\*Array API Standard Support\*\*\n.*?`dev-arrayapi` for more information\.\n", re.DOTALL)
 _TRAIN, _DEV = 70, 15  # percent of the queries; the rest is test
 
+# numpydoc: the underline of a heading, and "name", "a, b", ":func:`name`", "name(x, y)" at the left margin
+_UNDERLINE = re.compile(r"[-=]{3,}\s*")
+_ROLE = re.compile(r":\w+(?::\w+)*:`~?\.?([\w.]+)`")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NAMES_LINE = re.compile(r"`{0,2}[A-Za-z_][\w.]*`{0,2}(?:\s*,\s*`{0,2}[A-Za-z_][\w.]*`{0,2})*\s*,?\s*")
 
-@dataclass(frozen=True)
-class _Entry:
+
+class Section(NamedTuple):
+    """A section and its blocks (runs of lines between blank ones); the part before any heading has title ''."""
+
+    title: str
+    blocks: list[str]
+
+
+class _Entry(NamedTuple):
     name: str
     sections: list[Section]
     see_also: list[str]
@@ -152,7 +165,7 @@ def _members(owner: object, public: list[str] | None) -> Iterator[tuple[str, obj
 
 
 def _belongs(thing: object, module: str) -> bool:
-    # Keeps out what a module merely imported (typing, collections …); ufuncs and bound methods name no module.
+    """Keeps out what a module merely imported (typing, collections …); ufuncs and bound methods name no module."""
     origin = getattr(thing, "__module__", None)
     return not isinstance(origin, str) or f"{origin}.".startswith(f"{module}.")
 
@@ -160,17 +173,7 @@ def _belongs(thing: object, module: str) -> bool:
 def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[bool, int, str, str]]:
     docstring = getattr(thing, "__doc__", None)
     if isinstance(docstring, str) and len(docstring.split()) >= _AT_LEAST:
-        yield inherited, name.count("."), name, settled(inspect.cleandoc(docstring))
-
-
-def settled(docstring: str) -> str:
-    """The docstring without what differs from process to process: SciPy writes some while it is imported.
-
-    >>> settled("x\\narray([0.3])  # may vary\\nargument(s) {'b', 'a'}")
-    "x\\nargument(s) {'a', 'b'}"
-    """
-    lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]  # random samples
-    return _SET.sub(lambda match: "{" + ", ".join(sorted(match.group(1).split(", "))) + "}", "\n".join(lines))
+        yield inherited, name.count("."), name, _settled(inspect.cleandoc(docstring), name.startswith("numpy."))
 
 
 def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
@@ -204,3 +207,55 @@ def _passages(section: Section) -> list[str]:
 def _split(query_id: str) -> str:
     share = int.from_bytes(hashlib.sha256(query_id.encode()).digest()[:8], "big") % 100
     return "train" if share < _TRAIN else "dev" if share < _TRAIN + _DEV else "test"
+
+
+def _settled(docstring: str, of_numpy: bool) -> str:
+    """The docstring without what differs from process to process: random samples, and sets in their order of hashes."""
+    docstring = _ADDED.sub("", docstring) if of_numpy else docstring
+    lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]
+    return _SET.sub(lambda match: "{" + ", ".join(sorted(match.group(1).split(", "))) + "}", "\n".join(lines))
+
+
+def sections(docstring: str) -> list[Section]:
+    """Split a docstring at its underlined headings.
+
+    >>> sections("Adds.\\n\\nLonger.\\n\\nNotes\\n-----\\nFast.")
+    [Section(title='', blocks=['Adds.', 'Longer.']), Section(title='Notes', blocks=['Fast.'])]
+    """
+    lines = inspect.cleandoc(docstring).split("\n")
+    found: list[tuple[str, list[str]]] = [("", [])]
+    rule = -1
+    for i, line in enumerate(lines):
+        if i == rule:
+            continue
+        heading = line.strip()
+        # A table's rule follows a row of cells, a heading is a few words at the margin.
+        is_heading = heading and not line.startswith(" ") and len(heading.split()) <= 4 and "  " not in heading
+        if is_heading and i + 1 < len(lines) and _UNDERLINE.fullmatch(lines[i + 1].strip()):
+            found.append((heading, []))
+            rule = i + 1
+        else:
+            found[-1][1].append(line)
+    parts = ((title, re.split(r"\n\s*\n", "\n".join(body))) for title, body in found)
+    kept = (Section(title, [block.strip("\n") for block in blocks if block.strip()]) for title, blocks in parts)
+    return [section for section in kept if section.blocks]
+
+
+def see_also(blocks: list[str]) -> list[str]:
+    """The names a *See Also* section refers to, in order, each once.
+
+    >>> see_also(["arcsin, sinh", "DataFrame.join : Joins on the\\n    index.", ":func:`~numpy.dot` : Product."])
+    ['arcsin', 'sinh', 'DataFrame.join', 'numpy.dot']
+    """
+    names: list[str] = []
+    for line in "\n".join(blocks).split("\n"):
+        if not line.strip() or line.startswith(" "):
+            continue  # continuation lines hold descriptions
+        head = re.split(r"\s:\s|\s:$|\s--?\s", line, maxsplit=1)[0].removesuffix(":")
+        if roles := _ROLE.findall(head):
+            names += roles
+        elif _NAMES_LINE.fullmatch(head):
+            names += _NAME.findall(head)
+        elif match := re.match(r"([A-Za-z_][\w.]*)\(", head):
+            names.append(match.group(1))
+    return list(dict.fromkeys(name.strip(".") for name in names))

@@ -9,7 +9,7 @@ import numpy as np
 
 from haybale.collections import Collection, read_pydocs
 from haybale.collections.collection import pick
-from haybale.collections.numpydoc import sections, see_also
+from haybale.collections.readers.pydocs import sections, see_also
 
 
 def test_size_and_splits(pydocs: Collection) -> None:
