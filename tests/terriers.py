@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
-from reports import small
+from pages import small
 
 from haybale.collections import Collection, CollectionBuilder
 from haybale.embeddings import TfidfEncoder

@@ -56,6 +56,7 @@ def inline(figure: Figure, name: str, label: str, titles: Titles | None = None) 
             parent.remove(child)
         if _LINK in parent.attrib:
             parent.set("href", parent.attrib.pop(_LINK))
+            parent.attrib.pop("target", None)
         if "style" in parent.attrib:
             parent.set("style", re.sub("#[0-9a-f]{6}", _variable, parent.attrib["style"]))
         kind, _, number = parent.attrib.get("id", "").partition("-")
@@ -69,8 +70,8 @@ def inline(figure: Figure, name: str, label: str, titles: Titles | None = None) 
 
 def _marks(group: ElementTree.Element) -> list[ElementTree.Element]:
     """What is drawn for each point of an artist, in its order: uses of a shape, else paths."""
-    drawn = [child for parent in group.iter() if parent.tag != f"{_SVG}defs" for child in parent]
-    found = [[each for each in drawn if each.tag == f"{_SVG}{tag}"] for tag in ("use", "path")]
+    shapes = {each for defs in group.iter(f"{_SVG}defs") for each in defs.iter()}
+    found = [[each for each in group.iter(f"{_SVG}{tag}") if each not in shapes] for tag in ("use", "path")]
     return found[0] or found[1]
 
 
@@ -79,7 +80,7 @@ def _variable(colour: re.Match[str]) -> str:
 
 
 def _axes(width: float, height: float) -> tuple[Figure, Any]:
-    """A figure of that many inches, as wide on the page as on paper, and its axes without a frame."""
+    """A figure of that many inches, and its axes without a frame."""
     figure: Figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.tick_params(labelsize=8, length=0)
@@ -112,25 +113,6 @@ def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], la
         for number, (name, values) in enumerate(curves.items())
     }
     return inline(figure, "recall-chart", label, titles)
-
-
-def interval_chart(intervals: Mapping[str, tuple[float, float, float, int]], label: str, x_label: str) -> Markup:
-    """A line a name from low to high with a dot at the value, about zero, the greatest first; and a series' number."""
-    figure, axes = _axes(9.5, 0.7 + 0.27 * len(intervals))
-    axes.axvline(0, color=SOFT, linewidth=0.8)
-    ordered = sorted(intervals.items(), key=lambda each: -each[1][0])
-    titles = {}
-    for row, (name, (value, low, high, number)) in enumerate(ordered):
-        colour = SERIES[number % len(SERIES)]
-        axes.plot([low, high], [row, row], color=colour)
-        axes.plot([value], [row], "o", color=colour, markersize=5, gid=f"interval-{row}")
-        titles[f"interval-{row}"] = [f"{name}: {value:+.4f}, from {low:+.4f} to {high:+.4f}"]
-    names = [name if len(name) <= 40 else f"{name[:39]}…" for name, _ in ordered]
-    axes.set_yticks(range(len(names)), [clean(name).replace("$", r"\$") for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel(clean(x_label).replace("$", r"\$"))
-    axes.grid(axis="x", color="#e5e5e5")
-    return inline(figure, "interval-chart", label, titles)
 
 
 def difference_chart(values: Mapping[str, float], links: Mapping[str, str], label: str) -> Markup:

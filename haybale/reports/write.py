@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from haybale.collections import Collection
 from haybale.engine import Engine
@@ -28,7 +22,7 @@ from haybale.evaluation import averages, recall_curves
 from haybale.evaluation.table import columns_of, detail, legend, marks
 from haybale.extras import require
 from haybale.folders import whole_file
-from haybale.reports.charts import clean, difference_chart, interval_chart, recall_chart
+from haybale.reports.charts import clean, difference_chart, recall_chart
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import check_picture, picture_section
 from haybale.reports.sources import described, engine_for, find_split, load, open_for, parm_for
@@ -61,7 +55,7 @@ def write_report(
     Parameters
     ----------
     runs : sequence of Path or str
-        Folders of ``haybale compare --out``, of this version or the one before, and TREC run files.
+        Folders of ``haybale compare --out``, and TREC run files.
     out : Path or str
         The HTML file; replaced if it exists.
     collection : Collection, Engine, str or Path, optional
@@ -71,8 +65,7 @@ def write_report(
     ranker : str, optional
         Whose wins and losses are shown; default: the best by nDCG@10 that is not the baseline.
     encoder, store : str, optional
-        What heatmap and picture are made of; default: what the folders say, else ``"tfidf"``. ``encoder="none"`` leaves
-        both out.
+        Of heatmap and picture; default: what the folders say, else ``"tfidf"``. ``encoder="none"``: neither is drawn.
     queries : int, default 5
         Wins shown, and losses.
     query : str, optional
@@ -85,17 +78,10 @@ def write_report(
     report : callable, optional
         Called with ``(stage, seconds)`` whenever a stage is done.
 
-    Returns
-    -------
-    Study
-        What the page shows.
-
     Raises
     ------
     InputError
-        A place without runs, runs of other queries or documents than the split's, no split. Nothing is written then.
-    UnknownNameError
-        A run, split or picture that is not there; likewise.
+        A place without runs, runs of other queries or documents than the split's, no split, an unknown run or picture.
     """
     out = Path(out)
     if out.is_dir():
@@ -119,20 +105,14 @@ def write_report(
         engine = engine_for(sources, opened, encoder=encoder, store=store)
         explained = paragraphs_section(about, engine, parm_for(sources), query)
         plane = picture_section(about, engine, picture, random_state)
-        page = _page(
-            title=title or f"{whole.name}, {about.split}",
-            explained=explained,
-            plane=plane,
-            vectors=described(engine) if engine else "",
-            **_charts(about, queries),
-            absent=_absent(about) | {"paragraphs": explained.get("absent"), "picture": plane.get("absent")},
-        )
+        vectors = described(engine) if engine else ""
+        page = _page(_content(about, queries), title=title, explained=explained, plane=plane, vectors=vectors)
         with whole_file(out) as file:
             file.write(page)
     return about
 
 
-def _page(**content: Any) -> str:
+def _page(content: dict[str, Any], **sections: Any) -> str:
     jinja2, markup = require("jinja2"), require("markupsafe").Markup
     template, style, script = (
         (files("haybale.reports") / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
@@ -146,86 +126,58 @@ def _page(**content: Any) -> str:
         lstrip_blocks=True,
     )
     page: str = environment.from_string(template).render(
+        **content,
+        **sections,
         style=markup(style),
         script=markup(script),
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
-        flattened=flattened,
-        measure=MEASURE,
-        top=TOP,
-        **content,
     )
     return page
 
 
-def _absent(about: Study) -> dict[str, str | None]:
-    """By section, what would bring it, where it is not there."""
-    folder = "A folder written by haybale compare --out would bring"
-    found: dict[str, str | None] = defaultdict(lambda: None)
-    if about.ranker is None:
-        found["queries"] = "There is one run only. A second one would bring wins and losses by query."
-    for name, said in (("seconds", "the seconds of each stage"), ("facts", "what indexing and training found")):
-        if not any(source.results.get(name) for source in about.sources):
-            found[name] = f"{folder} {said}."
-    if not any(source.settings for source in about.sources):
-        found["settings"] = f"{folder} settings and environment."
-    return found
-
-
-def _charts(about: Study, n: int) -> dict[str, Any]:
-    """What the sections about measures show: head, table, curves, intervals, and the ``n`` largest wins and losses."""
-    table, baseline = about.results, about.baseline
+def _content(about: Study, n: int) -> dict[str, Any]:
+    """What the sections about measures and records show; the ``n`` largest wins and losses."""
+    table, sources = about.results, about.sources
     columns = columns_of(table) if table.comparisons else [(measure, measure) for measure in table.measures]
     curves = recall_curves(about.runs, about.qrels)
     points = {str(name): (curves.index.tolist(), curves[name].tolist()) for name in curves.columns}
     cards = {"Largest wins": about.wins(n), "Largest losses": about.losses(n)}
     links = {query: f"#q{number}" for number, query in enumerate(query for part in cards.values() for query in part)}
-    theirs = table.values[baseline][MEASURE].to_numpy()
-    intervals = {
-        name: (*mean_interval(values[MEASURE].to_numpy() - theirs), number)
-        for number, (name, values) in enumerate(table.values.items())
-        if name != baseline
+    record: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
+        kind: [(source.name, source.results[kind]) for source in sources if source.results.get(kind)]
+        for kind in ("seconds", "facts", "environment")
     }
+    record["settings"] = [(source.name, source.settings) for source in sources if source.settings]
+    would_bring = {
+        kind: f"A folder written by haybale compare --out would bring {what}."
+        for kind, what in (
+            ("seconds", "the seconds of each stage"),
+            ("facts", "what indexing and training found"),
+            ("settings", "settings and environment"),
+        )
+        if not record[kind]
+    }
+    if about.ranker is None:
+        would_bring["queries"] = "There is one run only. A second one would bring wins and losses by query."
+    label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
     return {
         "about": about,
-        "head": _head(about),
-        "lead": reading(about),
-        "columns": columns,
-        "rows": _rows(about, columns),
-        "legend": legend(table) if table.comparisons else f"{table.n_queries} queries.",
-        "effects": intervals
-        and interval_chart(
-            intervals,
-            f"Mean difference in {MEASURE} of {len(intervals)} rankers from {baseline}, with confidence intervals",
-            f"{MEASURE} − {baseline}'s",
-        ),
-        "curves": curves,
-        "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
+        "absent": would_bring,
         "cards": cards,
+        "columns": columns,
+        "curves": curves,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "difference_chart": about.ranker and difference_chart(about.differences, links, label),
+        "flattened": flattened,
+        "lead": reading(about),
+        "legend": legend(table) if table.comparisons else f"{table.n_queries} queries.",
         "links": links,
-        "difference_chart": about.ranker
-        and difference_chart(
-            about.differences,
-            links,
-            f"Differences in {MEASURE} of {len(theirs)} queries, {about.ranker} minus {baseline}, sorted",
-        ),
+        "measure": MEASURE,
+        "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
+        "record": record,
+        "rows": _rows(about, columns),
+        "top": TOP,
     }
-
-
-def _head(about: Study) -> list[tuple[str, str]]:
-    """What the numbers are of."""
-    collection = about.collection
-    protocols = dict.fromkeys("end-to-end" if source.settings else "given runs" for source in about.sources)
-    dates = dict.fromkeys(str(source.results["date"]) for source in about.sources if "date" in source.results)
-    return [
-        ("collection", collection.name),
-        ("split", about.split),
-        ("documents", f"{collection.n_documents:,}"),
-        ("passages", f"{collection.n_passages:,}"),
-        ("queries", f"{about.results.n_queries:,}"),
-        ("runs", f"{len(about.runs):,}"),
-        ("protocol", ", ".join(protocols)),
-        ("date", ", ".join(dates) or f"{datetime.now(UTC):%Y-%m-%d}"),
-    ]
 
 
 def _rows(about: Study, columns: Sequence[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
@@ -245,19 +197,6 @@ def _rows(about: Study, columns: Sequence[tuple[str, str]]) -> dict[str, list[di
                 cell = {"kind": "n detail", "text": detail(compared, title) if compared else ""}
             rows[name].append({"marks": "", "best": False, **cell, "value": "" if value is None else repr(value)})
     return rows
-
-
-def mean_interval(differences: NDArray[np.float64], share: float = 0.95) -> tuple[float, float, float]:
-    """The mean of differences (n,) and the bounds of its confidence interval, by Student's t; all the same for n = 1.
-
-    >>> [round(value, 3) for value in mean_interval(np.array([0.0, 0.1, 0.2]))]
-    [0.1, -0.148, 0.348]
-    """
-    mean, n = float(differences.mean()), len(differences)
-    if n < 2:
-        return mean, mean, mean
-    reach = float(stats.t.ppf((1 + share) / 2, n - 1)) * float(differences.std(ddof=1)) / math.sqrt(n)
-    return mean, mean - reach, mean + reach
 
 
 def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

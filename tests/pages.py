@@ -123,7 +123,3 @@ class Page(HTMLParser):
                 self.tables[-1][-1][-1] += data
             if inside == "strong" and "td" in self.open:
                 self.bold_cells.append(data)
-
-
-def read_page(raw: str) -> Page:
-    return Page(raw)

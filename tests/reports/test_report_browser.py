@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import MISSING, Browser, find_chromium
-from reports import hostile, small
+from pages import hostile, small
 
 from haybale.evaluation import compare
 from haybale.reports import write_report
@@ -65,7 +65,7 @@ def test_it_renders(
     browser.run("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert browser.run(OVERFLOW) == 0
     assert browser.run(GROUND) == (DARK if scheme == "dark" else LIGHT)
-    assert browser.run(SEEN) == 5  # effects, recall, differences, heatmap, picture: once each, not for both sizes
+    assert browser.run(SEEN) == 4  # recall, differences, heatmap, picture
     assert browser.run("performance.getEntriesByType('resource').length") == 0
     least = "Math.min(...[...document.querySelectorAll('svg.chart text')].filter(e => e.getClientRects().length)"
     assert browser.run(f"{least}.map(e => e.getBoundingClientRect().height))") > 10  # letters one can read
@@ -113,16 +113,17 @@ def test_columns_sort(browser: Browser, pages: dict[str, str]) -> None:
 
 def test_legends_hide_lines_and_bars_lead_to_queries(browser: Browser, pages: dict[str, str]) -> None:
     browser.open(pages["small"], *DESK, "light")
-    lines = "[...document.querySelectorAll('.series-figure .wide .series')]"
+    lines = "[...document.querySelectorAll('.recall-chart [data-series]')]"
     shown = f"{lines}.filter(each => getComputedStyle(each).display !== 'none').length"
+    name = "document.querySelector('.recall-chart [role=button][data-switch=\"1\"]')"
     assert browser.run(shown) == 5
-    browser.run("document.querySelectorAll('.legend button')[1].click()")
-    assert browser.run(shown) == 4
-    assert browser.run("document.querySelectorAll('.legend button')[1].ariaPressed") == "false"
-    browser.run("document.querySelectorAll('.legend button')[1].click()")
-    assert browser.run(shown) == 5
+    browser.run(f"{name}.dispatchEvent(new MouseEvent('click'))")
+    assert (browser.run(shown), browser.run(f"{name}.ariaPressed")) == (4, "false")
+    browser.run(f"{name}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'Enter'}}))")
+    assert (browser.run(shown), browser.run(f"{name}.ariaPressed")) == (5, "true")
     assert not browser.run("document.getElementById('q0').open")
-    browser.run("location.hash = '#q0'; new Promise(done => setTimeout(done, 50))")
+    browser.run("document.querySelector('.difference-chart a').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    browser.run("new Promise(done => setTimeout(done, 50))")
     assert browser.run("document.getElementById('q0').open")
 
 
