@@ -97,7 +97,7 @@ def test_a_figure_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: py
 @ALL
 def test_without_matplotlib_the_pip_line(draw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r'matplotlib is not installed; pip install "haybale\[plots\]"'):
+    with pytest.raises(MissingExtraError, match=r'matplotlib is not installed; pip install matplotlib'):
         draw()
 
 
