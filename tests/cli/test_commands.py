@@ -20,7 +20,7 @@ from haybale import __version__
 from haybale.cli.doctor import CHECKS, Check, examine
 from haybale.retrieval.exact import auto
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 Call = Callable[..., tuple[int, str, str]]

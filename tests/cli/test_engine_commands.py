@@ -60,7 +60,7 @@ def test_index_again_opens_what_is_there(built: Path, data: Path, here: Call) ->
 def test_settings_of_an_engine(data: Path, tmp_path: Path, here: Call) -> None:
     status, _, said = here(
         "index", str(data), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--width", "5", "--pieces", "3",
-        "--stride", "2", "--language", "english", "--paragraphs", "lines", "--seed", "3", "--layout", "beir",
+        "--stride", "2", "--language", "english", "--paragraphs", "lines", "--random-state", "3", "--layout", "beir",
     )  # fmt: skip
     assert status == 0, said
     opened = Engine.open(tmp_path / "e")
@@ -80,7 +80,7 @@ def test_an_engine_of_a_store(data: Path, tmp_path: Path, here: Call, monkeypatc
     assert status == 0, said
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # the store is found from anywhere
-    status, _, said = here("rank", "../e", "rare3x", "--ranker", "knn", "--top", "1")
+    status, _, said = here("rank", "../e", "rare3x", "--ranker", "knn", "--k", "1")
     assert status == 0, said
 
 
@@ -104,7 +104,7 @@ def test_index_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     again = haybale(*command)
     assert again.returncode == 0, again.stderr
     assert "write collection" not in again.stderr
-    assert haybale("rank", str(tmp_path / "e"), "word996", "--ranker", "bm25", "--top", "1").returncode == 0
+    assert haybale("rank", str(tmp_path / "e"), "word996", "--ranker", "bm25", "--k", "1").returncode == 0
 
 
 def test_added_documents_are_found_as_if_they_had_been_there(data: Path, tmp_path: Path, here: Call) -> None:
@@ -187,7 +187,7 @@ def test_what_is_trained_in_one_process_ranks_in_another(built: Path, tmp_path: 
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     there = tmp_path / "there.trec"
-    how = ("--model", str(tmp_path / "model"), "--depth", "20", "--out", str(there))
+    how = ("--model", str(tmp_path / "model"), "--k", "20", "--out", str(there))
     ranked = haybale("rank", str(built), "dev", *how)
     assert (ranked.returncode, ranked.stderr) == (0, "")
     engine = Engine.open(built)
@@ -346,7 +346,7 @@ def test_a_part_of_a_real_collection(pydocs: Collection, tmp_path: Path, here: C
     folder, engine, model = linear_algebra(pydocs, tmp_path / "linalg"), str(tmp_path / "e"), str(tmp_path / "m")
     status, out, said = here("index", str(folder), "--out", engine)
     assert status == 0, said
-    status, out, said = here("rank", engine, "Compute the inverse of a matrix.", "--top", "5", "--explain")
+    status, out, said = here("rank", engine, "Compute the inverse of a matrix.", "--k", "5", "--explain")
     assert status == 0, said
     assert "numpy.linalg.inv" in out.split()
     status, _, said = here("train", engine, "--ranker", "learned(bm25-doc,knn-queries)", "--out", model)

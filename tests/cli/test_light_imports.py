@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # What such a host does not have. It has numpy, scipy, scikit-learn, pandas, pyarrow, joblib, numba, safetensors,
 # rich, fsspec and threadpoolctl.
 ABSENT = (

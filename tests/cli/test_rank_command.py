@@ -41,7 +41,7 @@ def ids_of(run: Run) -> dict[str, list[str]]:
 
 
 def test_a_text(engine: str) -> None:
-    done = haybale("rank", engine, "rare5x common1", "--top", "3")
+    done = haybale("rank", engine, "rare5x common1", "--k", "3")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
@@ -88,7 +88,7 @@ def test_stdin_files_and_splits(
 
 
 def test_reasons(engine: str, document: str, tmp_path: Path, here: Call) -> None:
-    status, shown, said = here("rank", engine, document, "--explain", "--top", "2")
+    status, shown, said = here("rank", engine, document, "--explain", "--k", "2")
     assert status == 0, said
     assert re.search(r"^   1  d0[34] ", shown, re.M)
     assert "bm25-doc, rank 1" in shown
@@ -96,7 +96,7 @@ def test_reasons(engine: str, document: str, tmp_path: Path, here: Call) -> None
     assert "paragraph 0 → passage d03:0" in shown
     out = tmp_path / "why.jsonl"
     status, shown, _ = here(
-        "rank", engine, document, "--explain-document", "d04", "--explain-document", "d29", "--top", "1",
+        "rank", engine, document, "--explain-document", "d04", "--explain-document", "d29", "--k", "1",
         "--out", str(out),
     )  # fmt: skip
     assert status == 0
@@ -117,7 +117,7 @@ def test_what_is_written(engine: str, tmp_path: Path, here: Call) -> None:
     expected = parse("bm25").fit(Engine.open(engine)).rank(tmp_path / "q.tsv", depth=4)
     for name in ("run.trec", "new/folder/run.trec", "run.jsonl", "run.txt"):
         status, _, said = here(
-            "rank", engine, str(tmp_path / "q.tsv"), "--ranker", "bm25", "--depth", "4", "--out", str(tmp_path / name)
+            "rank", engine, str(tmp_path / "q.tsv"), "--ranker", "bm25", "--k", "4", "--out", str(tmp_path / name)
         )
         assert status == 0, said
     for name in ("run.trec", "new/folder/run.trec"):
@@ -163,7 +163,7 @@ def test_a_heatmap_also_of_a_parm_within(ranker: str, engine: str, document: str
 @pytest.mark.filterwarnings("ignore:.* training queries for")
 def test_a_ranker_is_trained_on_the_fly(engine: str, here: Call) -> None:
     status, shown, said = here(
-        "rank", engine, "rare5x common1", "--ranker", "learned(bm25,knn-queries)", "--set", "cold=0.1", "--top", "1"
+        "rank", engine, "rare5x common1", "--ranker", "learned(bm25,knn-queries)", "--set", "cold=0.1", "--k", "1"
     )
     assert status == 0, said
     assert said.startswith("learned(bm25,knn-queries,cold=0.1) is trained first; haybale train would keep it\n")
@@ -212,8 +212,8 @@ def test_what_cannot_be_ranked(engine: str, document: str, tmp_path: Path, here:
         ((document, "--explain-document", "nobody"), "unknown document id 'nobody'"),
         ((document, "--model", new), "m is no saved ranker"),
         ((document, "--model", new, "--ranker", "bm25"), "leave out --ranker and --set"),
-        ((document, "--top", "-1"), "Invalid value for '--top'"),
-        ((document, "--depth", "0"), "Invalid value for '--depth'"),
+        ((document, "--k", "-1"), "Invalid value for '--k'"),
+        ((document, "--k", "0"), "Invalid value for '--k'"),
         ((document, "--within", str(tmp_path / "none")), "none: no such file"),
         ((document, "--within", str(tmp_path / "empty.txt")), "to search within"),
         ((document, "--out", str(tmp_path)), "is a folder; expected the name of a file"),
