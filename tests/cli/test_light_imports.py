@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 # What such a host does not have. It has numpy, scipy, scikit-learn, pandas, pyarrow, joblib, numba, safetensors,
 # rich, fsspec and threadpoolctl.
 ABSENT = (
-    "bm25s cudf cuml cuvs cupy dask distributed faiss ir_datasets ir_measures matplotlib numcodecs polars pyterrier "
-    "sentence_transformers Stemmer torch transformers typer zarr"
+    "bm25s cudf cuml cuvs cupy dask distributed faiss ir_datasets ir_measures jinja2 matplotlib numcodecs polars "
+    "pyterrier sentence_transformers Stemmer torch transformers typer zarr"
 )
 PREAMBLE = f"""
 import sys

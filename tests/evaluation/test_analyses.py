@@ -57,37 +57,40 @@ def test_recall_curves_are_ir_measures_recall(one: Run, other: Run, qrels: pd.Da
 
 def test_default_cutoffs_go_as_far_as_the_deepest_run() -> None:
     qrels = qrels_of(("a", "x30", 1), ("b", "x0", 1))
-    shallow = run_of(*(("a", f"x{i}") for i in range(3)))
-    deep = run_of(*(("a", f"x{i}") for i in range(49)))
+    shallow, deep = (run_of(*(("a", f"x{i}") for i in range(n))) for n in (3, 49))
     assert recall_curves({"s": shallow}, qrels).index.tolist() == [1, 2]
     assert recall_curves({"s": shallow, "d": deep}, qrels).index.tolist() == [1, 2, 5, 10, 20]
     empty = Run.from_frame(pd.DataFrame({"query_id": [], "doc_id": [], "score": []}))
     assert recall_curves({"e": empty.reindexed(["a"])}, qrels)["e"].to_dict() == {1: 0.0}
     assert recall_curves({"d": deep}, qrels, [50])["d"].to_dict() == {50: 0.5}  # b is not in the run: 0
+    for those, judged, cutoffs, message in [
+        ({}, qrels, None, "no run"),
+        ({"d": deep}, qrels, [], "cut-offs must be 1 or more"),
+        ({"d": deep}, qrels, [0, 5], "cut-offs must be 1 or more"),
+        ({"d": deep}, qrels_of(("a", "x", 0)), None, "no relevant document"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            recall_curves(those, judged, cutoffs)
 
 
-def test_recall_curves_need_runs_cutoffs_and_judgements() -> None:
-    run, qrels = run_of(("a", "x")), qrels_of(("a", "x", 1))
-    with pytest.raises(InputError, match="no run"):
-        recall_curves({}, qrels)
-    for cutoffs in ([], [0, 5]):
-        with pytest.raises(InputError, match="cut-offs must be 1 or more"):
-            recall_curves({"a": run}, qrels, cutoffs)
-    with pytest.raises(InputError, match="no relevant document"):
-        recall_curves({"a": run}, qrels_of(("a", "x", 0)))
-
-
-def test_the_recall_figure(tmp_path: Path) -> None:
+def test_the_figures(tmp_path: Path) -> None:
+    """The same bytes whenever the same is drawn."""
     run = run_of(*(("a", f"x{i}") for i in range(12)))
     frame = recall_curves({"bm25": run, "parm": run}, qrels_of(("a", "x3", 1)))
-    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
-    figure, _ = [plot_recall(frame, path) for path in paths]
+    figure, _ = [plot_recall(frame, tmp_path / name) for name in ("1.svg", "2.svg")]
     axes = figure.axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("cut-off", "recall")
-    assert len(axes.get_lines()) == 2
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "5", "10"]
-    assert axes.get_lines()[1].get_ydata().tolist() == [0, 0, 1, 1]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert [line.get_ydata().tolist() for line in axes.get_lines()] == [[0, 0, 1, 1]] * 2
+    found = paragraph_relations(**SMALL, query_labels=["I", "S"])  # type: ignore[arg-type]
+    figure, _ = [found.plot(tmp_path / name, title="BM25") for name in ("3.svg", "4.svg")]
+    axes, bar = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("paragraph of a relevant document", "paragraph of the query")
+    assert (axes.get_title(), bar.get_ylabel()) == ("BM25", "hits")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["I", "S"]
+    assert axes.get_images()[0].get_array().tolist() == [[1, 0], [0, 1]]
+    assert found.plot(normalize=True).axes[1].get_ylabel() == "share retrieved"
+    files = [(tmp_path / f"{number}.svg").read_bytes() for number in (1, 2, 3, 4)]
+    assert files[0] == files[1] != files[2] == files[3]
 
 
 @settings(max_examples=50, deadline=None)
@@ -260,18 +263,3 @@ SMALL = {
 def test_what_does_not_fit_together_is_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         paragraph_relations(**{**SMALL, **wrong})  # type: ignore[arg-type]
-
-
-def test_the_heatmap_of_paragraphs(tmp_path: Path) -> None:
-    found = paragraph_relations(**SMALL, query_labels=["I", "S"])  # type: ignore[arg-type]
-    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
-    figure, _ = [found.plot(path, title="BM25") for path in paths]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    axes, bar = figure.axes
-    assert axes.get_title() == "BM25"
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("paragraph of a relevant document", "paragraph of the query")
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["I", "S"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
-    assert axes.get_images()[0].get_array().tolist() == [[1, 0], [0, 1]]
-    assert bar.get_ylabel() == "hits"
-    assert found.plot(normalize=True).axes[1].get_ylabel() == "share retrieved"

@@ -13,7 +13,7 @@ from haybale.errors import DeviceError, InputError
 from haybale.evaluation import Outcome, compare
 from haybale.rankers import parse_all, set_all
 
-RANKERS = "bm25,knn,knn-firstp,knn-doc,svr,svr-doc,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr)"
+RANKERS = "bm25,knn-doc,svr-doc,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr)"
 
 
 def compared(collection: Collection, rankers: str = RANKERS, **settings: Any) -> tuple[Engine, Outcome]:

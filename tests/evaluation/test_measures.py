@@ -1,4 +1,4 @@
-"""Measures against loops, tests of significance against SciPy's."""
+"""Measures against loops and ir_measures; tests of significance against SciPy's; the table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from rich.console import Console
 from scipy import stats
 
 from haybale.errors import InputError
-from haybale.evaluation import evaluate, markdown, paired_tests, print_table, results
-from haybale.evaluation.measures import MEASURES, parsed
+from haybale.evaluation import MEASURES, evaluate, markdown, paired_tests, print_table, results
+from haybale.evaluation.measures import parsed
 from haybale.evaluation.significance import effect_size, randomization_test, t_test
 from haybale.retrieval import Run
+
+TWO = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
+QRELS = pd.DataFrame({"query_id": ["q", "q"], "doc_id": ["b", "a"], "relevance": [2, 1]})
 
 
 def by_hand(ranked: list[str], grades: dict[str, int]) -> dict[str, float]:
@@ -43,29 +46,6 @@ def by_hand(ranked: list[str], grades: dict[str, int]) -> dict[str, float]:
 
 
 documents = st.sampled_from([f"d{i}" for i in range(30)])
-
-
-def test_two_names_of_one_measure_have_the_same_values() -> None:
-    run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
-    qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
-    table = evaluate(run, qrels, ["MAP", "RR@10", "AP", "MRR@10"])
-    assert table.loc["q"].tolist() == [0.5] * 4
-
-
-def test_grades_are_whole_numbers_of_any_type() -> None:
-    """A column that lost a value in between comes as floats."""
-    run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
-    qrels = pd.DataFrame({"query_id": ["q", "q"], "doc_id": ["b", "a"], "relevance": [2, 1]})
-    for kind in (float, "Int64", object, "Float32"):
-        pd.testing.assert_frame_equal(evaluate(run, qrels.astype({"relevance": kind})), evaluate(run, qrels))
-    with pytest.raises(InputError, match=r"qrels: row 1, column relevance: expected a whole number, found 0\.5"):
-        evaluate(run, qrels.assign(relevance=[1, 0.5]))
-    with pytest.raises(InputError, match="qrels: row 0, column relevance: expected a whole number, found inf"):
-        evaluate(run, qrels.assign(relevance=[np.inf, 1]))
-    with pytest.raises(InputError, match="qrels: column relevance: expected numbers"):
-        evaluate(run, qrels.assign(relevance=["yes", "no"]))
-    with pytest.raises(InputError, match="run: column score: expected numbers"):
-        Run.from_frame(qrels.assign(score="high"))
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,29 +84,44 @@ def test_values_are_those_of_ir_measures_to_the_bit(seed: int) -> None:
     assert found.to_numpy().tolist() == [[values[query, kind] for kind in kinds] for query in found.index]
 
 
-def test_unanswered_queries_count_as_zero_and_unjudged_ones_do_not_count() -> None:
+def test_grades_are_whole_numbers_of_any_type() -> None:
+    """A column that lost a value in between comes as floats."""
+    for kind in (float, "Int64", object, "Float32"):
+        pd.testing.assert_frame_equal(evaluate(TWO, QRELS.astype({"relevance": kind})), evaluate(TWO, QRELS))
+    for grades, message in [
+        ([1, 0.5], r"row 1, column relevance: expected a whole number, found 0\.5"),
+        ([np.inf, 1], "row 0, column relevance: expected a whole number, found inf"),
+        (["yes", "no"], "column relevance: expected numbers"),
+        ([0, 0], "no relevant document"),
+    ]:
+        with pytest.raises(InputError, match=f"qrels.* {message}"):
+            evaluate(TWO, QRELS.assign(relevance=grades))
+    for name in ("Beauty@10", "nDCG@ten"):
+        with pytest.raises(InputError, match=f"unknown measure '{name}'"):
+            evaluate(TWO, QRELS, [name])
+
+
+def test_which_queries_count() -> None:
+    """Unanswered ones as zero, unjudged ones not at all; two names of one measure have the same values."""
     qrels = pd.DataFrame({"query_id": ["a", "b", "c"], "doc_id": ["x", "x", "x"], "relevance": [1, 1, 0]})
     run = Run.from_frame(pd.DataFrame({"query_id": ["a", "c", "z"], "doc_id": "x", "score": 1.0}))
-    table = evaluate(run, qrels, ["MRR@10", "P@5"])
-    assert table["MRR@10"].to_dict() == {"a": 1.0, "b": 0.0}
-    assert table["P@5"].to_dict() == {"a": 0.2, "b": 0.0}
-
-
-def test_what_cannot_be_measured_is_refused() -> None:
-    run = Run.from_frame(pd.DataFrame({"query_id": ["a"], "doc_id": ["x"], "score": [1.0]}))
-    with pytest.raises(InputError, match="no relevant document"):
-        evaluate(run, pd.DataFrame({"query_id": ["a"], "doc_id": ["x"], "relevance": [0]}))
-    with pytest.raises(InputError, match="unknown measure 'Beauty@10'"):
-        evaluate(run, pd.DataFrame({"query_id": ["a"], "doc_id": ["x"], "relevance": [1]}), ["Beauty@10"])
-    with pytest.raises(InputError, match="unknown measure 'nDCG@ten'"):
-        evaluate(run, pd.DataFrame({"query_id": ["a"], "doc_id": ["x"], "relevance": [1]}), ["nDCG@ten"])
+    table = evaluate(run, qrels, ["MRR@10", "P@5", "MAP", "RR@10", "AP"])
+    assert table.loc["a"].tolist() == [1.0, 0.2, 1.0, 1.0, 1.0]
+    assert table.loc["b"].tolist() == [0.0] * 5
+    assert len(table) == 2
 
 
 @given(seed=st.integers(0, 1000), n=st.integers(2, 60))
-def test_t_test_is_scipys(seed: int, n: int) -> None:
+def test_t_test_and_effect_size_are_scipys(seed: int, n: int) -> None:
+    """d is t over √n; that of the PARM paper's code, with the deviation of a population, times √((n - 1) / n)."""
     rng = np.random.default_rng(seed)
     a, b = rng.random(n), rng.random(n)
-    assert t_test(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    expected = stats.ttest_rel(a, b)
+    assert t_test(a - b) == pytest.approx(expected.pvalue)
+    d = paired_tests(a, b).effect_size
+    assert d == pytest.approx(expected.statistic / math.sqrt(n))
+    assert d == pytest.approx(np.mean(a - b) / np.std(a - b) * math.sqrt((n - 1) / n))
+    assert effect_size(b - a) == pytest.approx(-d)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -140,40 +135,19 @@ def test_randomization_test_is_near_the_exact_one(seed: int) -> None:
 
 
 def test_edges_of_significance() -> None:
-    same = np.array([0.2, 0.7, 0.7])
-    assert paired_tests(same, same).p_t == 1
-    assert paired_tests(same, same).p_randomization == 1
-    assert paired_tests(same + 0.1, same).p_t < 1e-9  # the same difference everywhere
-    one = paired_tests(np.array([1.0]), np.array([0.0]))
-    assert one.p_t == 1
-    clear = paired_tests(same + np.array([0.1, 0.2, 0.15]), same)
-    assert paired_tests(same + np.array([0.1, 0.2, 0.15]), same, n_comparisons=2).p_t == pytest.approx(2 * clear.p_t)
-    with pytest.raises(InputError, match="same queries"):
-        paired_tests(same, same[:2])
-
-
-@given(seed=st.integers(0, 1000), n=st.integers(2, 60))
-def test_effect_size_is_t_over_the_root_of_n(seed: int, n: int) -> None:
-    """And the one of the PARM paper's code, with the deviation of a population, times √((n - 1) / n)."""
-    rng = np.random.default_rng(seed)
-    a, b = rng.random(n), rng.random(n)
-    d = paired_tests(a, b).effect_size
-    assert d == pytest.approx(stats.ttest_rel(a, b).statistic / math.sqrt(n))
-    theirs = np.mean(a - b) / np.std(a - b)
-    assert d == pytest.approx(theirs * math.sqrt((n - 1) / n))
-    assert effect_size(b - a) == pytest.approx(-effect_size(a - b))  # type: ignore[operator]
-
-
-def test_edges_of_effect_size() -> None:
     same = np.array([0.2, 0.7, 0.7, 0.1])
-    assert paired_tests(same, same).effect_size == 0
-    assert effect_size(np.zeros(1)) == 0
-    assert effect_size(np.zeros(0)) == 0
-    assert effect_size(np.array([0.5])) is None
+    equal = paired_tests(same, same)
+    assert (equal.p_t, equal.p_randomization, equal.effect_size) == (1, 1, 0)
     for constant in (np.full(4, 0.1), same + 0.1 - same, same - 0.1 - same):  # the last two but for their last bits
         assert effect_size(constant) is None
-    tiny = np.array([1e-9, 2e-9, 3e-9])
-    assert effect_size(tiny) == pytest.approx(2)
+        assert t_test(constant) < 1e-9
+    assert (effect_size(np.zeros(1)), effect_size(np.zeros(0)), effect_size(np.array([0.5]))) == (0, 0, None)
+    assert effect_size(np.array([1e-9, 2e-9, 3e-9])) == pytest.approx(2)
+    assert paired_tests(np.array([1.0]), np.array([0.0])).p_t == 1
+    better = same + np.array([0.1, 0.2, 0.15, 0.1])
+    assert paired_tests(better, same, n_comparisons=2).p_t == pytest.approx(2 * paired_tests(better, same).p_t)
+    with pytest.raises(InputError, match="same queries"):
+        paired_tests(same, same[:2])
 
 
 def test_results_are_json_whatever_the_differences() -> None:
@@ -187,29 +161,8 @@ def test_results_are_json_whatever_the_differences() -> None:
     assert list(read["other"]["against_baseline"]["MAP"]) == ["difference", "p_t", "p_randomization", "effect_size"]
     lines = markdown(table, detailed=["MAP"]).splitlines()
     assert lines[0] == "| ranker | MAP | p (t) MAP | d MAP |"
-    assert lines[2].endswith(" |  |  |")  # the baseline
-    assert lines[3].endswith(" | 1.0000 | 0.00 |")
-    assert lines[4].endswith(" | <0.0001 | – |")
-
-
-def test_the_caller_chooses_the_detailed_measures() -> None:
-    queries = pd.Index([f"q{i}" for i in range(8)], name="query_id")
-    rng = np.random.default_rng(0)
-    names = ["R@50", "R@500", "MAP"]
-    values = {ranker: pd.DataFrame(rng.random((8, 3)), queries, names) for ranker in ("bm25", "parm")}
-    table = results(values, "bm25")
-    text = markdown(table)  # neither of the two by default was measured
-    assert text.splitlines()[0] == "| ranker | R@50 | R@500 | MAP |"
-    assert "p (t)" not in text
-    text = markdown(table, detailed=("R@500", "nDCG@10"))
-    assert text.splitlines()[0] == "| ranker | R@50 | R@500 | MAP | p (t) R@500 | d R@500 |"
-    assert text.splitlines()[3].endswith(f" | {table.comparisons['parm']['R@500'].effect_size:.2f} |")
-    assert "p (t) is the corrected t-test's on R@500; d is Cohen's effect size" in text
-    console = Console(width=160, record=True, file=io.StringIO())
-    print_table(console, table, "", detailed=("R@50",))
-    printed = console.export_text()
-    assert "d R@50 " in printed
-    assert "d R@500" not in printed
+    assert [line.rpartition(" | ")[0].rpartition(" | ")[2] for line in lines[2:5]] == ["", "1.0000", "<0.0001"]
+    assert [line.rpartition(" | ")[2] for line in lines[2:5]] == [" |", "0.00 |", "– |"]
 
 
 def test_the_table() -> None:
@@ -225,12 +178,13 @@ def test_the_table() -> None:
     text = markdown(table)
     lines = text.splitlines()
     assert lines[0].startswith("| ranker | MRR@10 | nDCG@10 |")
-    assert f"**{values['better']['MRR@10'].mean():.4f}‡**" in lines[3]
     assert lines[0].endswith("| p (t) MRR@10 | d MRR@10 | p (t) nDCG@10 | d nDCG@10 |")
-    d = table.comparisons["better"]["MRR@10"].effect_size
-    assert f"| <0.0001 | {d:.2f} |" in lines[3]
+    assert f"**{values['better']['MRR@10'].mean():.4f}‡**" in lines[3]
+    assert f"| <0.0001 | {table.comparisons['better']['MRR@10'].effect_size:.2f} |" in lines[3]
     assert "‡" not in lines[2] + lines[4]
     assert "Bonferroni-corrected for 2 comparisons" in text
+    assert "p (t)" not in markdown(table, detailed=("R@50",))  # which was not measured
+    assert "p (t) is the corrected t-test's on MAP; d is Cohen's" in markdown(table, detailed=("MAP", "R@50"))
     for width, tables in ((160, 1), (80, 2), (60, 3)):
         console = Console(width=width, record=True, file=io.StringIO())
         print_table(console, table, "forty queries")
