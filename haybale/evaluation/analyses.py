@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CUTOFFS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 LATER = "later"
-Labels = Sequence[str] | pd.Categorical
 
 
 def recall_curves(runs: Mapping[str, Run], qrels: Frame, cutoffs: Sequence[int] | None = None) -> pd.DataFrame:
@@ -143,7 +142,7 @@ def found_table(columns: Mapping[str, FoundSets], names: tuple[str, str] = ("A",
 
 @dataclass(frozen=True)
 class ParagraphRelations:
-    """How often query paragraphs (rows) retrieve paragraphs of relevant documents (columns), by position or label.
+    """How often query paragraphs (rows) retrieve paragraphs of relevant documents (columns), by position.
 
     ``counts`` (r, c) int64, hits; ``pairs`` (r, c) int64, how many pairs of a query paragraph and a paragraph of a
     document relevant to the query there are, retrieved or not.
@@ -181,14 +180,7 @@ class ParagraphRelations:
 
 
 def paragraph_relations(
-    hits: Hits,
-    offsets: Ints,
-    doc_offsets: Ints,
-    relevant: tuple[Ints, Ints],
-    *,
-    size: int = 12,
-    query_labels: Labels | None = None,
-    passage_labels: Labels | None = None,
+    hits: Hits, offsets: Ints, doc_offsets: Ints, relevant: tuple[Ints, Ints], *, size: int = 12
 ) -> ParagraphRelations:
     """Count the hits on relevant documents by the place of the paragraph in the query and in the document.
 
@@ -203,8 +195,6 @@ def paragraph_relations(
         As :meth:`Split.relevant_rows` gives them.
     size : int, default 12
         So many positions, from 0, have a row or column of their own, all others together the last, ``later``.
-    query_labels, passage_labels : (n_paragraphs,) and (n_passages,) str or pd.Categorical, optional
-        Take the positions' place: the first ``size`` in order of first appearance, or of the categories.
 
     >>> hits = Hits(np.array([[0, 2], [1, -1]]), np.array([[2.0, 1.0], [1.0, -np.inf]], dtype=np.float32))
     >>> found = paragraph_relations(hits, np.array([0, 2]), np.array([0, 2, 3]), (np.array([0]), np.array([0])))
@@ -216,9 +206,21 @@ def paragraph_relations(
     """
     offsets, doc_offsets = np.asarray(offsets, dtype=np.int64), np.asarray(doc_offsets, dtype=np.int64)
     queries, documents = (np.asarray(part, dtype=np.int64) for part in relevant)
-    _check(hits, offsets, doc_offsets, queries, documents, size)
-    rows, row_of = _bins(query_labels, offsets, size, "query_labels")
-    columns, column_of = _bins(passage_labels, doc_offsets, size, "passage_labels")
+    if size < 1:
+        raise InputError(f"size must be 1 or more; found {size}")
+    if offsets[0] != 0 or offsets[-1] != len(hits) or (np.diff(offsets) < 0).any():
+        raise InputError(f"offsets must rise from 0 to the number of rows of hits, {len(hits)}")
+    if doc_offsets[0] != 0 or (np.diff(doc_offsets) < 0).any():
+        raise InputError("doc_offsets must rise from 0 to the number of passages")
+    for what, numbers, first, n in (
+        ("hits: passage", hits.passages, -1, doc_offsets[-1]),
+        ("relevant: query row", queries, 0, len(offsets) - 1),
+        ("relevant: document", documents, 0, len(doc_offsets) - 1),
+    ):
+        outside = numbers[(numbers < first) | (numbers >= n)]
+        if len(outside):
+            raise InputError(f"{what} {outside[0]} is not among the {n} there are")
+    (rows, row_of), (columns, column_of) = (_positions(each, size) for each in (offsets, doc_offsets))
     shape = len(rows), len(columns)
     counts, pairs = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     wanted = np.zeros(doc_offsets[-1] + 1, dtype=np.bool_)  # by passage; the last is the padding's
@@ -237,34 +239,8 @@ def paragraph_relations(
     return ParagraphRelations(counts, pairs, rows, columns)
 
 
-def _check(hits: Hits, offsets: Ints, doc_offsets: Ints, queries: Ints, documents: Ints, size: int) -> None:
-    if size < 1:
-        raise InputError(f"size must be 1 or more; found {size}")
-    if offsets[0] != 0 or offsets[-1] != len(hits) or (np.diff(offsets) < 0).any():
-        raise InputError(f"offsets must rise from 0 to the number of rows of hits, {len(hits)}")
-    if doc_offsets[0] != 0 or (np.diff(doc_offsets) < 0).any():
-        raise InputError("doc_offsets must rise from 0 to the number of passages")
-    named = (
-        ("hits: passage", hits.passages, -1, doc_offsets[-1]),
-        ("relevant: query row", queries, 0, len(offsets) - 1),
-        ("relevant: document", documents, 0, len(doc_offsets) - 1),
-    )
-    for what, numbers, first, n in named:
-        outside = numbers[(numbers < first) | (numbers >= n)]
-        if len(outside):
-            raise InputError(f"{what} {outside[0]} is not among the {n} there are")
-
-
-def _bins(labels: Labels | None, offsets: Ints, size: int, what: str) -> tuple[list[str], Ints]:
-    """The names of the bins, and (n,) the bin of each paragraph: by its label, else by its position."""
-    if labels is None:
-        codes = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
-        names = [str(position) for position in range(int(np.diff(offsets).max(initial=0)))]
-    else:
-        if len(labels) != offsets[-1]:
-            raise InputError(f"expected {offsets[-1]} {what}, found {len(labels)}")
-        categorical = labels if isinstance(labels, pd.Categorical) else pd.Categorical(labels, dict.fromkeys(labels))
-        codes, names = np.asarray(categorical.codes, dtype=np.int64), [str(name) for name in categorical.categories]
-        if (codes < 0).any():
-            raise InputError(f"{what}: paragraph {int(np.argmax(codes < 0))} has no label")
-    return [*names[:size], LATER] if len(names) > size else names, np.minimum(codes, size)
+def _positions(offsets: Ints, size: int) -> tuple[list[str], Ints]:
+    """The names of the positions, and (n,) that of each paragraph; from ``size`` on all are one."""
+    positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
+    n = int(np.diff(offsets).max(initial=0))
+    return [*map(str, range(min(n, size))), *([LATER] if n > size else [])], np.minimum(positions, size)

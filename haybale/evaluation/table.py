@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +13,19 @@ from haybale.evaluation.measures import averages
 from haybale.evaluation.significance import Comparison, Results
 
 DETAILED = ("MRR@10", "nDCG@10")  # the measures whose p-values and effect sizes have columns of their own
+
+
+class Cell(NamedTuple):
+    """What stands in a column for a ranker; ``value`` is what columns are sorted by."""
+
+    text: str
+    value: float | None
+    marks: str = ""
+    best: bool = False
+
+    def shown(self, begin: str, end: str) -> str:
+        """With its marks, and between ``begin`` and ``end`` where it is the best."""
+        return f"{begin}{self.text}{self.marks}{end}" if self.best else f"{self.text}{self.marks}"
 
 
 def columns_of(results: Results, detailed: Sequence[str] = DETAILED) -> list[tuple[str, str]]:
@@ -47,7 +61,8 @@ def markdown(results: Results, detailed: Sequence[str] = DETAILED) -> str:
     """
     columns = columns_of(results, detailed)
     lines = [f"| ranker | {' | '.join(title for title, _ in columns)} |", "| --- |" + " ---: |" * len(columns)]
-    lines += [f"| {name} | {' | '.join(cells(results, name, columns, '**', '**'))} |" for name in results.values]
+    for name in results.values:
+        lines.append(f"| {name} | {' | '.join(each.shown('**', '**') for each in cells(results, name, columns))} |")
     return "\n".join([*lines, "", legend(results, detailed)])
 
 
@@ -70,33 +85,31 @@ def _table(results: Results, columns: Sequence[tuple[str, str]], title: str) -> 
     for column, _ in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for ranker in results.values:
-        table.add_row(escape(ranker), *cells(results, ranker, columns, "[bold]", "[/]"))
+        table.add_row(escape(ranker), *(each.shown("[bold]", "[/]") for each in cells(results, ranker, columns)))
     return table
 
 
-def cells(results: Results, ranker: str, columns: Sequence[tuple[str, str]], begin: str, end: str) -> list[str]:
-    """A ranker's cells: averages with marks, the best of each measure between ``begin`` and ``end``; p and d."""
+def cells(results: Results, ranker: str, columns: Sequence[tuple[str, str]]) -> list[Cell]:
+    """A ranker's cells: averages with marks, the best of each measure told apart; p and d."""
     means = {name: averages(values) for name, values in results.values.items()}
     found = []
     for title, measure in columns:
         compared = results.comparisons.get(ranker, {}).get(measure)
-        if title != measure:
-            found.append("" if compared is None else detail(compared, title))
-            continue
-        cell = f"{means[ranker][measure]:.4f}{marks(compared)}"
-        best = max(other[measure] for other in means.values())
-        found.append(f"{begin}{cell}{end}" if means[ranker][measure] == best else cell)
+        if title == measure:
+            value = means[ranker][measure]
+            best = value == max(other[measure] for other in means.values())
+            found.append(Cell(f"{value:.4f}", value, _marks(compared), best))
+        elif compared is None:
+            found.append(Cell("", None))
+        elif title.startswith("p "):
+            found.append(Cell("<0.0001" if compared.p_t < 0.0001 else f"{compared.p_t:.4f}", compared.p_t))
+        else:
+            d = compared.effect_size
+            found.append(Cell("–" if d is None else f"{d:z.2f}", d))
     return found
 
 
-def detail(comparison: Comparison, title: str) -> str:
-    """The cell of a column of p or d."""
-    if title.startswith("p "):
-        return "<0.0001" if comparison.p_t < 0.0001 else f"{comparison.p_t:.4f}"
-    return "–" if comparison.effect_size is None else f"{comparison.effect_size:z.2f}"
-
-
-def marks(comparison: Comparison | None) -> str:
+def _marks(comparison: Comparison | None) -> str:
     """† where both tests have p < 0.05, ‡ where both have p < 0.01; nothing otherwise."""
     p = 1.0 if comparison is None else max(comparison.p_t, comparison.p_randomization)
     return "‡" if p < 0.01 else "†" if p < 0.05 else ""

@@ -18,8 +18,8 @@ from typing import Any
 from haybale.collections import Collection
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.evaluation import averages, recall_curves
-from haybale.evaluation.table import columns_of, detail, legend, marks
+from haybale.evaluation import recall_curves
+from haybale.evaluation.table import cells, columns_of, legend
 from haybale.extras import require
 from haybale.folders import whole_file
 from haybale.reports.charts import clean, difference_chart, recall_chart
@@ -138,7 +138,7 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
 def _content(about: Study, n: int) -> dict[str, Any]:
     """What the sections about measures and records show; the ``n`` largest wins and losses."""
     table, sources = about.results, about.sources
-    columns = columns_of(table) if table.comparisons else [(measure, measure) for measure in table.measures]
+    columns = columns_of(table) if table.comparisons else columns_of(table, detailed=())
     curves = recall_curves(about.runs, about.qrels)
     points = {str(name): (curves.index.tolist(), curves[name].tolist()) for name in curves.columns}
     cards = {"Largest wins": about.wins(n), "Largest losses": about.losses(n)}
@@ -175,28 +175,9 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         "measure": MEASURE,
         "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
         "record": record,
-        "rows": _rows(about, columns),
+        "rows": {name: cells(table, name, columns) for name in table.values},
         "top": TOP,
     }
-
-
-def _rows(about: Study, columns: Sequence[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
-    """The table's cells by ranker: averages with marks, the best of each measure told apart; p and d."""
-    means = {name: averages(values) for name, values in about.results.values.items()}
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for name in means:
-        rows[name] = []
-        for title, measure in columns:
-            compared = about.results.comparisons.get(name, {}).get(measure)
-            if title == measure:
-                value: float | None = means[name][measure]
-                best = value == max(other[measure] for other in means.values())
-                cell = {"kind": "n", "text": f"{value:.4f}", "marks": marks(compared), "best": best}
-            else:
-                value = compared and (compared.p_t if title.startswith("p ") else compared.effect_size)
-                cell = {"kind": "n detail", "text": detail(compared, title) if compared else ""}
-            rows[name].append({"marks": "", "best": False, **cell, "value": "" if value is None else repr(value)})
-    return rows
 
 
 def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -81,12 +81,12 @@ def test_the_figures(tmp_path: Path) -> None:
     axes = figure.axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("cut-off", "recall")
     assert [line.get_ydata().tolist() for line in axes.get_lines()] == [[0, 0, 1, 1]] * 2
-    found = paragraph_relations(**SMALL, query_labels=["I", "S"])  # type: ignore[arg-type]
+    found = paragraph_relations(**SMALL)  # type: ignore[arg-type]
     figure, _ = [found.plot(tmp_path / name, title="BM25") for name in ("3.svg", "4.svg")]
     axes, bar = figure.axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("paragraph of a relevant document", "paragraph of the query")
     assert (axes.get_title(), bar.get_ylabel()) == ("BM25", "hits")
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["I", "S"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
     assert axes.get_images()[0].get_array().tolist() == [[1, 0], [0, 1]]
     assert found.plot(normalize=True).axes[1].get_ylabel() == "share retrieved"
     files = [(tmp_path / f"{number}.svg").read_bytes() for number in (1, 2, 3, 4)]
@@ -154,73 +154,30 @@ def worlds(draw: st.DrawFn) -> tuple[Hits, np.ndarray, np.ndarray, tuple[np.ndar
     return hits, offsets, doc_offsets, relevant, draw(st.integers(1, 6))
 
 
-def binned(labels: list[str], size: int) -> tuple[list[str], dict[str, int]]:
-    known = list(dict.fromkeys(labels))
-    names = [*known[:size], *(["later"] if len(known) > size else [])]
-    return names, {label: min(place, size) for place, label in enumerate(known)}
-
-
-def by_loops(
-    hits: Hits,
-    offsets: np.ndarray,
-    doc_offsets: np.ndarray,
-    relevant: tuple[np.ndarray, np.ndarray],
-    size: int,
-    labels: list[list[str]],
-    orders: list[list[str]],
-) -> tuple[np.ndarray, np.ndarray, list[str], list[str]]:
-    (rows, row_of), (columns, column_of) = (binned(order, size) for order in orders)
-    counts, pairs = np.zeros((len(rows), len(columns)), int), np.zeros((len(rows), len(columns)), int)
-    for query, document in set(zip(relevant[0].tolist(), relevant[1].tolist(), strict=True)):
-        for i in range(offsets[query], offsets[query + 1]):
-            for p in range(doc_offsets[document], doc_offsets[document + 1]):
-                cell = row_of[labels[0][i]], column_of[labels[1][p]]
-                pairs[cell] += 1
-                counts[cell] += p in hits.passages[i].tolist()
-    return counts, pairs, rows, columns
-
-
-def positions(offsets: np.ndarray) -> list[str]:
-    return [str(place) for length in np.diff(offsets) for place in range(length)]
-
-
 @settings(max_examples=150, deadline=None)
-@given(world=worlds(), labelled=st.booleans())
+@given(world=worlds())
 def test_paragraph_relations_are_those_of_three_loops(
-    world: tuple[Hits, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], int], labelled: bool
+    world: tuple[Hits, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], int],
 ) -> None:
     hits, offsets, doc_offsets, relevant, size = world
-    if labelled:
-        rng = np.random.default_rng(size)
-        labels = [rng.choice(list("ISxyz"), offset[-1]).tolist() for offset in (offsets, doc_offsets)]
-        orders = labels
-        named = {"query_labels": labels[0], "passage_labels": labels[1]}
-    else:
-        labels = [positions(offsets), positions(doc_offsets)]
-        orders = [sorted(part, key=int) for part in labels]
-        named = {}
-    found = paragraph_relations(hits, offsets, doc_offsets, relevant, size=size, **named)
-    counts, pairs, rows, columns = by_loops(hits, offsets, doc_offsets, relevant, size, labels, orders)
-    assert (found.rows, found.columns) == (rows, columns)
+    names = [
+        [*map(str, range(min(n, size))), *(["later"] if n > size else [])]
+        for n in (np.diff(each).max() for each in (offsets, doc_offsets))
+    ]
+    counts, pairs = np.zeros((2, *map(len, names)), dtype=np.int64)
+    for query, document in set(zip(relevant[0].tolist(), relevant[1].tolist(), strict=True)):
+        for i, row in enumerate(range(*offsets[query : query + 2])):
+            for j, passage in enumerate(range(*doc_offsets[document : document + 2])):
+                pairs[min(i, size), min(j, size)] += 1
+                counts[min(i, size), min(j, size)] += passage in hits.passages[row].tolist()
+    found = paragraph_relations(hits, offsets, doc_offsets, relevant, size=size)
+    assert [found.rows, found.columns] == names
     assert found.counts.dtype == found.pairs.dtype == np.int64
     np.testing.assert_array_equal(found.counts, counts)
     np.testing.assert_array_equal(found.pairs, pairs)
     rates = found.to_frame(normalize=True).to_numpy()
     np.testing.assert_array_equal(np.isnan(rates), pairs == 0)
     np.testing.assert_allclose(rates[pairs > 0], counts[pairs > 0] / pairs[pairs > 0])
-
-
-def test_categories_give_the_order_of_the_labels() -> None:
-    """Without them a summary that the first document lacks would come last, or fall among the later."""
-    hits = Hits(np.array([[0, 3, 4]]), np.zeros((1, 3), dtype=np.float32))
-    labels = ["I", "1", "2", "I", "S", "1"]
-    arguments = (hits, np.array([0, 1]), np.array([0, 3, 6]), (np.array([0, 0]), np.array([0, 1])))
-    assert paragraph_relations(*arguments, size=3, passage_labels=labels).columns == ["I", "1", "2", "later"]
-    ordered = pd.Categorical(labels, ["I", "S", "1", "2"])
-    found = paragraph_relations(*arguments, size=3, passage_labels=ordered)
-    assert found.to_frame().loc["0"].to_dict() == {"I": 2, "S": 1, "1": 0, "later": 0}
-    with pytest.raises(InputError, match="passage_labels: paragraph 4 has no label"):
-        paragraph_relations(*arguments, passage_labels=pd.Categorical([*labels[:4], None, "1"], ["I", "1", "2"]))
 
 
 def test_a_split_has_what_paragraph_relations_read(toy: Collection) -> None:
@@ -256,8 +213,6 @@ SMALL = {
         ({"doc_offsets": np.array([0, 1, 2])}, "hits: passage 2 is not among the 2 there are"),
         ({"relevant": (np.array([1]), np.array([0]))}, "query row 1 is not among the 1 there are"),
         ({"relevant": (np.array([0]), np.array([-1]))}, "document -1 is not among the 2 there are"),
-        ({"query_labels": ["I"]}, "expected 2 query_labels, found 1"),
-        ({"passage_labels": ["I"]}, "expected 3 passage_labels, found 1"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(wrong: dict[str, object], message: str) -> None:
