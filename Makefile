@@ -40,7 +40,7 @@ serving: $(VENV)/base
 	$(BIN)/python benchmarks/bench_serving.py pydocs $(COLLECTIONS)
 
 # The figures of the README, from benchmarks/results.
-figures: $(VENV)/plots
+figures: $(VENV)/base
 	$(BIN)/python benchmarks/figures.py
 
 # Whether the numbers of benchmarks/reproductions.yaml come out here: make reproduce COLLECTIONS="FOLDER …"
@@ -69,11 +69,6 @@ endif
 $(VENV)/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt -e .
-	touch $@
-
-$(VENV)/plots: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt -e ".[plots]"
 	touch $@
 
 $(VENV)/$(EXTRAS): pyproject.toml constraints.txt

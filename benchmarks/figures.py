@@ -1,8 +1,6 @@
 """The figures of the README, from the JSON files of effectiveness.py.
 
     python benchmarks/figures.py [RESULTS]
-
-Needs the extra ``plots``.
 """
 
 from __future__ import annotations

@@ -94,6 +94,13 @@ def test_a_figure_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: py
     assert path.read_text() == "the old one"
 
 
+@ALL
+def test_without_matplotlib_the_pip_line(draw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r'matplotlib is not installed; pip install matplotlib'):
+        draw()
+
+
 def test_a_small_heatmap() -> None:
     figure = heatmap(value_label="hits")
     axes, bar = figure.axes

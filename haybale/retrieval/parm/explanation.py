@@ -135,7 +135,7 @@ class ParagraphExplanation:
     def heatmap(self, path: str | Path | None = None, of: str = "share") -> Any:
         """Query paragraphs × paragraphs of the document, drawn; ``of`` ``"share"``, ``"similarity"`` or ``"rank"``.
 
-        Returns a matplotlib figure, and writes it to ``path`` (svg, png, pdf). (Extra ``plots``.)
+        Returns a matplotlib figure, and writes it to ``path`` (svg, png, pdf).
         """
         from haybale.drawing import draw_heatmap
 
