@@ -9,10 +9,8 @@ process is killed half-way, and the same command goes on; the store must be the 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from provenance import provenance
+from provenance import options, provenance, write_page
 
 PER_DOCUMENT, WORDS = 10, 50_000
 HAYBALE = [sys.executable, "-c", "from haybale.cli import main; main()"]
@@ -35,6 +33,57 @@ class Done(NamedTuple):
     seconds: float
     peak: float  # bytes
     said: str
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--passages", type=int, nargs="+", default=[125_000, 500_000, 2_000_000])
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--fit-passages", type=int, default=100_000)
+    parser.add_argument("--dtype", default="float16")
+    parser.add_argument("--folder", type=Path, help="where to work; default: a temporary folder")
+    a = parser.parse_args()
+    lines = [
+        f"# Embedding: memory and throughput, LSA {a.width} wide, {a.dtype}\n",
+        f"Fitted on {a.fit_passages:,} passages drawn at random, then all are embedded.\n",
+        "| passages | text, MB | vectors, MB | wall, s | passages/s while embedding | peak memory, MB |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    settings = ["--width", str(a.width), "--set", f"max_fit_texts={a.fit_passages}", "--dtype", a.dtype]
+
+    def embed(source: Path, store: Path, kill_when: Path | None = None) -> Done:
+        command = [*HAYBALE, "embed", str(source), "--out", str(store), *settings, "--language", "english"]
+        done = run(command, kill_when)
+        if done.status and kill_when is None:
+            raise SystemExit(done.said)
+        return done
+
+    with tempfile.TemporaryDirectory(dir=a.folder) as name:
+        folder = Path(name)
+        for passages in a.passages:
+            source, store = folder / f"in-{passages}", folder / f"out-{passages}"
+            size = generate(source, passages)
+            done = embed(source, store)
+            rate = done.said.split(": ")[1].split(" passages/s")[0]
+            vectors = sum(path.stat().st_size for path in store.glob("vectors.zarr/*"))
+            lines.append(
+                f"| {passages:,} | {size / 1e6:,.0f} | {vectors / 1e6:,.0f} | {done.seconds:.1f} | {rate} | "
+                f"{done.peak / 1e6:,.0f} |"
+            )
+            print(lines[-1], flush=True)
+        # The smallest once more, killed half-way.
+        passages, again = a.passages[0], folder / "again"
+        source, store = folder / f"in-{passages}", folder / f"out-{passages}"
+        killed = embed(source, again, kill_when=again / "vectors.zarr" / f"c.{passages // 2048 // 2}.0")
+        resumed = embed(source, again)
+        lines.append(
+            f"\nThe {passages:,} passages killed half-way (signal {-killed.status}, after {killed.seconds:.1f} s) and "
+            f"resumed: {resumed.said.splitlines()[0]}; wall {resumed.seconds:.1f} s. "
+            f"The store is {'the same, byte for byte' if digest(again) == digest(store) else 'NOT THE SAME'}."
+        )
+    write_page(
+        a.results / "embed.md", [*lines, "", provenance("python benchmarks/bench_embed.py", more=("zarr", "pyarrow"))]
+    )
 
 
 def generate(folder: Path, passages: int, seed: int = 0) -> int:
@@ -50,8 +99,8 @@ def generate(folder: Path, passages: int, seed: int = 0) -> int:
             lengths = rng.integers(8, 25, size=min(10_000, passages - start))
             drawn = words[rng.choice(WORDS, size=lengths.sum(), p=chance)]
             ends = np.cumsum(lengths)
-            for number, (a, b) in enumerate(zip(ends - lengths, ends, strict=True), start):
-                file.write(f"d{number // PER_DOCUMENT}\t{' '.join(drawn[a:b])}\n")
+            for number, (first, last) in enumerate(zip(ends - lengths, ends, strict=True), start):
+                file.write(f"d{number // PER_DOCUMENT}\t{' '.join(drawn[first:last])}\n")
     return (folder / "collection.tsv").stat().st_size
 
 
@@ -63,7 +112,6 @@ def run(command: list[str], kill_when: Path | None = None) -> Done:
         while not kill_when.exists() and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    assert process.stderr is not None
     said = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     return Done(os.waitstatus_to_exitcode(status), time.perf_counter() - start, usage.ru_maxrss * 1024, said)
@@ -77,60 +125,6 @@ def digest(store: Path) -> str:
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, nargs="+", default=[125_000, 500_000, 2_000_000])
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--fit-passages", type=int, default=100_000)
-    parser.add_argument("--dtype", default="float16")
-    parser.add_argument("--folder", type=Path, help="where to work; default: a temporary folder")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(dir=options.folder))
-    lines = [
-        f"# Embedding: memory and throughput, LSA {options.width} wide, {options.dtype}\n",
-        f"Fitted on {options.fit_passages:,} passages drawn at random, then all are embedded.\n",
-        "| passages | text, MB | vectors, MB | wall, s | passages/s while embedding | peak memory, MB |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    fit = f"max_fit_texts={options.fit_passages}"
-    settings = ["--width", str(options.width), "--set", fit, "--dtype", options.dtype]
-    try:
-        for passages in options.passages:
-            source, store = folder / f"in-{passages}", folder / f"out-{passages}"
-            size = generate(source, passages)
-            command = [*HAYBALE, "embed", str(source), "--out", str(store), *settings]
-            done = run([*command, "--language", "english"])
-            if done.status:
-                raise SystemExit(done.said)
-            rate = done.said.split(": ")[1].split(" passages/s")[0]
-            vectors = sum(path.stat().st_size for path in store.glob("vectors.zarr/*"))
-            lines.append(
-                f"| {passages:,} | {size / 1e6:,.0f} | {vectors / 1e6:,.0f} | {done.seconds:.1f} | {rate} | "
-                f"{done.peak / 1e6:,.0f} |"
-            )
-            print(lines[-1], flush=True)
-        # The smallest once more, killed half-way.
-        passages = options.passages[0]
-        source, store = folder / f"in-{passages}", folder / f"out-{passages}"
-        again = folder / "again"
-        command = [*HAYBALE, "embed", str(source), "--out", str(again), *settings]
-        half = again / "vectors.zarr" / f"c.{passages // 2048 // 2}.0"
-        killed = run([*command, "--language", "english"], kill_when=half)
-        resumed = run([*command, "--language", "english"])
-        same = digest(again) == digest(store)
-        lines.append(
-            f"\nThe {passages:,} passages killed half-way (signal {-killed.status}, after {killed.seconds:.1f} s) and "
-            f"resumed: {resumed.said.splitlines()[0]}; wall {resumed.seconds:.1f} s. "
-            f"The store is {'the same, byte for byte' if same else 'NOT THE SAME'}."
-        )
-        print(lines[-1])
-    finally:
-        shutil.rmtree(folder)
-    lines += ["", provenance("python benchmarks/bench_embed.py", more=("zarr", "pyarrow"))]
-    (options.results / "embed.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ positions as SVG. The paper's tables 2 and 3, its figures 2, 3 and 4.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance, shown
+from provenance import options, provenance, shown, write_page
 
+from haybale import Run
 from haybale.engine import Engine
 from haybale.evaluation import (
     evaluate,
@@ -28,10 +28,9 @@ from haybale.evaluation import (
     results,
 )
 from haybale.rankers import PARM, Batch, parse
-from haybale.retrieval import Run
-from haybale.retrieval.run import DEPTH
 from haybale.stages import listening
 
+DEPTH = 1000
 MEASURES = ("nDCG@10", "MRR@10", "Recall@50", "Recall@100", "Recall@500")
 DETAILED = ("nDCG@10", "Recall@100", "Recall@500")
 AGGREGATED = ("combsum", "rrf", "vavg", "vmax", "vmin", "vsum", "vscores", "vranks", "vrrf")
@@ -41,35 +40,35 @@ CURVES = ("bm25-doc", "bm25", "bm25-parm-rrf", "knn-firstp", "knn", "knn-doc", "
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("collection", help="pydocs, or a folder")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--encoder", default="lsa")
     parser.add_argument("--store", help="a store of embeddings in place of an encoder")
     parser.add_argument("--name", help="what the encoder is called in the files' names (default: its own)")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    arguments = parser.parse_args()
+    a = parser.parse_args()
+    called = a.name or Path(a.encoder).name
     with listening(lambda stage, seconds: print(stage, seconds, flush=True)) as stages:
-        engine = Engine(arguments.collection, encoder=arguments.encoder, store=arguments.store)
+        engine = Engine(a.collection, encoder=a.encoder, store=a.store)
         collection = engine.collection
-        batch = Batch(engine, collection.queries.take(collection.split(arguments.split).queries))
+        batch = Batch(engine, collection.queries.take(collection.split(a.split).queries))
         runs = {name: batch.run(parse(name), DEPTH) for name in RANKERS}
-    qrels = collection.qrels_frame(arguments.split)
+    qrels = collection.qrels_frame(a.split)
     values = {name: evaluate(run, qrels, MEASURES) for name, run in runs.items()}
-    stem = f"parm-{collection.name}-{arguments.split}-{arguments.name or Path(arguments.encoder).name}"
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    plot_recall(recall_curves({name: runs[name] for name in CURVES}, qrels), arguments.results / f"{stem}-recall.svg")
-    positions(batch, arguments.split, arguments.results / f"{stem}-positions.svg")
+    stem = f"parm-{collection.name}-{a.split}-{called}"
+    a.results.mkdir(parents=True, exist_ok=True)
+    plot_recall(recall_curves({name: runs[name] for name in CURVES}, qrels), a.results / f"{stem}-recall.svg")
+    plot_positions(batch, a.split, a.results / f"{stem}-positions.svg")
     within = {name: table for name, table in values.items() if name.startswith("parm-")}
     sets = {
         "BM25": found_sets(runs["bm25-parm-rrf"], runs["bm25-doc"], qrels, 100),
-        arguments.name or Path(arguments.encoder).name: found_sets(runs["parm-vrrf"], runs["knn"], qrels, 100),
+        called: found_sets(runs["parm-vrrf"], runs["knn"], qrels, 100),
     }
     lines = [
-        f"# PARM on {collection.name}, {arguments.split}, {arguments.name or Path(arguments.encoder).name}",
+        f"# PARM on {collection.name}, {a.split}, {called}",
         "",
         f"{collection!r}; {sum(map(len, batch.paragraphs)):,} query paragraphs, vectors of width "
-        f"{engine.passages.width}, N = {PARM().n_hits}.",
+        f"{engine.passages.vectors.shape[1]}, N = {PARM().n_hits}.",
         "",
         "Against BM25 over whole documents (the paper's table 3):",
         "",
@@ -86,7 +85,7 @@ def main() -> None:
         "",
         "How long the documents are that come first (paragraphs; the median of the first ten of all queries), beside "
         "those that are relevant and all there are: "
-        + ", ".join(f"{name} {value:.0f}" for name, value in lengths(batch, arguments.split, runs).items())
+        + ", ".join(f"{name} {value:.0f}" for name, value in lengths(batch, a.split, runs).items())
         + ".",
         "",
         f"[Recall against cut-off]({stem}-recall.svg) (figure 2), [which paragraph finds which]({stem}-positions.svg) "
@@ -95,11 +94,8 @@ def main() -> None:
         "Seconds: " + ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in stages.seconds.items()) + ".",
         "",
         provenance(shown("bench_parm_rankers.py", sys.argv[1:]), more=("scipy", "faiss-cpu", "bm25s", "ir_measures")),
-        "",
     ]
-    path = arguments.results / f"{stem}.md"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    print(path, "\n".join(lines), sep="\n")
+    write_page(a.results / f"{stem}.md", lines)
 
 
 def lengths(batch: Batch, split: str, runs: dict[str, Run]) -> dict[str, float]:
@@ -112,7 +108,7 @@ def lengths(batch: Batch, split: str, runs: dict[str, Run]) -> dict[str, float]:
     return {name: float(np.median(paragraphs[documents])) for name, documents in found.items()}
 
 
-def positions(batch: Batch, split: str, path: Path) -> None:
+def plot_positions(batch: Batch, split: str, path: Path) -> None:
     """Which query paragraph finds which paragraph of a relevant document, among its first 100 hits."""
     index, collection = batch.engine.passages, batch.engine.collection
     found = batch.paragraph_hits(index, PARM().n_hits, PARM().over)
