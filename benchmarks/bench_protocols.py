@@ -121,7 +121,8 @@ def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) 
         "everything": decisions(np.ones(int((near.passages >= 0).sum()), dtype=bool), near, pairs, index),
         "rankings": rankings(asked, split, models, near),
         "rules": {
-            name: asdict(classify(said, last.label > 0)) for name, said in rules(last, near, index, learned_last).items()
+            name: asdict(classify(said, last.label > 0))
+            for name, said in rules(last, near, index, learned_last).items()
         },
         "relevant neighbours count": {name: of(name, last, right)[0] for name in models},
         "choices": {},

@@ -82,8 +82,12 @@ said. Yes to every neighbour gives the ceiling.
 ## D. What the first figure measures
 
 Rules that never ask whether a passage answers the query, on the candidates of A:
-{lines(f"a candidate is relevant if | {FIGURES} | accuracy",
-       ([RULES[name], *figures(values), values["accuracy"]] for name, values in found["rules"].items()))}
+{
+        lines(
+            f"a candidate is relevant if | {FIGURES} | accuracy",
+            ([RULES[name], *figures(values), values["accuracy"]] for name, values in found["rules"].items()),
+        )
+    }
 
 Another passage of the relevant document injected, at one vote. *Test only*: the model trained on last passages. \
 *Train and test*: one trained on the same choice.
@@ -94,8 +98,12 @@ A with relevant neighbours counted as what they are, at one vote, test only:
 
 Rows held back in place of queries, at one vote: a model trained on nine tenths of the training rows, drawn at random, \
 and measured on {apart["n_rows"]:,} of the others, whose queries it was trained on. Positives: their share of the rows.
-{lines(f"measured on | positives | {FIGURES}",
-       ([words, f"{point['n_positive'] / point['n_rows']:.1%}", *figures(point)] for words, point in held.items()))}
+{
+        lines(
+            f"measured on | positives | {FIGURES}",
+            ([words, f"{point['n_positive'] / point['n_rows']:.1%}", *figures(point)] for words, point in held.items()),
+        )
+    }
 
 - seconds a stage: {", ".join(f"{stage} {seconds:.1f}" for stage, seconds in found["seconds"].items())}
 {found["provenance"]}

@@ -178,7 +178,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     failed = False
-    wanted = [e for e in entries.values() if (not a.names or e["name"] in a.names) and a.only in (None, e["collection"])]
+    wanted = [
+        e for e in entries.values() if (not a.names or e["name"] in a.names) and a.only in (None, e["collection"])
+    ]
     for entry in wanted:
         name, collection = entry["name"], entry["collection"]
         if collection not in folders:

@@ -51,7 +51,6 @@ def page(found: dict[str, Any]) -> str:
     kernel_flop, moved = iterations * 2 * q * bag_rows * WIDTH, iterations * q * bag_rows * 32
     score = curves["score"][-1]
     near = {name: curves[name][-1]["seconds"] / curves[name][-1]["hits"] * 1e9 for name in ("rrf", "vrrf")}
-    ivf, build = curves["ivf"][-1], curves["ivf_build"][-1]
     passes = math.ceil(QUERIES / 2048)
     thinned = BAGS * curve_at(curves["fit"], 8_000)
     template = (Path(__file__).parent / "scaling_template.md").read_text(encoding="utf-8")
@@ -100,9 +99,6 @@ def page(found: dict[str, Any]) -> str:
         slower=rates["search"] / rates["sharded"],
         gpu_tbs=bandwidth / 1e12,
         merge=QUERIES * 100 * 100 * 12 / 1e6,
-        ivf=f"{ivf['n']:,} passages in {ivf['seconds']:.2f} s for 256 queries where exact search takes "
-        f"{curve_at(curves['search'], ivf['n']):.2f} s, recall@100 {ivf['recall']:.3f}, "
-        f"after building for {build['seconds']:.0f} s",
         training=TRAINING,
         candidates=CANDIDATES,
         rows=rows,
@@ -165,8 +161,6 @@ def curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
         "search": "exact search, 256 queries, float32",
         "search16": "exact search, 256 queries, float16",
         "sharded": "exact search from disk, 256 queries, float16",
-        "ivf": "approximate search, 256 queries",
-        "ivf_build": "building the approximate index",
         "fit": "one regressor, rows",
         "bags": "35 bags, training queries",
         "score": "scores of 35 bags, pairs",
