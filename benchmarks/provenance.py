@@ -53,7 +53,7 @@ def row(*cells: Any, show: Callable[[Any], str] = cell) -> str:
 def table(
     columns: str, rows: Iterable[Iterable[Any]] = (), words: int = 1, show: Callable[[Any], str] = cell
 ) -> list[str]:
-    """Markdown after an empty line; ``|`` separates the names of the columns, the first ``words`` of which are words."""
+    """Markdown after an empty line; ``|`` separates the names of the columns, the first ``words`` are words."""
     names = [name.strip() for name in columns.split("|")]
     rule = "|".join(" --- " if i < words else " ---: " for i in range(len(names)))
     return ["", row(*names), f"|{rule}|", *(row(*cells, show=show) for cells in rows)]
@@ -112,7 +112,8 @@ def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
 
 
 def shown(script: str, arguments: list[str]) -> str:
-    """A command as a page names it: folders and files by their last part."""
+    """A command as a page names it: folders and files by their last part, without ``--results``."""
+    arguments = [a for a, before in zip(arguments, ["", *arguments], strict=False) if "--results" not in (a, before)]
     return shlex.join(["python", f"benchmarks/{script}", *(Path(a).name if "/" in a else a for a in arguments)])
 
 
