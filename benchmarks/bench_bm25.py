@@ -26,7 +26,6 @@ def main() -> None:
     parser.add_argument("--split", default="dev")
     parser.add_argument("--k", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--note", help="what a reader should know of the circumstances")
     a = parser.parse_args()
     collection = open_collection(a.collection)
     building, index = timed(lambda: BM25Index.from_collection(collection))
@@ -65,7 +64,6 @@ def main() -> None:
         *rows,
         "",
         f"- search, round by round, bm25s / haybale: {ratios}",
-        *([f"- {a.note}"] if a.note else []),
         provenance(shown("bench_bm25.py", sys.argv[1:]), more=("scipy", "bm25s")),
     ]
     write_page(a.results / "bm25.md", lines)

@@ -42,18 +42,16 @@ class Bench:
         made = synthetic.collection(self.count(passages, 2000), WIDTH, per_document, self.device)
         return made, PassageIndex(made.vectors, made.doc_offsets)
 
-    def done(self, work: Callable[[], Any]) -> Any:
-        result = work()
+    def wait(self) -> None:
         if not self.device.is_cpu:
             with self.device.current() as current:
                 current.synchronize()
-        return result
 
     def alternating(self, works: dict[str, Callable[[], Any]]) -> dict[str, tuple[float, Any]]:
         """Median seconds and the last result of each, after a run that is not counted."""
-        waiting = {name: lambda work=work: self.done(work) for name, work in works.items()}
-        alternating(waiting, 1)
-        return {name: (statistics.median(s), found) for name, (s, found) in alternating(waiting, self.rounds).items()}
+        alternating(works, 1, self.wait)
+        found = alternating(works, self.rounds, self.wait)
+        return {name: (statistics.median(seconds), result) for name, (seconds, result) in found.items()}
 
 
 def knn(bench: Bench) -> Iterator[str]:
@@ -155,7 +153,7 @@ def whole(bench: Bench) -> Iterator[str]:
     stages: dict[str, float] = {}
 
     def stage(name: str, work: Callable[[], Any]) -> Any:
-        stages[name], result = timed(lambda: bench.done(work))
+        stages[name], (result, _) = timed(lambda: (work(), bench.wait()))
         return result
 
     made, index = bench.collection()
@@ -169,8 +167,8 @@ def whole(bench: Bench) -> Iterator[str]:
     scores = stage("score their candidates", lambda: ensemble.score_candidates(ranked, found.passages))
     run = stage("rank documents", lambda: rank_documents(index, Hits(found.passages, scores), ids))
     best = np.mean([run[query][0][0] == str(document) for query, document in zip(ids, asked, strict=True)])
-    yield f"{len(index):,} passages, {len(learned):,} training queries, {ensemble.n_rows_:,} candidate rows, {BAGS} "
-    yield f"bags of {np.mean(ensemble.bag_sizes_):,.0f}; {len(ids):,} queries ranked, {best:.1%} with their document first."
+    yield f"{len(index):,} passages, {len(learned):,} training queries, bags of {np.mean(ensemble.bag_sizes_):,.0f} "
+    yield f"rows; {len(ids):,} queries ranked, {best:.1%} with their document first."
     yield from table("stage | seconds")
     yield from (row(name, seconds) for name, seconds in (*stages.items(), ("all", sum(stages.values()))))
 

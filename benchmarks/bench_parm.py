@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from provenance import alternating, forget_peak, median, options, peak_memory, provenance, shown, timed, write_page
+from provenance import alternating, median, options, provenance, shown, timed, write_page
 
 from haybale import Hits, Run, rank_documents
 from haybale.engine import Engine
@@ -62,12 +62,11 @@ def main() -> None:
         "| --- | ---: |",
         *(f"| {part} | {value:.2f} |" for part, value in parts.items()),
         "",
-        "Both aggregate the same hits; then both sort, by score and id, into rankings with ids. Memory is what the "
-        "process held at its peak beyond what it held before.",
+        "Both aggregate the same hits; then both sort, by score and id, into rankings with ids.",
         "",
         "| aggregation | haybale, s | dictionaries, s | × | with ranking, s | dictionaries, s | × | "
-        "scores differ by at most (relative) | memory, MB |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "scores differ by at most (relative) |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(against_dictionaries(name, batch, found, a.rounds) for name in NAMES),
         "",
         *against_ranx(batch, found, a.rounds),
@@ -102,13 +101,9 @@ def against_dictionaries(name: str, batch: Batch, found: ParagraphHits, rounds: 
     run, slow = done["haybale, ranked"][1], done["dictionaries"][1]
     sorting, expected = timed(lambda: [sorted(of.items(), key=lambda pair: (-pair[1], pair[0])) for of in slow])
     worst = max(largest_difference(dict(run[query]), of) for query, of in zip(batch.ids, expected, strict=True))
-    forget_peak()
-    before = peak_memory()
-    works["haybale"]()
-    memory = (peak_memory() - before) / 1e6
     return (
         f"| {name} | {ours:.3f} | {theirs:.2f} | {theirs / ours:.0f} | {whole:.3f} | {theirs + sorting:.2f} | "
-        f"{(theirs + sorting) / whole:.0f} | {worst:.0e} | {memory:.0f} |"
+        f"{(theirs + sorting) / whole:.0f} | {worst:.0e} |"
     )
 
 

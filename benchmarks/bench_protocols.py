@@ -46,8 +46,9 @@ def main() -> None:
     a.results.mkdir(parents=True, exist_ok=True)
     for name in a.collections:
         engine = Engine(name, encoder="lsa", width=a.width)
-        found = compared(engine, a.split, a.rows_per_bag)
-        found["provenance"] = provenance(shown("bench_protocols.py", sys.argv[1:]))
+        with listening(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
+            found = compared(engine, a.split, a.rows_per_bag)
+        found |= {"seconds": stages.seconds, "provenance": provenance(shown("bench_protocols.py", sys.argv[1:]))}
         path = a.results / f"protocols-{engine.collection.name}-{a.split}"
         path.with_suffix(".json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         path.with_suffix(".md").write_text(page(found), encoding="utf-8")
@@ -55,13 +56,6 @@ def main() -> None:
 
 def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, k: int = K) -> dict[str, Any]:
     """All figures of one collection, as JSON."""
-    with listening(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
-        found = figures(engine, split, rows_per_bag, n_bags, k)
-    return found | {"seconds": stages.seconds}
-
-
-def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) -> dict[str, Any]:
-    """The same without the seconds."""
     collection, index = engine.collection, engine.passages
     asked, learned = Batch(engine, collection.queries.take(collection.split(split).queries)), Training.of(engine).batch
     vectors, train_vectors = asked.vectors, learned.vectors
@@ -104,7 +98,6 @@ def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) 
             "candidate rows": len(last),
             "relevant neighbours called negative": int((right & (last.label == 0)).sum()),
             "injected that are neighbours": int((neighbour & (last.label > 0)).sum()),
-            "training rows": models["injected"].n_rows_,
             "rows of a bag": float(np.mean(models["injected"].bag_sizes_)),
             "width": int(index.vectors.shape[1]),
             "rows per bag": rows_per_bag,
@@ -176,11 +169,8 @@ def representatives(choice: str, index: PassageIndex, vectors: Any, pairs: Pairs
         return ends - 1
     if choice == "random":
         return starts + np.random.default_rng(seed).integers(ends - starts)
-    nearest = [
-        start + int(np.argmax(index.vectors[start:end] @ vectors[row]))
-        for row, start, end in zip(pairs[0], starts, ends, strict=True)
-    ]
-    return np.array(nearest, dtype=np.int64)
+    spans = zip(pairs[0], starts, ends, strict=True)
+    return np.array([start + np.argmax(index.vectors[start:end] @ vectors[row]) for row, start, end in spans])
 
 
 def candidates(near: Hits, pairs: Pairs, injected: Ints, index: PassageIndex) -> CandidateRows:

@@ -3,8 +3,8 @@
     python benchmarks/bench_scaling.py [--results benchmarks/results]
 
 Vectors are synthetic (synthetic.py), 768 wide. Every point is the median of three runs after one that is not counted;
-the ensembles and the working-set solver are run once. Writes scaling.json, which docs/scaling.py reads, scaling.md and
-scaling.svg.
+the ensembles and the working-set solver are run once. Writes scaling.json, which docs/scaling.py reads, and
+scaling.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ CONTENT = {
     "rrf": "RRF of query paragraphs with 1,000 hits each",
     "vrrf": "VRRF of the same, vectors of 768",
 }
-PANELS = (("search", "search16", "sharded"), ("fit", "bags", "score"), ("rrf", "vrrf"))
 Points = Iterator[tuple[str, dict[str, Any]]]
 
 
@@ -66,10 +65,9 @@ def main() -> None:
         extra = [key for key in points[0] if key not in ("n", "seconds")]
         rows = ([point["n"], point["seconds"], *(f"{point[key]:.4g}" for key in extra)] for point in points)
         lines += table(" | ".join([CONTENT[name], "seconds", *extra]), rows, words=0)
-    write_page(a.results / "scaling.md", [*lines, "", "![the tables, drawn](scaling.svg)", "", origin])
+    write_page(a.results / "scaling.md", [*lines, "", origin])
     found = {"machine": machine(), "peak": peak, "curves": curves, "provenance": origin}
     (a.results / "scaling.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    draw(curves, a.results / "scaling.svg")
 
 
 def seconds(work: Callable[[], Any], rounds: int = 3) -> tuple[float, Any]:
@@ -184,22 +182,6 @@ def aggregations(shrink: int) -> Points:
         for name in ("rrf", "vrrf"):
             taken, _ = seconds(lambda name=name: aggregate(hits, name, index.doc_of, offsets, **given))  # noqa: B023
             yield name, {"n": n, "seconds": taken, "hits": hits.passages.size}
-
-
-def draw(curves: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Seconds over size, a panel for search, learning and aggregation."""
-    from matplotlib import pyplot
-
-    pyplot.rcParams["svg.hashsalt"] = "haybale"
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
-    for axis, names in zip(axes, PANELS, strict=True):
-        for name in (name for name in names if name in curves):
-            points = curves[name]
-            axis.loglog([p["n"] for p in points], [p["seconds"] for p in points], "o-", label=CONTENT[name])
-        axis.set_ylabel("seconds")
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=6)
-    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

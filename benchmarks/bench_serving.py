@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +87,15 @@ def measured(name: str, folder: Path, n_queries: int, ask: Callable[..., Record]
     record["rankers"] = {}
     for ranker in RANKERS:
         saved = folder / ranker
-        found = {"fit": ask("fit", engine=engine, ranker=ranker, saved=saved), "disk": sum(sizes(saved).values())}
-        found["one by one"] = ask("one_by_one", engine=engine, saved=saved, n_queries=n_queries)
-        found["at once"] = ask("at_once", engine=engine, saved=saved, n_queries=n_queries)
-        record["rankers"][ranker] = found
+        fitting = ask("fit", engine=engine, ranker=ranker, saved=saved)
+        found = {"fit": fitting, "disk": sum(sizes(saved).values())}
+        record["rankers"][ranker] = found | ask("rank", engine=engine, saved=saved, n_queries=n_queries)
     record["disk"] = sizes(engine)
     shutil.copytree(engine, grown)
     record["add"] = ask("add", engine=grown, n_documents=ADDED)
     record["open after adding"] = [ask("open", engine=grown) for _ in range(OPENED)]
     for ranker, found in record["rankers"].items():
-        found["after adding"] = ask("one_by_one", engine=grown, saved=folder / ranker, n_queries=10)
+        found["after adding"] = ask("rank", engine=grown, saved=folder / ranker, n_queries=10)["one by one"]
     record["disk after adding"] = sizes(grown)
     record["approximate"] = {what: ask("effectiveness", collection=name, what=what) for what in ("at once", "grown")}
     return record
@@ -150,29 +149,13 @@ def fit(engine: str, ranker: str, saved: str) -> Record:
     return taken
 
 
-def loaded(engine: str, saved: str) -> tuple[Any, Record]:
-    """A saved ranker on an engine that has just been opened, and what loading it alone costs."""
+def rank(engine: str, saved: str, n_queries: int) -> Record:
+    """A saved ranker on an engine just opened: the first query, each of the others alone, then all in one call."""
     opened, load = haybale.Engine.open(engine), haybale.load
-    with clocked() as taken:
+    with clocked() as loading:
         ranker = load(saved, opened)
-    return ranker, taken
-
-
-def queries_of(engine: Any, n: int) -> dict[str, list[str]]:
-    """The first queries of dev and test, no text twice: id to paragraphs."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    queries, splits = engine.collection.queries, engine.collection.splits
-    for number in (number for split in ("dev", "test") if split in splits for number in splits[split].queries.tolist()):
-        paragraphs = queries.paragraphs_of(number)
-        found.setdefault("\n".join(paragraphs), (queries.ids[number].as_py(), paragraphs))
-    return dict(list(found.values())[:n])
-
-
-def one_by_one(engine: str, saved: str, n_queries: int) -> Record:
-    """The first query after loading, then each of the others alone."""
-    ranker, loading = loaded(engine, saved)
-    costs = []
-    for query, paragraphs in queries_of(ranker.engine_, n_queries).items():
+    asked, costs = queries_of(opened.collection, n_queries), []
+    for query, paragraphs in asked.items():
         with clocked() as taken:
             ranker.rank({query: paragraphs})
         costs.append(taken)
@@ -180,41 +163,37 @@ def one_by_one(engine: str, saved: str, n_queries: int) -> Record:
     wall, cpu = ([cost[what] for cost in others] for what in ("wall", "cpu"))
     p99 = statistics.quantiles(wall, n=100, method="inclusive")[98]
     warm = {"queries": len(wall), "median": statistics.median(wall), "p99": p99, "cpu": statistics.median(cpu)}
-    return {"load": loading, "first": first, "warm": warm, "peak": costs[-1]["peak"]}
-
-
-def at_once(engine: str, saved: str, n_queries: int) -> Record:
-    """All the same queries in one call, after the first one."""
-    ranker, _ = loaded(engine, saved)
-    asked = queries_of(ranker.engine_, n_queries)
-    first = next(iter(asked))
-    ranker.rank({first: asked[first]})
     with clocked() as taken:
         ranker.rank(asked)
-    return taken | {"queries": len(asked)}
+    return {
+        "one by one": {"load": loading, "first": first, "warm": warm, "peak": costs[-1]["peak"]},
+        "at once": taken | {"queries": len(asked)},
+    }
+
+
+def queries_of(collection: Any, n: int) -> dict[str, list[str]]:
+    """The first queries of dev and test, no text twice: id to paragraphs."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    queries, splits = collection.queries, [collection.splits[s] for s in ("dev", "test") if s in collection.splits]
+    for number in (number for split in splits for number in split.queries.tolist()):
+        paragraphs = queries.paragraphs_of(number)
+        found.setdefault("\n".join(paragraphs), (queries.ids[number].as_py(), paragraphs))
+    return dict(list(found.values())[:n])
 
 
 def add(engine: str, n_documents: int) -> Record:
-    """Add changed copies of documents to an engine all of whose indexes are open: then they can be found."""
+    """Add copies of documents, a word of its own in every passage, to an engine all of whose indexes are open."""
     opened = haybale.Engine.open(engine).prepare()
-    documents = changed_copies(opened.collection, n_documents)
+    passages, documents = opened.collection.passages, {}
+    for copy, document in zip(range(n_documents), cycle(range(opened.collection.n_documents)), strict=False):
+        texts = passages.texts[slice(*passages.doc_offsets[document : document + 2].tolist())].to_pylist()
+        documents[f"added-{copy}"] = [f"{text} added{copy}" for text in texts] or ["nothing"]
     with clocked() as taken:
         opened.add(documents)
     last = list(documents)[-1]
     found = haybale.BM25("document").fit(opened).rank({"added": documents[last]}, depth=5)
     assert last in [doc_id for doc_id, _ in found["added"]], "what was added is not found"
     return taken | {"documents": len(documents)}
-
-
-def changed_copies(collection: Any, n: int) -> dict[str, list[str]]:
-    """n documents in turn (again, where there are fewer), with new ids and a word of their own in every passage."""
-    offsets = collection.passages.doc_offsets.tolist()
-    full = [(start, end) for start, end in pairwise(offsets) if end > start]
-    made = {}
-    for copy, (start, end) in zip(range(n), cycle(full), strict=False):
-        texts = collection.passages.texts[start:end].to_pylist()
-        made[f"added-{copy}"] = [f"{text} added{copy}" for text in texts]
-    return made
 
 
 def effectiveness(collection: str, what: str, share: float = SHARE) -> Record:
@@ -240,8 +219,8 @@ def effectiveness(collection: str, what: str, share: float = SHARE) -> Record:
     return {"documents": engine.collection.n_documents, "rankers": measures}
 
 
-STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (build, fit, one_by_one, at_once, add)}
-STEPS |= {"open": open_engine, "effectiveness": effectiveness}
+STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (build, fit, rank, add, effectiveness)}
+STEPS["open"] = open_engine
 
 # page -----------------------------------------------------------------------------------------------------
 

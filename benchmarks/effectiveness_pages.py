@@ -1,4 +1,4 @@
-"""The pages of effectiveness.py from its JSON files: one a collection, one summary of their test splits; README's figures.
+"""The pages of effectiveness.py from its JSON files: one a collection, a summary of their test splits; two figures.
 
 python benchmarks/effectiveness_pages.py [--figures] [--results benchmarks/results]
 
@@ -35,7 +35,7 @@ def write(folder: Path) -> None:
 
 
 def page(record: Record) -> str:
-    """One collection: what was tuned, both splits, groups of queries, the price of unseen queries, where it was made."""
+    """One collection: what was tuned, both splits, groups of queries, the price of unseen queries, its origin."""
     counts, made, unseen = record["collection"], record["made"], unseen_shares(record)
     parameter = next(iter(unseen[0]))
     lines = [
@@ -80,8 +80,7 @@ def page(record: Record) -> str:
 
 def unseen_shares(record: Record) -> list[dict[str, float]]:
     """A row for each share of the loss that unseen queries had; the first key is the parameter's name then."""
-    found: list[dict[str, float]] = record.get("unseen share") or record["cold"]
-    return found
+    return record.get("unseen share") or record["cold"]
 
 
 def label(record: Record, ranker: str) -> str:
@@ -165,12 +164,8 @@ def summary(records: list[Record]) -> str:
     shown = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "best", "alone")
     gains, recalls, unseen = [], [], []
     for record in records:
-        name, of, base, pair = (
-            record["collection"]["name"],
-            record["rankers"]["test"],
-            record["baseline"],
-            ("best", "alone"),
-        )
+        name, base, pair = record["collection"]["name"], record["baseline"], ("best", "alone")
+        of = record["rankers"]["test"]
         measure = AIMED.get(name, "nDCG@10")
         level = of[base]["measures"][measure]
         cells = [name, measure, f"{level:.4f} (`{base}`)"]
@@ -184,14 +179,14 @@ def summary(records: list[Record]) -> str:
         recalls.append([name, *(f"{f['measures']['Recall@100']:.4f}{t}" for f, t in zip(ranked, tests, strict=True))])
         group = [in_group(record, "test", "none seen", ranker) for ranker in (base, record["best"], record["alone"])]
         unseen.append([name, record["strata"]["test"]["none seen"]["queries"], *group])
+    commits = [f"{r['collection']['name']} {r['made']['commit']}, {r['made']['date']}" for r in records]
+    columns = "collection | measure | tuned BM25 | best | gain | p | alone | gain | p | kNN, passage / document"
     lines = [
         "# Effectiveness on the test splits",
         "",
         "One configuration for all collections: TF-IDF vectors, BM25 tuned on dev, weights learned on training queries,"
         " everything else as the defaults are. p is corrected for all comparisons of the collection's page.",
-        *table(
-            "collection | measure | tuned BM25 | best | gain | p | alone | gain | p | kNN, passage / document", gains, 2
-        ),
+        *table(columns, gains, 2),
         "",
         "Recall@100:",
         *table(" | ".join(["collection", *shown]), recalls),
@@ -199,9 +194,7 @@ def summary(records: list[Record]) -> str:
         "MRR@10 of test queries none of whose relevant documents was relevant to a training query:",
         *table("collection | queries | tuned BM25 | best | alone", unseen),
         "",
-        "Commits: "
-        + "; ".join(f"{r['collection']['name']} {r['made']['commit']}, {r['made']['date']}" for r in records)
-        + ".",
+        f"Commits: {'; '.join(commits)}.",
         "",
     ]
     return "\n".join(lines)
@@ -214,17 +207,15 @@ def draw_gains(records: list[Record], path: Path) -> None:
     """nDCG@10 on test of every ranker, as a difference from tuned BM25."""
     names = {"best": "learned(all)", "alone": "learned(knn, knn-doc, svr-doc)"}
     drawn = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "parm-vrrf", "knn-queries", "svr", "svr-doc", *names)
-    values = [
-        [ndcg(record, record[r] if r in names else r) - ndcg(record, record["baseline"]) for record in records]
-        for r in drawn
-    ]
+    values = [[ndcg(record, ranker) - ndcg(record, "baseline") for record in records] for ranker in drawn]
     title, labels = "nDCG@10 on test, difference from tuned BM25", [names.get(ranker, ranker) for ranker in drawn]
     collections = [record["collection"]["name"] for record in records]
     draw_heatmap(np.array(values), labels, collections, title=title, value_label="difference", path=path)
 
 
 def ndcg(record: Record, ranker: str) -> float:
-    return float(record["rankers"]["test"][ranker]["measures"]["nDCG@10"])
+    name = record[ranker] if ranker in ("best", "alone", "baseline") else ranker
+    return float(record["rankers"]["test"][name]["measures"]["nDCG@10"])
 
 
 def draw_unseen(records: list[Record], path: Path) -> None:

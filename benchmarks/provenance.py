@@ -73,13 +73,15 @@ def median(work: Callable[[], Any], rounds: int) -> float:
     return statistics.median(timed(work)[0] for _ in range(rounds))
 
 
-def alternating(works: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, tuple[list[float], Any]]:
-    """Seconds of every round and the last result of each, one after the other in every round."""
+def alternating(
+    works: Mapping[str, Callable[[], Any]], rounds: int, wait: Callable[[], Any] = lambda: None
+) -> dict[str, tuple[list[float], Any]]:
+    """Seconds of every round and the last result of each, one after the other in every round; ``wait`` for a device."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     results: dict[str, Any] = {}
     for _ in range(rounds):
         for name, work in works.items():
-            taken, results[name] = timed(work)
+            taken, (results[name], _) = timed(lambda work=work: (work(), wait()))
             seconds[name].append(taken)
             print(f"  {name}: {taken:.3f} s", flush=True)
     return {name: (seconds[name], results[name]) for name in works}
@@ -91,11 +93,6 @@ def peak_memory() -> int:
         if line.startswith("VmHWM:"):
             return 1024 * int(line.split()[1])
     raise OSError("/proc/self/status has no VmHWM")
-
-
-def forget_peak() -> None:
-    """Let the peak begin anew, from what is held now."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 # where numbers come from ----------------------------------------------------------------------------------
