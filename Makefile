@@ -41,14 +41,14 @@ serving: $(VENV)/base
 
 # The figures of the README, from benchmarks/results.
 figures: $(VENV)/base
-	$(BIN)/python benchmarks/figures.py
+	$(BIN)/python benchmarks/effectiveness_pages.py --figures
 
 # Whether the numbers of benchmarks/reproductions.yaml come out here: make reproduce COLLECTIONS="FOLDER …"
 reproduce: $(VENV)/$(EXTRAS)
 	$(BIN)/python benchmarks/reproduce.py $(ENTRIES) $(if $(COLLECTIONS),--collections $(COLLECTIONS))
 
 # For a host with a GPU, with its own Python and packages (benchmarks/gpu.md): nothing is installed here.
-# make gpu-bench DEVICE=cpu SCALE=0.01 tries the scripts on a machine without a GPU.
+# make gpu-bench DEVICE=cpu SCALE=0.01 tries the script on a machine without a GPU.
 GPU_PYTHON ?= python3
 DEVICE ?= cuda
 SCALE ?= 1
@@ -58,12 +58,9 @@ gpu-test:
 	PYTHONPATH=. $(GPU_PYTHON) -m pytest -m gpu -W default -p no:cacheprovider tests
 
 gpu-bench:
-	for part in knn svr scoring parm whole; do \
-		PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu_$$part.py --device $(DEVICE) --scale $(SCALE) --results $(RESULTS) || exit; \
-	done
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu.py --device $(DEVICE) --scale $(SCALE) --results $(RESULTS)
 ifneq ($(DEVICE),cpu)
-	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_longformer.py pydocs --device $(DEVICE) --dtype bfloat16 --more 4096 \
-		--out $(RESULTS)/longformer-gpu.md
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_longformer.py --device $(DEVICE) --dtype bfloat16 --results $(RESULTS)
 endif
 
 $(VENV)/base: pyproject.toml constraints.txt
