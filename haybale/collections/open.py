@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
-from haybale.collections.lines import find_file
 from haybale.collections.ids import id_strings
+from haybale.collections.lines import find_file
 from haybale.collections.readers.beir import add_beir_documents, read_beir
 from haybale.collections.readers.coliee import add_coliee_documents, files_in, read_coliee
 from haybale.collections.readers.frames import add_parquet_documents, documents_from_frame, read_parquet

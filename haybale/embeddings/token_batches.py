@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from haybale.errors import InputError, TruncationWarning
 from haybale.extras import require
-from haybale.progress import track
 from haybale.machine import in_tiles
+from haybale.progress import track
 
 _TOKENISED = 4096  # texts tokenised at once: bounds the memory of the tokenizer's own objects
 

@@ -197,7 +197,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         """
         pool = self._pool(runs, same_queries(list(runs.values())))
         scores = self._shares(run_features(pool, self.runs_, self.trained_)).sum(axis=0)
-        return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, depth=len(pool))
+        return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, len(pool))
 
     def explain(self, runs: Mapping[str, Run], query_id: str, doc_id: str) -> pd.DataFrame:
         """What each run adds to the score of a document that it ranks.

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from haybale.collections import Queries
-from haybale.collections.paragraphs.resplit import strings
-from haybale.collections.paragraphs.sentence_ends import sentences
+from haybale.collections.collection import strings_of
+from haybale.collections.splitters import sentences
 from haybale.engine import Engine
 from haybale.rankers import PARM, Batch
 from haybale.reports.charts import share_chart
@@ -34,7 +34,7 @@ def paragraphs_section(study: Study, engine: Engine | None, parm: PARM, query: s
     if not texts:
         return {"absent": f"The query {query} has no text."}
     own = engine.collection.queries.own[engine.collection.query_numbers([query])]
-    batch = Batch(engine, Queries(strings([query]), strings(texts), np.array([0, len(texts)]), own))
+    batch = Batch(engine, Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own))
     parm = parm.clone().fit(engine)
     relevant = set(study.relevant[query])
     best = next((document for document, _ in batch.run(parm, DEPTH)[query] if document in relevant), None)

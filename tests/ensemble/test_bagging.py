@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from haybale.ensemble.bag_tasks import Plan, TrainingSet, _sent, solve_part
+from haybale.ensemble.training import solve_bags
 
 from haybale.device import device_of
-from haybale.ensemble.bag_tasks import Plan, TrainingSet, _sent, solve_part
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.training import solve_bags
 
 BAGS = [np.arange(0, 20), np.arange(10, 30), np.arange(30, 60)]
 SETTINGS = {"C": 1.0, "epsilon": 0.1}

@@ -21,6 +21,7 @@ from fusion_oracle import (
     several,
     trust,
 )
+from haybale.ensemble.conditional_logit import ConditionalLogit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -28,7 +29,6 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from haybale.collections.ids import id_table
 from haybale.ensemble import LearnedFusion
-from haybale.ensemble.conditional_logit import ConditionalLogit
 from haybale.ensemble.learned_fusion import feature_list, relevant_rows, run_features
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import Run

@@ -19,8 +19,8 @@ from scipy import sparse
 from haybale.collections import Collection
 from haybale.embeddings import TfidfEncoder
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
-from haybale.retrieval import Hits, PassageIndex
 from haybale.manifest import digest, mapped_tensors, signed, write_tensors
+from haybale.retrieval import Hits, PassageIndex
 
 Case = tuple[PassageIndex, Any]
 

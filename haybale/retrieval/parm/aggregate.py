@@ -11,12 +11,12 @@ from scipy import sparse
 
 from haybale.device import Device, device_of, placed, to_numpy
 from haybale.errors import DeviceError, InputError, UnknownNameError
+from haybale.machine import in_tiles
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.formulas import AGGREGATIONS, Aggregation, Block, Options, Scored, Vectors, block_of
 from haybale.retrieval.parm.kernels import Array
 from haybale.retrieval.passages import PassageTable
 from haybale.retrieval.run import DEPTH, Run
-from haybale.machine import in_tiles
 from haybale.vectors import array_namespace, check_like
 
 _MEMORY = 2**28  # bytes, in main memory
