@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from commands import haybale, word_folder
 from cupy_double import installed
-from test_readers import gerdalir
+from layouts import gerdalir
 
 from haybale import __version__
 from haybale.cli.doctor import CHECKS, Check, examine

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from commands import haybale, word_folder
 from encoders import HashEncoder
-from test_readers import gerdalir
+from layouts import gerdalir
 from worlds import world
 
 from haybale.cluster import connecting, on_cluster, spread, spreading

@@ -81,8 +81,8 @@ def _copied(folder: Path, to: Path) -> Path:
 
 
 def test_what_compare_records_opens_the_collection_again(tmp_path: Path) -> None:
+    from layouts import beir
     from test_cli import haybale
-    from test_readers import beir
 
     corpus = "\n".join(json.dumps({"_id": f"d{i}", "text": f"{word} one\n{word} two"}) for i, word in enumerate(WORDS))
     asked = "\n".join(json.dumps({"_id": f"q{i}", "text": f"some {word}"}) for i, word in enumerate(WORDS))
