@@ -49,7 +49,9 @@ def as_id(value: Any, what: str) -> str:
 
 
 def _listed(values: Iterable[Any], what: str) -> list[str]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes):
+        raise InputError(f"{what}: expected a sequence of ids, found one string: {values!r}")
+    if not isinstance(values, Iterable):
         raise InputError(f"{what}: expected a sequence of ids, found {values!r}")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = values.to_pylist()

@@ -183,7 +183,7 @@ def test_numbers_are_those_of_a_dictionary(
 @pytest.mark.parametrize(
     ("given_as", "message"),
     [
-        ("ab", "document ids: expected a sequence of ids, found 'ab'"),
+        ("ab", "document ids: expected a sequence of ids, found one string: 'ab'"),
         (3, "document ids: expected a sequence of ids, found 3"),
         ([1.0], r"document ids: expected strings or whole numbers, found 1\.0"),
         (pa.array(["a", None]), "found None"),
