@@ -85,6 +85,7 @@ def _axes(width: float, height: float) -> tuple[Figure, Any]:
     figure: Figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.tick_params(labelsize=8, length=0)
+    axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
     return figure, axes
 
