@@ -1,19 +1,23 @@
 # Two commands do all the set-up: `make demo` and `make test`. Both make their own environment under .venv.
 PYTHON ?= python3
-# The tests of the neural encoder need torch. `make test EXTRAS=test` leaves it out; those tests then skip.
-EXTRAS ?= test,neural
+# The tests of the neural encoder need torch. `make test EXTRAS=test,docs` leaves it out; those tests then skip.
+EXTRAS ?= test,neural,docs
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check browser bench serving reproduce figures gpu-test gpu-bench clean
+.PHONY: demo test check docs browser bench serving reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
 
 test: $(VENV)/$(EXTRAS) check browser
 	$(BIN)/python -m pytest
+
+# The documentation site, into build/site; a warning is an error. The tests build it too.
+docs: $(VENV)/$(EXTRAS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The tests that look at a report in a real browser skip without one. CI, where it may, installs Debian's.
 browser:
@@ -36,15 +40,15 @@ serving: $(VENV)/base
 	$(BIN)/python benchmarks/bench_serving.py pydocs $(COLLECTIONS)
 
 # The figures of the README, from benchmarks/results.
-figures: $(VENV)/plots
-	$(BIN)/python benchmarks/figures.py
+figures: $(VENV)/base
+	$(BIN)/python benchmarks/effectiveness_pages.py --figures
 
 # Whether the numbers of benchmarks/reproductions.yaml come out here: make reproduce COLLECTIONS="FOLDER …"
 reproduce: $(VENV)/$(EXTRAS)
 	$(BIN)/python benchmarks/reproduce.py $(ENTRIES) $(if $(COLLECTIONS),--collections $(COLLECTIONS))
 
 # For a host with a GPU, with its own Python and packages (benchmarks/gpu.md): nothing is installed here.
-# make gpu-bench DEVICE=cpu SCALE=0.01 tries the scripts on a machine without a GPU.
+# make gpu-bench DEVICE=cpu SCALE=0.01 tries the script on a machine without a GPU.
 GPU_PYTHON ?= python3
 DEVICE ?= cuda
 SCALE ?= 1
@@ -54,22 +58,14 @@ gpu-test:
 	PYTHONPATH=. $(GPU_PYTHON) -m pytest -m gpu -W default -p no:cacheprovider tests
 
 gpu-bench:
-	for part in knn svr scoring parm whole; do \
-		PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu_$$part.py --device $(DEVICE) --scale $(SCALE) --results $(RESULTS) || exit; \
-	done
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_gpu.py --device $(DEVICE) --scale $(SCALE) --results $(RESULTS)
 ifneq ($(DEVICE),cpu)
-	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_longformer.py pydocs --device $(DEVICE) --dtype bfloat16 --more 4096 \
-		--out $(RESULTS)/longformer-gpu.md
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/bench_longformer.py --device $(DEVICE) --dtype bfloat16 --results $(RESULTS)
 endif
 
 $(VENV)/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt -e .
-	touch $@
-
-$(VENV)/plots: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt -e ".[plots]"
 	touch $@
 
 $(VENV)/$(EXTRAS): pyproject.toml constraints.txt

@@ -10,138 +10,153 @@ it is missing.)
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
-import dictionary_way
 import numpy as np
-from provenance import forget_peak, peak_memory, provenance, shown
+from provenance import alternating, median, options, provenance, shown, timed, write_page
 
+from haybale import Hits, Run, rank_documents
 from haybale.engine import Engine
 from haybale.rankers import Batch
-from haybale.retrieval import Hits, ParagraphHits, Run, aggregate, rank_documents
-from haybale.retrieval.hits import from_flat
+from haybale.retrieval import ParagraphHits, Vectors, aggregate
 from haybale.stages import listening
 
 NAMES = ("combsum", "rrf", "vsum", "vavg", "vmin", "vmax", "vscores", "vranks", "vrrf")
+Scores = list[dict[str, float]]  # of each query document, its documents
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("collection", help="pydocs, or a folder")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--encoder", default="lsa")
     parser.add_argument("--store", help="a store of embeddings in place of an encoder")
     parser.add_argument("--hits", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "parm.md")
-    arguments = parser.parse_args()
+    a = parser.parse_args()
     with listening(lambda stage, seconds: print(stage, seconds, flush=True)) as stages:
-        engine = Engine(arguments.collection, encoder=arguments.encoder, store=arguments.store)
+        engine = Engine(a.collection, encoder=a.encoder, store=a.store)
         collection, index = engine.collection, engine.passages
-        batch = Batch(engine, collection.queries.take(collection.split(arguments.split).queries))
-        found = batch.paragraph_hits(index, arguments.hits, "vectors")
-        lexical = batch.paragraph_hits(engine.bm25(), arguments.hits, "bm25")
+        batch = Batch(engine, collection.queries.take(collection.split(a.split).queries))
+        found = batch.paragraph_hits(index, a.hits, "vectors")
+        lexical = batch.paragraph_hits(engine.bm25(), a.hits, "bm25")
+    parts = {
+        "encode the query paragraphs": stages.seconds["encode query paragraphs"],
+        "search, exact, top N of each": stages.seconds["search query paragraphs"],
+        "search with BM25": stages.seconds["search query paragraphs (BM25)"],
+        "rrf: aggregate and rank": median(lambda: ranked(batch, "rrf", found), a.rounds),
+        "vrrf: aggregate and rank": median(lambda: ranked(batch, "vrrf", found), a.rounds),
+        "rrf over BM25: aggregate and rank": median(lambda: ranked(batch, "rrf", lexical), a.rounds),
+    }
     lines = [
-        f"# PARM on {collection.name}, {arguments.split}",
+        f"# PARM on {collection.name}, {a.split}",
         "",
-        f"{len(batch)} query documents of {len(found.hits):,} paragraphs, "
-        f"against {len(index):,} "
-        f"paragraphs of {collection.n_documents:,} documents, vectors of width {index.width}, "
-        f"N = {arguments.hits}: {int((found.hits.passages >= 0).sum()):,} hits.",
+        f"{len(batch)} query documents of {len(found.hits):,} paragraphs, against {len(index):,} paragraphs of "
+        f"{collection.n_documents:,} documents, vectors of width {index.vectors.shape[1]}, N = {a.hits}: "
+        f"{int((found.hits.passages >= 0).sum()):,} hits.",
         "",
-        *split(batch, stages.seconds, found, lexical, arguments.rounds),
+        "| part | seconds |",
+        "| --- | ---: |",
+        *(f"| {part} | {value:.2f} |" for part, value in parts.items()),
         "",
-        *aggregations(batch, found, arguments.rounds),
+        "Both aggregate the same hits; then both sort, by score and id, into rankings with ids.",
         "",
-        *against_ranx(batch, found, arguments.rounds),
+        "| aggregation | haybale, s | dictionaries, s | × | with ranking, s | dictionaries, s | × | "
+        "scores differ by at most (relative) |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *(against_dictionaries(name, batch, found, a.rounds) for name in NAMES),
+        "",
+        *against_ranx(batch, found, a.rounds),
         "",
         provenance(shown("bench_parm.py", sys.argv[1:]), more=("scipy", "faiss-cpu", "bm25s")),
-        "",
     ]
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text("\n".join(lines), encoding="utf-8")
-    print("\n".join(lines))
+    write_page(a.results / "parm.md", lines)
 
 
-def split(
-    batch: Batch, seconds: dict[str, float], found: ParagraphHits, lexical: ParagraphHits, rounds: int
-) -> list[str]:
-    """Seconds of each part of a ranking from texts."""
-    parts = {
-        "encode the query paragraphs": seconds["encode query paragraphs"],
-        "search, exact, top N of each": seconds["search query paragraphs"],
-        "search with BM25": seconds["search query paragraphs (BM25)"],
-    }
-    for name in ("rrf", "vrrf"):
-        parts[f"{name}: aggregate and rank"] = median(lambda name=name: run(batch, name, found), rounds)[0]
-    parts["rrf over BM25: aggregate and rank"] = median(lambda: run(batch, "rrf", lexical), rounds)[0]
-    return ["| part | seconds |", "| --- | ---: |", *(f"| {part} | {value:.2f} |" for part, value in parts.items())]
-
-
-def run(batch: Batch, name: str, found: ParagraphHits) -> Any:
+def ranked(batch: Batch, name: str, found: ParagraphHits) -> Run:
     index = batch.engine.passages
     return rank_documents(index, found.hits, batch.ids, name, found.offsets, vectors=found.vectors)
 
 
-def aggregations(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
-    """Every aggregation against the dictionaries, results compared."""
-    index = batch.engine.passages
-    n_hits, doc_of = found.hits.passages.shape[1], index.doc_of
-    doc_ids = np.asarray(index.doc_ids.to_pylist(), dtype=object)
-    documents = doc_ids[doc_of].tolist()
-    lines = [
-        "Both aggregate the same hits; then both sort, by score and id, into rankings with ids. Memory is what the "
-        "process held at its peak beyond what it held before.",
-        "",
-        "| aggregation | haybale, s | dictionaries, s | × | with ranking, s | dictionaries, s | × | "
-        "scores differ by at most (relative) | memory, MB |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+def ids_of(batch: Batch) -> np.ndarray:
+    """(n_documents,) the ids, as objects."""
+    return np.asarray(batch.engine.passages.doc_ids.to_pylist(), dtype=object)
+
+
+def against_dictionaries(name: str, batch: Batch, found: ParagraphHits, rounds: int) -> str:
+    """One aggregation's line, results compared."""
+    doc_of, offsets, vectors = batch.engine.passages.doc_of, found.offsets, found.vectors
+    documents = ids_of(batch)[doc_of].tolist()
+    aggregate(found.hits.top(1), name, doc_of, offsets, vectors=vectors)  # compiled loops are loaded
+    works = {
+        "haybale": lambda: aggregate(found.hits, name, doc_of, offsets, vectors=vectors),
+        "haybale, ranked": lambda: ranked(batch, name, found),
+        "dictionaries": lambda: by_dictionaries(name, found.hits, documents, offsets, vectors),
+    }
+    done = alternating(works, rounds)
+    ours, whole, theirs = (statistics.median(seconds) for seconds, _ in done.values())
+    run, slow = done["haybale, ranked"][1], done["dictionaries"][1]
+    sorting, expected = timed(lambda: [sorted(of.items(), key=lambda pair: (-pair[1], pair[0])) for of in slow])
+    worst = max(largest_difference(dict(run[query]), of) for query, of in zip(batch.ids, expected, strict=True))
+    return (
+        f"| {name} | {ours:.3f} | {theirs:.2f} | {theirs / ours:.0f} | {whole:.3f} | {theirs + sorting:.2f} | "
+        f"{(theirs + sorting) / whole:.0f} | {worst:.0e} |"
+    )
+
+
+def largest_difference(scores: dict[str, float], expected: list[tuple[str, float]]) -> float:
+    """Relative to the query's best score; every document of the dictionaries' first 500 must be there."""
+    scale = max((abs(score) for _, score in expected), default=1.0)
+    return max((abs(scores[doc] - score) / scale for doc, score in expected[:500]), default=0.0)
+
+
+def by_dictionaries(name: str, hits: Hits, documents: list[str], offsets: Any, vectors: Vectors | None) -> Scores:
+    """The aggregations as notebooks have them: dictionaries, one hit at a time; the formulas are those of haybale's.
+
+    ``documents`` (n_passages,) is the id of each passage's document.
+    """
+    lists = [row[row >= 0].tolist() for row in hits.passages]  # without padding: a list may be short
+    pairs = [list(zip(row, scores.tolist(), strict=False)) for row, scores in zip(lists, hits.scores, strict=True)]
+    return [
+        _query(name, pairs[first:last], documents, vectors, first, hits.passages.shape[1])
+        for first, last in pairwise(offsets.tolist())
     ]
-    for name in NAMES:
-        aggregate(found.hits.top(1), name, doc_of, found.offsets, vectors=found.vectors)  # compiled loops are loaded
-        seconds: list[tuple[float, ...]] = []
-        for _ in range(rounds):
-            ours = timed(lambda name=name: aggregate(found.hits, name, doc_of, found.offsets, vectors=found.vectors))
-            ranked = timed(lambda name=name: run(batch, name, found))
-            theirs = timed(
-                lambda name=name: dictionary_way.aggregate(
-                    name, found.hits, documents, found.offsets, found.vectors, n_hits
-                )
-            )
-            sorting = timed(lambda scores=theirs[1]: dictionary_way.rank(scores))
-            seconds.append((ours[0], theirs[0], ranked[0], theirs[0] + sorting[0]))
-        a, b, c, d = (statistics.median(column) for column in zip(*seconds, strict=True))
-        difference = largest_difference(ranked[1], batch.ids, sorting[1])
-        lines.append(
-            f"| {name} | {a:.3f} | {b:.2f} | {b / a:.0f} | {c:.3f} | {d:.2f} | {d / c:.0f} | {difference:.0e} "
-            f"| {memory(doc_of, name, found):.0f} |"
-        )
-        print(lines[-1], flush=True)
-    return lines
 
 
-def largest_difference(ours: Any, query_ids: list[str], theirs: list[list[tuple[str, float]]]) -> float:
-    """Relative to the query's best score; every document of the dictionaries' first 1,000 must be there."""
-    worst = 0.0
-    for query, slow in zip(query_ids, theirs, strict=True):
-        scores = dict(ours[query])
-        scale = max(abs(score) for _, score in slow)
-        worst = max(worst, *(abs(scores[doc] - score) / scale for doc, score in slow[:500]))
-    return worst
-
-
-def memory(doc_of: Any, name: str, found: ParagraphHits) -> float:
-    """MB beyond the hits and the vectors."""
-    forget_peak()
-    before = peak_memory()
-    aggregate(found.hits, name, doc_of, found.offsets, vectors=found.vectors)
-    return (peak_memory() - before) / 1e6
+def _query(name: str, lists: list[Any], documents: list[str], vectors: Any, first: int, n_hits: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    extreme = {"vmin": np.minimum, "vmax": np.maximum}.get(name)
+    for pairs in lists:
+        for rank, (passage, score) in enumerate(pairs, start=1):
+            document = documents[passage]
+            if name in ("rrf", "combsum"):
+                found[document] = found.get(document, 0.0) + (1 / (60 + rank) if name == "rrf" else score)
+                continue
+            vector = vectors.passages[passage]
+            if name == "vrrf":
+                vector = vector / (60 + rank)
+            elif name == "vscores":
+                vector = vector * score
+            elif name == "vranks":
+                vector = vector * (n_hits + 1 - rank)
+            if document not in found:
+                found[document], counts[document] = vector, 1
+            elif extreme is not None:
+                found[document] = extreme(found[document], vector)
+            else:
+                found[document] = found[document] + vector
+                counts[document] += 1
+    if name in ("rrf", "combsum"):
+        return found
+    paragraphs = vectors.paragraphs[first : first + len(lists)]
+    query = paragraphs.sum(axis=0) if extreme is None else extreme.reduce(paragraphs, axis=0)
+    if name == "vavg":
+        return {doc: float(query @ vector) / len(paragraphs) / counts[doc] for doc, vector in found.items()}
+    return {doc: float(query @ vector) for doc, vector in found.items()}
 
 
 def against_ranx(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
@@ -150,28 +165,18 @@ def against_ranx(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
         import ranx
     except ImportError:
         return ["ranx is not installed."]
-    index = batch.engine.passages
+    index, doc_ids = batch.engine.passages, ids_of(batch)
     lists = document_lists(found.hits, index.doc_of)
-    everyone = np.arange(len(index.doc_ids))
-    doc_ids = np.asarray(index.doc_ids.to_pylist(), dtype=object)
-    made = []  # their runs, one query document after the other
-    start = time.perf_counter()
-    for first, last in zip(found.offsets[:-1], found.offsets[1:], strict=True):
-        rows = range(first, last)
-        made.append(
-            [
-                ranx.Run(
-                    {
-                        "q": dict(
-                            zip(doc_ids[lists.passages[r, : width(lists, r)]], lists.scores[r].tolist(), strict=False)
-                        )
-                    }
-                )
-                for r in rows
-                if width(lists, r)
-            ]
-        )
-    making = time.perf_counter() - start
+    everyone = np.arange(len(doc_ids))
+
+    def theirs_of(row: int) -> Any:
+        there = lists.passages[row] >= 0
+        return ranx.Run({"q": dict(zip(doc_ids[lists.passages[row][there]], lists.scores[row].tolist(), strict=False))})
+
+    full = (lists.passages >= 0).any(axis=1)
+    making, made = timed(
+        lambda: [[theirs_of(r) for r in range(first, last) if full[r]] for first, last in pairwise(found.offsets)]
+    )
     lines = [
         f"Against ranx, on {int((lists.passages >= 0).sum()):,} entries of lists of documents (making its runs from "
         f"dictionaries took {making:.1f} s, not counted):",
@@ -182,45 +187,27 @@ def against_ranx(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
     for name, method in (("rrf", "rrf"), ("combsum", "sum")):
         ranx.fuse(made[0][:2], norm=None, method=method)  # compiles
 
-        def theirs(method: str = method) -> list[Any]:
-            return [ranx.fuse(runs, norm=None, method=method) if len(runs) > 1 else runs[0] for runs in made if runs]
-
         def ours(name: str = name) -> Any:
             query, document, score = aggregate(lists, name, everyone, found.offsets)
             return score, Run.from_numbers(batch.ids, index.doc_ids, query, document, score, len(index.doc_ids))
 
-        a, b = [], []
-        for _ in range(rounds):
-            a.append(timed(ours)[0])
-            b.append(timed(theirs)[0])
-        x, y = statistics.median(a), statistics.median(b)
+        def theirs(method: str = method) -> list[Any]:
+            return [ranx.fuse(runs, norm=None, method=method) if len(runs) > 1 else runs[0] for runs in made if runs]
+
+        done = alternating({"haybale": ours, "ranx": theirs}, rounds)
+        x, y = (statistics.median(seconds) for seconds, _ in done.values())
         lines.append(f"| {name} | {x:.3f} | {y:.2f} | {y / x:.0f} |")
-        print(lines[-1], flush=True)
     return lines
 
 
 def document_lists(hits: Hits, doc_of: np.ndarray) -> Hits:
     """Each list with its documents once, at their best passage, best first."""
-    rows, _, passages, scores = hits.flat()
-    documents = doc_of[passages]
-    _, first = np.unique(rows * (doc_of[-1] + 1) + documents, return_index=True)
-    first.sort()
-    return from_flat(len(hits), rows[first], documents[first], scores[first])
-
-
-def width(lists: Hits, row: int) -> int:
-    return int((lists.passages[row] >= 0).sum())
-
-
-def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = function()
-    return time.perf_counter() - start, result
-
-
-def median(function: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    runs = [timed(function) for _ in range(rounds)]
-    return statistics.median(seconds for seconds, _ in runs), runs[-1][1]
+    passages, scores = np.full_like(hits.passages, -1), np.full_like(hits.scores, -np.inf)
+    for row, found in enumerate(hits.passages):
+        _, first = np.unique(doc_of[found[found >= 0]], return_index=True)
+        first.sort()
+        passages[row, : len(first)], scores[row, : len(first)] = doc_of[found[first]], hits.scores[row][first]
+    return Hits(passages, scores)
 
 
 if __name__ == "__main__":

@@ -4,77 +4,58 @@
 
 Writes results/protocols-<collection>-<split>.md and .json. FOLDER may be pydocs. Every model has the paper's settings
 (35 bags of rows, 50 candidates, z-scores, one γ) on LSA vectors; bags are cut to --rows-per-bag.
+
+Bönisch & Mehler (LIRAI 2024) judge a candidate, a (query, passage) row, right or wrong. Rows are
+:class:`haybale.ensemble.CandidateRows` here as well, so that training and test are made by the same function.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from protocol_figures import (
-    CHOICES,
-    VOTES,
-    Pairs,
-    Votes,
-    absent,
-    candidates,
-    curve,
-    decisions,
-    held_back,
-    keys,
-    neighbour_keys,
-    relevant_rows,
-    representatives,
-    rules,
-)
+from numpy.typing import NDArray
 from protocol_tables import page
-from provenance import provenance, shown
+from provenance import options, provenance, shown
 
-from haybale.engine import Engine
-from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
+from haybale import BM25, KNN, Engine, Hits, PassageIndex, SVREnsemble, rank_documents
+from haybale.ensemble import CandidateRows, candidate_rows
 from haybale.evaluation import averages, classify, evaluate
-from haybale.rankers import BM25, KNN, Batch, Training
-from haybale.retrieval import Hits, PassageIndex, rank_documents
-from haybale.retrieval.run import DEPTH
+from haybale.rankers import Batch, Training
 from haybale.stages import listening, stage
 
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100")
-BAGS, K = 35, 50
+CHOICES = ("last", "random", "nearest")  # of the passage that is injected
+VOTES = (1, 2, 5, 10, 18)
+BAGS, K, DEPTH = 35, 50, 1000
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Pairs = tuple[Ints, Ints]  # (query rows, document numbers) of the relevant documents
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("collections", nargs="+", help="pydocs, or folders")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--width", type=int, default=256, help="of the LSA vectors")
     parser.add_argument("--rows-per-bag", type=int, default=8000)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    arguments = parser.parse_args()
-    for name in arguments.collections:
-        engine = Engine(name, encoder="lsa", width=arguments.width)
-        found = compared(engine, arguments.split, arguments.rows_per_bag)
-        found["provenance"] = provenance(shown("bench_protocols.py", sys.argv[1:]))
-        path = arguments.results / f"protocols-{engine.collection.name}-{arguments.split}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = page(found)
+    a = parser.parse_args()
+    a.results.mkdir(parents=True, exist_ok=True)
+    for name in a.collections:
+        engine = Engine(name, encoder="lsa", width=a.width)
+        with listening(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
+            found = compared(engine, a.split, a.rows_per_bag)
+        found |= {"seconds": stages.seconds, "provenance": provenance(shown("bench_protocols.py", sys.argv[1:]))}
+        path = a.results / f"protocols-{engine.collection.name}-{a.split}"
         path.with_suffix(".json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        path.with_suffix(".md").write_text(text, encoding="utf-8")
-        print(text)
+        path.with_suffix(".md").write_text(page(found), encoding="utf-8")
 
 
 def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, k: int = K) -> dict[str, Any]:
     """All figures of one collection, as JSON."""
-    with listening(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
-        found = figures(engine, split, rows_per_bag, n_bags, k)
-    return found | {"seconds": stages.seconds}
-
-
-def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) -> dict[str, Any]:
-    """The same without the seconds."""
     collection, index = engine.collection, engine.passages
     asked, learned = Batch(engine, collection.queries.take(collection.split(split).queries)), Training.of(engine).batch
     vectors, train_vectors = asked.vectors, learned.vectors
@@ -83,35 +64,46 @@ def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) 
     with stage("search kNN (train)"):
         train_near = learned.neighbours("passage", k).to_numpy()
     pairs, train_pairs = judged(engine, asked, split), judged(engine, learned, "train")
-    truth = candidate_rows("end-to-end", train_near, train_pairs, index, train_vectors)
 
-    def injected(choice: str, which: str = "train", true_labels: bool = False) -> CandidateRows:
-        hits, given, asked = (train_near, train_pairs, train_vectors) if which == "train" else (near, pairs, vectors)
-        return candidates(hits, given, representatives(choice, index, asked, given), index, true_labels)
+    def injected(choice: str, test: bool = False) -> CandidateRows:
+        hits, given, asked = (near, pairs, vectors) if test else (train_near, train_pairs, train_vectors)
+        return candidates(hits, given, representatives(choice, index, asked, given), index)
 
     def fitted(name: str, rows: CandidateRows) -> SVREnsemble:
         ensemble = SVREnsemble.as_published(n_bags=n_bags, k=k, rows_per_bag=rows_per_bag, random_state=0, n_jobs=-1)
         with stage(f"train {name}"):
             return ensemble.fit_rows(index, train_vectors, rows)
 
-    tests = {choice: injected(choice, "test") for choice in CHOICES}
+    tests = {choice: injected(choice, test=True) for choice in CHOICES}
+    last, learned_last = tests["last"], injected("last")
     wanted = np.concatenate([keys(rows.query, rows.passage, index) for rows in tests.values()])
-    models = {"injected": fitted("injected", injected("last")), "end-to-end": fitted("end-to-end", truth)}
-    votes = {}
-    for name, model in models.items():
-        with stage(f"votes of {name}"):
-            votes[name] = Votes(model, vectors, wanted)
+    truth = candidate_rows("end-to-end", train_near, train_pairs, index, train_vectors)
+    models = {"injected": fitted("injected", learned_last), "end-to-end": fitted("end-to-end", truth)}
+    votes = {name: Votes(name, model, vectors, wanted) for name, model in models.items()}
 
-    def of(name: str, rows: CandidateRows, true_labels: bool = False) -> list[dict[str, Any]]:
-        label = relevant_rows(rows.query, rows.passage, pairs, index) if true_labels else rows.label > 0
-        return curve(votes[name][keys(rows.query, rows.passage, index)], label)
+    def of(name: str, rows: CandidateRows, label: Flags | None = None) -> list[dict[str, Any]]:
+        return curve(votes[name][keys(rows.query, rows.passage, index)], rows.label > 0 if label is None else label)
 
-    last = tests["last"]
+    right = relevant_rows(last.query, last.passage, pairs, index)
+    neighbour = ~absent(last, near, index)
     found: dict[str, Any] = {
         "collection": collection.name,
         "split": split,
-        "facts": facts(index, len(learned), near, pairs, last, models["injected"])
-        | {"width": index.width, "rows per bag": rows_per_bag, "k": k, "bags": n_bags},
+        "facts": {
+            "passages": len(index),
+            "documents": len(index.doc_ids),
+            "queries": len(near),
+            "training queries": len(learned),
+            "relevant documents": len(pairs[0]),
+            "candidate rows": len(last),
+            "relevant neighbours called negative": int((right & (last.label == 0)).sum()),
+            "injected that are neighbours": int((neighbour & (last.label > 0)).sum()),
+            "rows of a bag": float(np.mean(models["injected"].bag_sizes_)),
+            "width": int(index.vectors.shape[1]),
+            "rows per bag": rows_per_bag,
+            "k": k,
+            "bags": n_bags,
+        },
         "paper": {name: of(name, last) for name in models},
         "decisions": [
             {"model": name, "votes": least}
@@ -122,52 +114,36 @@ def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) 
         "everything": decisions(np.ones(int((near.passages >= 0).sum()), dtype=bool), near, pairs, index),
         "rankings": rankings(asked, split, models, near),
         "rules": {
-            name: vars(classify(said, last.label > 0))
-            for name, said in rules(last, near, index, injected("last")).items()
+            name: asdict(classify(said, last.label > 0))
+            for name, said in rules(last, near, index, learned_last).items()
         },
-        "relevant neighbours count": {name: of(name, last, true_labels=True)[0] for name in models},
+        "relevant neighbours count": {name: of(name, last, right)[0] for name in models},
+        "choices": {},
     }
-    found["choices"] = {}
     for choice, rows in tests.items():
         if choice != "last":
             model = fitted(f"injected, {choice}", injected(choice))
-            with stage(f"votes of injected, {choice}"):
-                votes[choice] = Votes(model, vectors, keys(rows.query, rows.passage, index))
+            votes[choice] = Votes(f"injected, {choice}", model, vectors, keys(rows.query, rows.passage, index))
         found["choices"][choice] = {
-            "absent": vars(classify(absent(rows, near, index), rows.label > 0)),
+            "absent": asdict(classify(absent(rows, near, index), rows.label > 0)),
             "test only": of("injected", rows)[0],
             "train and test": of("injected" if choice == "last" else choice, rows)[0],
         }
-    found["same queries"] = same_queries(index, injected("last"), fitted, len(vectors), train_vectors)
-    return found
+    # A tenth of the training rows held back at random, as the paper splits; figures over some of its queries.
+    kept, apart = held_back(learned_last, 0.1)
+    drawn = np.random.default_rng(0).choice(len(learned), size=min(len(vectors) * 10, len(learned)), replace=False)
+    apart = apart.take(np.flatnonzero(np.isin(apart.query, drawn)))
+    wanted = keys(apart.query, apart.passage, index)
+    model = fitted("injected, nine tenths of the rows", kept)
+    said = Votes("held-back rows", model, train_vectors, wanted)[wanted]
+    return found | {"same queries": curve(said, apart.label > 0)[0]}
 
 
 def judged(engine: Engine, batch: Batch, split: str) -> Pairs:
     """The relevant pairs of a split, but a query's own document and documents without a passage."""
     rows, documents = engine.collection.split(split).relevant_rows()
-    kept = (documents != batch.own[rows]) & (np.diff(engine.passages.doc_offsets)[documents] > 0)
-    return rows[kept], documents[kept]
-
-
-def facts(
-    index: PassageIndex, n_training: int, near: Hits, pairs: Pairs, last: CandidateRows, model: SVREnsemble
-) -> dict[str, float]:
-    """What the figures rest on."""
-    query, _, passage, _ = near.flat()
-    right = relevant_rows(query, passage, pairs, index)
-    both = np.isin(keys(last.query, last.passage, index), neighbour_keys(near, index)) & (last.label > 0)
-    return {
-        "passages": len(index),
-        "documents": len(index.doc_ids),
-        "queries": len(near),
-        "training queries": n_training,
-        "relevant documents": len(pairs[0]),
-        "candidate rows": len(last),
-        "relevant neighbours called negative": int(right.sum()),
-        "injected that are neighbours": int(both.sum()),
-        "training rows": model.n_rows_,
-        "rows of a bag": float(np.mean(model.bag_sizes_)),
-    }
+    usable = (documents != batch.own[rows]) & (np.diff(engine.passages.doc_offsets)[documents] > 0)
+    return rows[usable], documents[usable]
 
 
 def rankings(batch: Batch, split: str, models: dict[str, SVREnsemble], near: Hits) -> dict[str, dict[str, float]]:
@@ -183,15 +159,114 @@ def rankings(batch: Batch, split: str, models: dict[str, SVREnsemble], near: Hit
     return {name: averages(evaluate(run, qrels, MEASURES)) for name, run in runs.items()}
 
 
-def same_queries(index: PassageIndex, rows: CandidateRows, fitted: Any, n: int, vectors: Any) -> dict[str, Any]:
-    """A tenth of the training rows held back at random, as the paper splits; figures over n training queries."""
-    kept, apart = held_back(rows, 0.1)
-    drawn = np.random.default_rng(0).choice(len(vectors), size=min(n * 10, len(vectors)), replace=False)
-    apart = apart.take(np.flatnonzero(np.isin(apart.query, drawn)))
-    model = fitted("injected, nine tenths of the rows", kept)
-    wanted = keys(apart.query, apart.passage, index)
-    with stage("votes of held-back rows"):
-        return curve(Votes(model, vectors, wanted)[wanted], apart.label > 0)[0]
+# counts ---------------------------------------------------------------------------------------------------
+
+
+def representatives(choice: str, index: PassageIndex, vectors: Any, pairs: Pairs, seed: int = 0) -> Ints:
+    """(n_pairs,) one passage of each relevant document: its last, a random one, or the nearest to the query."""
+    starts, ends = index.doc_offsets[pairs[1]], index.doc_offsets[pairs[1] + 1]
+    if choice == "last":
+        return ends - 1
+    if choice == "random":
+        return starts + np.random.default_rng(seed).integers(ends - starts)
+    spans = zip(pairs[0], starts, ends, strict=True)
+    return np.array([start + np.argmax(index.vectors[start:end] @ vectors[row]) for row, start, end in spans])
+
+
+def candidates(near: Hits, pairs: Pairs, injected: Ints, index: PassageIndex) -> CandidateRows:
+    """The neighbours of each query, labelled 0, and the injected passages, labelled 1, whether neighbours or not."""
+    query, _, passage, _ = near.flat()
+    label = np.repeat([0, 1], [len(query), len(injected)]).astype(np.int8)
+    query, passage = np.concatenate((query, pairs[0])), np.concatenate((passage, injected))
+    order = np.argsort(query, kind="stable")
+    return CandidateRows(query[order].astype(np.int32), passage[order].astype(np.int32), label[order])
+
+
+def relevant_rows(query: Ints, passage: Ints, pairs: Pairs, index: PassageIndex) -> Flags:
+    """(n,) whether a passage belongs to a document that is relevant to the query."""
+    n = len(index.doc_ids)
+    return np.isin(query.astype(np.int64) * n + index.doc_of[passage], pairs[0] * n + pairs[1])
+
+
+def keys(query: NDArray[Any], passage: NDArray[Any], index: PassageIndex) -> Ints:
+    """(n,) one number for each (query, passage)."""
+    return query.astype(np.int64) * len(index) + passage
+
+
+def neighbour_keys(near: Hits, index: PassageIndex) -> Ints:
+    query, _, passage, _ = near.flat()
+    return keys(query, passage, index)
+
+
+class Votes:
+    """How many bags of an ensemble vote for each of some (query, passage) pairs, each asked for once."""
+
+    def __init__(self, name: str, ensemble: SVREnsemble, vectors: Any, wanted: Ints) -> None:
+        index = ensemble.index_
+        self._keys = np.unique(wanted)
+        query, passage = np.divmod(self._keys, len(index))
+        at = np.arange(len(query)) - np.searchsorted(query, query)
+        asked = np.full((len(vectors), at.max(initial=0) + 1), -1)
+        asked[query, at] = passage
+        with stage(f"votes of {name}"):
+            self._votes = ensemble.votes(vectors, asked)[asked >= 0]
+
+    def __getitem__(self, wanted: Ints) -> Ints:
+        return np.asarray(self._votes[np.searchsorted(self._keys, wanted)])
+
+
+def curve(votes: Ints, label: Flags) -> list[dict[str, Any]]:
+    """Figures of the positive class at each number of votes."""
+    return [{"votes": least} | asdict(classify(votes >= least, label)) for least in VOTES]
+
+
+def absent(rows: CandidateRows, near: Hits, index: PassageIndex) -> Flags:
+    """(n,) whether a candidate is none of the query's neighbours: its cosine is below that of the last of them."""
+    return ~np.isin(keys(rows.query, rows.passage, index), neighbour_keys(near, index))
+
+
+def rules(rows: CandidateRows, near: Hits, index: PassageIndex, seen: CandidateRows) -> dict[str, Flags]:
+    """What rules say of candidates that do not ask whether the passage answers the query.
+
+    ``seen``: the candidates of training queries, for the one rule that learns: it knows passages, but no query.
+    """
+    _, which, count = np.unique(keys(rows.query, rows.passage, index), return_inverse=True, return_counts=True)
+    injected = np.bincount(seen.passage[seen.label > 0], minlength=len(index))
+    neighbour = np.bincount(seen.passage[seen.label == 0], minlength=len(index))
+    put = absent(rows, near, index)
+    return {
+        "everything": np.ones(len(rows), dtype=bool),
+        "last": index.doc_offsets[index.doc_of[rows.passage] + 1] - 1 == rows.passage,
+        "seen": (injected > neighbour)[rows.passage],
+        "absent": put,
+        "absent or twice": put | (count[which] > 1),
+    }
+
+
+def decisions(said: Flags, near: Hits, pairs: Pairs, index: PassageIndex) -> dict[str, float]:
+    """Real neighbours that are said to be relevant, (n_neighbours,), against the judgements of all documents.
+
+    ``precision`` is the share of said passages whose document is relevant; ``recall`` the share of all relevant
+    documents, neighbours or not, of which a passage was said.
+    """
+    query, _, passage, _ = near.flat()
+    right = relevant_rows(query, passage, pairs, index)
+    found = np.unique((query * len(index.doc_ids) + index.doc_of[passage])[said & right])
+    precision = float(right[said].mean()) if said.any() else 0.0
+    recall = len(found) / len(pairs[0])
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall) if len(found) else 0.0,
+        "said a query": float(said.sum() / len(near)),
+        "queries answered": float(len(np.unique(query[said])) / len(near)),
+    }
+
+
+def held_back(rows: CandidateRows, share: float, seed: int = 0) -> tuple[CandidateRows, CandidateRows]:
+    """Rows to train on and a random share of them held back: a query has rows on both sides."""
+    drawn = np.random.default_rng(seed).random(len(rows)) < share
+    return rows.take(np.flatnonzero(~drawn)), rows.take(np.flatnonzero(drawn))
 
 
 if __name__ == "__main__":

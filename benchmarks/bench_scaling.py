@@ -3,48 +3,32 @@
     python benchmarks/bench_scaling.py [--results benchmarks/results]
 
 Vectors are synthetic (synthetic.py), 768 wide. Every point is the median of three runs after one that is not counted;
-the ensembles, building IVF and the working-set solver are run once. Writes scaling.json, which docs/scaling.py reads,
-scaling.md and scaling.svg.
+the ensembles and the working-set solver are run once. Writes scaling.json, which docs/scaling.py reads, and
+scaling.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import synthetic
-from bench_gpu_svr import GAMMA, rows_of
-from provenance import processor, provenance
+from provenance import machine, median, options, provenance, table, timed, write_page
 
-from haybale import (
-    Collection,
-    CollectionBuilder,
-    EmbeddingStore,
-    PassageIndex,
-    ProductKernelSVR,
-    ShardedIndex,
-    SVREnsemble,
-    embed,
-)
+from haybale import CollectionBuilder, EmbeddingStore, PassageIndex, ProductKernelSVR, ShardedIndex, SVREnsemble, embed
 from haybale.device import CPU
-from haybale.ensemble import Dual, Problem
-from haybale.ensemble.solvers.working_set import WORKING_SET, solve_working_set
-from haybale.machine import cpus
-from haybale.retrieval import Hits, Vectors, aggregate
+from haybale.ensemble import SOLVERS, Dual, Problem
+from haybale.retrieval import Vectors, aggregate
 
-WIDTH, QUERIES, K = 768, 256, 100
+WIDTH, QUERIES, K, GAMMA = 768, 256, 100, 1.5
 PASSAGES = (31_250, 62_500, 125_000, 250_000, 500_000)
 STORED = (31_250, 62_500, 125_000)
-LARGEST_TWIN = 16_000  # rows: on a CPU the working-set solver is many times slower than ours for CPUs
 ROWS = (2_000, 4_000, 8_000, 16_000, 32_000)
+WORKING_SET, LARGEST = 512, 16_000  # of that solver, and rows: on a CPU it is many times slower than ours for CPUs
 TRAINING = (500, 1_000, 2_000, 4_000)  # queries; 35 bags
 SCORED = (2_500, 5_000, 10_000, 20_000, 40_000)  # pairs
 PARAGRAPHS = (100, 300, 1_000, 3_000)  # of 1,000 hits each
@@ -59,195 +43,145 @@ CONTENT = {
     "rrf": "RRF of query paragraphs with 1,000 hits each",
     "vrrf": "VRRF of the same, vectors of 768",
 }
+Points = Iterator[tuple[str, dict[str, Any]]]
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--only", nargs="*", help="some of the stages, for a trial")
+    parser.add_argument("--shrink", type=int, default=1, help="divide all sizes, for a trial")
+    a = parser.parse_args()
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for stage in (searches, stored, fits, bags, scores, aggregations):
+        if not a.only or stage.__name__ in a.only:
+            for name, point in stage(a.shrink):
+                curves.setdefault(name, []).append(point)
+                print(name, point, flush=True)
+    large = np.ones((3072, 3072), dtype=np.float32)
+    peak = 2.0 * 3072**3 / seconds(lambda: large @ large)[0]
+    origin = provenance("python benchmarks/bench_scaling.py", more=("faiss-cpu", "zarr"))
+    lines = ["# How costs grow", "", f"One large float32 product runs at {peak / 1e9:.0f} GFLOP/s here."]
+    for name, points in curves.items():
+        extra = [key for key in points[0] if key not in ("n", "seconds")]
+        rows = ([point["n"], point["seconds"], *(f"{point[key]:.4g}" for key in extra)] for point in points)
+        lines += table(" | ".join([CONTENT[name], "seconds", *extra]), rows, words=0)
+    write_page(a.results / "scaling.md", [*lines, "", origin])
+    found = {"machine": machine(), "peak": peak, "curves": curves, "provenance": origin}
+    (a.results / "scaling.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def seconds(work: Callable[[], Any], rounds: int = 3) -> tuple[float, Any]:
+    """The median of some runs after a first, and the first's result."""
+    result = work()
+    return median(work, rounds), result
+
+
+def searches(shrink: int) -> Points:
+    """Exact search of vectors stored in float32 and in float16."""
+    for n in (n // shrink for n in PASSAGES):
+        made = synthetic.collection(n, WIDTH, 24, CPU)
+        queries, _ = made.queries(QUERIES, 1)
+        for name, dtype in (("search", "float32"), ("search16", "float16")):
+            index = PassageIndex(made.vectors, dtype=dtype)
+            taken, _ = seconds(lambda index=index, queries=queries: index.search(queries, K))
+            yield name, {"n": n, "seconds": taken, "bytes": index.vectors.nbytes}
 
 
 class Precomputed:
     """An encoder for texts that are numbers: rows of vectors made before."""
 
     def __init__(self, vectors: Any) -> None:
-        self.vectors, self.width = vectors, int(vectors.shape[1])
+        self.vectors = vectors
+        self.dim = self.width = int(vectors.shape[1])
 
     def encode(self, texts: Sequence[str]) -> Any:
-        return self.vectors[[int(text) for text in texts]].astype(np.float32)
+        return self.vectors[[int(text) for text in texts]]
 
     def describe(self) -> dict[str, Any]:
         return {"class": "Precomputed", "shape": list(self.vectors.shape)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--only", nargs="*", help="some of the curves, for a trial")
-    parser.add_argument("--shrink", type=int, default=1, help="divide all sizes, for a trial")
-    a = parser.parse_args()
-    curves: dict[str, list[dict[str, float]]] = {}
-    for measure in (searches, stored, fits, bags, scores, aggregations):
-        if not a.only or measure.__name__ in a.only:
-            for name, point in measure(a.shrink):
-                curves.setdefault(name, []).append(point)
-                print(name, point, flush=True)
-    found = {"machine": f"{processor()}, {cpus()} cores", "peak": peak(), "curves": curves}
-    origin = provenance("python benchmarks/bench_scaling.py", more=("faiss-cpu", "zarr"))
-    lines = ["# How costs grow", "", f"One large float32 product runs at {found['peak'] / 1e9:.0f} GFLOP/s here.", ""]
-    for name, points in curves.items():
-        extra = [key for key in points[0] if key not in ("n", "seconds")]
-        lines += [
-            f"| {CONTENT[name]} | seconds | {''.join(f'{key} | ' for key in extra)}",
-            f"| ---: | ---: | {'---: | ' * len(extra)}",
-        ]
-        for point in points:
-            values = "".join(f"{point[key]:.4g} | " for key in extra)
-            lines.append(f"| {point['n']:,} | {point['seconds']:.3g} | {values}")
-        lines.append("")
-    lines += ["![the tables, drawn](scaling.svg)", "", origin, ""]
-    found["provenance"] = origin
-    (a.results / "scaling.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (a.results / "scaling.md").write_text("\n".join(lines), encoding="utf-8")
-    draw(curves, a.results / "scaling.svg")
-
-
-def seconds(work: Callable[..., Any], *given: Any, rounds: int = 3) -> tuple[float, Any]:
-    """The median of some runs after a first, and the last result."""
-    taken, result = [], work(*given)
-    for _ in range(rounds):
-        start = time.perf_counter()
-        result = work(*given)
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken), result
-
-
-def once(work: Callable[..., Any], *given: Any, **named: Any) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = work(*given, **named)
-    return time.perf_counter() - start, result
-
-
-def peak(side: int = 3072) -> float:
-    """FLOP/s of one large float32 product on all cores."""
-    a = np.ones((side, side), dtype=np.float32)
-    return 2.0 * side**3 / seconds(np.matmul, a, a)[0]
-
-
-def searches(shrink: int) -> Any:
-    """Exact search in float32 and float16."""
-    for n in (n // shrink for n in PASSAGES):
-        made = synthetic.collection(n, WIDTH, 24, CPU, np.float32)
-        queries, _ = made.queries(QUERIES, 1)
-        index = PassageIndex(made.vectors)
-        taken, _ = seconds(index.search, queries, K)
-        yield "search", {"n": n, "seconds": taken, "bytes": index.vectors.nbytes}
-        half = PassageIndex(made.vectors, dtype="float16")
-        taken, _ = seconds(half.search, queries, K)
-        yield "search16", {"n": n, "seconds": taken, "bytes": half.vectors.nbytes}
-
-
-def stored(shrink: int) -> Any:
+def stored(shrink: int) -> Points:
     """A store on disk, searched in shards that are read for every search."""
     for n in (n // shrink for n in STORED):
-        made = synthetic.collection(n, WIDTH, 24, CPU, np.float16)
+        made = synthetic.collection(n, WIDTH, 24, CPU)
         queries, _ = made.queries(QUERIES, 1)
+        builder = CollectionBuilder("synthetic")  # whose passages are the numbers of their vectors
+        for document, numbers in enumerate(np.split(np.arange(n), made.doc_offsets[1:-1])):
+            builder.add_document(str(document), [str(number) for number in numbers])
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-            embed(numbered(made), Precomputed(made.vectors), f"{folder}/store", dtype="float16", rows_per_chunk=4096)
+            embed(builder.build(), Precomputed(made.vectors), f"{folder}/store", dtype="float16", rows_per_chunk=4096)
             size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
             index = ShardedIndex(EmbeddingStore(f"{folder}/store"), n_shards=4, memory_budget=1e8)
-            taken, _ = seconds(index.search, queries, K)
-            yield "sharded", {"n": n, "seconds": taken, "bytes": size}
+            taken, _ = seconds(lambda index=index, queries=queries: index.search(queries, K))
+        yield "sharded", {"n": n, "seconds": taken, "bytes": size}
 
 
-def numbered(made: synthetic.Synthetic) -> Collection:
-    """A collection whose passages are the numbers of their vectors."""
-    builder = CollectionBuilder("synthetic")
-    for document, (start, end) in enumerate(zip(made.doc_offsets[:-1], made.doc_offsets[1:], strict=True)):
-        builder.add_document(str(document), [str(number) for number in range(start, end)])
-    return builder.build()
-
-
-def fits(shrink: int) -> Any:
+def fits(shrink: int) -> Points:
     """One regressor over whole queries, compiled and loaded before the first is timed."""
-    few, _ = rows_of(600, CPU)
-    for solver in ("product", "working-set"):
-        model = ProductKernelSVR(gamma=GAMMA, solver=solver)
-        model.fit_pairs(few.queries, few.passages, few.query, few.passage, few.label, few.weight)
+    duals: list[Dual] = []
+
+    def noted(problem: Problem) -> Dual:
+        """The working-set solver, on the CPU; what it gave is kept."""
+        duals.append(SOLVERS["working-set"](problem))
+        return duals[-1]
+
+    def fit(rows: synthetic.Pairs, **more: Any) -> ProductKernelSVR:
+        model = ProductKernelSVR(gamma=GAMMA, memory_budget=8e9, **more)
+        return model.fit_pairs(rows.queries, rows.passages, rows.query, rows.passage, rows.label, rows.weight)
+
+    few, _ = synthetic.pairs(600, 1, WIDTH, CPU)
+    fit(few)
+    fit(few, solver=noted)
     for n in (n // shrink for n in ROWS):
-        rows, _ = rows_of(n, CPU)
-        given = rows.queries, rows.passages, rows.query, rows.passage, rows.label, rows.weight
-        taken, model = seconds(ProductKernelSVR(gamma=GAMMA, memory_budget=8e9).fit_pairs, *given)
-        support = len(model.support_) / len(rows.label)
-        point = {"steps": model.n_iter_, "support": support, "passages": len(rows.passages)}
+        rows, _ = synthetic.pairs(n, 1, WIDTH, CPU)
+        taken, model = seconds(lambda rows=rows: fit(rows))
+        point = {"steps": model.n_iter_, "support": len(model.support_) / n, "passages": len(rows.passages)}
         yield "fit", {"n": n, "seconds": taken} | point
-        if n <= LARGEST_TWIN:
-            duals: list[Any] = []
-            twin = ProductKernelSVR(gamma=GAMMA, memory_budget=8e9, solver=partial(noted, duals))
-            taken, _ = once(twin.fit_pairs, *given)
-            point = {"steps": duals[0].n_iter, "outer": duals[0].n_working_sets, "working set": WORKING_SET}
+        if n <= LARGEST:
+            taken, _ = timed(lambda rows=rows: fit(rows, solver=noted))
+            point = {"steps": duals[-1].n_iter, "outer": duals[-1].n_working_sets, "working set": WORKING_SET}
             yield "working_set", {"n": n, "seconds": taken} | point
 
 
-def noted(duals: list[Any], problem: Problem) -> Dual:
-    """The working-set solver, which a GPU runs, on the CPU; what it gave is kept."""
-    duals.append(solve_working_set(problem))
-    return duals[-1]
+def learnable(shrink: int, m: int) -> tuple[synthetic.Synthetic, PassageIndex, Any, list[list[str]]]:
+    """A collection, m queries and the document of each."""
+    made = synthetic.collection(100_000 // shrink, WIDTH, 24, CPU)
+    queries, about = made.queries(m, 1)
+    return made, PassageIndex(made.vectors, made.doc_offsets), queries, [[str(document)] for document in about]
 
 
-def bags(shrink: int) -> Any:
+def bags(shrink: int) -> Points:
     """35 bags over the candidates of more and more training queries."""
-    made = synthetic.collection(100_000 // shrink, WIDTH, 24, CPU, np.float32)
-    index = PassageIndex(made.vectors, made.doc_offsets)
     for m in (max(70, m // shrink) for m in TRAINING):
-        queries, about = made.queries(m, 1)
-        hits, relevant = index.search(queries, 50), [[str(document)] for document in about]
-        taken, model = once(SVREnsemble(35, n_jobs=-1).fit, index, queries, relevant, candidates=hits)
+        _, index, queries, relevant = learnable(shrink, m)
+        hits, model = index.search(queries, 50), SVREnsemble(35, n_jobs=-1)
+        taken, _ = timed(lambda: model.fit(index, queries, relevant, candidates=hits))  # noqa: B023
         yield "bags", {"n": m, "seconds": taken, "rows a bag": float(np.mean(model.bag_sizes_))}
 
 
-def scores(shrink: int) -> Any:
+def scores(shrink: int) -> Points:
     """Pairs scored by the mean of 35 bags."""
-    made = synthetic.collection(100_000 // shrink, WIDTH, 24, CPU, np.float32)
-    index = PassageIndex(made.vectors, made.doc_offsets)
-    queries, about = made.queries(2_000 // shrink, 1)
-    relevant = [[str(document)] for document in about]
+    made, index, queries, relevant = learnable(shrink, 2_000 // shrink)
     model = SVREnsemble(35, rows_per_bag=2_000 // shrink, n_jobs=-1).fit(index, queries, relevant)
     for n in (n // shrink for n in SCORED):
         asked, _ = made.queries(max(1, n // 50), 2)
         passages = index.search(asked, 50).passages
-        taken, _ = seconds(model.score_candidates, asked, passages, rounds=1)
+        taken, _ = seconds(lambda asked=asked, passages=passages: model.score_candidates(asked, passages), rounds=1)
         yield "score", {"n": passages.size, "seconds": taken, "support passages": len(model.support_.passages)}
 
 
-def aggregations(shrink: int) -> Any:
+def aggregations(shrink: int) -> Points:
     """RRF and VRRF of query documents of 45 paragraphs."""
-    made = synthetic.collection(100_000 // shrink, WIDTH, 45, CPU, np.float32)
+    made = synthetic.collection(100_000 // shrink, WIDTH, 45, CPU)
     index = PassageIndex(made.vectors, made.doc_offsets)
-    depth = min(1000, len(index))
-    for paragraphs in PARAGRAPHS:
-        queries, _ = made.queries(paragraphs, 1)
-        hits = index.search(queries, depth)
-        offsets = np.append(np.arange(0, paragraphs, 45), paragraphs)
+    for n in PARAGRAPHS:
+        queries, _ = made.queries(n, 1)
+        hits, offsets = index.search(queries, min(1000, len(index))), np.append(np.arange(0, n, 45), n)
+        given = {"vectors": Vectors(index.vectors, queries)}
         for name in ("rrf", "vrrf"):
-            taken, _ = seconds(run, name, index, hits, queries, offsets)
-            yield name, {"n": paragraphs, "seconds": taken, "hits": hits.passages.size}
-
-
-def run(name: str, index: PassageIndex, hits: Hits, queries: Any, offsets: Any) -> Any:
-    return aggregate(hits, name, index.doc_of, offsets, vectors=Vectors(index.vectors, queries))
-
-
-def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
-    """Seconds over size, a panel for search, learning and aggregation."""
-    from matplotlib import pyplot
-
-    pyplot.rcParams["svg.hashsalt"] = "haybale"
-    panels = (("search", "search16", "sharded"), ("fit", "bags", "score"), ("rrf", "vrrf"))
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
-    for axis, names in zip(axes, panels, strict=True):
-        for name in names:
-            if name in curves:
-                points = curves[name]
-                axis.loglog([p["n"] for p in points], [p["seconds"] for p in points], "o-", label=CONTENT[name])
-        axis.set_ylabel("seconds")
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=6)
-    figure.savefig(path, metadata={"Date": None})
+            taken, _ = seconds(lambda name=name: aggregate(hits, name, index.doc_of, offsets, **given))  # noqa: B023
+            yield name, {"n": n, "seconds": taken, "hits": hits.passages.size}
 
 
 if __name__ == "__main__":

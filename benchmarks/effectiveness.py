@@ -5,34 +5,32 @@
 One policy for all collections: BM25's k1 and b by a grid on dev, everything else as the defaults are. Both baselines,
 passage and document, are tuned; the stronger of them on dev is what rankers are compared with. Every collection runs in
 a process of its own and writes `effectiveness-NAME.json`; the pages are made from these by effectiveness_pages.py.
+
+A ranker that remembers training queries can gain by recognising what was cited before. So there are groups of queries:
+all, some or none of whose relevant documents were relevant to a training query.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
+from importlib.metadata import version
 from typing import Any
 
 import effectiveness_pages
-import strata
-from provenance import commit, peak_memory, processor, shown
+import numpy as np
+from provenance import commit, machine, options, peak_memory, shown, timed
 
-from haybale.collections import Collection, open_collection
-from haybale.collections.collection import pick
-from haybale.engine import Engine
-from haybale.evaluation import evaluate, results, tune_bm25
-from haybale.evaluation.comparison import environment
-from haybale.folders import replace_json
-from haybale.rankers import Batch, Learned, Ranker, Training, parse, set_all, set_values
-from haybale.retrieval import Run
-from haybale.retrieval.run import DEPTH
+from haybale import Collection, Engine, Learned, Ranker, Run, evaluate, open_collection, parse, tune_bm25
+from haybale.evaluation import results
+from haybale.rankers import Batch, Training, set_all, set_values
 from haybale.stages import listening
 
+UNSEEN_SHARE = "cold"  # the parameter of Learned: the share of the loss for queries that training has not met
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
 BEST = f"learned({SEARCHES},knn-queries,svr-doc)"
 ALONE = "learned(knn,knn-doc,svr-doc)"  # nothing but the ensemble and cosines of the vectors it is trained on
@@ -44,27 +42,26 @@ RANKERS = (  # over TF-IDF
 UNTUNED = ("bm25", "bm25-doc")
 DENSE = ("knn", "knn-doc", "svr-paper", "svr-doc")  # over LSA
 PAPER_ROWS = 8000  # of a bag of svr-paper: on gesetze its bags would have 51,000, and take most of two hours' half
-COLD = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-SPLITS = ("dev", "test")
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+SPLITS, DEPTH = ("dev", "test"), 1000
+MEASURES = ("MRR@10", "nDCG@10", "Recall@100")
+PACKAGES = ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "bm25s", "faiss-cpu", "ir_measures")
 STRATA = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "knn-queries", "svr-doc", ALONE, BEST)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("collections", nargs="+", help="pydocs, or folders")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--runs", type=Path, help="also write the runs of the test split, a folder a collection")
-    arguments = parser.parse_args()
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    if len(arguments.collections) == 1:
-        record = measured(arguments.collections[0], arguments.runs)
-        path = arguments.results / f"effectiveness-{record['collection']['name']}.json"
-        replace_json(path, record)
+    a = parser.parse_args()
+    a.results.mkdir(parents=True, exist_ok=True)
+    if len(a.collections) == 1:
+        record = measured(a.collections[0])
+        path = a.results / f"effectiveness-{record['collection']['name']}.json"
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return
-    for name in arguments.collections:
-        more = [] if arguments.runs is None else ["--runs", str(arguments.runs)]
-        subprocess.run([sys.executable, __file__, name, "--results", str(arguments.results), *more], check=True)
-    effectiveness_pages.write(arguments.results)
+    for name in a.collections:
+        subprocess.run([sys.executable, __file__, name, "--results", str(a.results)], check=True)
+    effectiveness_pages.write(a.results)
 
 
 class Space:
@@ -83,9 +80,7 @@ class Space:
         return {split: batch.run(fitted, DEPTH) for split, batch in self.batches.items()}
 
 
-def measured(
-    name: str, runs_folder: Path | None, *, width: int = 1024, values: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Everything of one collection; ``width`` is that of LSA, ``values`` are set in all rankers, for a trial."""
     start = time.perf_counter()
 
@@ -94,9 +89,7 @@ def measured(
 
     with listening(report) as stages:
         collection = open_collection(name)
-        began = time.perf_counter()
-        tuned = {unit: tune_bm25(collection, unit) for unit in ("passage", "document")}
-        tuning = time.perf_counter() - began
+        tuning, tuned = timed(lambda: {unit: tune_bm25(collection, unit) for unit in ("passage", "document")})
         baseline = "bm25-doc" if tuned["document"].value > tuned["passage"].value else "bm25"
         chosen = {
             f"{ranker}.{parameter}": getattr(tuned[unit], parameter)
@@ -110,14 +103,15 @@ def measured(
         for ranker in UNTUNED:
             for split, run in sparse.runs(parse(ranker)).items():
                 runs[split][f"{ranker}, default k1 and b"] = run
-        tradeoff = cold_tradeoff(collection, sparse, set_values(parse(BEST), chosen))
+        shares = by_share(collection, sparse, set_values(parse(BEST), chosen))
         del sparse  # its hits are large, and done with
         over = with_values(DENSE, chosen | {"svr-paper.rows_per_bag": PAPER_ROWS})
         facts |= ranked(Space(collection, "lsa", width), over, runs, " over LSA")
     of_rankers = {
         split: {n: evaluate(run, collection.qrels_frame(split)) for n, run in of.items()} for split, of in runs.items()
     }
-    record = {
+    seconds = {"tune BM25": tuning} | stages.seconds | {"all": time.perf_counter() - start}
+    return {
         "collection": {
             "name": collection.name,
             "documents": collection.n_documents,
@@ -130,23 +124,19 @@ def measured(
         "bm25": {unit: found.to_dict() for unit, found in tuned.items()},
         "rankers": {split: results(table, baseline).to_dict() for split, table in of_rankers.items()},
         "n_queries": {split: len(next(iter(table.values()))) for split, table in of_rankers.items()},
-        "strata": {split: by_group(collection, name, split, of_rankers[split]) for split in SPLITS},
-        "cold": tradeoff,
+        "strata": {split: by_group(collection, split, of_rankers[split]) for split in SPLITS},
+        "unseen share": shares,
         "facts": facts,
-        "seconds": {"tune BM25": tuning} | stages.seconds | {"all": time.perf_counter() - start},
+        "seconds": seconds,
         "peak memory": peak_memory(),
         "made": {
             "command": shown("effectiveness.py", [name]),
             "commit": commit(),
             "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            "processor": processor(),
-            "environment": environment(),
+            "processor": machine(),
+            "environment": {"python": sys.version.split()[0]} | {package: version(package) for package in PACKAGES},
         },
     }
-    if runs_folder is not None:
-        write_runs(runs_folder / collection.name, runs["test"])
-    print(f"{collection.name}: {time.perf_counter() - start:.0f} s, {peak_memory() / 2**30:.1f} GiB", flush=True)
-    return record
 
 
 def with_values(names: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, Ranker]:
@@ -176,50 +166,40 @@ def facts_of(fitted: Ranker, plain: Ranker) -> dict[str, Any]:
     return found
 
 
-def cold_tradeoff(collection: Collection, space: Space, best: Ranker) -> list[dict[str, Any]]:
-    """The best ranker with other shares of the loss for new queries, on dev: all queries, and those none of whose
+def by_share(collection: Collection, space: Space, best: Ranker) -> list[dict[str, Any]]:
+    """The best ranker with other shares of the loss for unseen queries, on dev: all queries, and those none of whose
     relevant documents was relevant in training. Only the weights are learned anew; what is fused is shared."""
-    unseen = strata.by_relevant(collection, "dev")["none seen"]
+    unseen, batch = by_relevant(collection, "dev")["none seen"], space.batches["dev"]
     rows = []
-    for cold in COLD:
-        fused = space.batches["dev"].run(space.training.fitted(set_values(best, {"cold": cold})), DEPTH)
-        table = ordered(evaluate(fused, collection.qrels_frame("dev")), space.batches["dev"].ids)
+    for share in SHARES:
+        fused = batch.run(space.training.fitted(set_values(best, {UNSEEN_SHARE: share})), DEPTH)
+        table = evaluate(fused, collection.qrels_frame("dev")).reindex(batch.ids)
         group = unseen & table["MRR@10"].notna().to_numpy()
-        rows.append(
-            {"cold": cold}
-            | {m: float(table[m].mean()) for m in ("MRR@10", "nDCG@10", "Recall@100")}
-            | {"none seen": float(table["MRR@10"][group].mean())}
-        )
+        means = {m: float(table[m].mean()) for m in MEASURES}
+        rows.append({UNSEEN_SHARE: share} | means | {"none seen": float(table["MRR@10"][group].mean())})
     return rows
 
 
-def by_group(collection: Collection, name: str, split: str, values: dict[str, Any]) -> dict[str, Any]:
-    """MRR@10, nDCG@10 and Recall@100 of some rankers for every group of queries, and how many it has."""
-    queries = collection.split(split).queries
-    ids = pick(collection.queries.ids, queries)
-    groups = strata.by_relevant(collection, split)
-    if name != "pydocs":
-        groups |= strata.by_source(Path(name), ids, split)
+def by_group(collection: Collection, split: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Measures of some rankers for every group of queries, and how many it has."""
+    ids = collection.queries.ids.take(collection.split(split).queries).to_pylist()
     found: dict[str, Any] = {}
-    for group, members in groups.items():
-        found[group] = {"queries": int(members.sum()), "rankers": {}}
-        for ranker in STRATA:
-            table = ordered(values[ranker], ids)[members]
-            found[group]["rankers"][ranker] = {
-                m: float(table[m].mean()) if len(table) else None for m in ("MRR@10", "nDCG@10", "Recall@100")
-            }
+    for group, members in by_relevant(collection, split).items():
+        tables = {ranker: values[ranker].reindex(ids)[members] for ranker in STRATA}
+        means = {
+            ranker: {m: float(table[m].mean()) if len(table) else None for m in MEASURES}
+            for ranker, table in tables.items()
+        }
+        found[group] = {"queries": int(members.sum()), "rankers": means}
     return found
 
 
-def ordered(table: Any, ids: list[str]) -> Any:
-    return table.reindex(ids)
-
-
-def write_runs(folder: Path, runs: dict[str, Run]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, run in runs.items():
-        tag = "".join(c if c.isalnum() else "-" for c in name).strip("-")
-        run.top(100).to_trec(folder / f"{tag}.trec", tag=tag)
+def by_relevant(collection: Collection, split: str, train: str = "train") -> dict[str, np.ndarray]:
+    """Queries (n,) all, some or none of whose relevant documents were relevant to a training query."""
+    known = {doc for ids in collection.relevant_ids(train) for doc in ids}
+    relevant = collection.relevant_ids(split)
+    share = np.array([np.mean([doc in known for doc in ids]) if ids else np.nan for ids in relevant])
+    return {"all seen": share == 1, "some seen": (share > 0) & (share < 1), "none seen": share == 0}
 
 
 if __name__ == "__main__":

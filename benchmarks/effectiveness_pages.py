@@ -1,36 +1,45 @@
-"""The pages of effectiveness.py from its JSON files: one a collection, and one summary of their test splits.
+"""The pages of effectiveness.py from its JSON files: one a collection, a summary of their test splits; two figures.
 
-python benchmarks/effectiveness_pages.py [RESULTS]
+python benchmarks/effectiveness_pages.py [--figures] [--results benchmarks/results]
+
+The figures need the extra ``plots``.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from provenance import cell, cell4, options, table
+
+from haybale.drawing import draw_heatmap, draw_lines
+
 Record = dict[str, Any]
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000")
-# What was aimed at on the test split, against tuned BM25: the measure and the least gain.
-AIMS = {"gesetze": ("MRR@10", 0.65), "irled": ("nDCG@10", 0.10), "peps": ("nDCG@10", 0.10), "pydocs": ("nDCG@10", 0.10)}
+# The measure that was aimed at on the test split; of others nDCG@10.
+AIMED = {"gesetze": "MRR@10"}
+
+
+def read(folder: Path) -> list[Record]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("effectiveness-*.json"))]
 
 
 def write(folder: Path) -> None:
     """Every `effectiveness-*.json` of a folder as a page, and `effectiveness.md`."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("effectiveness-*.json"))]
+    records = read(folder)
     for record in records:
-        path = folder / f"effectiveness-{record['collection']['name']}.md"
-        path.write_text(page(record), encoding="utf-8")
+        (folder / f"effectiveness-{record['collection']['name']}.md").write_text(page(record), encoding="utf-8")
     (folder / "effectiveness.md").write_text(summary(records), encoding="utf-8")
 
 
 def page(record: Record) -> str:
-    """One collection: what was tuned, both splits, groups of queries, the price of new queries, where it was made."""
-    name, counts = record["collection"]["name"], record["collection"]
-    made = record["made"]
+    """One collection: what was tuned, both splits, groups of queries, the price of unseen queries, its origin."""
+    counts, made, unseen = record["collection"], record["made"], unseen_shares(record)
+    parameter = next(iter(unseen[0]))
     lines = [
-        f"# {name}: effectiveness, end to end",
+        f"# {counts['name']}: effectiveness, end to end",
         "",
         f"{counts['documents']:,} documents, {counts['passages']:,} passages; queries: "
         + ", ".join(f"{split} {n:,}" for split, n in counts["queries"].items())
@@ -38,28 +47,23 @@ def page(record: Record) -> str:
         " from dev; the test split was ranked by what these gave, on the date below.",
         "",
         f"`best` is `{record['best']}`, `alone` is `{record['alone']}`.",
-        "",
         *tuning(record),
     ]
     for split in ("test", "dev"):
-        lines += ["", f"## {split}, {record['n_queries'][split]:,} queries", "", *table(record, split)]
+        lines += ["", f"## {split}, {record['n_queries'][split]:,} queries", *rankers(record, split)]
     lines += ["", "## Where the gain comes from: MRR@10 by what training has seen", ""]
     for split in ("test", "dev"):
-        lines += [f"{split}:", "", *groups(record, split), ""]
+        lines += [f"{split}:", *groups(record, split), ""]
+    rows = (
+        [f"{row[parameter]:g}", *(row[m] for m in ("MRR@10", "nDCG@10", "Recall@100", "none seen"))] for row in unseen
+    )
     lines += [
-        "## New queries: the share of the loss they carry (`cold`), on dev",
+        f"## New queries: the share of the loss they carry (`{parameter}`), on dev",
         "",
         "The weights of `best` learned with other shares. The last column is MRR@10 of the queries none of whose"
         f" relevant documents was relevant to a training query; BM25 ({record['baseline']}, tuned) has"
-        f" {cell(record, 'dev', 'none seen', record['baseline'])} there. The default is 0.3.",
-        "",
-        "| cold | MRR@10 | nDCG@10 | Recall@100 | none seen |",
-        "| ---: | ---: | ---: | ---: | ---: |",
-        *(
-            f"| {row['cold']:g} | {row['MRR@10']:.4f} | {row['nDCG@10']:.4f} | {row['Recall@100']:.4f} |"
-            f" {row['none seen']:.4f} |"
-            for row in record["cold"]
-        ),
+        f" {in_group(record, 'dev', 'none seen', record['baseline'])} there. The default is 0.3.",
+        *table(f"{parameter} | MRR@10 | nDCG@10 | Recall@100 | none seen", rows, words=0, show=cell4),
         "",
         "## What was learned",
         "",
@@ -74,68 +78,66 @@ def page(record: Record) -> str:
     return "\n".join(lines)
 
 
+def unseen_shares(record: Record) -> list[dict[str, float]]:
+    """A row for each share of the loss that unseen queries had; the first key is the parameter's name then."""
+    return record.get("unseen share") or record["cold"]
+
+
 def label(record: Record, ranker: str) -> str:
     return {record["best"]: "**best**", record["alone"]: "alone"}.get(ranker, f"`{ranker}`")
 
 
-def table(record: Record, split: str) -> list[str]:
-    """Rankers by measure, the best bold, with significance against the tuned baseline."""
-    rankers, baseline = record["rankers"][split], record["baseline"]
-    best = {m: max(values["measures"][m] for values in rankers.values()) for m in MEASURES}
-    lines = ["| ranker | " + " | ".join(MEASURES) + " | p MRR@10 | p nDCG@10 | d nDCG@10 |"]
-    lines.append("| --- |" + " ---: |" * (len(MEASURES) + 3))
-    for ranker, values in rankers.items():
-        against = values["against_baseline"]
-        cells = []
-        for measure in MEASURES:
-            text = f"{values['measures'][measure]:.4f}{mark(against.get(measure))}"
-            cells.append(f"**{text}**" if values["measures"][measure] == best[measure] else text)
-        cells += [p_value(against.get(m)) for m in ("MRR@10", "nDCG@10")]
-        d = against.get("nDCG@10", {}).get("effect_size")
-        lines.append(f"| {label(record, ranker)} | " + " | ".join(cells) + f" | {'' if d is None else f'{d:.2f}'} |")
-    n = sum(1 for values in rankers.values() if values["against_baseline"])
-    lines += [
+def tuning(record: Record) -> list[str]:
+    found = record["bm25"]
+    rows = ([unit, f"{of['k1']:g}", f"{of['b']:g}", of["value"], of["default"]] for unit, of in found.items())
+    tried = [row for of in found.values() for row in of["grid"]]
+    k1, b = (", ".join(f"{x:g}" for x in sorted({row[key] for row in tried})) for key in ("k1", "b"))
+    return [
+        *table("BM25 on dev, nDCG@10 | k1 | b | tuned | default (1.2, 0.75)", rows, show=cell4),
         "",
-        f"† p < 0.05, ‡ p < 0.01 against `{baseline}` with tuned k1 and b, in both the paired t-test and the"
+        f"Tried: k1 {k1}; b {b}. The baseline is `{record['baseline']}`, the better of the two.",
+    ]
+
+
+def rankers(record: Record, split: str) -> list[str]:
+    """Rankers by measure, the best bold, with significance against the tuned baseline."""
+    of_split = record["rankers"][split]
+    best = {m: max(values["measures"][m] for values in of_split.values()) for m in MEASURES}
+    rows = []
+    for ranker, values in of_split.items():
+        measures, against = values["measures"], values["against_baseline"]
+        texts = {m: f"{measures[m]:.4f}{mark(against.get(m))}" for m in MEASURES}
+        cells = [f"**{text}**" if measures[m] == best[m] else text for m, text in texts.items()]
+        d = against.get("nDCG@10", {}).get("effect_size")
+        tests = [p_value(against.get("MRR@10")), p_value(against.get("nDCG@10")), "" if d is None else f"{d:.2f}"]
+        rows.append([label(record, ranker), *cells, *tests])
+    n = sum(1 for values in of_split.values() if values["against_baseline"])
+    return [
+        *table(" | ".join(["ranker", *MEASURES, "p MRR@10 | p nDCG@10 | d nDCG@10"]), rows),
+        "",
+        f"† p < 0.05, ‡ p < 0.01 against `{record['baseline']}` with tuned k1 and b, in both the paired t-test and the"
         f" randomisation test, Bonferroni-corrected for {n} comparisons; p is the larger of the two.",
     ]
-    return lines
 
 
 def mark(against: dict[str, float] | None) -> str:
-    if not against:
-        return ""
-    p = max(against["p_t"], against["p_randomization"])
+    p = max(against["p_t"], against["p_randomization"]) if against else 1.0
     return "‡" if p < 0.01 else "†" if p < 0.05 else ""
 
 
 def p_value(against: dict[str, float] | None) -> str:
-    if not against:
-        return ""
-    p = max(against["p_t"], against["p_randomization"])
-    return f"{p:.4f}"
-
-
-def tuning(record: Record) -> list[str]:
-    lines = ["| BM25 on dev, nDCG@10 | k1 | b | tuned | default (1.2, 0.75) |", "| --- | ---: | ---: | ---: | ---: |"]
-    for unit, found in record["bm25"].items():
-        lines.append(f"| {unit} | {found['k1']:g} | {found['b']:g} | {found['value']:.4f} | {found['default']:.4f} |")
-    tried = [row for found in record["bm25"].values() for row in found["grid"]]
-    k1, b = (", ".join(f"{x:g}" for x in sorted({row[key] for row in tried})) for key in ("k1", "b"))
-    return [*lines, "", f"Tried: k1 {k1}; b {b}. The baseline is `{record['baseline']}`, the better of the two."]
+    return f"{max(against['p_t'], against['p_randomization']):.4f}" if against else ""
 
 
 def groups(record: Record, split: str) -> list[str]:
     found = record["strata"][split]
-    rankers = list(next(iter(found.values()))["rankers"])
-    lines = ["| ranker | " + " | ".join(f"{name} ({of['queries']:,})" for name, of in found.items()) + " |"]
-    lines.append("| --- |" + " ---: |" * len(found))
-    for ranker in rankers:
-        lines.append(f"| {label(record, ranker)} | " + " | ".join(cell(record, split, g, ranker) for g in found) + " |")
-    return lines
+    names = [f"{name} ({of['queries']:,})" for name, of in found.items()]
+    of_any = next(iter(found.values()))["rankers"]
+    rows = ([label(record, ranker), *(in_group(record, split, g, ranker) for g in found)] for ranker in of_any)
+    return table(" | ".join(["ranker", *names]), rows)
 
 
-def cell(record: Record, split: str, group: str, ranker: str) -> str:
+def in_group(record: Record, split: str, group: str, ranker: str) -> str:
     value = record["strata"][split][group]["rankers"][ranker]["MRR@10"]
     return "" if value is None else f"{value:.4f}"
 
@@ -154,54 +156,90 @@ def plain(value: object) -> str:
         return "/".join(f"{item:.4g}" for item in value)
     if isinstance(value, float):
         return f"{value:.3f}" if abs(value) < 10 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return cell(value)
 
 
 def summary(records: list[Record]) -> str:
     """The test splits side by side: tuned BM25, the best ranker, the ensemble alone, kNN."""
+    shown = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "best", "alone")
+    gains, recalls, unseen = [], [], []
+    for record in records:
+        name, base, pair = record["collection"]["name"], record["baseline"], ("best", "alone")
+        of = record["rankers"]["test"]
+        measure = AIMED.get(name, "nDCG@10")
+        level = of[base]["measures"][measure]
+        cells = [name, measure, f"{level:.4f} (`{base}`)"]
+        for ranker in pair:
+            found = of[record[ranker]]
+            value = found["measures"][measure]
+            cells += [f"{value:.4f}", f"{value / level - 1:+.0%}", p_value(found["against_baseline"].get(measure))]
+        gains.append([*cells, " / ".join(f"{of[knn]['measures'][measure]:.4f}" for knn in ("knn", "knn-doc"))])
+        ranked = [of[record[ranker] if ranker in pair else ranker] for ranker in shown]
+        tests = [mark(found["against_baseline"].get("Recall@100")) for found in ranked]
+        recalls.append([name, *(f"{f['measures']['Recall@100']:.4f}{t}" for f, t in zip(ranked, tests, strict=True))])
+        group = [in_group(record, "test", "none seen", ranker) for ranker in (base, record["best"], record["alone"])]
+        unseen.append([name, record["strata"]["test"]["none seen"]["queries"], *group])
+    commits = [f"{r['collection']['name']} {r['made']['commit']}, {r['made']['date']}" for r in records]
+    columns = "collection | measure | tuned BM25 | best | gain | p | alone | gain | p | kNN, passage / document"
     lines = [
         "# Effectiveness on the test splits",
         "",
         "One configuration for all collections: TF-IDF vectors, BM25 tuned on dev, weights learned on training queries,"
         " everything else as the defaults are. p is corrected for all comparisons of the collection's page.",
+        *table(columns, gains, 2),
         "",
-        "| collection | measure | tuned BM25 | best | gain | p | alone | gain | p | kNN, passage / document |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for record in records:
-        measure = AIMS.get(record["collection"]["name"], ("nDCG@10", 0.0))[0]
-        of, base = record["rankers"]["test"], record["baseline"]
-        level = of[base]["measures"][measure]
-        cells = [f"{record['collection']['name']}", measure, f"{level:.4f} (`{base}`)"]
-        for ranker in (record["best"], record["alone"]):
-            value = of[ranker]["measures"][measure]
-            cells += [f"{value:.4f}", f"{value / level - 1:+.0%}", p_value(of[ranker]["against_baseline"].get(measure))]
-        cells.append(" / ".join(f"{of[name]['measures'][measure]:.4f}" for name in ("knn", "knn-doc")))
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Recall@100:", ""]
-    shown = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "best", "alone")
-    lines += ["| collection | " + " | ".join(shown) + " |", "| --- |" + " ---: |" * len(shown)]
-    for record in records:
-        of = record["rankers"]["test"]
-        names = [record.get(name, name) if name in ("best", "alone") else name for name in shown]
-        cells = [
-            f"{of[n]['measures']['Recall@100']:.4f}{mark(of[n]['against_baseline'].get('Recall@100'))}" for n in names
-        ]
-        lines.append(f"| {record['collection']['name']} | " + " | ".join(cells) + " |")
-    lines += ["", "MRR@10 of test queries none of whose relevant documents was relevant to a training query:", ""]
-    lines += ["| collection | queries | tuned BM25 | best | alone |", "| --- | ---: | ---: | ---: | ---: |"]
-    for record in records:
-        group = record["strata"]["test"]["none seen"]
-        cells = [cell(record, "test", "none seen", r) for r in (record["baseline"], record["best"], record["alone"])]
-        lines.append(f"| {record['collection']['name']} | {group['queries']:,} | " + " | ".join(cells) + " |")
-    lines += [
+        "Recall@100:",
+        *table(" | ".join(["collection", *shown]), recalls),
         "",
-        "Commits: "
-        + "; ".join(f"{r['collection']['name']} {r['made']['commit']}, {r['made']['date']}" for r in records)
-        + ".",
+        "MRR@10 of test queries none of whose relevant documents was relevant to a training query:",
+        *table("collection | queries | tuned BM25 | best | alone", unseen),
+        "",
+        f"Commits: {'; '.join(commits)}.",
+        "",
     ]
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)
+
+
+# figures --------------------------------------------------------------------------------------------------
+
+
+def draw_gains(records: list[Record], path: Path) -> None:
+    """nDCG@10 on test of every ranker, as a difference from tuned BM25."""
+    names = {"best": "learned(all)", "alone": "learned(knn, knn-doc, svr-doc)"}
+    drawn = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "parm-vrrf", "knn-queries", "svr", "svr-doc", *names)
+    values = [[ndcg(record, ranker) - ndcg(record, "baseline") for record in records] for ranker in drawn]
+    title, labels = "nDCG@10 on test, difference from tuned BM25", [names.get(ranker, ranker) for ranker in drawn]
+    collections = [record["collection"]["name"] for record in records]
+    draw_heatmap(np.array(values), labels, collections, title=title, value_label="difference", path=path)
+
+
+def ndcg(record: Record, ranker: str) -> float:
+    name = record[ranker] if ranker in ("best", "alone", "baseline") else ranker
+    return float(record["rankers"]["test"][name]["measures"]["nDCG@10"])
+
+
+def draw_unseen(records: list[Record], path: Path) -> None:
+    """What the share of unseen queries in the loss costs over all queries, and brings to those that are unseen."""
+    curves = {}
+    for record in records:
+        rows, base, dev = unseen_shares(record), record["baseline"], record["rankers"]["dev"]
+        unseen = record["strata"]["dev"]["none seen"]["rankers"][base]["MRR@10"]
+        x, level = [row["none seen"] / unseen for row in rows], dev[base]["measures"]["MRR@10"]
+        curves[record["collection"]["name"]] = (x, [row["MRR@10"] / level for row in rows])
+    title = f"MRR@10 on dev, times tuned BM25: from {next(iter(rows[0]))} = 0 (left) to 0.9 (right)"
+    x_label = "queries whose relevant documents are all new"
+    draw_lines(curves, title=title, x_label=x_label, y_label="all queries", path=path)
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--figures", action="store_true", help="draw the figures, too")
+    a = parser.parse_args()
+    write(a.results)
+    if a.figures:
+        draw_gains(read(a.results), a.results / "effectiveness-gains.svg")
+        draw_unseen(read(a.results), a.results / "effectiveness-cold.svg")
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results")
+    main()

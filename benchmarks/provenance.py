@@ -1,32 +1,90 @@
-"""What a result file says of where its numbers come from: the command, the commit, the machine."""
+"""What the benchmarks share: their options, stopwatches, and what a page says of where its numbers come from."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import platform
 import shlex
+import statistics
 import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from haybale.machine import cpus
-
+RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "scikit-learn", "numba")
 
 
-def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
-    """Two lines of a result file."""
-    versions = ", ".join(f"{package} {version(package)}" for package in (*PACKAGES, *more))
-    return (
-        f"- command: `{command}` (a folder is given by its path)\n"
-        f"- commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {processor()}, {cpus()} cores; "
-        f"python {platform.python_version()}, {versions}"
-    )
+def options(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the script's docstring as its help, and ``--results``."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the pages")
+    return parser
 
 
-def shown(script: str, arguments: list[str]) -> str:
-    """A command as a result file names it: folders and files by their last part."""
-    return shlex.join(["python", f"benchmarks/{script}", *(Path(a).name if "/" in a else a for a in arguments)])
+def write_page(path: Path, lines: list[str]) -> None:
+    """Write the page, and print it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join([*lines, ""])
+    path.write_text(text, encoding="utf-8")
+    print(text)
+
+
+def cell(value: Any) -> str:
+    """Numbers with commas, fractions with three digits."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def cell4(value: Any) -> str:
+    """The same with four decimals."""
+    return f"{value:.4f}" if isinstance(value, float) else cell(value)
+
+
+def row(*cells: Any, show: Callable[[Any], str] = cell) -> str:
+    return f"| {' | '.join(map(show, cells))} |"
+
+
+def table(
+    columns: str, rows: Iterable[Iterable[Any]] = (), words: int = 1, show: Callable[[Any], str] = cell
+) -> list[str]:
+    """Markdown after an empty line; ``|`` separates the names of the columns, the first ``words`` are words."""
+    names = [name.strip() for name in columns.split("|")]
+    rule = "|".join(" --- " if i < words else " ---: " for i in range(len(names)))
+    return ["", row(*names), f"|{rule}|", *(row(*cells, show=show) for cells in rows)]
+
+
+# stopwatches ----------------------------------------------------------------------------------------------
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and the result."""
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def median(work: Callable[[], Any], rounds: int) -> float:
+    return statistics.median(timed(work)[0] for _ in range(rounds))
+
+
+def alternating(
+    works: Mapping[str, Callable[[], Any]], rounds: int, wait: Callable[[], Any] = lambda: None
+) -> dict[str, tuple[list[float], Any]]:
+    """Seconds of every round and the last result of each, one after the other in every round; ``wait`` for a device."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    results: dict[str, Any] = {}
+    for _ in range(rounds):
+        for name, work in works.items():
+            taken, (results[name], _) = timed(lambda work=work: (work(), wait()))
+            seconds[name].append(taken)
+            print(f"  {name}: {taken:.3f} s", flush=True)
+    return {name: (seconds[name], results[name]) for name in works}
 
 
 def peak_memory() -> int:
@@ -37,9 +95,23 @@ def peak_memory() -> int:
     raise OSError("/proc/self/status has no VmHWM")
 
 
-def forget_peak() -> None:
-    """Let the peak begin anew, from what is held now."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+# where numbers come from ----------------------------------------------------------------------------------
+
+
+def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
+    """Two lines of a page."""
+    versions = ", ".join(f"{package} {version(package)}" for package in (*PACKAGES, *more))
+    return (
+        f"- command: `{command}` (a folder is given by its path)\n"
+        f"- commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {machine()}; "
+        f"python {platform.python_version()}, {versions}"
+    )
+
+
+def shown(script: str, arguments: list[str]) -> str:
+    """A command as a page names it: folders and files by their last part, without ``--results``."""
+    arguments = [a for a, before in zip(arguments, ["", *arguments], strict=False) if "--results" not in (a, before)]
+    return shlex.join(["python", f"benchmarks/{script}", *(Path(a).name if "/" in a else a for a in arguments)])
 
 
 def commit() -> str:
@@ -57,3 +129,7 @@ def processor() -> str:
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or "unknown processor"
+
+
+def machine() -> str:
+    return f"{processor()}, {len(os.sched_getaffinity(0))} cores"

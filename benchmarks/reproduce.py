@@ -22,98 +22,126 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from reproductions import COLLECTIONS, Measures, Reproduction, read, write
-from rich.table import Table
+import yaml
 
-from haybale.cli.output import console_for_tables
-from haybale.errors import InputError, UnknownNameError
+from haybale import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "benchmarks" / "reproductions.yaml"
+COLLECTIONS = ("pydocs", "gesetze", "irled", "peps")
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100")
+KEYS = ("name", "collection", "command", "tolerance", "minutes", "expected")
+LARGEST_TOLERANCE = 0.05  # more would call anything a reproduction
 EDITION = ("numpy", "scipy", "scikit-learn", "pandas")  # pydocs is their docstrings
 
+Entry = dict[str, Any]  # of KEYS
+Measures = dict[str, dict[str, float]]  # ranker -> measure -> value
 
-@dataclass(frozen=True)
-class Check:
-    """One measure of one ranker."""
 
-    entry: str
-    ranker: str
-    measure: str
-    expected: float
-    found: float
-    ok: bool
+# the file -------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> list[Entry]:
+    """The entries of a file; {out} and {folder} of a command stand for the output folder and the collection.
+
+    Raises InputError, in one line, naming the entry.
+    """
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path.name}: no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(entries, list):
+        raise InputError(f"{path.name}: expected a list of entries")
+    for number, entry in enumerate(entries, start=1):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        where = f"{path.name}, {name if isinstance(name, str) else f'entry {number}'}"
+        _check(entry, where)
+        if [other["name"] for other in entries[:number]].count(name) > 1:
+            raise InputError(f"{where}: the name is there twice")
+    return entries
+
+
+def _check(entry: Any, where: str) -> None:
+    if not isinstance(entry, dict) or set(entry) != set(KEYS):
+        raise InputError(f"{where}: expected the keys {', '.join(KEYS)}; found {entry!r:.200}")
+    for key in ("name", "collection", "command"):
+        if not isinstance(entry[key], str) or not entry[key] or "\n" in entry[key]:
+            raise InputError(f"{where}: {key} is {entry[key]!r}; expected one line of text")
+    if entry["collection"] not in COLLECTIONS:
+        raise InputError(f"{where}: unknown collection {entry['collection']!r}; known: {', '.join(COLLECTIONS)}")
+    if "{out}" not in entry["command"]:
+        raise InputError(f"{where}: the command has no {{out}}, the folder that gets results.json")
+    _check_number(entry["tolerance"], 1e-4, LARGEST_TOLERANCE, f"{where}: tolerance")
+    _check_number(entry["minutes"], 0.0, 1e4, f"{where}: minutes")
+    if not isinstance(entry["expected"], dict):
+        raise InputError(f"{where}: expected is {entry['expected']!r}; expected ranker: measure: value, or {{}}")
+    for ranker, measures in entry["expected"].items():
+        if not isinstance(ranker, str) or not isinstance(measures, dict) or not measures:
+            raise InputError(f"{where}, {ranker}: {measures!r}; expected measure: value")
+        for measure, value in measures.items():
+            _check_number(value, 0.0, 1.0, f"{where}, {ranker}: {measure}")
+
+
+def _check_number(value: object, low: float, high: float, where: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise InputError(f"{where} is {value!r}; expected a number from {low:g} to {high:g}")
+
+
+def write(path: Path, entries: list[Entry]) -> None:
+    """Put the entries in place of the file's, whole or not at all; the comment at its head stays."""
+    head = re.match(r"(?:[ \t]*(?:#.*)?\n)*", path.read_text(encoding="utf-8"))[0]
+    style = {"sort_keys": False, "default_flow_style": None, "width": 110, "allow_unicode": True}
+    dumped = [yaml.safe_dump([entry], **style) for entry in entries]
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_text(head + "\n".join(dumped), encoding="utf-8")
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+# runs -----------------------------------------------------------------------------------------------------
 
 
 def agrees(expected: float, found: float, tolerance: float) -> bool:
-    """Whether they differ by the tolerance or less. NaN agrees with nothing.
-
-    >>> agrees(0.5, 0.502, 0.002), agrees(0.5, 0.5021, 0.002), agrees(0.5, float("nan"), 0.002)
-    (True, False, False)
-    """
+    """Whether they differ by the tolerance or less. NaN agrees with nothing."""
     return abs(found - expected) <= tolerance + 1e-9  # decimals are not binary: 0.502 - 0.5 is above 0.002
 
 
-def run(entry: Reproduction, folder: str) -> Measures:
+def run(entry: Entry, folder: str) -> Measures:
     """What the command's results.json holds. Raises InputError if it fails, or leaves no such file."""
     with tempfile.TemporaryDirectory(prefix="reproduce-") as temporary:
         out = Path(temporary) / "out"
-        command = entry.command.replace("{folder}", shlex.quote(folder)).replace("{out}", shlex.quote(str(out)))
+        command = entry["command"].replace("{folder}", shlex.quote(folder)).replace("{out}", shlex.quote(str(out)))
         paths = {"PATH": sysconfig.get_path("scripts"), "PYTHONPATH": str(ROOT)}
         before = {name: os.pathsep.join(filter(None, [path, os.environ.get(name)])) for name, path in paths.items()}
-        done = subprocess.run(
-            command,
-            shell=True,
-            cwd=temporary,
-            env=os.environ | before,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
+        given: dict[str, Any] = {"shell": True, "cwd": temporary, "env": os.environ | before}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", **given)
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-            raise InputError(f"{entry.name}: the command ended with {done.returncode}: {said}")
+            raise InputError(f"{entry['name']}: the command ended with {done.returncode}: {said}")
         try:
             found = json.loads((out / "results.json").read_text(encoding="utf-8"))["rankers"]
             return {ranker: dict(values["measures"]) for ranker, values in found.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{entry.name}: no results.json with measures of rankers in {{out}} ({error!r})") from None
+            raise InputError(f"{entry['name']}: no results.json with measures in {{out}} ({error!r})") from None
 
 
-def checks(entry: Reproduction, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Check]:
-    """Every expected measure beside what was found. Raises InputError for one that the results do not have."""
-    for ranker, measures in entry.expected.items():
-        for measure, expected in measures.items():
-            value = value_of(entry, found, ranker, measure)
-            yield Check(entry.name, ranker, measure, expected, value, agrees(expected, value, entry.tolerance))
+def recorded(entry: Entry, found: Measures) -> Entry:
+    """The entry with what was found, to four decimals, in place of what was expected."""
+    wanted = dict.fromkeys(found, MEASURES) | entry["expected"]
+    return entry | {"expected": {r: {m: round(value_of(entry, found, r, m), 4) for m in wanted[r]} for r in wanted}}
 
 
-def recorded(entry: Reproduction, found: Mapping[str, Mapping[str, Any]]) -> Reproduction:
-    """The entry with what was found, to four decimals. Raises InputError for an expected ranker that is not there."""
-    names = [*found, *(ranker for ranker in entry.expected if ranker not in found)]
-    expected = {
-        ranker: {
-            measure: round(value_of(entry, found, ranker, measure), 4)
-            for measure in entry.expected.get(ranker, dict.fromkeys(MEASURES))
-        }
-        for ranker in names
-    }
-    return replace(entry, expected=expected)
-
-
-def value_of(entry: Reproduction, found: Mapping[str, Mapping[str, Any]], ranker: str, measure: str) -> float:
-    if ranker not in found:
-        raise InputError(f"{entry.name}: the results have no ranker {ranker!r}; they have {', '.join(found)}")
-    value = found[ranker].get(measure)
+def value_of(entry: Entry, found: Measures, ranker: str, measure: str) -> float:
+    """Raises InputError for one that the results do not have."""
+    value = found.get(ranker, {}).get(measure)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{entry.name}, {ranker}: the results have no number for {measure!r}")
+        raise InputError(f"{entry['name']}, {ranker}: the results have no number for {measure!r}, only {found}")
     return float(value)
 
 
@@ -122,35 +150,16 @@ def folders_of(given: list[str]) -> dict[str, str]:
     folders = {"pydocs": "pydocs"}
     for name in given:
         folder = Path(name).expanduser().absolute()
-        if not folder.is_dir():
-            raise InputError(f"{name} is no folder")
-        if folder.name not in COLLECTIONS or folder.name in folders:
+        if not folder.is_dir() or folder.name not in COLLECTIONS or folder.name in folders:
             raise InputError(f"{name}: expected one folder each, called {', '.join(COLLECTIONS[1:])}")
         folders[folder.name] = str(folder)
     return folders
 
 
-def chosen(entries: list[Reproduction], names: list[str], only: str | None) -> list[Reproduction]:
-    """The entries of these names, or all; of one collection, or all."""
-    known = [entry.name for entry in entries]
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("entry", name, known)
-    return [e for e in entries if (not names or e.name in names) and only in (None, e.collection)]
-
-
 def other_edition() -> str:
     """The packages that pydocs is made of and that are not those pinned; empty if all are."""
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
-    differ = []
-    for package in EDITION:
-        try:
-            here = version(package)
-        except PackageNotFoundError:
-            here = "none"
-        if here != pins[package]:
-            differ.append(f"{package} {here}, not {pins[package]}")
-    return "; ".join(differ)
+    return "; ".join(f"{p} {version(p)}, not {pins[p]}" for p in EDITION if version(p) != pins[p])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -160,52 +169,53 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=COLLECTIONS, help="entries of this collection")
     parser.add_argument("--record", action="store_true", help="write what was found into the file")
     parser.add_argument("--file", type=Path, default=FILE, help="another list of entries")
-    given = parser.parse_args(arguments)
+    a = parser.parse_args(arguments)
     try:
-        entries = read(given.file)
-        wanted, folders = chosen(entries, given.names, given.only), folders_of(given.collections)
+        entries, folders = {entry["name"]: entry for entry in read(a.file)}, folders_of(a.collections)
+        if unknown := [name for name in a.names if name not in entries]:
+            raise InputError(f"unknown entry {unknown[0]!r}; known: {', '.join(entries)}")
     except (InputError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    return reproduce(entries, wanted, folders, given.file if given.record else None)
-
-
-def reproduce(
-    entries: list[Reproduction], wanted: list[Reproduction], folders: dict[str, str], record: Path | None
-) -> int:
-    """Run, print, and record into a file where one is given; the exit status."""
-    table = Table("entry", "ranker", "measure")
-    for column in ("expected", "found", "difference", ""):
-        table.add_column(column, justify="right")
-    console, failed, new = console_for_tables(), False, {entry.name: entry for entry in entries}
+    failed = False
+    wanted = [
+        e for e in entries.values() if (not a.names or e["name"] in a.names) and a.only in (None, e["collection"])
+    ]
     for entry in wanted:
-        if entry.collection not in folders:
-            table.add_row(entry.name, "", "", "", "", "", "not given")
+        name, collection = entry["name"], entry["collection"]
+        if collection not in folders:
+            print(f"{name}: not given")
             continue
-        print(f"{entry.name}: {entry.command} (about {entry.minutes:g} min)", file=sys.stderr, flush=True)
+        print(f"{name}: {entry['command']} (about {entry['minutes']:g} min)", file=sys.stderr, flush=True)
         try:
-            if not entry.expected and record is None:
-                raise InputError(f"{entry.name}: nothing is expected yet; --record writes what is found")
-            found = run(entry, folders[entry.collection])
-            if record is not None:
-                entry = new[entry.name] = recorded(entry, found)
-            rows = list(checks(entry, found))
+            if not entry["expected"] and not a.record:
+                raise InputError(f"{name}: nothing is expected yet; --record writes what is found")
+            found = run(entry, folders[collection])
+            if a.record:
+                entry = entries[name] = recorded(entry, found)
+            failed |= not reported(entry, found)
         except InputError as error:
             failed = True
             print(error, file=sys.stderr)
-            table.add_row(entry.name, "", "", "", "", "", "FAILED")
-            continue
-        for row in rows:
-            failed |= not row.ok
-            numbers = f"{row.expected:.4f}", f"{row.found:.4f}", f"{round(row.found - row.expected, 4) + 0.0:+.4f}"
-            table.add_row(row.entry, row.ranker, row.measure, *numbers, "ok" if row.ok else "FAILED")
-        table.add_section()
-    console.print(table)
-    if record is not None:
-        write(record, list(new.values()))
-    if (differ := other_edition()) and any(entry.collection == "pydocs" for entry in wanted):
+            print(f"{name}: FAILED")
+    if a.record:
+        write(a.file, list(entries.values()))
+    if (differ := other_edition()) and any(entry["collection"] == "pydocs" for entry in wanted):
         print(f"pydocs is made of other docstrings here than the numbers: {differ}", file=sys.stderr)
     return int(failed)
+
+
+def reported(entry: Entry, found: Measures) -> bool:
+    """A line for every expected measure beside what was found; whether all agree."""
+    whole = True
+    for ranker, measures in entry["expected"].items():
+        for measure, expected in measures.items():
+            value = value_of(entry, found, ranker, measure)
+            ok = agrees(expected, value, entry["tolerance"])
+            whole &= ok
+            numbers = f"expected {expected:.4f}  found {value:.4f}  {round(value - expected, 4) + 0.0:+.4f}"
+            print(f"{entry['name']:<22}{ranker:<30}{measure:<12}{numbers}  {'ok' if ok else 'FAILED'}", flush=True)
+    return whole
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Heatmaps, lines and bars as Matplotlib figures, and figures as files. All that knows Matplotlib is here.
 
 Figures are made without pyplot and without changes to the global settings, so they work in threads, on machines
-without a display, and beside a caller's own plots. Everything needs the extra ``plots``.
+without a display, and beside a caller's own plots.
 
 The colours are those of Okabe & Ito, "Color Universal Design", 2008: they differ for colour-blind readers too.
 """
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from haybale.errors import InputError
 from haybale.extras import require
+from haybale.folders import replaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -171,7 +171,7 @@ def check_figure(path: Path) -> str:
     kind = path.suffix.lower()
     if kind not in _SUFFIXES:
         raise InputError(f"{path}: a figure is saved as one of {', '.join(_SUFFIXES)}; found {path.suffix!r}")
-    require("matplotlib", "plots")
+    require("matplotlib")
     return kind
 
 
@@ -180,23 +180,17 @@ def save_figure(figure: Figure, path: Path | str) -> None:
 
     Folders above the file are made. Errors: :class:`InputError` for another suffix.
     """
-    path = Path(path)
-    kind = check_figure(path)
-    matplotlib = require("matplotlib", "plots")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "haybale", "svg.fonttype": "path"}):
-            figure.savefig(aside, format=kind[1:], dpi=_DPI, metadata=_SUFFIXES[kind])
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    kind = check_figure(Path(path))
+    matplotlib = require("matplotlib")
+    fixed = {"svg.hashsalt": "haybale", "svg.fonttype": "path"}
+    with replaced(Path(path)) as aside, matplotlib.rc_context(fixed):
+        figure.savefig(aside, format=kind[1:], dpi=_DPI, metadata=_SUFFIXES[kind])
 
 
 def _figure(width: float, height: float) -> Figure:
-    require("matplotlib", "plots")
-    figure: Figure = require("matplotlib.figure", "plots").Figure(figsize=(width, height), layout="constrained")
-    require("matplotlib.backends.backend_agg", "plots").FigureCanvasAgg(figure)
+    require("matplotlib")
+    figure: Figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    require("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure
 
 
@@ -220,7 +214,7 @@ def _cells(axes: Any, table: NDArray[np.float64]) -> Any:
     values = table[~np.isnan(table)]
     greatest = float(np.abs(values).max(initial=0)) or 1.0
     signed = bool((values < 0).any())
-    colours = require("matplotlib", "plots").colormaps["RdBu_r" if signed else "Blues"].with_extremes(bad="#c8c8c8")
+    colours = require("matplotlib").colormaps["RdBu_r" if signed else "Blues"].with_extremes(bad="#c8c8c8")
     down, across = (-(-n // most) for n, most in zip(table.shape, _CELLS, strict=True))  # cells drawn as one
     pixels = _strongest(_strongest(table, down, 0), across, 1)
     image = axes.imshow(

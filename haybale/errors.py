@@ -26,6 +26,9 @@ from typing import Any
 class HaybaleError(Exception):
     """Base of every error haybale raises on purpose."""
 
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # an OSError may print "[Errno None] …" for one argument
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (type(self), self.args), dict(self.__dict__)  # an error's own would call __init__ with args
 
@@ -98,16 +101,9 @@ class DeviceError(HaybaleError, RuntimeError):
 class ClusterError(HaybaleError, ConnectionError):
     """A cluster that cannot be reached, has no worker, or went away while it worked."""
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
 
 class OutputExistsError(HaybaleError, FileExistsError):
     """An output folder that exists and is not empty."""
-
-    def __str__(self) -> str:
-        # FileExistsError would print "[Errno None] …" for a single argument on some versions.
-        return str(self.args[0])
 
 
 class StoreError(HaybaleError, OSError):

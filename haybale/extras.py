@@ -1,8 +1,4 @@
-"""Packages that may be absent: imported where they are used, and named by their pip line where they are missing.
-
-Those of an extra, and those of the base install that haybale's core does without: a host that has only what the core
-needs can search, train, score and aggregate, and learns by name what else it lacks when it asks for it.
-"""
+"""Packages that may be absent, of an extra or the base install: imported where they are used, named where missing."""
 
 from __future__ import annotations
 
@@ -19,8 +15,6 @@ def require(module: str, extra: str | None = None) -> ModuleType:
 
     That is the line of ``extra``, or, without one, of the distribution itself, which is part of the base install.
 
-    >>> require("json", "neural").__name__
-    'json'
     >>> require("no_such_package", "neural")
     Traceback (most recent call last):
     haybale.errors.MissingExtraError: no_such_package is not installed; pip install "haybale[neural]"

@@ -1,4 +1,4 @@
-"""Output folders that are whole or absent: written aside, then renamed."""
+"""Output that is whole or absent: files and folders written aside, then renamed."""
 
 from __future__ import annotations
 
@@ -36,21 +36,33 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
-    """Write UTF-8 text into the file that is yielded; it replaces what is there when all is written."""
+def replaced(path: Path) -> Iterator[Path]:
+    """Write to the path that is yielded; the file replaces what is there when all is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(aside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            yield file
+        yield aside
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[TextIO]:
+    """The same for UTF-8 text: the file, open for writing."""
+    with replaced(path) as aside, open(aside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        yield file
+
+
 def write_json(path: Path, value: Any) -> None:
     """Indented UTF-8 JSON with a newline at its end."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """As :func:`write_json`, aside first, then renamed over what may be there."""
+    with replaced(path) as aside:
+        write_json(aside, value)
 
 
 def check_new_file(path: Path) -> None:
@@ -60,17 +72,6 @@ def check_new_file(path: Path) -> None:
 
 
 def new_json(path: Path, value: Any) -> None:
-    """As :func:`write_json`, to a file that must not exist: whole or absent."""
+    """As :func:`replace_json`, to a file that must not exist."""
     check_new_file(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     replace_json(path, value)
-
-
-def replace_json(path: Path, value: Any) -> None:
-    """As :func:`write_json`, aside first, then renamed over what may be there."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write_json(aside, value)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)

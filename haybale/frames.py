@@ -1,8 +1,6 @@
-"""Frames of the user's own library: pandas, cuDF or pyarrow tables come in, and the answer goes out in the same.
+"""Frames of the user's own library, by narwhals: pandas, cuDF, polars or pyarrow come in, the answer goes out in it.
 
-Inside, haybale works with pandas and Arrow. A frame of cuDF is in GPU memory: only the columns that are read are
-copied from there. Frames of other libraries that speak Arrow (polars and others with ``__arrow_c_stream__``) come in as
-well; what is made from them goes out as pandas.
+Inside, haybale works with pandas and Arrow. Of a frame of cuDF, in GPU memory, only columns that are read are copied.
 """
 
 from __future__ import annotations
@@ -10,39 +8,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from narwhals import dependencies
 from numpy.typing import NDArray
 
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
 
-Frame: TypeAlias = Any  # a frame of pandas or cuDF, or a table of pyarrow
-LIBRARIES = ("pandas", "cudf", "pyarrow")
+Frame: TypeAlias = Any  # a frame of one of the libraries
+_TESTS = {
+    "pandas": dependencies.is_pandas_dataframe,
+    "cudf": dependencies.is_cudf_dataframe,
+    "polars": dependencies.is_polars_dataframe,
+    "pyarrow": dependencies.is_pyarrow_table,
+}
+LIBRARIES = tuple(_TESTS)
 
 
 def library_of(frame: Frame) -> str:
-    """The library a frame is of: one of :data:`LIBRARIES`, or ``"arrow"`` for others that speak Arrow.
+    """The library a frame is of, one of :data:`LIBRARIES`; none of them is imported for that.
 
-    >>> library_of(pa.table({"a": [1]}))
-    'pyarrow'
     >>> library_of([1, 2])
     Traceback (most recent call last):
-    haybale.errors.InputError: expected a frame of pandas or cuDF, or a table of pyarrow, found list
+    haybale.errors.InputError: expected a frame of pandas, cudf, polars or pyarrow, found list
     """
-    if isinstance(frame, pd.DataFrame):
-        return "pandas"
-    if isinstance(frame, pa.Table):
-        return "pyarrow"
-    kind = type(frame)
-    # Not by importing cuDF: that takes seconds, and asks for a device.
-    if kind.__module__.partition(".")[0] == "cudf" and kind.__name__ == "DataFrame":
-        return "cudf"
-    if hasattr(frame, "__arrow_c_stream__") and hasattr(frame, "columns"):
-        return "arrow"
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    raise InputError(f"expected a frame of pandas or cuDF, or a table of pyarrow, found {name}")
+    for library, is_one in _TESTS.items():
+        if is_one(frame):
+            return library
+    raise InputError(f"expected a frame of pandas, cudf, polars or pyarrow, found {type(frame).__name__}")
 
 
 def column_names(frame: Frame) -> list[str]:
@@ -53,101 +49,61 @@ def column_names(frame: Frame) -> list[str]:
 def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "frame") -> pd.DataFrame:
     """A frame of any library as pandas, whole or some ``columns`` of it; one of pandas is not copied.
 
-    ``what`` begins the message about a column that is not there.
-
-    >>> to_pandas(pa.table({"query_id": ["q"], "score": [0.5]}), ["score"])
-       score
-    0    0.5
-    >>> to_pandas(pd.DataFrame({"query_id": ["q"]}), ["query_id", "doc_id", "score"], "run")
-    Traceback (most recent call last):
-    haybale.errors.InputError: run: the frame has no column doc_id, score
+    ``what`` begins the message about a column that is not there, or twice.
     """
-    library = library_of(frame)
-    if columns is not None:
-        columns = list(columns)
-        need_columns(frame, columns, what)
-    if library in ("pandas", "cudf"):
-        part = frame if columns is None else frame[columns]
-        found: pd.DataFrame = part if library == "pandas" else part.to_pandas()
+    names = column_names(frame)
+    for name in columns or ():
+        if names.count(name) > 1:
+            raise InputError(f"{what}: the column {name} stands there twice")
+    if missing := set(columns or ()) - set(names):
+        raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
+    if library_of(frame) == "pandas":
+        found: pd.DataFrame = frame if columns is None else frame[list(columns)]
     else:
-        found = _table(frame, columns).to_pandas(ignore_metadata=True)  # else a column may return as an index
+        found = to_arrow(frame, columns).to_pandas(ignore_metadata=True)  # else a column may return as an index
     return found
 
 
-def to_arrow(frame: Frame) -> pa.Table:
-    """A frame of any library as an Arrow table, without its index.
-
-    >>> to_arrow(pd.DataFrame({"doc_id": ["a", "b"]})).column_names
-    ['doc_id']
-    """
+def to_arrow(frame: Frame, columns: Sequence[str] | None = None) -> pa.Table:
+    """A frame of any library, or some ``columns`` of it, as an Arrow table without its index."""
     library = library_of(frame)
     if library == "pandas":
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    if library == "cudf":
-        return frame.to_arrow(preserve_index=False)
-    return _table(frame, None)
+        return pa.Table.from_pandas(frame if columns is None else frame[list(columns)], preserve_index=False)
+    if library == "pyarrow":
+        return frame if columns is None else frame.select(list(columns))
+    whole = nw.from_native(frame, eager_only=True)
+    return (whole if columns is None else whole.select(list(columns))).to_arrow()
 
 
 def like(result: pd.DataFrame, frame: Frame) -> Frame:
     """A result in the library of the frame it was made from; see :func:`in_library`."""
-    library = library_of(frame)
-    return in_library(result, "pandas" if library == "arrow" else library)
+    return in_library(result, library_of(frame))
 
 
 def in_library(result: pd.DataFrame, library: str) -> Frame:
-    """A frame of pandas in one of the :data:`LIBRARIES`; in others than pandas, an index with a name is a column.
-
-    >>> table = pd.DataFrame({"MAP": [0.5]}, index=pd.Index(["q"], name="query_id"))
-    >>> in_library(table, "pyarrow").column_names
-    ['query_id', 'MAP']
-    >>> in_library(table, "polars")
-    Traceback (most recent call last):
-    haybale.errors.UnknownNameError: unknown frame library 'polars'; known: pandas, cudf, pyarrow
-    """
+    """A frame of pandas in one of the :data:`LIBRARIES`; in others than pandas, an index with a name is a column."""
     if library not in LIBRARIES:
         raise UnknownNameError("frame library", library, LIBRARIES)
     if library == "pandas":
         return result
+    require(library, "gpu" if library == "cudf" else None)
     result = result.reset_index(drop=result.index.name is None)
-    if library == "cudf":
-        return require("cudf", "gpu").DataFrame.from_pandas(result)
-    return pa.Table.from_pandas(result, preserve_index=False).replace_schema_metadata(None)
+    table = pa.Table.from_pandas(result, preserve_index=False).replace_schema_metadata(None)
+    backend: Any = library
+    return nw.DataFrame.from_arrow(table, backend=backend).to_native()
 
 
 def with_column(frame: Frame, name: str, values: Any) -> Frame:
-    """The frame, of its library, with the column ``values``, a NumPy array in the order of the rows, set or added.
-
-    >>> with_column(pa.table({"a": [1, 2]}), "b", [0.5, 1.0]).column_names
-    ['a', 'b']
-    """
-    library = library_of(frame)
-    if library in ("pandas", "cudf"):
+    """The frame, of its library, with the column ``values``, a NumPy array in the order of the rows, set or added."""
+    library: Any = library_of(frame)
+    if library in ("pandas", "cudf"):  # with an index, which need not count from 0
         return frame.assign(**{name: values})
-    if library == "arrow":
-        return to_pandas(frame).assign(**{name: values})
-    if name in frame.column_names:
-        return frame.set_column(frame.column_names.index(name), name, pa.array(values))
-    return frame.append_column(name, pa.array(values))
-
-
-def need_columns(frame: Frame, columns: Sequence[str], what: str) -> None:
-    """Refuse a frame that lacks one of the columns, or has one twice."""
-    names = column_names(frame)
-    twice = [name for name in columns if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{what}: the column {twice[0]} stands there twice")
-    missing = set(columns) - set(names)
-    if missing:
-        raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
+    column = nw.new_series(name, values, backend=library)
+    return nw.from_native(frame, eager_only=True).with_columns(column).to_native()
 
 
 def check_filled(frame: pd.DataFrame, what: str) -> None:
-    """Refuse a frame with a missing value, by its column and row, counted from 0.
-
-    >>> check_filled(pd.DataFrame({"query_id": ["q", None]}), "qrels")
-    Traceback (most recent call last):
-    haybale.errors.InputError: qrels: row 1 has no query_id
-    """
+    """Refuse a frame with a missing value, by its column and row, counted from 0."""
     for name in frame.columns:
         missing = frame[name].isna().to_numpy()
         if missing.any():
@@ -155,18 +111,8 @@ def check_filled(frame: pd.DataFrame, what: str) -> None:
 
 
 def numbers(frame: pd.DataFrame, name: str, what: str) -> NDArray[np.float64]:
-    """(n,) a column as numbers.
-
-    >>> numbers(pd.DataFrame({"score": ["high"]}), "score", "run")
-    Traceback (most recent call last):
-    haybale.errors.InputError: run: column score: expected numbers (could not convert string to float: 'high')
-    """
+    """(n,) a column as numbers."""
     try:
         return frame[name].to_numpy(dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}: column {name}: expected numbers ({error})") from None
-
-
-def _table(frame: Frame, columns: list[str] | None) -> pa.Table:
-    table = frame if isinstance(frame, pa.Table) else pa.table(frame)
-    return table if columns is None else table.select(columns)

@@ -23,7 +23,7 @@ from haybale.collections import Paragraph, Queries, find_splitter
 from haybale.collections.collection import Ints
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.rankers import Batch, Ranker
+from haybale.rankers import Ranker
 from haybale.rankers.batch import queries_of
 from haybale.retrieval.run import DEPTH
 
@@ -109,6 +109,8 @@ class RankerTransformer(pt.Transformer):
         with pt.validate.any(inp, context=self) as checked:
             checked.query_frame(["query"], mode="retrieve")
             checked.result_frame(["query"], mode="re-rank")
+        if not len(inp):
+            return _results(inp, np.empty(0, dtype=np.int64), [], np.empty(0), self.depth)
         return self._retrieved(inp) if checked.mode == "retrieve" else self._reranked(inp)
 
     def fuse_rank_cutoff(self, k: int) -> pt.Transformer:
@@ -116,51 +118,33 @@ class RankerTransformer(pt.Transformer):
         return self if k >= self.depth else pt.inspect.transformer_apply_attributes(self, depth=k)
 
     def _retrieved(self, inp: pd.DataFrame) -> pd.DataFrame:
-        if not len(inp):
-            return _results(inp, np.empty(0, dtype=np.int64), [], np.empty(0))
         names = [str(qid) for qid in inp["qid"]]
         if len(set(names)) != len(names):
             names = [str(row) for row in range(len(names))]  # the same qid may be there twice
-        run = self.ranker.rank(self._queries(names, inp), depth=self.depth)
-        rows, _, documents, table, scores = run.coded()
+        rows, _, documents, table, scores = self.ranker.rank(self._queries(names, inp), depth=self.depth).coded()
         return _results(inp, rows, table.take(pa.array(documents)).to_pylist(), scores, self.depth)
 
     def _reranked(self, inp: pd.DataFrame) -> pd.DataFrame:
-        engine = self.ranker.engine_
-        docnos = inp["docno"].tolist()
-        numbers = engine.collection.document_numbers(docnos)
-        scores = np.full(len(inp), np.nan)
+        collection, docnos = self.ranker.engine_.collection, inp["docno"].to_numpy(dtype=object)
+        numbers = collection.document_numbers(docnos)
+        has_text = np.diff(collection.passages.doc_offsets)[numbers] > 0  # of others no document is found
         query, qids = pd.factorize(inp["qid"])
         # Operators such as + leave the query out of some rows of a qid; one that has it is enough.
         columns = [name for name in ("query", "own") if name in inp.columns]
         asked = inp.groupby("qid", sort=False)[columns].first().reindex(qids).reset_index(names="qid")
-        queries = self._queries([str(place) for place in range(len(asked))], asked) if len(asked) else None
-        foreign = np.ones(len(inp), dtype=bool) if queries is None else queries.own[query] != numbers
-        for place in np.unique(query[foreign]):
-            rows = np.flatnonzero((query == place) & foreign)
-            assert queries is not None
-            scores[rows] = self._scores(queries.take(np.array([place])), numbers[rows], [docnos[row] for row in rows])
-        before = _order_before(inp)
-        for place in np.unique(query[foreign & np.isnan(scores)]):
-            rows = before[(query == place)[before]]
-            mine = scores[rows]
-            left = rows[np.isnan(mine) & foreign[rows]]
-            scores[left] = np.nanmin(mine, initial=0.0) - 1 - np.arange(len(left))
-        kept = np.flatnonzero(foreign)
-        return _results(inp, kept, [docnos[row] for row in kept], scores[kept], self.depth)
-
-    def _scores(self, query: Queries, numbers: Ints, docnos: list[str]) -> NDArray[np.float64]:
-        """(n,) what the ranker gives the documents when there are no others; NaN where it does not find one."""
-        engine = self.ranker.engine_
-        if not np.diff(engine.collection.passages.doc_offsets)[numbers].any():
-            return np.full(len(numbers), np.nan)  # without a text no document is found
-        mask = np.zeros(engine.collection.n_documents, dtype=bool)
-        mask[numbers] = True
-        alone = Queries(
-            query.ids, query.paragraphs, query.offsets, np.array([-1])
-        )  # its own document is not among them
-        found = dict(Batch(engine.within(mask), alone).run(self.ranker, len(docnos))[query.ids[0].as_py()])
-        return np.array([found.get(docno, np.nan) for docno in docnos])
+        queries = self._queries([str(place) for place in range(len(asked))], asked)
+        before, scores = _order_before(inp), np.full(len(inp), np.nan)
+        for place, own in enumerate(queries.own):
+            rows = before[(query[before] == place) & (numbers[before] != own)]
+            found: dict[str, float] = {}
+            if has_text[rows].any():
+                [batch] = self.ranker.batches(queries.take([place]), within=sorted(set(docnos[rows])))
+                found = dict(batch.run(self.ranker, len(rows))[str(place)])
+            scores[rows] = [found.get(docno, np.nan) for docno in docnos[rows]]
+            left = rows[np.isnan(scores[rows])]
+            scores[left] = min([0.0, *found.values()]) - 1 - np.arange(len(left))
+        kept = np.flatnonzero(~np.isnan(scores))
+        return _results(inp, kept, docnos[kept], scores[kept], self.depth)
 
     def _queries(self, names: list[str], frame: pd.DataFrame) -> Queries:
         """The queries of a frame's rows."""
@@ -188,19 +172,12 @@ def _order_before(inp: pd.DataFrame) -> Ints:
 
 
 def _results(
-    frame: pd.DataFrame, rows: Ints, docnos: Sequence[str], scores: NDArray[np.floating], k: int | None = None
+    frame: pd.DataFrame, rows: Ints, docnos: Sequence[str] | NDArray[Any], scores: NDArray[np.floating], k: int
 ) -> pd.DataFrame:
     """A results frame: of each query the best ``k``, ordered by score, then docno, with ranks from 0.
 
     ``rows`` (n,) are rows of ``frame`` whose other columns go along; rows of one ``qid`` are one ranking, and the
     rankings keep the order of the frame.
-
-    >>> queries = pd.DataFrame({"qid": ["1", "2"], "query": ["dog", "cat"]})
-    >>> _results(queries, np.array([0, 0, 1]), ["c", "b", "a"], np.array([1.0, 1.0, 3.0]))
-      qid query docno  score  rank
-    0   1   dog     b    1.0     0
-    1   1   dog     c    1.0     1
-    2   2   cat     a    3.0     0
     """
     names = np.asarray(docnos, dtype=object)
     values = np.asarray(scores, dtype=np.float64)
@@ -209,7 +186,7 @@ def _results(
     order = np.lexsort((by_name, -values, query))
     query = query[order]
     rank = np.arange(len(order)) - np.searchsorted(query, query)
-    kept = rank < (len(order) if k is None else k)
+    kept = rank < k
     order, rank = order[kept], rank[kept]
     result = frame.iloc[rows[order]].reset_index(drop=True)
     return result.assign(docno=pd.Series(names[order], dtype="str"), score=values[order], rank=rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,11 +10,17 @@ from typing import Any
 
 import pytest
 from cupy_double import HAS_CUDA, installed
+from hypothesis import settings
 from topics import topic_collection
 
 from haybale.cli import main
 from haybale.collections import Collection, CollectionBuilder, read_pydocs
 from haybale.errors import MissingExtraError
+
+# The same examples every time, so that a failure is of the change before it; HYPOTHESIS_PROFILE=random draws others.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("random")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ import numpy as np
 class HashEncoder:
     """Eight numbers from a text's hash."""
 
-    width = 8
+    dim = 8
 
     def __init__(self, salt: str = "", seconds: float = 0.0) -> None:
         self.salt, self.seconds = salt, seconds
@@ -21,8 +21,8 @@ class HashEncoder:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         self.calls += 1
         time.sleep(self.seconds)
-        digests = [hashlib.sha256((self.salt + text).encode()).digest()[: self.width] for text in texts]
-        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, self.width).astype(np.float32) / 256
+        digests = [hashlib.sha256((self.salt + text).encode()).digest()[: self.dim] for text in texts]
+        return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, self.dim).astype(np.float32) / 256
 
     def describe(self) -> dict[str, object]:
-        return {"class": "HashEncoder", "salt": self.salt, "width": self.width}
+        return {"class": "HashEncoder", "salt": self.salt, "width": self.dim}

@@ -54,4 +54,4 @@ class CountingEncoder(HashEncoder):
         return super().encode(texts) - 0.5
 
     def describe(self) -> dict[str, object]:
-        return {"class": "CountingEncoder", "salt": self.salt, "width": self.width}
+        return {"class": "CountingEncoder", "salt": self.salt, "width": self.dim}

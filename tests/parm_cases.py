@@ -36,7 +36,7 @@ class Case:
             hits=Hits(self.hits.passages, np.abs(self.hits.scores)),
             vectors=Vectors(abs(self.vectors.passages), abs(self.vectors.paragraphs)),
         )
-        terms = positive.oracle("vmax" if name == "vmin" else name, truncate=False, **options)
+        terms = positive.oracle("vmax" if name == "vmin" else name, **options)
         return {pair: factor * (1 + value) for pair, value in terms.items()}
 
     def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Case:
@@ -83,13 +83,12 @@ def cases(draw: st.DrawFn, whole: bool | None = None, is_sparse: bool | None = N
 
 
 @st.composite
-def options(draw: st.DrawFn, case: Case, code_variant: bool | None = None) -> dict:
+def options(draw: st.DrawFn, case: Case) -> dict:
     width = case.hits.passages.shape[1]
     chosen = {
         "rrf_k": draw(st.sampled_from([60.0, 0.0, -0.5])),
         "n_hits": draw(st.sampled_from([None, max(1, width - 2), width + 7])),
         "occurrences": draw(st.sampled_from(["all", "best"])),
-        "code_variant": draw(st.booleans()) if code_variant is None else code_variant,
     }
     return chosen | ({"weights": case.weights} if draw(st.booleans()) else {})
 

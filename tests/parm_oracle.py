@@ -10,7 +10,6 @@ A paragraph of weight w counts as if it stood in the query document w times, one
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ Vector = list[float]
 BY_SCORE_OR_RANK = ("maxp", "firstp", "combsum", "rrf")
 BY_VECTOR = ("vsum", "vavg", "vmin", "vmax", "vscores", "vranks", "vrrf")
 NAMES = (*BY_SCORE_OR_RANK, *BY_VECTOR)
-AUTHORS_LIST = 1000  # hits of a list in the authors' code, whatever its length
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,6 @@ class Hit:
     passage: int
     score: float
     rank: int  # from 1
-    hits_of_list: int
     weight: float  # of the paragraph
 
 
@@ -39,7 +36,6 @@ class Hit:
 class Settings:
     rrf_k: float
     n: int  # N
-    code_variant: bool
 
 
 def oracle(
@@ -53,14 +49,12 @@ def oracle(
     rrf_k=60.0,
     n_hits=None,
     occurrences="all",
-    code_variant=False,
-    truncate=True,
 ) -> dict[tuple[int, int], float]:
     """{(query, document): score} of every document with a hit that counts.
 
-    The parameters are those of ``aggregate``; ``truncate=False`` leaves out the truncation of the code's variant.
+    The parameters are those of ``aggregate``.
     """
-    settings = Settings(rrf_k, hits.passages.shape[1] if n_hits is None else n_hits, code_variant)
+    settings = Settings(rrf_k, hits.passages.shape[1] if n_hits is None else n_hits)
     scores = {}
     for query in range(len(offsets) - 1):
         paragraphs = {
@@ -76,8 +70,6 @@ def oracle(
                 score = SCORES[name](evidence, settings)
             else:
                 score = vector_score(name, paragraphs, evidence, vectors, settings)
-                if code_variant and truncate:
-                    score = float(math.trunc(score))
             scores[query, document] = score
     return scores
 
@@ -86,7 +78,7 @@ def hit_list(hits, paragraph: int, n: int, weight: float) -> list[Hit]:
     """r_i: the first n hits of a paragraph; -1 is no hit."""
     columns = [(int(p), float(s)) for p, s in zip(hits.passages[paragraph], hits.scores[paragraph], strict=True)]
     real = [(rank, p, s) for rank, (p, s) in enumerate(columns, start=1) if p >= 0 and rank <= n]
-    return [Hit(passage, score, rank, len(real), weight) for rank, passage, score in real]
+    return [Hit(passage, score, rank, weight) for rank, passage, score in real]
 
 
 def counting(found: list[Hit], name: str, doc_of, occurrences: str) -> list[Hit]:
@@ -120,9 +112,7 @@ def sum_of_reciprocal_ranks(found: list[Hit], settings: Settings) -> float:
 
 
 def reciprocal_rank(hit: Hit, settings: Settings) -> float:
-    """The authors' code counts ranks from the end of a list of 1000, so a short list begins further back."""
-    rank = AUTHORS_LIST - hit.hits_of_list + hit.rank if settings.code_variant else hit.rank
-    return 1 / (settings.rrf_k + rank)
+    return 1 / (settings.rrf_k + hit.rank)
 
 
 SCORES: dict[str, Callable[[list[Hit], Settings], float]] = {
@@ -178,8 +168,8 @@ ELEMENTWISE: dict[str, Callable[[list[tuple[float, Vector]]], Vector]] = {
 
 
 def rank_from_behind(hit: Hit, settings: Settings) -> float:
-    """N + 1 - rank_i(p); in the authors' code, of the list as long as it is."""
-    return (hit.hits_of_list if settings.code_variant else settings.n) + 1 - hit.rank
+    """N + 1 - rank_i(p)."""
+    return settings.n + 1 - hit.rank
 
 
 WORTH: dict[str, Callable[[Hit, Settings], float]] = {

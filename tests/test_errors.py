@@ -10,7 +10,7 @@ import joblib
 import pytest
 
 from haybale import errors
-from haybale.cluster.spreading import spread
+from haybale.cluster import spread
 from haybale.errors import FileFormatError, HaybaleError, MissingExtraError, UnknownNameError
 
 EVERY = [

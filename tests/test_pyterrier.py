@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 import unittest
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reports import small
 from scipy import sparse
-from terriers import Numbered, collection_of, engine, queries, rankings
 
 from haybale import BM25, KNN, PARM, RRF, Learned, SimilarQueries
+from haybale.collections import Collection, CollectionBuilder
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.errors import InputError, MissingExtraError, NotFittedError, UnknownNameError
@@ -32,17 +35,43 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::haybale.EmptyRankingWarning"),
 ]
 KINDS = [
-    BM25(),
-    BM25("document"),
-    KNN(),
-    KNN("first passage"),
-    PARM("vrrf"),
-    PARM("rrf", over="bm25"),
-    RRF(BM25(), KNN("document")),
-    SimilarQueries(),
-    Learned(BM25(), SimilarQueries()),
+    *(BM25(), BM25("document"), KNN("first passage"), PARM("rrf", over="bm25"), SimilarQueries()),
+    Learned(RRF(BM25(), KNN("document")), PARM("vrrf")),
 ]
 kinds = pytest.mark.parametrize("kind", KINDS, ids=map(str, KINDS))
+
+
+class Numbered:
+    """An encoder whose texts are row numbers of vectors."""
+
+    def __init__(self, vectors: Any) -> None:
+        self.vectors = vectors
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        return self.vectors[[int(text) for text in texts]]
+
+
+def queries(*texts: str, **columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"qid": [f"q{i}" for i in range(len(texts))], "query": list(texts), **columns})
+
+
+def rankings(frame: pd.DataFrame) -> dict[str, list[tuple[str, float]]]:
+    """{qid: [(docno, score), …]}, of a frame whose rows are in order and whose ranks say so."""
+    assert (frame["rank"] == frame.groupby("qid").cumcount()).all()
+    return {qid: list(zip(part["docno"], part["score"], strict=True)) for qid, part in frame.groupby("qid")}
+
+
+@cache
+def engine() -> Engine:
+    """Thirty documents of words around a topic, with judged queries in train and dev."""
+    return Engine(small(), encoder=TfidfEncoder(min_df=1))
+
+
+def collection_of(documents: dict[str, list[str]]) -> Collection:
+    builder = CollectionBuilder("documents", language="english")
+    for doc_id, passages in documents.items():
+        builder.add_document(doc_id, passages)
+    return builder.build()
 
 
 def fitted(kind: Ranker, on: Engine | None = None) -> Ranker:
@@ -189,13 +218,6 @@ def test_paragraphs_are_lines_or_what_a_splitter_makes() -> None:
     for splitter in (lambda text: [], lambda text: ["dogs", " "], str.strip):
         with pytest.raises(InputError, match="query 'q0': the splitter"):
             to_pyterrier(ranker, splitter=splitter)(queries(first))
-
-
-def test_the_same_qid_twice() -> None:
-    ranker, frame = fitted(BM25()), asked(2).assign(qid="q")
-    found = to_pyterrier(ranker, depth=4)(frame)
-    both = [pair for text in frame["query"] for pair in ranker.rank([text], depth=4)["0"]]
-    assert rankings(found) == {"q": sorted(both, key=lambda pair: (-pair[1], pair[0]))[:4]}
 
 
 # Re-ranking ----------------------------------------------------------------------------------------------

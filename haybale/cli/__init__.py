@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from haybale.cli.output import say
 from haybale.errors import HaybaleError
 from haybale.extras import require
 
@@ -17,7 +18,7 @@ __all__ = ["main"]
 
 def main() -> NoReturn:
     """Entry point: bad input ends with one line on stderr and exit status 2, not with a traceback."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: _say(str(message))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show stops nothing
@@ -37,11 +38,5 @@ def main() -> NoReturn:
     raise SystemExit(2)
 
 
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    _say(str(message))
-
-
 def _say(message: str) -> None:
-    from haybale.cli.output import say
-
     say(f"haybale: {' '.join(message.split())}")

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from haybale.cli.options import given
+from haybale.cli.output import given
+from haybale.collections import open_collection
 from haybale.embeddings import Chunking
-from haybale.embeddings.find import LEXICAL, model_name
+from haybale.embeddings.encoder import LEXICAL, model_name
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.rankers import Ranker, parse, parse_value, read_yaml, set_values
+from haybale.stages import stage
 
-_FILES = (".yaml", ".yml", ".json")
 
-
-def ranker_of(text: str, values: Sequence[str] | None) -> Ranker:
+def ranker_of(text: str, values: Sequence[str]) -> Ranker:
     """A ranker by its name or by the file that describes it, with the values of ``--set``.
 
     >>> ranker_of("rrf(bm25,bm25-doc)", ["k1=0.9"])
     RRF(BM25(k1=0.9), BM25('document', k1=0.9))
     """
-    ranker = read_yaml(Path(text)) if Path(text).suffix in _FILES else parse(text)
-    return set_values(ranker, values_of(values))
+    is_file = Path(text).suffix in (".yaml", ".yml", ".json")
+    return set_values(read_yaml(Path(text)) if is_file else parse(text), values_of(values))
 
 
 def values_of(texts: Sequence[str] | None) -> dict[str, Any]:
@@ -34,16 +34,11 @@ def values_of(texts: Sequence[str] | None) -> dict[str, Any]:
     """
     values = {}
     for text in texts or ():
-        name, sign, value = text.partition("=")
-        if not name.strip() or not sign or not value.strip():
+        name, _, value = text.partition("=")
+        if not name.strip() or not value.strip():
             raise InputError(f"--set takes name=value, found {text!r}")
         values[name.strip()] = parse_value(value)
     return values
-
-
-def is_engine(place: str | Path) -> bool:
-    """Whether that is the folder of an engine that was built, not a collection."""
-    return (Path(place) / "engine.json").is_file()
 
 
 def opened(folder: Path, device: str | None) -> Engine:
@@ -53,17 +48,30 @@ def opened(folder: Path, device: str | None) -> Engine:
     return engine
 
 
+def engine_of(place: str, layout: str | None, device: str | None, settings: dict[str, Any]) -> Engine:
+    """The engine of that folder, or one in memory of that collection."""
+    if (Path(place) / "engine.json").is_file():
+        for name in settings | given(layout=layout):
+            raise InputError(f"{place} is an engine, which was built with its settings: leave out --{name}")
+        return opened(Path(place), device)
+    settings = checked(settings | given(device=device))
+    with stage("read collection"):
+        collection = open_collection(place, layout)
+    return Engine(collection, **settings)
+
+
+def checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of an engine, refused before the work; folders of store and encoder as they are found from anywhere."""
+    check_device(settings.get("encoder", "tfidf"), settings.get("store"), settings.get("device"))
+    return {name: _absolute(value) if name in ("store", "encoder") else value for name, value in settings.items()}
+
+
 def check_device(encoder: Any, store: Any, device: str | None) -> None:
-    """Refuse, before the work, a device for vectors that cannot be there."""
+    """Refuse a device for vectors that cannot be there."""
     if encoder == "tfidf" and store is None and device not in (None, "cpu", "auto"):
         raise InputError(
             f"tfidf makes sparse vectors, which stay on the CPU, found device {device!r}; lsa makes dense ones"
         )
-
-
-def settled(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of an engine with the folders of store and encoder as they are found from anywhere."""
-    return {name: _absolute(value) if name in ("store", "encoder") else value for name, value in settings.items()}
 
 
 def _absolute(name: str) -> str:

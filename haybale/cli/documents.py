@@ -9,8 +9,8 @@ from pathlib import Path
 
 from haybale.cli.output import reporter, visible
 from haybale.collections import Collection, CollectionBuilder, find_splitter, open_collection
-from haybale.collections.beir import add_beir_file
 from haybale.collections.lines import read_text
+from haybale.collections.readers.beir import add_beir_file
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
 from haybale.stages import listening

@@ -13,22 +13,13 @@ from haybale.cli.output import resumable, say
 from haybale.cluster import on_cluster
 from haybale.collections import Collection, open_collection, with_paragraphs
 from haybale.collections.spool import first_passages
-from haybale.embeddings import EmbeddingStore, embed, embed_shards, find_encoder
-from haybale.embeddings.find import LEXICAL, model_name
+from haybale.embeddings import EmbeddingStore, embed, embed_shards, make_encoder
+from haybale.embeddings.encoder import LEXICAL, model_name
 from haybale.errors import InputError, UnknownNameError
 
 _FIT_TEXTS = 250_000  # passages that LSA is fitted on, at most
-# What --set may name, and what it is called there.
-_OF_PIECES = {"unit": "unit", "tokenizer": "tokenizer"}
-_OF_LEXICAL = {"max_fit_texts": "max_fit_texts"}
-_OF_LONGFORMER = {
-    "pooling": "pooling",
-    "global_attention": "global_attention",
-    "max_length": "max_length",
-    "precision": "dtype",
-}
-_OF_STORE = {"rows_per_chunk": "rows_per_chunk"}
-_KINDS = (_OF_PIECES, _OF_LEXICAL, _OF_LONGFORMER, _OF_STORE)
+_OF_PIECES = ("unit", "tokenizer")  # what --set may name, besides rows_per_chunk of the store
+_OF_ENCODERS = ("max_fit_texts", "pooling", "global_attention", "max_length", "precision")
 
 
 def run_embed(
@@ -50,7 +41,7 @@ def run_embed(
 ) -> None:
     """Embed, and say on stderr what was done and how fast.
 
-    ``lexical`` is for LSA and TF-IDF, ``neural`` for others, ``values`` for either, the pieces or the store.
+    ``lexical`` is for LSA, ``neural`` for others, ``values`` for either, the pieces or the store.
     ``dask``: the scheduler of a cluster that embeds ``shards`` (None: one a worker) at once.
     """
     if shards is not None and dask is None:
@@ -58,17 +49,23 @@ def run_embed(
     if shard is not None and dask is not None:
         raise InputError("--shard is for one machine without --dask; give --shards with it")
     part = None if shard is None else shard_of(shard)
-    cut, fit, model, rows = (_named(values_of(values), kind) for kind in _KINDS)
+    given = values_of(values)
+    known = (*_OF_PIECES, *_OF_ENCODERS, "rows_per_chunk")
+    for name in given:
+        if name not in known:
+            raise UnknownNameError("parameter", name, known)
+    cut, model = ({name: given.pop(name) for name in names if name in given} for names in (_OF_PIECES, _OF_ENCODERS))
+    if "precision" in model:
+        model["dtype"] = model.pop("precision")
     if cut.get("unit") == "tokens" and "tokenizer" not in cut and encoder not in LEXICAL:
         cut["tokenizer"] = model_name(encoder)
-    chunking = chunking_of(pieces, stride, **cut)
+    how: dict[str, Any] = {"layout": layout, "chunking": chunking_of(pieces, stride, **cut), **store, **given}
     source: str | Collection = collection
     if paragraphs is not None:  # whole documents are needed, so they are held in memory
         source = with_paragraphs(open_collection(collection, layout), paragraphs)
     if encoder in LEXICAL and "language" not in lexical:
         lexical = lexical | {"language": guess_language(first_passages(source, 1000, layout))}
-    make = partial(find_encoder, encoder, **{"max_fit_texts": _FIT_TEXTS, **lexical, **fit, **neural, **model})
-    how: dict[str, Any] = {"layout": layout, "chunking": chunking, **store, **rows}
+    make = partial(make_encoder, encoder, **{"max_fit_texts": _FIT_TEXTS, **lexical, **neural, **model})
     with resumable():
         if dask is None:
             done = embed(source, make(), out, shard=part, **how)
@@ -84,15 +81,6 @@ def run_embed(
         say(repr(EmbeddingStore(out)))
     else:
         say(f"shard {shard} of {out}; it can be read when all shards are there")
-
-
-def _named(values: dict[str, Any], kind: dict[str, str]) -> dict[str, Any]:
-    """Those of the values that a kind of thing has."""
-    known = [name for each in _KINDS for name in each]
-    for name in values:
-        if name not in known:
-            raise UnknownNameError("parameter", name, known)
-    return {kind[name]: value for name, value in values.items() if name in kind}
 
 
 def shard_of(text: str) -> tuple[int, int]:

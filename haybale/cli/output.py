@@ -8,9 +8,10 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from haybale.errors import InputError
+from haybale.folders import check_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,21 +20,22 @@ _HIDDEN = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of characters, 
 _TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # text may run backwards
 
 
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given: the others are left to the defaults of what they are for."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def visible(text: str) -> str:
     """A text that a terminal shows as it stands: control characters escaped, so that none of them is obeyed.
 
     >>> visible("\\x1b[2Jstatute\\u202e")
     '\\\\x1b[2Jstatute\\\\u202e'
     """
-    if text.isprintable():
-        return text
-    return "".join(_escaped(each) for each in text)
 
+    def obeyed(character: str) -> bool:
+        return unicodedata.category(character) in _HIDDEN or character in _TURNING
 
-def _escaped(character: str) -> str:
-    if unicodedata.category(character) in _HIDDEN or character in _TURNING:
-        return character.encode("unicode_escape").decode()
-    return character
+    return "".join(each.encode("unicode_escape").decode() if obeyed(each) else each for each in text)
 
 
 def say(text: str) -> None:
@@ -80,22 +82,16 @@ def resumable() -> Iterator[None]:
         raise SystemExit(130) from None
 
 
-# where something is written -------------------------------------------------------------------------------
-
-
 def check_file(path: Path | None) -> None:
     """Refuse a file that cannot be written, before the work; one that is there will be replaced."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; expected the name of a file")
-    check_parent(path)
+    if path is not None:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; expected the name of a file")
+        check_parent(path)
 
 
 def check_folder(path: Path | None) -> None:
     """Refuse a folder that is not new or empty, or cannot be made, before the work."""
-    from haybale.folders import check_output
-
     if path is not None:
         check_output(path)
         check_parent(path)
@@ -103,15 +99,13 @@ def check_folder(path: Path | None) -> None:
 
 def check_parent(path: Path) -> None:
     """The nearest folder above that is there must take new files."""
-    parent = path.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"{path}: nothing can be written to {parent}")
 
 
 def size_on_disk(folder: Path) -> str:
     """Of all files in a folder, in words."""
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    power = next((power for power in (0, 1, 2, 3) if size < 1000 ** (power + 1)), 4)
-    return f"{size / 1000**power:,.{min(power, 1)}f} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
+    from rich.filesize import decimal
+
+    return decimal(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))

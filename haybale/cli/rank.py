@@ -24,83 +24,79 @@ from haybale.rankers import PARM, Explanation, Ranker, load, queries_from
 from haybale.rankers.batch import Asked
 from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
-from haybale.retrieval.explanation import ParagraphExplanation, shortened
+from haybale.retrieval.parm.explanation import ParagraphExplanation, shortened
 from haybale.retrieval.run import DEPTH
 from haybale.stages import listening
 
 DEFAULT = "rrf(bm25-doc,parm-vrrf)"
+SHOWN = 10  # documents of a query
 _SEVERAL = (".jsonl", ".tsv", ".gz")  # files that hold queries, a line each
 _WIDTH = 100  # characters of a title or a text
 
-Reasons = dict[str, Explanation]  # by document
-
 
 def run_rank(
-    folder: Path,
+    engine: Path,
     queries: str,
-    *,
-    model: Path | None,
-    ranker: str | None,
-    values: list[str] | None,
-    depth: int | None,
-    within: Path | None,
-    paragraphs: str | None,
-    top: int,
-    explain: bool,
-    documents: list[str],
-    heatmap: Path | None,
-    out: Path | None,
-    device: str | None,
+    model: Path | None = None,
+    ranker: str | None = None,
+    set_values: Sequence[str] = (),
+    k: int | None = None,
+    within: Path | None = None,
+    paragraphs: str | None = None,
+    explain: bool = False,
+    explain_document: Sequence[str] = (),
+    heatmap: Path | None = None,
+    out: Path | None = None,
+    device: str | None = None,
 ) -> None:
-    """Rank, print and write; ``documents`` are explained in place of the ``top`` ones."""
-    if model is not None and (ranker is not None or values):
+    """Rank, print and write; ``explain_document`` are explained in place of those that are shown."""
+    if model is not None and (ranker is not None or set_values):
         raise InputError("a model ranks as it was trained: leave out --ranker and --set")
-    given = ranker_of(ranker or DEFAULT, values) if model is None else None
+    named = ranker_of(ranker or DEFAULT, set_values) if model is None else None
     check_file(out)
     check_file(heatmap)
     if heatmap is not None:
         check_figure(heatmap)
-    engine = opened(folder, device)
-    given_queries, labels = queries_of(engine, queries, paragraphs)
-    asked = queries_from(engine, given_queries)
+    base = opened(engine, device)
+    given_queries, labels = queries_of(queries, paragraphs)
+    asked = queries_from(base, given_queries)
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
-    searched = engine if limits is None else engine.within(limits)
-    numbers = dict(zip(documents, searched.collection.document_numbers(documents).tolist(), strict=True))
-    chosen = _fitted(given, engine) if model is None else load(model, engine)
+    collection = (base if limits is None else base.within(limits)).collection
+    only = _numbered(collection, explain_document)
+    chosen = load(model, base) if named is None else _fitted(named, base)
     if heatmap is not None and not any(isinstance(each, PARM) for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
+    drawn: Explanation | None = None
     for batch in chosen.batches(asked, within=limits):
-        run = batch.run(chosen, depth or DEPTH)
+        run = batch.run(chosen, k or DEPTH)
         for row, query_id in enumerate(batch.ids):
-            first = run[query_id][:top]
-            wanted = numbers or _numbered(searched.collection, [doc_id for doc_id, _ in first])
-            if not explain and not documents:  # the first document alone, if it is drawn
-                wanted = dict(list(wanted.items())[: int(heatmap is not None and not reasons)])
-            found = {}
-            if wanted:
-                part = batch.take(np.array([row]))
-                found = {doc_id: chosen.explained(part, number) for doc_id, number in wanted.items()}
-            reasons |= {(query_id, doc_id): each for doc_id, each in found.items()}
-            shown = found if explain or documents else {}
-            for line in _lines(engine.whole, query_id, batch.texts[row], first, shown):
+            first = run[query_id][: k or SHOWN]
+            wanted = only or _numbered(collection, [doc_id for doc_id, _ in first])
+            if not explain and not only:  # the first document alone, if it is drawn
+                wanted = dict(list(wanted.items())[: int(heatmap is not None and drawn is None)])
+            part = batch.take(np.array([row])) if wanted else batch
+            found = {doc_id: chosen.explained(part, number) for doc_id, number in wanted.items()}
+            drawn = drawn or next(iter(found.values()), None)
+            shown = found if explain or only else {}
+            reasons |= {(query_id, doc_id): each for doc_id, each in shown.items()}
+            for line in _lines(base.whole, query_id, batch.texts[row], first, shown):
                 print(visible(line))
         runs.append(run)
     ranked = Run.joined(runs)
     warn_of_empty(ranked, str(chosen))
     if out is not None:
-        _write(ranked, engine.whole, reasons if explain or documents else {}, str(chosen), out)
+        _write(ranked, base.whole, reasons, str(chosen), out)
     if heatmap is not None:
-        _draw(next(iter(reasons.values()), None), labels, heatmap)
+        _draw(drawn, labels, heatmap)
 
 
 def _numbered(collection: Collection, doc_ids: Sequence[str]) -> dict[str, int]:
     return dict(zip(doc_ids, collection.document_numbers(doc_ids).tolist(), strict=True))
 
 
-def _fitted(ranker: Ranker | None, engine: Engine) -> Ranker:
-    assert ranker is not None
+def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
     if not ranker.needs_training:
         return ranker.fit(engine)
     say(f"{ranker} is trained first; haybale train would keep it")
@@ -114,47 +110,36 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
         yield from _all(inner)
 
 
-# what is asked --------------------------------------------------------------------------------------------
-
-
-def queries_of(engine: Engine, given: str, paragraphs: str | None) -> tuple[Asked, list[str]]:
+def queries_of(given: str, paragraphs: str | None) -> tuple[Asked, list[str]]:
     """What QUERIES stands for: stdin, a file, the name of a split, or a text; and what a document calls its paragraphs.
 
     A document is split by ``paragraphs``; others have their paragraphs already.
     """
     splitter = find_splitter(paragraphs or "blank-lines")
     path = Path(given)
-    name, text = "", ""
-    if given == "-":
-        name, text = "stdin", decoded("stdin", sys.stdin.buffer.read())
-    elif _is_file(path) and path.suffix not in _SEVERAL:
-        name, text = path.stem, read_text(path)
-    elif paragraphs is not None:
-        raise InputError("--paragraphs splits one document: give a .txt file, or - for stdin")
-    if name:
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # a text that no file could be called
+        is_file = False
+    if given == "-" or (is_file and path.suffix not in _SEVERAL):
+        text = decoded("stdin", sys.stdin.buffer.read()) if given == "-" else read_text(path)
         parts = splitter(text)
         if not parts:
             raise FileFormatError(given, None, f"no paragraph found by {paragraphs or 'blank-lines'}")
-        return {name: [part.text for part in parts]}, [part.label for part in parts]
-    if _is_file(path):
-        return path, []
-    if path.suffix in (".txt", *_SEVERAL) and not any(map(str.isspace, given)):
+        return {"stdin" if given == "-" else path.stem: [part.text for part in parts]}, [part.label for part in parts]
+    if paragraphs is not None:
+        raise InputError("--paragraphs splits one document: give a .txt file, or - for stdin")
+    if not is_file and path.suffix in (".txt", *_SEVERAL) and not any(map(str.isspace, given)):
         raise InputError(f"{given}: no such file")
-    return given, []
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a text that no file could be called
-        return False
-
-
-# what is shown --------------------------------------------------------------------------------------------
+    return path if is_file else given, []
 
 
 def _lines(
-    collection: Collection, query_id: str, text: str, ranked: Sequence[tuple[str, float]], reasons: Reasons
+    collection: Collection,
+    query_id: str,
+    text: str,
+    ranked: Sequence[tuple[str, float]],
+    reasons: dict[str, Explanation],
 ) -> Iterator[str]:
     """A query with its documents: place, id, score, title or beginning, and reasons below."""
     yield f"{query_id}: {shortened(text, _WIDTH)}"
@@ -162,8 +147,7 @@ def _lines(
         yield "      nothing was found"
     doc_ids = [doc_id for doc_id, _ in ranked]
     width = max(map(len, doc_ids), default=0)
-    beginnings = beginnings_of(collection, doc_ids)
-    for place, ((doc_id, score), beginning) in enumerate(zip(ranked, beginnings, strict=True), 1):
+    for place, ((doc_id, score), beginning) in enumerate(zip(ranked, _beginnings(collection, doc_ids), strict=True), 1):
         yield f"{place:>4}  {doc_id:<{width}}  {score:>10.4f}  {beginning}".rstrip()
         if doc_id in reasons:
             yield from (f"    {line}" for line in reasons[doc_id].text().splitlines()[1:])
@@ -173,7 +157,7 @@ def _lines(
     yield ""
 
 
-def beginnings_of(collection: Collection, doc_ids: Sequence[str]) -> list[str]:
+def _beginnings(collection: Collection, doc_ids: Sequence[str]) -> list[str]:
     """The title of each document, or, where that says nothing, the beginning of its first passage."""
     numbers = collection.document_numbers(doc_ids)
     offsets, texts = collection.passages.doc_offsets, collection.passages.texts
@@ -197,17 +181,16 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
             file.write("query\trank\tdocument\tscore\tbeginning\n")
         for query_id in run.query_ids:
             ranked = run[query_id]
-            if out.suffix == ".jsonl":
-                for rank, (doc_id, score) in enumerate(ranked, 1):
-                    record = {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": score}
-                    reason = reasons.get((query_id, doc_id))
-                    record |= {} if reason is None else {"explanation": reason.to_dict()}
-                    file.write(json.dumps(record, ensure_ascii=False, default=float) + "\n")
-                continue
-            beginnings = beginnings_of(collection, [doc_id for doc_id, _ in ranked])
+            beginnings = _beginnings(collection, [doc_id for doc_id, _ in ranked])
             for rank, ((doc_id, score), beginning) in enumerate(zip(ranked, beginnings, strict=True), 1):
-                columns = (query_id, str(rank), doc_id, f"{score:.6g}", beginning)
-                file.write("\t".join(map(visible, columns)) + "\n")
+                if out.suffix == ".jsonl":
+                    record = {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": score}
+                    if (query_id, doc_id) in reasons:
+                        record["explanation"] = reasons[query_id, doc_id].to_dict()
+                    file.write(json.dumps(record, ensure_ascii=False, default=float) + "\n")
+                else:
+                    columns = (query_id, str(rank), doc_id, f"{score:.6g}", beginning)
+                    file.write("\t".join(map(visible, columns)) + "\n")
 
 
 def _draw(reason: Explanation | None, labels: Sequence[str], path: Path) -> None:

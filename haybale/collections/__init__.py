@@ -1,23 +1,19 @@
 """Documents, passages, queries and judgements in memory; one reader a file."""
 
-from haybale.collections.beir import read_beir
 from haybale.collections.builder import CollectionBuilder
-from haybale.collections.coliee import read_coliee
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
-from haybale.collections.frames import collection_from_frames
-from haybale.collections.gerdalir import read_gerdalir
-from haybale.collections.ir_datasets import read_ir_datasets
 from haybale.collections.open import LAYOUTS, open_collection, open_documents
-from haybale.collections.paragraphs import SPLITTERS, Paragraph, Splitter, find_splitter
-from haybale.collections.paragraphs.by_name import PARAGRAPHS, with_paragraphs
-from haybale.collections.paragraphs.resplit import labels_of, resplit
-from haybale.collections.paragraphs.sections import by_section
-from haybale.collections.parquet import read_parquet
-from haybale.collections.pydocs import read_pydocs
-from haybale.collections.qrels import read_qrels
+from haybale.collections.qrels import read_qrels, read_trec_run
+from haybale.collections.readers.beir import read_beir
+from haybale.collections.readers.coliee import read_coliee
+from haybale.collections.readers.frames import collection_from_frames, read_parquet
+from haybale.collections.readers.gerdalir import read_gerdalir
+from haybale.collections.readers.ir_datasets import read_ir_datasets
+from haybale.collections.readers.pydocs import read_pydocs
+from haybale.collections.readers.structured import read_structured
+from haybale.collections.resplit import PARAGRAPHS, by_section, labels_of, resplit, with_paragraphs
 from haybale.collections.saved import load_collection, save_collection
-from haybale.collections.structured import read_structured
-from haybale.collections.trec import read_trec_run
+from haybale.collections.splitters import SPLITTERS, Paragraph, Splitter, find_splitter
 
 __all__ = [
     "LAYOUTS",

@@ -1,14 +1,14 @@
 """A test collection in memory: documents, their passages, queries, and relevance judgements by split.
 
-Everything is an Arrow array (texts, ids) or a NumPy array (numbers); there is no Python object per passage,
-since GerDaLIR has 3.1 million of them. Documents, passages, sections and queries are numbered from 0 in the
-order of the files; the numbers are what the other rooms work with, the string ids are for the surface.
+Everything is an Arrow array (texts, ids) or a NumPy array (numbers); there is no Python object per passage, since
+GerDaLIR has 3.1 million of them. Documents, passages, sections and queries are numbered from 0 in the order of the
+files; the numbers are what the other rooms work with, the string ids are for the surface.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -20,19 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from haybale.collections.lookup import Lookup, id_strings
-from haybale.collections.side_by_side import (
-    joined_offsets,
-    joined_strings,
-    members,
-    numbers_below,
-    rising_numbers,
-    strings_at,
-)
+from haybale.collections.ids import Lookup, id_strings
 from haybale.errors import InputError, UnknownNameError
 
 Strings: TypeAlias = pa.ChunkedArray  # of large_string: 64-bit offsets, so more than 2 GiB of text fits one array
 Ints = NDArray[np.int64]
+_SHORT = 2**16  # strings: a chunk of fewer may be copied into a longer one
+# The kinds of links, and which of (passages, sections, documents) their two ends are.
+LINK_ENDS = {"internal": (0, 1), "passage_to_document": (0, 2), "section_to_document": (1, 2)}
 
 
 @dataclass(frozen=True)
@@ -117,18 +112,7 @@ class Queries:
         return Lookup(self.ids)
 
     def take(self, numbers: Sequence[int] | Ints) -> Queries:
-        """Some of the queries, in this order.
-
-        Parameters
-        ----------
-        numbers
-            (n,) query numbers, none twice.
-
-        Raises
-        ------
-        InputError
-            For numbers that are no queries, or one twice.
-        """
+        """Some of the queries by number, in this order; numbers that are no queries, or one twice, are refused."""
         chosen = numbers_below(numbers, len(self), "query")
         if len(np.unique(chosen)) != len(chosen):
             raise InputError("queries to be taken must be different ones")
@@ -150,17 +134,6 @@ class Split:
         """``(query numbers, document numbers)`` of the relevant pairs."""
         keep = self.grades > 0
         return self.judged_queries[keep], self.judged_documents[keep]
-
-    def among(self, new: Ints) -> Split:
-        """The judgements of documents that have a number in ``new`` (n_documents,), -1 for none, by that number."""
-        documents = new[self.judged_documents]
-        keep = documents >= 0
-        return replace(
-            self,
-            judged_queries=self.judged_queries[keep],
-            judged_documents=documents[keep],
-            grades=self.grades[keep],
-        )
 
     def relevant_rows(self) -> tuple[Ints, Ints]:
         """The same with the place of each query in ``queries`` for its number."""
@@ -257,68 +230,56 @@ class Collection:
     def _documents(self) -> Lookup:
         return Lookup(self.doc_ids)
 
-    # other documents ----------------------------------------------------------------------------------
-
     def take(self, documents: Sequence[int] | Ints) -> Collection:
-        """Some of the documents, with all queries.
+        """Some of the documents, with all queries; what stays is numbered anew, from 0 in its old order.
 
         Judgements and links that name other documents are left out, and queries whose own document is not among
         these have none.
 
         Parameters
         ----------
-        documents
-            (n,) document numbers, rising.
-
-        Returns
-        -------
-        Collection
-            Documents, passages and sections are numbered anew, from 0 in their old order.
+        documents : (n,) int
+            Document numbers, rising.
 
         Raises
         ------
         InputError
-            For numbers that do not rise or are no documents, and where none of these has a passage.
+            Numbers that do not rise or are no documents; none of these has a passage.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = members(self.passages.doc_offsets, chosen)
         if not len(rows):
             raise InputError(f"collection {self.name!r}: none of the {len(chosen)} documents to be taken has a passage")
-        new = _renumbered(chosen, self.n_documents)
-        passages = replace(
-            self.passages,
-            ids=strings_at(self.passages.ids, rows),
-            texts=strings_at(self.passages.texts, rows),
-            doc_offsets=offsets,
+        old, of_section = self.sections or _no_sections(self.n_documents), self.passages.sections
+        numbers, section_offsets = members(old.doc_offsets, chosen)
+        new_section, new = _renumbered(numbers, len(old)), _renumbered(chosen, self.n_documents)
+        sections = Sections(
+            ids=strings_at(old.ids, numbers),
+            titles=strings_at(old.titles, numbers),
+            parents=_mapped(new_section, old.parents[numbers]),
+            doc_offsets=section_offsets,
         )
-        sections, new_section = self.sections, np.empty(0, dtype=np.int64)
-        if sections is not None:
-            kept, section_offsets = members(sections.doc_offsets, chosen)
-            new_section = _renumbered(kept, len(sections))
-            sections = Sections(
-                ids=strings_at(sections.ids, kept),
-                titles=strings_at(sections.titles, kept),
-                parents=_mapped(new_section, sections.parents[kept]),
-                doc_offsets=section_offsets,
-            )
-        if self.passages.sections is not None:
-            passages = replace(passages, sections=_mapped(new_section, self.passages.sections[rows]))
-        links = self.links
+        splits = {}
+        for name, part in self.splits.items():
+            judged = new[part.judged_documents]
+            there = judged >= 0
+            splits[name] = Split(name, part.queries, part.judged_queries[there], judged[there], part.grades[there])
+        links, ends = self.links, (_renumbered(rows, self.n_passages), new_section, new)
         if links is not None:
-            new_passage = _renumbered(rows, self.n_passages)
-            links = Links(
-                internal=_kept_edges(links.internal, new_passage, new_section),
-                passage_to_document=_kept_edges(links.passage_to_document, new_passage, new),
-                section_to_document=_kept_edges(links.section_to_document, new_section, new),
-            )
+            links = links_of(lambda kind, a, b: edges_between(getattr(self.links, kind), ends[a], ends[b]))
         return replace(
             self,
             doc_ids=strings_at(self.doc_ids, chosen),
             doc_titles=strings_at(self.doc_titles, chosen),
-            passages=passages,
+            passages=Passages(
+                ids=strings_at(self.passages.ids, rows),
+                texts=strings_at(self.passages.texts, rows),
+                doc_offsets=offsets,
+                sections=None if of_section is None else _mapped(new_section, of_section[rows]),
+            ),
             queries=replace(self.queries, own=_mapped(new, self.queries.own)),
-            splits={name: part.among(new) for name, part in self.splits.items()},
-            sections=sections,
+            splits=splits,
+            sections=None if self.sections is None else sections,
             links=links,
         )
 
@@ -330,51 +291,45 @@ class Collection:
         Raises
         ------
         InputError
-            For an id of a document, passage or section that both have; it is named.
+            An id of a document, passage or section that both have; it is named.
         """
-        _check_apart(self.doc_ids, other.doc_ids, "document")
-        _check_apart(self.passages.ids, other.passages.ids, "passage")
-        sections = [one.sections or _no_sections(one.n_documents) for one in (self, other)]
-        _check_apart(sections[0].ids, sections[1].ids, "section")
-        before = np.array([self.n_passages, len(sections[0]), self.n_documents])  # what the other's numbers grow by
-        passages = Passages(
-            ids=joined_strings(self.passages.ids, other.passages.ids),
-            texts=joined_strings(self.passages.texts, other.passages.texts),
-            doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
+        both = (self, other)
+        one, two = (part.sections or _no_sections(part.n_documents) for part in both)
+        columns = (self.doc_ids, other.doc_ids), (self.passages.ids, other.passages.ids), (one.ids, two.ids)
+        for kind, (mine, others) in zip(("document", "passage", "section"), columns, strict=True):
+            found = Lookup(others).find(mine) >= 0
+            if found.any():
+                raise InputError(f"{kind} id {mine[int(found.argmax())].as_py()!r} is in both collections")
+        before = np.array([self.n_passages, len(one), self.n_documents])  # what the other's numbers grow by
+
+        def behind(mine: Ints, more: Ints) -> Ints:
+            """Numbers of sections, -1 for none."""
+            return np.concatenate([mine, np.where(more < 0, -1, more + before[1])])
+
+        sections = Sections(
+            ids=joined_strings(one.ids, two.ids),
+            titles=joined_strings(one.titles, two.titles),
+            parents=behind(one.parents, two.parents),
+            doc_offsets=joined_offsets(one.doc_offsets, two.doc_offsets),
         )
-        together = None
-        if any(one.sections is not None for one in (self, other)):
-            together = Sections(
-                ids=joined_strings(sections[0].ids, sections[1].ids),
-                titles=joined_strings(sections[0].titles, sections[1].titles),
-                parents=np.concatenate([sections[0].parents, _moved(sections[1].parents, before[1])]),
-                doc_offsets=joined_offsets(sections[0].doc_offsets, sections[1].doc_offsets),
-            )
-        of_section = [one.passages.sections for one in (self, other)]
-        if any(part is not None for part in of_section):
-            parts = [
-                np.full(one.n_passages, -1) if part is None else part
-                for one, part in zip((self, other), of_section, strict=True)
-            ]
-            passages = replace(passages, sections=np.concatenate([parts[0], _moved(parts[1], before[1])]))
-        links = self.links
+        given, links = [part.passages.sections for part in both], self.links
+        of_passages = [np.full(part.n_passages, -1) if a is None else a for part, a in zip(both, given, strict=True)]
         if other.links is not None:
-            mine = links or _no_links()
-            links = Links(
-                internal=np.concatenate([mine.internal, other.links.internal + before[[0, 1]]]),
-                passage_to_document=np.concatenate(
-                    [mine.passage_to_document, other.links.passage_to_document + before[[0, 2]]]
-                ),
-                section_to_document=np.concatenate(
-                    [mine.section_to_document, other.links.section_to_document + before[[1, 2]]]
-                ),
+            first, second = self.links or Links(*3 * (np.empty((0, 2), dtype=np.int64),)), other.links
+            links = links_of(
+                lambda kind, a, b: np.concatenate([getattr(first, kind), getattr(second, kind) + before[[a, b]]])
             )
         return replace(
             self,
             doc_ids=joined_strings(self.doc_ids, other.doc_ids),
             doc_titles=joined_strings(self.doc_titles, other.doc_titles),
-            passages=passages,
-            sections=together,
+            passages=Passages(
+                ids=joined_strings(self.passages.ids, other.passages.ids),
+                texts=joined_strings(self.passages.texts, other.passages.texts),
+                doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
+                sections=None if all(part is None for part in given) else behind(*of_passages),
+            ),
+            sections=None if all(part.sections is None for part in both) else sections,
             links=links,
         )
 
@@ -426,6 +381,87 @@ def pick(strings: Strings, numbers: Ints) -> list[str]:
     return list(strings.take(pa.array(numbers)).to_pylist())
 
 
+def strings_of(values: Iterable[str]) -> Strings:
+    """Strings as a column of a collection."""
+    return pa.chunked_array([pa.array(list(values), type=pa.large_string())])
+
+
+# Things that stand side by side by owner, as passages do by document: some of them, or more of them behind.
+
+
+def strings_at(strings: Strings, numbers: Ints) -> Strings:
+    """The strings at those numbers, as a column; where they are side by side, nothing is copied."""
+    first = int(numbers[0]) if len(numbers) else 0
+    if np.array_equal(numbers, np.arange(first, first + len(numbers))):
+        return strings.slice(first, len(numbers))
+    return strings.take(pa.array(numbers))
+
+
+def joined_strings(first: Strings, second: Strings) -> Strings:
+    """One column behind the other; chunks grow like a binary counter, so that none of its strings is copied often."""
+    chunks = list(first.chunks)
+    for chunk in second.chunks:
+        chunks.append(chunk)
+        while len(chunks) > 1 and len(chunks[-2]) <= len(chunks[-1]) < _SHORT:
+            chunks[-2:] = [pa.concat_arrays(chunks[-2:])]
+    return pa.chunked_array(chunks, type=pa.large_string())
+
+
+def joined_offsets(first: Ints, second: Ints) -> Ints:
+    """Where things begin that stand side by side, those of ``second`` behind those of ``first``."""
+    return np.concatenate([first, second[1:] + first[-1]])
+
+
+def offsets_of(counts: Sequence[int] | Ints) -> Ints:
+    """Where things begin of which each owner has so many."""
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def members(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
+    """What belongs to some owners, of things side by side: their numbers, and where each owner's begin among them.
+
+    >>> members(np.array([0, 2, 2, 5]), np.array([0, 2]))
+    (array([0, 1, 2, 3, 4]), array([0, 2, 5]))
+    """
+    counts = np.diff(offsets)[owners]
+    new = offsets_of(counts)
+    return np.repeat(offsets[owners] - new[:-1], counts) + np.arange(new[-1]), new
+
+
+def rising_numbers(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
+    """(m,) numbers below n, each above the one before; others are refused."""
+    chosen = numbers_below(numbers, n, kind)
+    falls = np.flatnonzero(np.diff(chosen) <= 0)
+    if len(falls):
+        first = int(falls[0])
+        raise InputError(f"{kind} numbers must rise, found {chosen[first + 1]} after {chosen[first]}")
+    return chosen
+
+
+def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
+    """(m,) numbers from 0 to n - 1, in any order; others are refused."""
+    chosen = np.asarray(numbers)
+    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and len(chosen)):
+        raise InputError(f"expected {kind} numbers (n,), found {chosen.dtype} {chosen.shape}")
+    chosen = chosen.astype(np.int64)
+    if len(chosen) and not 0 <= chosen.min() <= chosen.max() < n:
+        raise InputError(f"{kind} numbers lie between 0 and {n - 1}, found {chosen.min()} and {chosen.max()}")
+    return chosen
+
+
+def links_of(edges: Callable[[str, int, int], Ints]) -> Links:
+    """Links by a function of their kind and of what their ends are, as in :data:`LINK_ENDS`."""
+    return Links(**{kind: edges(kind, *ends) for kind, ends in LINK_ENDS.items()})
+
+
+def edges_between(edges: Ints, new_source: Ints, new_target: Ints) -> Ints:
+    """(n, 2) the edges by their ends' new numbers; those with an end that has none, -1, are left out."""
+    moved = np.empty_like(edges)
+    if len(edges):
+        moved[:, 0], moved[:, 1] = new_source[edges[:, 0]], new_target[edges[:, 1]]
+    return moved[(moved >= 0).all(axis=1)]
+
+
 def _renumbered(kept: Ints, n: int) -> Ints:
     """(n,) the new number of each thing, -1 for those that are not kept."""
     new = np.full(n, -1, dtype=np.int64)
@@ -435,35 +471,12 @@ def _renumbered(kept: Ints, n: int) -> Ints:
 
 def _mapped(new: Ints, numbers: Ints) -> Ints:
     """Numbers by what they became; -1 stays."""
-    return np.where(numbers < 0, -1, new[numbers]) if len(new) else np.full(len(numbers), -1)
-
-
-def _moved(numbers: Ints, by: Any) -> Ints:
-    """Numbers that grow; -1 stays."""
-    return np.where(numbers < 0, -1, numbers + by)
-
-
-def _kept_edges(edges: Ints, new_source: Ints, new_target: Ints) -> Ints:
-    """Edges of which both ends are kept."""
-    if not len(edges):
-        return edges
-    moved = np.stack([new_source[edges[:, 0]], new_target[edges[:, 1]]], axis=1)
-    return moved[(moved >= 0).all(axis=1)]
+    return np.append(new, -1)[numbers]
 
 
 def _no_sections(n_documents: int) -> Sections:
     none = pa.chunked_array([], type=pa.large_string())
     return Sections(none, none, np.empty(0, dtype=np.int64), np.zeros(n_documents + 1, dtype=np.int64))
-
-
-def _no_links() -> Links:
-    return Links(*3 * (np.empty((0, 2), dtype=np.int64),))
-
-
-def _check_apart(mine: Strings, others: Strings, kind: str) -> None:
-    found = Lookup(others).find(mine)
-    if (found >= 0).any():
-        raise InputError(f"{kind} id {mine[int((found >= 0).argmax())].as_py()!r} is in both collections")
 
 
 def _content_of(chunk: pa.Array) -> Any:

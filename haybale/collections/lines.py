@@ -14,10 +14,7 @@ from haybale.errors import FileFormatError, InputError
 
 def find_file(folder: Path, name: str) -> Path | None:
     """``folder/name`` or ``folder/name.gz``, whichever exists (the plain one first), else None."""
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            return path
-    return None
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def need_file(folder: Path, name: str) -> Path:
@@ -29,10 +26,9 @@ def need_file(folder: Path, name: str) -> Path:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield ``(line number from 1, line without its end)`` of a UTF-8 file; ``.gz`` is decompressed.
+    """Yield ``(line number from 1, line without its end)`` of a UTF-8 file, plain or ``.gz``; blank lines are skipped.
 
-    Blank lines are skipped. A gzip file that ends early, bytes that are not UTF-8 and a missing file each
-    raise an error that names the file and the last line read.
+    A missing file, gzip data that is cut off, and bytes that are not UTF-8 raise an error with the last line read.
     """
     number = 0
     try:
@@ -41,41 +37,42 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
             for line in file:
                 number += 1
-                stripped = line.rstrip("\r\n")
-                if stripped.strip():
-                    yield number, stripped
+                if not line.isspace():
+                    yield number, line.rstrip("\r\n")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except (EOFError, zlib.error) as error:
-        raise FileFormatError(
-            path, number, "the gzip data ends early or is damaged after this line: the file was cut off"
-        ) from error
+        raise FileFormatError(path, number, "the gzip data ends early or is damaged: the file was cut off") from error
     except gzip.BadGzipFile as error:
         raise FileFormatError(path, number or None, f"expected gzip data: {error}") from error
     except UnicodeDecodeError as error:
         raise FileFormatError(path, number + 1, f"expected UTF-8 text: {error.reason}") from error
 
 
-def read_tsv(path: Path, *widths: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:
-    """Yield ``(line number, columns)``; a line whose number of columns is not one of ``widths`` is an error."""
+def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:
+    """Yield ``(line number, columns)``; a line with another number of columns than ``width`` is an error."""
     for number, line in read_lines(path):
         columns = line.split("\t", maxsplit)
-        if len(columns) not in widths:
-            expected = " or ".join(map(str, widths))
-            raise FileFormatError(path, number, f"expected {expected} tab-separated columns, found {len(columns)}")
+        if len(columns) != width:
+            raise FileFormatError(path, number, f"expected {width} tab-separated columns, found {len(columns)}")
         yield number, columns
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield ``(line number, object)`` of a file with one JSON object a line."""
     for number, line in read_lines(path):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise FileFormatError(path, number, f"expected JSON, column {error.colno}: {error.msg}") from error
-        if not isinstance(record, dict):
-            raise FileFormatError(path, number, f"expected a JSON object, found {type(record).__name__}")
-        yield number, record
+        yield number, json_object(path, line, number)
+
+
+def json_object(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
+    """The JSON object that a text of a file is; ``line`` is where it stands, where a line is one."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileFormatError(path, line or error.lineno, f"expected JSON, column {error.colno}: {error.msg}") from None
+    if not isinstance(value, dict):
+        raise FileFormatError(path, line, f"expected a JSON object, found {type(value).__name__}")
+    return value
 
 
 def text_field(path: Path, number: int, record: dict[str, Any], name: str, default: str | None = None) -> str:

@@ -1,4 +1,6 @@
-"""Relevance judgements in the three forms they come in, told apart by their columns.
+"""Files of TREC's kinds: relevance judgements in the three forms they come in, and runs. Judgements as frames.
+
+Judgements are told apart by their columns:
 
 2 columns   query id, document id                      (GerDaLIR; the grade is 1)
 3 columns   query id, document id, grade               (BEIR; a first line that names columns is skipped)
@@ -7,22 +9,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from haybale.collections.builder import CollectionBuilder
+from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.lines import read_lines
-from haybale.collections.split_order import in_usual_order
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
 
-Judgement = tuple[int, str, str, int]  # line, query id, document id, grade
 
-
-def read_qrels(path: Path | str) -> Iterator[Judgement]:
+def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
     """Yield ``(line number, query id, document id, grade)`` of a qrels file in any of the three forms."""
     path = Path(path)
     for line, text in read_lines(path):
@@ -41,19 +41,47 @@ def read_qrels(path: Path | str) -> Iterator[Judgement]:
                 raise FileFormatError(path, line, f"expected 2, 3 or 4 columns, found {len(columns)}")
 
 
+def read_trec_run(path: Path | str) -> pd.DataFrame:
+    """A run file, plain or ``.gz``: ``query id, Q0, document id, rank, score, tag``, separated by white space.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``query_id``, ``doc_id``, ``score`` in the order of the lines. The rank column is not read: the score
+        decides, as in trec_eval.
+    """
+    path = Path(path)
+    queries, documents, scores = [], [], []
+    for line, text in read_lines(path):
+        columns = text.split()
+        if len(columns) != 6:
+            raise FileFormatError(path, line, f"expected 6 columns (qid Q0 docid rank score tag), found {len(columns)}")
+        try:
+            score = float(columns[4])
+        except ValueError:
+            raise FileFormatError(path, line, f"expected a number as score, found {columns[4]!r}") from None
+        if not math.isfinite(score):
+            raise FileFormatError(path, line, f"expected a finite score, found {columns[4]!r}")
+        queries.append(columns[0])
+        documents.append(columns[2])
+        scores.append(score)
+    return pd.DataFrame({"query_id": queries, "doc_id": documents, "score": pd.Series(scores, dtype=float)})
+
+
 def add_qrels(builder: CollectionBuilder, split: str, path: Path) -> None:
     """Judge the builder's documents by a qrels file."""
     for line, query_id, doc_id, grade in read_qrels(path):
         builder.add_judgement(split, query_id, doc_id, grade, at=(path, line))
 
 
-def qrels_files(folder: Path) -> dict[str, Path]:
-    """``{split: path}`` of ``qrels/{split}.tsv[.gz]``, train, dev and test first, then the others by name."""
-    found = {
-        path.name.removesuffix(".gz").removesuffix(".tsv"): path
-        for path in sorted(folder.glob("qrels/*.tsv.gz")) + sorted(folder.glob("qrels/*.tsv"))
-    }
-    return in_usual_order(found)
+def add_qrels_folder(builder: CollectionBuilder, folder: Path) -> None:
+    """The same by ``qrels/{split}.tsv[.gz]``, of which there must be one."""
+    paths = [*folder.glob("qrels/*.tsv.gz"), *folder.glob("qrels/*.tsv")]  # the plain one counts where there are both
+    files = {path.name.removesuffix(".gz").removesuffix(".tsv"): path for path in paths}
+    if not files:
+        raise InputError(f"{folder}: expected qrels/<split>.tsv or .tsv.gz, found none")
+    for split in in_usual_order(files):
+        add_qrels(builder, split, files[split])
 
 
 def judgements(qrels: Frame) -> pd.DataFrame:

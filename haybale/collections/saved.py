@@ -24,10 +24,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haybale.collections.collection import Collection, Ints, Links, Passages, Queries, Sections, Split, Strings
+from haybale.collections.collection import (
+    LINK_ENDS,
+    Collection,
+    Ints,
+    Passages,
+    Queries,
+    Sections,
+    Split,
+    Strings,
+    links_of,
+    offsets_of,
+)
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.sealed import MANIFEST, check_files, read_manifest, read_table, seal, write_table
+from haybale.manifest import MANIFEST, check_files, read_manifest, read_table, write_manifest, write_table
 
 FORMAT, VERSION = "haybale collection", 1
 _TEXT, _NUMBER = pa.large_string(), pa.int64()
@@ -42,64 +53,66 @@ _COLUMNS = {
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
 _OPTIONAL = ("sections", "links")
-_KINDS = ("internal", "passage_to_document", "section_to_document")
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
-    """Write a whole collection to a new folder, whole or not at all.
-
-    Parameters
-    ----------
-    collection
-        With all it has: titles, sections, links, queries of paragraphs, own documents, splits, grades.
-    folder
-        A folder that does not exist, or is empty.
+    """Write a whole collection, with all it has, to a new folder, whole or not at all.
 
     Raises
     ------
     OutputExistsError
-        For any other folder.
+        The folder exists and is not empty.
     """
     passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
     no_sections = np.zeros(collection.n_documents, dtype=np.int64)
-    of_document = no_sections if sections is None else np.diff(sections.doc_offsets)
-    of_passage = np.full(len(passages), -1) if passages.sections is None else passages.sections
-    splits = list(collection.splits.items())
+    splits = collection.splits
 
     def of_splits(name: str) -> Ints:
-        return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(split, name) for _, split in splits)])
+        return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(split, name) for split in splits.values())])
 
     tables: dict[str, list[Any]] = {
-        "documents": [collection.doc_ids, collection.doc_titles, np.diff(passages.doc_offsets), of_document],
-        "texts": [passages.ids, passages.texts, of_passage],
+        "documents": [
+            collection.doc_ids,
+            collection.doc_titles,
+            np.diff(passages.doc_offsets),
+            no_sections if sections is None else np.diff(sections.doc_offsets),
+        ],
+        "texts": [
+            passages.ids,
+            passages.texts,
+            np.full(len(passages), -1) if passages.sections is None else passages.sections,
+        ],
         "queries": [queries.ids, np.diff(queries.offsets), queries.own],
         "paragraphs": [queries.paragraphs],
-        "splits": [_repeated((name, len(split.queries)) for name, split in splits), of_splits("queries")],
+        "splits": [_repeated((name, split.queries) for name, split in splits.items()), of_splits("queries")],
         "judgements": [
-            _repeated((name, len(split.grades)) for name, split in splits),
+            _repeated((name, split.grades) for name, split in splits.items()),
             *map(of_splits, ("judged_queries", "judged_documents", "grades")),
         ],
     }
     if sections is not None:
         tables["sections"] = [sections.ids, sections.titles, sections.parents]
     if links is not None:
-        edges = [getattr(links, kind) for kind in _KINDS]
-        kinds = _repeated(zip(_KINDS, map(len, edges), strict=True))
-        tables["links"] = [kinds, *np.concatenate(edges).T]
+        edges = {kind: getattr(links, kind) for kind in LINK_ENDS}
+        tables["links"] = [_repeated(edges.items()), *np.concatenate(list(edges.values())).T]
     facts = {
         "format": FORMAT,
         "version": VERSION,
         "name": collection.name,
         "language": collection.language,
-        "splits": [name for name, _ in splits],
+        "splits": list(splits),
         "parts": [name for name in _OPTIONAL if name in tables],
         "passages_in_sections": passages.sections is not None,
     }
     with whole_folder(Path(folder)) as aside:
         for name, columns in tables.items():
-            arrays = [_column(column, kind) for column, kind in zip(columns, _COLUMNS[name].values(), strict=True)]
-            write_table(aside / _file(name), pa.table(arrays, schema=pa.schema(_COLUMNS[name])))
-        seal(aside, facts)
+            types = _COLUMNS[name].values()
+            arrays = [
+                column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([pa.array(column, type=kind)])
+                for column, kind in zip(columns, types, strict=True)
+            ]
+            write_table(aside / f"{name}.parquet", pa.table(arrays, schema=pa.schema(_COLUMNS[name])))
+        write_manifest(aside, facts)
 
 
 def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
@@ -107,41 +120,49 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
 
     Parameters
     ----------
-    folder
-        Its folder, all of which is read.
-    verify
+    folder : path
+        All of it is read.
+    verify : bool, default True
         Whether the digest of every file is computed.
 
     Raises
     ------
     FileFormatError
-        For a folder that is no saved collection, of another version, or whose files are not what was written.
+        A folder that is no saved collection, of another version, or whose files are not what was written.
     """
     folder = Path(folder)
     manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION})
     name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
     if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
         raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
-    there = [name for name in _COLUMNS if name not in _OPTIONAL or name in parts]
-    check_files(folder, manifest, [_file(name) for name in there], verify=verify)
-    tables = {name: _Table(folder / _file(name), _COLUMNS[name]) for name in there}
-    documents, texts, queries, paragraphs = (tables[name] for name in ("documents", "texts", "queries", "paragraphs"))
-    n = {name: len(tables[name]) if name in tables else 0 for name in _COLUMNS}
+    there = [part for part in _COLUMNS if part not in _OPTIONAL or part in parts]
+    check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
+    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there}
+    documents, texts, queries = (tables[part] for part in ("documents", "texts", "queries"))
+    n_documents, n_texts, n_queries = len(documents), len(texts), len(queries)
+    n_sections = len(tables["sections"]) if "sections" in parts else 0
     sections = links = None
     if "sections" in parts:
         sections = Sections(
             ids=tables["sections"].strings("id"),
             titles=tables["sections"].strings("title"),
-            parents=tables["sections"].numbers("parent", -1, n["sections"]),
-            doc_offsets=documents.offsets("sections", n["sections"]),
+            parents=tables["sections"].numbers("parent", -1, n_sections),
+            doc_offsets=documents.offsets("sections", n_sections),
         )
     if "links" in parts:
-        links = Links(
-            internal=tables["links"].edges("internal", n["texts"], n["sections"]),
-            passage_to_document=tables["links"].edges("passage_to_document", n["texts"], n["documents"]),
-            section_to_document=tables["links"].edges("section_to_document", n["sections"], n["documents"]),
+        ends = (n_texts, n_sections, n_documents)
+        links = links_of(lambda kind, a, b: tables["links"].edges(kind, ends[a], ends[b]))
+    of_section = texts.numbers("section", -1, n_sections)
+    splits = {}
+    for split in names:
+        asked, judged = (tables[part].rows("split", split) for part in ("splits", "judgements"))
+        splits[split] = Split(
+            name=split,
+            queries=tables["splits"].numbers("query", 0, n_queries, asked),
+            judged_queries=tables["judgements"].numbers("query", 0, n_queries, judged),
+            judged_documents=tables["judgements"].numbers("document", 0, n_documents, judged),
+            grades=tables["judgements"].table.column("grade").to_numpy()[judged],
         )
-    of_section = texts.numbers("section", -1, n["sections"])
     return Collection(
         name=name,
         doc_ids=documents.strings("id"),
@@ -149,20 +170,24 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
         passages=Passages(
             ids=texts.strings("id"),
             texts=texts.strings("text"),
-            doc_offsets=documents.offsets("passages", n["texts"]),
+            doc_offsets=documents.offsets("passages", n_texts),
             sections=of_section if manifest.get("passages_in_sections") is True else None,
         ),
         queries=Queries(
             ids=queries.strings("id"),
-            paragraphs=paragraphs.strings("text"),
-            offsets=queries.offsets("paragraphs", n["paragraphs"]),
-            own=queries.numbers("own", -1, n["documents"]),
+            paragraphs=tables["paragraphs"].strings("text"),
+            offsets=queries.offsets("paragraphs", len(tables["paragraphs"])),
+            own=queries.numbers("own", -1, n_documents),
         ),
-        splits={name: _split(name, tables["splits"], tables["judgements"], n) for name in names},
+        splits=splits,
         sections=sections,
         links=links,
         language=language,
     )
+
+
+def _names(values: Any) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 class _Table:
@@ -186,8 +211,7 @@ class _Table:
 
     def offsets(self, name: str, total: int) -> Ints:
         """Where things begin of which a column says how many there are; ``total`` in all."""
-        counts = self.numbers(name, 0, total + 1)
-        offsets = np.concatenate(([0], np.cumsum(counts)))
+        offsets = offsets_of(self.numbers(name, 0, total + 1))
         if offsets[-1] != total:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
         return offsets
@@ -202,29 +226,6 @@ class _Table:
         return np.stack([self.numbers("source", 0, sources, rows), self.numbers("target", 0, targets, rows)], axis=1)
 
 
-def _split(name: str, splits: _Table, judgements: _Table, n: dict[str, int]) -> Split:
-    rows = judgements.rows("split", name)
-    return Split(
-        name=name,
-        queries=splits.numbers("query", 0, n["queries"], splits.rows("split", name)),
-        judged_queries=judgements.numbers("query", 0, n["queries"], rows),
-        judged_documents=judgements.numbers("document", 0, n["documents"], rows),
-        grades=judgements.table.column("grade").to_numpy()[rows],
-    )
-
-
-def _names(values: Any) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
-def _file(name: str) -> str:
-    return f"{name}.parquet"
-
-
-def _repeated(names: Iterable[tuple[str, int]]) -> pa.Array:
-    """Each name so many times."""
-    return pa.array([name for name, times in names for _ in range(times)], type=_TEXT)
-
-
-def _column(values: Any, kind: Any) -> pa.ChunkedArray:
-    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([pa.array(values, type=kind)])
+def _repeated(names: Iterable[tuple[str, Any]]) -> pa.Array:
+    """Each name as often as there are values."""
+    return pa.array([name for name, values in names for _ in range(len(values))], type=_TEXT)

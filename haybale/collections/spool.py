@@ -11,12 +11,11 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from haybale.collections.builder import At, CollectionBuilder, Column
 from haybale.collections.collection import Collection
-from haybale.collections.ir_datasets import add_ir_datasets_documents
-from haybale.collections.names import Names, piece_id
 from haybale.collections.open import find_layout, ir_datasets_id
-from haybale.collections.pydocs import read_pydocs
-from haybale.collections.sink import At
+from haybale.collections.readers.ir_datasets import add_ir_datasets_documents
+from haybale.collections.readers.pydocs import read_pydocs
 from haybale.errors import InputError
 
 SCHEMA = pa.schema([(name, pa.large_string()) for name in ("passage_id", "doc_id", "text")])
@@ -33,47 +32,39 @@ class Spooled(NamedTuple):
     sha256: str
 
 
-class PassageSpool:
-    """A sink for documents that keeps none of them: rows of (passage id, document id, text).
+class PassageSpool(CollectionBuilder):
+    """A builder that keeps ids alone, since they must not repeat: rows of (passage id, document id, text) go to a file.
 
     A row group has ``rows_per_group`` rows; of the groups numbered from 0, those with ``number % n == i`` are
     written for ``shard = (i, n)``, and all are hashed. Without a ``file`` nothing is written. ``split`` cuts a
-    passage into pieces, whose ids are ``<passage id>#<number>``. Passages of only whitespace are left out and
-    counted. Document ids stay in memory, since they must not repeat.
+    passage into pieces, whose ids are ``<passage id>#<number>``.
     """
 
     def __init__(
-        self,
-        file: BinaryIO | None,
-        rows_per_group: int,
-        shard: tuple[int, int] = (0, 1),
-        split: Split | None = None,
+        self, file: BinaryIO | None, rows_per_group: int, shard: tuple[int, int] = (0, 1), split: Split | None = None
     ) -> None:
-        self._writer = None if file is None else _writer(file)
-        self._size, self._shard, self._split = rows_per_group, shard, split
-        self._names = Names()
-        self._buffer: list[tuple[str, str, str]] = []
-        self._passages = self._rows = self._empty = 0
+        super().__init__("spool")
+        self._writer = None
+        if file is not None:
+            self._writer = pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True)
+        self._size, self._shard, self._cut = rows_per_group, shard, split
+        self._rows: list[tuple[str, str, str]] = []
+        self._n_seen = self._n_written = 0
         self._hash = hashlib.sha256()
 
-    # the sink -----------------------------------------------------------------------------------------
-
     def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
-        number = self._names.add_document(doc_id, at)
-        for text in passages:
-            self.add_passage(number, text, at=at)
-        return number
+        return super().add_document(doc_id, passages, at=at)  # without its title
 
-    def document_number(self, doc_id: str) -> int | None:
-        return self._names.documents.get(doc_id)
-
-    def add_passage(
-        self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
+    def add_passages(
+        self, doc_ids: Column, texts: Column, passage_ids: Column | None = None, first_row: int = 0
     ) -> None:
-        if not text.strip():
-            self._empty += 1
-            return
-        self.add_row(self._names.add_passage(document, passage_id, at), self._names.doc_ids[document], text)
+        given = [None] * len(texts) if passage_ids is None else passage_ids
+        columns = (column.to_pylist() if isinstance(column, pa.Array) else column for column in (doc_ids, texts, given))
+        for row, (doc_id, text, passage_id) in enumerate(zip(*columns, strict=True), first_row):
+            try:
+                self.add_passage(self._number(doc_id), text, passage_id)
+            except InputError as error:
+                raise InputError(f"row {row}: {error}") from None
 
     def add_section(self, document: int, section_id: str, title: str, parent: str | None, at: At = None) -> int:
         return 0  # passages are all that is kept
@@ -82,14 +73,15 @@ class PassageSpool:
 
     def add_external_link(self, source_id: str, doc_id: str, at: At = None) -> None: ...
 
-    # rows ---------------------------------------------------------------------------------------------
+    def _keep(self, document: int, passage_id: str, text: str, section: int) -> None:
+        self.add_row(passage_id, self._doc_ids[document], text)
 
     def add_row(self, passage_id: str, doc_id: str, text: str) -> None:
         """One passage, or its pieces."""
-        if self._split is None:
+        if self._cut is None:
             self._add(passage_id, doc_id, text)
             return
-        for number, (start, end) in enumerate(self._split(text)):
+        for number, (start, end) in enumerate(self._cut(text)):
             self._add(piece_id(passage_id, number), doc_id, text[start:end])
 
     def _add(self, *row: str) -> None:
@@ -97,62 +89,31 @@ class PassageSpool:
             data = value.encode()
             self._hash.update(len(data).to_bytes(8, "little"))
             self._hash.update(data)
-        if self._writer is not None and (self._passages // self._size) % self._shard[1] == self._shard[0]:
-            self._buffer.append(row)  # type: ignore[arg-type]
-        self._passages += 1
-        if self._passages % self._size == 0:
+        if self._writer is not None and (self._n_seen // self._size) % self._shard[1] == self._shard[0]:
+            self._rows.append(row)  # type: ignore[arg-type]
+        self._n_seen += 1
+        if self._n_seen % self._size == 0:
             self._flush()
 
     def _flush(self) -> None:
-        if self._buffer:
-            assert self._writer is not None
-            columns = [pa.array(column, type=pa.large_string()) for column in zip(*self._buffer, strict=True)]
+        if self._rows and self._writer is not None:
+            columns = [pa.array(column, type=pa.large_string()) for column in zip(*self._rows, strict=True)]
             self._writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=self._size)
-            self._rows += len(self._buffer)
-            self._buffer = []
+            self._n_written += len(self._rows)
+            self._rows = []
 
     def close(self) -> Spooled:
         """Write what is left. A collection without a passage is refused."""
         self._flush()
-        if self._writer is not None:
-            self._writer.close()
-        if not self._passages:
+        self.abandon()
+        if not self._n_seen:
             raise InputError("the collection is empty: no document has a passage")
-        return Spooled(self._passages, self._rows, len(self._names.documents), self._empty, self._hash.hexdigest())
+        return Spooled(self._n_seen, self._n_written, len(self._doc_ids), self.n_blank, self._hash.hexdigest())
 
     def abandon(self) -> None:
         """End the file as it is, while it is open: the writer would do so later, and fail."""
         if self._writer is not None:
             self._writer.close()
-
-
-def _writer(file: BinaryIO) -> pq.ParquetWriter:
-    return pq.ParquetWriter(file, SCHEMA, compression="zstd", write_page_checksum=True)
-
-
-class _Enough(Exception):
-    """As many passages as were wanted have been read."""
-
-
-class _First(PassageSpool):
-    """Keeps the first passages and stops the reader."""
-
-    def __init__(self, n: int) -> None:
-        super().__init__(None, rows_per_group=2**62)
-        self.n, self.texts = n, list[str]()
-
-    def add_row(self, passage_id: str, doc_id: str, text: str) -> None:
-        self.texts.append(text)
-        if len(self.texts) == self.n:
-            raise _Enough
-
-
-def first_passages(source: str | Path | Collection, n: int, layout: str | None = None) -> list[str]:
-    """The texts of the first n passages of a collection, read no further than that."""
-    first = _First(n)
-    with contextlib.suppress(_Enough):
-        _read(source, first, layout)
-    return first.texts
 
 
 def spool(source: str | Path | Collection, sink: PassageSpool, layout: str | None = None) -> Spooled:
@@ -168,20 +129,44 @@ def spool(source: str | Path | Collection, sink: PassageSpool, layout: str | Non
         raise
 
 
+def first_passages(source: str | Path | Collection, n: int, layout: str | None = None) -> list[str]:
+    """The texts of the first n passages of a collection, read no further than that."""
+    texts: list[str] = []
+
+    def keep(text: str) -> list[tuple[int, int]]:
+        texts.append(text)
+        if len(texts) == n:
+            raise _Enough
+        return []
+
+    with contextlib.suppress(_Enough):
+        _read(source, PassageSpool(None, 1, split=keep), layout)
+    return texts
+
+
+class _Enough(Exception):
+    """As many passages as were wanted have been read."""
+
+
 def _read(source: str | Path | Collection, sink: PassageSpool, layout: str | None) -> None:
-    if isinstance(source, Collection) or source == "pydocs":
-        _add_collection(source if isinstance(source, Collection) else read_pydocs(), sink)
+    if source == "pydocs":
+        source = read_pydocs()
+    if isinstance(source, Collection):
+        for doc_id in (doc_ids := source.doc_ids.to_pylist()):
+            sink.add_document(doc_id)
+        passages = source.passages
+        for number, document in enumerate(passages.doc_of):
+            sink.add_row(passages.ids[number].as_py(), doc_ids[document], passages.texts[number].as_py())
     elif (dataset_id := ir_datasets_id(source)) is not None:
         add_ir_datasets_documents(sink, dataset_id)
     else:
-        folder = Path(source)
-        find_layout(folder, layout).add_documents(sink, folder)
+        find_layout(Path(source), layout).add_documents(sink, Path(source))
 
 
-def _add_collection(collection: Collection, sink: PassageSpool) -> None:
-    doc_ids = collection.doc_ids.to_pylist()
-    for doc_id in doc_ids:
-        sink.add_document(doc_id)
-    passages = collection.passages
-    for number, document in enumerate(passages.doc_of):
-        sink.add_row(passages.ids[number].as_py(), doc_ids[document], passages.texts[number].as_py())
+def piece_id(passage_id: str, number: int) -> str:
+    """The id of a piece of a passage, counted from 0.
+
+    >>> piece_id("bgb:12", 0)
+    'bgb:12#0'
+    """
+    return f"{passage_id}#{number}"

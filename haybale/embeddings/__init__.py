@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from haybale.embeddings.cached import CachedEncoder
 from haybale.embeddings.chunking import Chunking, Pieces, cut
 from haybale.embeddings.concat import ConcatEncoder
-from haybale.embeddings.counts import EncodeCounts
-from haybale.embeddings.encoder import Encoder, encode_on, encode_queries
-from haybale.embeddings.find import find_encoder
+from haybale.embeddings.encoder import Encoder, encode_on, encode_queries, longformer_encoder, make_encoder
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
-from haybale.embeddings.store import Embedded, EmbeddingStore, embed, embed_shards
+from haybale.embeddings.shards import embed_shards
+from haybale.embeddings.store import CachedEncoder, EmbeddingStore
 from haybale.embeddings.tfidf import TfidfEncoder
+from haybale.embeddings.token_batches import EncodeCounts
+from haybale.embeddings.writing import Embedded, embed
 
 if TYPE_CHECKING:
-    from haybale.embeddings.longformer.encoder import LongformerEncoder as LongformerEncoder
+    from haybale.embeddings.longformer import LongformerEncoder as LongformerEncoder
 
 __all__ = [
     "CachedEncoder",
@@ -38,15 +38,11 @@ __all__ = [
     "embed_shards",
     "encode_on",
     "encode_queries",
-    "find_encoder",
+    "make_encoder",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "LongformerEncoder":
-        from haybale.extras import require
-
-        for package in ("torch", "transformers", "sentence_transformers"):
-            require(package, "neural")
-        return require("haybale.embeddings.longformer.encoder", "neural").LongformerEncoder
+        return longformer_encoder()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,10 @@ import pyarrow as pa
 
 from haybale.collections import Collection, Links, Passages
 from haybale.collections.collection import Ints
-from haybale.collections.names import piece_id
+from haybale.collections.spool import piece_id
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
 
-UNITS = ("words", "tokens")
-_WORD = re.compile(r"\S+")
 Spans = list[tuple[int, int]]  # characters: start, end
 
 
@@ -43,8 +41,8 @@ class Chunking:
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
-            raise UnknownNameError("unit", self.unit, UNITS)
+        if self.unit not in ("words", "tokens"):
+            raise UnknownNameError("unit", self.unit, ("words", "tokens"))
         if self.length < 1:
             raise InputError(f"length of a piece must be at least 1, found {self.length}")
         if self.stride is not None and not 1 <= self.stride <= self.length:
@@ -54,22 +52,33 @@ class Chunking:
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of one passage, in reading order; at least one."""
-        return [text[start:end] for start, end in self.spans(text)]
-
-    def spans(self, text: str) -> Spans:
-        """Where the pieces lie in the passage, in characters."""
-        return spans_of(self.units()(text), len(text), self.length, self.stride or self.length)
+        return [text[start:end] for start, end in self.splitter()(text)]
 
     def splitter(self) -> Callable[[str], Spans]:
-        """:meth:`spans` with the tokenizer loaded once, for many passages."""
-        units = self.units()
-        return lambda text: spans_of(units(text), len(text), self.length, self.stride or self.length)
+        """What finds the pieces of a passage, in characters; the tokenizer is loaded once for many passages."""
+        units, stride = self._units(), self.stride or self.length
 
-    def units(self) -> Callable[[str], Spans]:
-        """The function that finds words or tokens in a passage."""
+        def spans(text: str) -> Spans:
+            found = units(text)
+            if not found:
+                return [(0, len(text))]
+            # A piece that begins within the last `length` units reaches the end; later ones would be parts of it.
+            starts = range(0, max(1, len(found) - self.length + stride), stride)
+            return [(found[first][0], found[min(first + self.length, len(found)) - 1][1]) for first in starts]
+
+        return spans
+
+    def _units(self) -> Callable[[str], Spans]:
+        """What finds words or tokens in a passage."""
         if self.unit == "words":
-            return lambda text: [match.span() for match in _WORD.finditer(text)]
-        tokenizer = _tokenizer(str(self.tokenizer))
+            return lambda text: [match.span() for match in re.finditer(r"\S+", text)]
+        library = require("transformers", "neural")
+        try:
+            tokenizer = library.AutoTokenizer.from_pretrained(self.tokenizer)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot load the tokenizer {self.tokenizer!r}: {error}") from error
+        if not tokenizer.is_fast:
+            raise InputError(f"the tokenizer {self.tokenizer!r} does not tell where its tokens lie")
 
         def tokens(text: str) -> Spans:
             found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -79,25 +88,7 @@ class Chunking:
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for a manifest."""
-        return {
-            "length": self.length,
-            "stride": self.stride or self.length,
-            "unit": self.unit,
-            "tokenizer": self.tokenizer,
-        }
-
-
-def spans_of(units: Spans, end: int, length: int, stride: int) -> Spans:
-    """Pieces of ``length`` units every ``stride`` of them; a text without units, of ``end`` characters, is one piece.
-
-    >>> spans_of([(0, 1), (2, 3), (4, 5)], end=5, length=2, stride=1)
-    [(0, 3), (2, 5)]
-    """
-    if not units:
-        return [(0, end)]
-    # A piece that begins within the last `length` units reaches the end; the ones after it would be parts of it.
-    starts = range(0, max(1, len(units) - length + stride), stride)
-    return [(units[first][0], units[min(first + length, len(units)) - 1][1]) for first in starts]
+        return {**asdict(self), "stride": self.stride or self.length}
 
 
 @dataclass(frozen=True)
@@ -115,21 +106,24 @@ class Pieces:
 
 def cut(collection: Collection, chunking: Chunking) -> Pieces:
     """Cut the passages of a collection; documents, queries and judgements stay. Links go out from every piece."""
-    split = chunking.splitter()
-    spans = [split(text.as_py()) for text in collection.passages.texts]
+    split, passages, links = chunking.splitter(), collection.passages, collection.links
+    spans: list[Spans] = []
+    texts: list[str] = []
+    ids: list[str] = []
+    for passage_id, text in zip(passages.ids.to_pylist(), passages.texts, strict=True):
+        text = text.as_py()
+        spans.append(split(text))
+        texts += [text[start:end] for start, end in spans[-1]]
+        ids += [piece_id(passage_id, number) for number in range(len(spans[-1]))]
     counts = np.array([len(found) for found in spans], dtype=np.int64)
     passage = np.repeat(np.arange(len(counts)), counts)
     first = np.concatenate(([0], np.cumsum(counts)))  # (n_passages + 1,) where the pieces of each begin
-    ids, texts = collection.passages.ids.to_pylist(), collection.passages.texts
-    pieces = [text.as_py()[a:b] for text, found in zip(texts, spans, strict=True) for a, b in found]
-    sections = collection.passages.sections
-    passages = Passages(
-        ids=_strings([piece_id(ids[p], number - first[p]) for number, p in enumerate(passage)]),
-        texts=_strings(pieces),
-        doc_offsets=first[collection.passages.doc_offsets],
-        sections=None if sections is None else sections[passage],
+    pieces = Passages(
+        ids=pa.chunked_array([pa.array(ids, type=pa.large_string())]),
+        texts=pa.chunked_array([pa.array(texts, type=pa.large_string())]),
+        doc_offsets=first[passages.doc_offsets],
+        sections=None if passages.sections is None else passages.sections[passage],
     )
-    links = collection.links
     if links is not None:
         links = Links(
             internal=_from_pieces(links.internal, first),
@@ -137,7 +131,7 @@ def cut(collection: Collection, chunking: Chunking) -> Pieces:
             section_to_document=links.section_to_document,
         )
     flat = np.array([span for found in spans for span in found], dtype=np.int64).reshape(-1, 2)
-    return Pieces(replace(collection, passages=passages, links=links), passage, flat)
+    return Pieces(replace(collection, passages=pieces, links=links), passage, flat)
 
 
 def _from_pieces(edges: Ints, first: Ints) -> Ints:
@@ -145,17 +139,3 @@ def _from_pieces(edges: Ints, first: Ints) -> Ints:
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.stack([np.repeat(first[edges[:, 0]], counts) + within, np.repeat(edges[:, 1], counts)], axis=1)
 
-
-def _strings(values: list[str]) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.array(values, type=pa.large_string())])
-
-
-def _tokenizer(name: str) -> Any:
-    library = require("transformers", "neural")
-    try:
-        tokenizer = library.AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot load the tokenizer {name!r}: {error}") from error
-    if not tokenizer.is_fast:
-        raise InputError(f"the tokenizer {name!r} does not tell where its tokens lie; a fast one is needed")
-    return tokenizer

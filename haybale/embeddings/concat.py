@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from haybale.embeddings.encoder import Encoder, check_texts, encode_queries
+from haybale.embeddings.encoder import Encoder, encode_queries
+from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError, VectorError
 from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse
 
@@ -24,8 +25,7 @@ class ConcatEncoder:
     >>> texts = ["dogs bark", "cats meow", "dogs and cats"]
     >>> words, grams = TfidfEncoder(min_df=1).fit(texts), TfidfEncoder(words=False, char_ngrams=(3, 3)).fit(texts)
     >>> encoder = ConcatEncoder([words, grams], weights=[3, 1])
-    >>> vectors = encoder.encode(["dogs", "a cat"])
-    >>> vectors.shape == (2, encoder.width)
+    >>> encoder.encode(["dogs", "a cat"]).shape == (2, encoder.dim)
     True
     """
 
@@ -34,61 +34,47 @@ class ConcatEncoder:
         self.weights = weights
 
     @property
-    def width(self) -> int:
-        """The sum of the members' widths; each must say its own."""
-        for i, encoder in enumerate(self.encoders):
-            if not hasattr(encoder, "width"):
-                raise InputError(f"encoder {i}, {type(encoder).__name__}, does not say its width")
-        return sum(encoder.width for encoder in self.encoders)  # type: ignore[attr-defined]
+    def dim(self) -> int:
+        """The sum of the members'."""
+        return sum(encoder.dim for encoder in self.encoders)  # type: ignore[attr-defined]
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """(n,) texts to (n, width) float32; errors: dense and sparse spaces mixed, weights that are not positive."""
+        """(n,) texts to (n, d) float32; errors: dense and sparse spaces mixed, weights that are not positive."""
         check_texts(texts)
-        return self._joined([encoder.encode(texts) for encoder in self._members()])
+        return self._joined([(encoder.encode(texts), root) for encoder, root in self._members()])
 
     def encode_queries(self, texts: Sequence[str]) -> Matrix:
         """The same for queries: members that encode them differently from passages do so."""
         check_texts(texts)
-        return self._joined([encode_queries(encoder, texts) for encoder in self._members()])
+        return self._joined([(encode_queries(encoder, texts), root) for encoder, root in self._members()])
 
     def describe(self) -> dict[str, Any]:
         """Plain values that tell this encoder from any other: the members' own, and their weights."""
-        members: list[dict[str, Any]] = []
-        for i, encoder in enumerate(self._members()):
+        for i, (encoder, _) in enumerate(self._members()):
             if not hasattr(encoder, "describe"):
                 raise InputError(f"encoder {i}, {type(encoder).__name__}, does not describe itself")
-            members.append(encoder.describe())
-        return {
-            "class": type(self).__name__,
-            "encoders": members,
-            "weights": (self._roots() ** 2).tolist(),
-            "width": sum(int(member["width"]) for member in members),
-        }
+        members = [encoder.describe() for encoder in self.encoders]  # type: ignore[attr-defined]
+        weights = [float(root**2) for _, root in self._members()]
+        dim = sum(int(member["width"]) for member in members)
+        return {"class": type(self).__name__, "encoders": members, "weights": weights, "width": dim}
 
-    def _members(self) -> Sequence[Encoder]:
-        if not len(self.encoders):
-            raise InputError("ConcatEncoder needs at least one encoder")
-        self._roots()
-        return self.encoders
-
-    def _roots(self) -> Any:
-        """(n_encoders,) what each space is scaled by."""
+    def _members(self) -> list[tuple[Encoder, Any]]:
+        """Each encoder, and what its space is scaled by."""
         n = len(self.encoders)
+        if not n:
+            raise InputError("ConcatEncoder needs at least one encoder")
         weights = np.ones(n) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
         if weights.shape != (n,) or not (np.isfinite(weights).all() and (weights > 0).all()):
             raise InputError(f"expected {n} positive weights, one an encoder, found {self.weights}")
-        return np.sqrt(weights / weights.sum())
+        return list(zip(self.encoders, np.sqrt(weights / weights.sum()), strict=True))
 
-    def _joined(self, parts: list[Matrix]) -> Matrix:
-        wide = [sparse.issparse(part) for part in parts]
+    def _joined(self, parts: list[tuple[Matrix, Any]]) -> Matrix:
+        wide = [sparse.issparse(part) for part, _ in parts]
         if any(wide) and not all(wide):
-            dense, other = wide.index(False), wide.index(True)
             raise VectorError(
-                f"encoder {dense} is dense and encoder {other} sparse: concatenate dense ones or sparse ones, and give "
-                "an ensemble the other as a further space"
+                f"encoder {wide.index(False)} is dense and encoder {wide.index(True)} sparse: concatenate dense ones "
+                "or sparse ones, and give an ensemble the other as a further space"
             )
-        scaled = []
-        for i, (part, root) in enumerate(zip(parts, self._roots(), strict=True)):
-            rows = check_matrix(part, f"encoder {i}")
-            scaled.append((normalized_sparse(rows) if wide[0] else normalized(rows)) * np.float32(root))
+        unit = normalized_sparse if wide[0] else normalized
+        scaled = [unit(check_matrix(part, f"encoder {i}")) * np.float32(root) for i, (part, root) in enumerate(parts)]
         return sparse.hstack(scaled, format="csr") if wide[0] else np.concatenate(scaled, axis=1)

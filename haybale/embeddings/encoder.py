@@ -1,20 +1,31 @@
-"""What an encoder is: texts in, L2-normalised float32 vectors out."""
+"""What an encoder is: texts in, L2-normalised float32 vectors out; and encoders by name, saved or described."""
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from scipy import sparse
 
 from haybale.device import Device, to_device
+from haybale.embeddings.lsa import LSAEncoder
+from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
+from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import InputError
+from haybale.extras import require
 from haybale.vectors import Floats
+
+FITTED = {"LSAEncoder": LSAEncoder, "TfidfEncoder": TfidfEncoder}
+LEXICAL = ("lsa", "tfidf")  # encoders that are fitted on the passages
+LONGFORMER, SENTENCE_TRANSFORMERS = "longformer:", "sentence-transformers:"
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Anything with ``encode``; the rooms behind this one ask for nothing more."""
+    """Anything with ``encode``; a store also asks for ``dim`` and ``describe()``."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) texts to (n, d) float32, each row of length 1 (or 0, if no part of the text is known)."""
@@ -40,18 +51,102 @@ def encode_on(encoder: Encoder, texts: Sequence[str], device: Device, *, queries
     return vectors if sparse.issparse(vectors) else to_device(vectors, device)
 
 
-def check_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Refuse a single string in place of a sequence, and empty texts.
+def make_encoder(
+    name: str,
+    *,
+    n_components: int = 1024,
+    language: str = "english",
+    max_fit_texts: int | None = None,
+    random_state: int | None = 0,
+    query_prompt: str = "",
+    passage_prompt: str = "",
+    device: str | None = None,
+    **longformer: Any,
+) -> Any:
+    """An encoder by its name.
 
-    >>> check_texts(["a", " "])
-    Traceback (most recent call last):
-    haybale.errors.InputError: text 1 of 2 is empty
+    Parameters
+    ----------
+    name : str
+        ``"lsa"`` or ``"tfidf"`` (not yet fitted); the folder of one that was saved (fitted); ``longformer:NAME``, a
+        :class:`LongformerEncoder`, or ``sentence-transformers:NAME``, a :class:`SentenceTransformerEncoder`, NAME a hub
+        id or folder. Without such a beginning, a folder that transformers wrote of a Longformer is the former,
+        anything else the latter.
+    n_components, max_fit_texts, random_state
+        Of LSA.
+    language : str, default "english"
+        Of ``"lsa"`` and ``"tfidf"``.
+    query_prompt, passage_prompt, device
+        Of neural encoders.
+    **longformer
+        For a Longformer alone.
+
+    Raises
+    ------
+    InputError
+        For prompts, and for what is for a Longformer, given to an encoder that does not take them.
     """
-    if isinstance(texts, str):
-        raise InputError("expected a sequence of texts, found a single string; put it in a list")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"text {i} of {len(texts)} is no string but {type(text).__name__}")
-        if not text.strip():
-            raise InputError(f"text {i} of {len(texts)} is empty")
-    return texts
+    prompts = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
+    is_lexical = name in LEXICAL or (Path(name) / "manifest.json").is_file()
+    is_longformer = not is_lexical and (name.startswith(LONGFORMER) or _is_longformer(Path(name)))
+    unused = [] if is_longformer else sorted(longformer)
+    unused += [key for key, value in prompts.items() if is_lexical and value]
+    if unused:
+        raise InputError(f"the encoder {name!r} takes no {unused[0]}")
+    if name == "lsa":
+        return LSAEncoder(n_components, language=language, max_fit_texts=max_fit_texts, random_state=random_state)
+    if name == "tfidf":
+        return TfidfEncoder(language=language)
+    if is_lexical:
+        return load_fitted(name)
+    kind = longformer_encoder() if is_longformer else SentenceTransformerEncoder
+    return kind(model_name(name), device=device, **prompts, **longformer)
+
+
+def model_name(name: str) -> str:
+    """The hub id or folder in the name of a neural encoder.
+
+    >>> model_name("longformer:allenai/longformer-base-4096")
+    'allenai/longformer-base-4096'
+    """
+    return name.removeprefix(LONGFORMER).removeprefix(SENTENCE_TRANSFORMERS)
+
+
+def longformer_encoder() -> Any:
+    """The class, a module of torch, which the base install lacks: so it is imported when it is asked for."""
+    for package in ("torch", "transformers", "sentence_transformers"):
+        require(package, "neural")
+    from haybale.embeddings.longformer import LongformerEncoder
+
+    return LongformerEncoder
+
+
+def load_fitted(folder: Path | str) -> Any:
+    """An encoder that was saved after it had been fitted, of whichever class."""
+    path = Path(folder) / "manifest.json"
+    try:
+        known = FITTED[json.loads(path.read_text(encoding="utf-8"))["class"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: expected the manifest of a saved {' or '.join(FITTED)}") from error
+    return known.load(folder)
+
+
+def rebuild(described: dict[str, Any], **settings: Any) -> Any:
+    """The neural encoder whose ``describe()`` this was; ``settings``, such as ``device``, are for its class."""
+    kind = described.get("class")
+    if kind not in ("LongformerEncoder", "SentenceTransformerEncoder"):
+        raise InputError(f"cannot load an encoder of class {kind!r} by its description; give the encoder itself")
+    known = longformer_encoder() if kind == "LongformerEncoder" else SentenceTransformerEncoder
+    parameters = inspect.signature(known.__init__).parameters
+    given = {name: value for name, value in described.items() if name in parameters}
+    return known(given.pop("model"), **{**given, **settings})
+
+
+def _is_longformer(folder: Path) -> bool:
+    config = folder / "config.json"
+    if not config.is_file() or (folder / "modules.json").exists():  # the latter: with modules of its own
+        return False
+    try:
+        return bool(json.loads(config.read_text(encoding="utf-8")).get("model_type") == "longformer")
+    except (ValueError, AttributeError):
+        return False

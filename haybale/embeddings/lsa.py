@@ -14,30 +14,23 @@ from sklearn.utils.validation import check_is_fitted
 from haybale.analysis import Analyzer, Split
 from haybale.collections.collection import Strings
 from haybale.embeddings.counting import BATCH, TermCounts, batches
-from haybale.embeddings.encoder import check_texts
-from haybale.embeddings.encoder_files import (
-    Tensors,
-    described,
-    load_encoder,
-    restored,
-    restored_analyzer,
-    save_encoder,
-)
-from haybale.embeddings.tfidf import TfidfEncoder
+from haybale.embeddings.tfidf import described, load_encoder, save_encoder, tfidf_of
+from haybale.embeddings.token_batches import check_texts
 from haybale.errors import FileFormatError, InputError
-from haybale.vectors import Floats, Matrix, normalized
+from haybale.vectors import Floats, normalized
 
 
 class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     """TF-IDF projected on its leading right singular vectors, rows of length 1.
 
     Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990; the singular vectors by
-    Halko et al.'s randomised range finder, as scikit-learn has it.
+    Halko et al.'s randomised range finder, as scikit-learn has it. A row depends on its text alone, whatever other
+    texts are encoded with it.
 
     Parameters
     ----------
     n_components : int, default 1024
-        The width d, cut to what the texts allow.
+        The columns d, cut to what the texts allow.
     language, analyzer, words, char_ngrams, min_df, sublinear_tf
         As in :class:`TfidfEncoder`.
     max_fit_texts : int, optional
@@ -53,10 +46,6 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
         What is projected.
     components_ : (d, n_terms) float32 array
         The singular vectors.
-
-    Notes
-    -----
-    A row depends on its text alone, whatever other texts are encoded with it.
 
     Examples
     --------
@@ -93,50 +82,31 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     def fit(self, texts: Iterable[str] | Strings) -> Self:
         """Learn terms, weights and projection from the passages of a collection; an iterator is gone through once.
 
-        Memory: the sample of texts, its TF-IDF rows, and about three times (texts + terms) × width float32 values.
+        Memory: the sample of texts, its TF-IDF rows, and about three times (texts + terms) × d float32 values.
         """
-        self._check_parameters()
-        sample = _sampled(texts, self.max_fit_texts, self.random_state)
-        if not sample:
-            raise InputError("LSAEncoder.fit: no texts")
-        tfidf = self._tfidf()
-        if tfidf.counts_words_alone:
-            counts = TermCounts.of(sample, tfidf.chosen_analyzer(sample)[0])
-            return self._fit(tfidf.fit_counts(counts), tfidf.encode_counts(counts))
-        return self._fit(tfidf.fit(sample), tfidf.weighted(sample))
-
-    def fit_counts(self, counts: TermCounts) -> Self:
-        """The same from counted texts, as :meth:`TfidfEncoder.fit_counts` takes them; from all of them.
-
-        Raises
-        ------
-        InputError
-            Where ``max_fit_texts`` asks for a sample of them, whose terms would be in another order; and as
-            :meth:`TfidfEncoder.fit_counts`.
-        """
-        self._check_parameters()
-        if self.max_fit_texts is not None and self.max_fit_texts < len(counts):
-            raise InputError(f"a sample is drawn of texts, not of counts: max_fit_texts is below {len(counts)}")
-        tfidf = self._tfidf()
-        return self._fit(tfidf.fit_counts(counts), tfidf.encode_counts(counts))
-
-    def _check_parameters(self) -> None:
         for name, least in (("n_components", 1), ("max_fit_texts", 1), ("n_iter", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} must be at least {least}, found {value}")
-
-    def _fit(self, tfidf: TfidfEncoder, matrix: Matrix) -> Self:
-        width = min(self.n_components, *matrix.shape)
-        _, _, components = randomized_svd(
-            matrix, width, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
-        )
-        self.tfidf_ = tfidf
+        sample = _sampled(texts, self.max_fit_texts, self.random_state)
+        if not sample:
+            raise InputError("LSAEncoder.fit: no texts")
+        self.tfidf_ = tfidf_of(self)
+        if self.tfidf_.counts_words_alone:
+            counts = TermCounts.of(sample, self.tfidf_.chosen_analyzer(sample)[0])
+            matrix = self.tfidf_.fit_counts(counts).encode_counts(counts)
+        else:
+            matrix = self.tfidf_.fit(sample).weighted(sample)
+        # What scikit-learn's TruncatedSVD calls, which would compute the projected texts besides.
+        d = min(self.n_components, *matrix.shape)
+        components = randomized_svd(
+            matrix, d, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
+        )[2]
         self._project(components.T)
         return self
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         """d, the columns of what :meth:`encode` gives."""
         check_is_fitted(self, "components_")
         return len(self.components_)
@@ -145,20 +115,10 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
         """(n,) texts to (n, d) float32. A text without a known term gets the zero vector, which is near nothing."""
         check_is_fitted(self, "components_")
         check_texts(texts)
-        vectors = np.empty((len(texts), self.width), dtype=np.float32)
+        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), BATCH):
             part = slice(start, start + BATCH)
             vectors[part] = normalized(self.tfidf_.weighted(texts[part]) @ self.components_.T)
-        return vectors
-
-    def encode_counts(self, counts: TermCounts) -> Floats:
-        """(n,) counted texts to (n, d) float32, as :meth:`TfidfEncoder.encode_counts` takes them."""
-        check_is_fitted(self, "components_")
-        vectors = np.empty((len(counts), self.width), dtype=np.float32)
-        rows = self.tfidf_.encode_counts(counts)
-        for start in range(0, len(counts), BATCH):
-            part = slice(start, start + BATCH)
-            vectors[part] = normalized(rows[part] @ self.components_.T)
         return vectors
 
     def describe(self) -> dict[str, Any]:
@@ -169,14 +129,9 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
         return described(self, self.tfidf_.analyzer_, digest.hexdigest())
 
     def save(self, folder: Path | str) -> None:
-        """Write terms (Parquet), numbers (safetensors) and parameters (JSON) to a new folder, whole or not at all.
-
-        An encoder whose analyzer is a function is refused.
-        """
+        """Write it to a new folder, whole or not at all. An encoder whose analyzer is a function is refused."""
         check_is_fitted(self, "components_")
-        self.tfidf_.analyzer_.to_dict()
-        tensors: Tensors = {"idf": self.tfidf_.idf_, "projection": self.components_.T}
-        save_encoder(Path(folder), self.describe(), tensors, self.tfidf_.vocabularies_)
+        save_encoder(self, Path(folder), self.tfidf_, {"idf": self.tfidf_.idf_, "projection": self.components_.T})
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -184,20 +139,13 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
 
         Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
         """
-        folder = Path(folder)
-        manifest, tensors, vocabularies = load_encoder(folder, cls.__name__, ("idf", "projection"))
-        encoder = restored(cls, folder, manifest)
-        analyzer = restored_analyzer(encoder, folder, manifest)
-        encoder.tfidf_ = encoder._tfidf()._restore(folder, analyzer, tensors, vocabularies)
+        encoder, tfidf, tensors = load_encoder(cls, Path(folder), ("idf", "projection"))
         projection = tensors["projection"]
-        if projection.ndim != 2 or len(projection) != encoder.tfidf_.width:
-            raise FileFormatError(folder, None, f"a projection of {projection.shape} for {encoder.tfidf_.width} terms")
+        if projection.ndim != 2 or len(projection) != tfidf.dim:
+            raise FileFormatError(Path(folder), None, f"a projection of {projection.shape} for {tfidf.dim} terms")
+        encoder.tfidf_ = tfidf
         encoder._project(projection)
-        return encoder
-
-    def _tfidf(self) -> TfidfEncoder:
-        names = ("language", "analyzer", "words", "char_ngrams", "min_df", "sublinear_tf")
-        return TfidfEncoder(**{name: getattr(self, name) for name in names})
+        return encoder  # type: ignore[no-any-return]
 
     def _project(self, projection: Floats) -> None:
         # Held as (n_terms, d): SciPy multiplies by that as it lies, and would copy (d, n_terms) for each batch.

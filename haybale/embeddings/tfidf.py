@@ -1,15 +1,27 @@
-"""TF-IDF: the sparse space that stands beside LSA, and what LSA is built on."""
+"""TF-IDF: the sparse space that stands beside LSA, and what LSA is built on; and how fitted lexical encoders are kept.
+
+A folder of one holds, and nothing of it can be executed:
+
+manifest.json          format, version, class, parameters, fingerprint, width, the analyzer where its language was
+                       guessed, and the SHA-256 of every other file
+tensors.safetensors    weights, and what is built on them
+vocabulary.parquet     columns ``term`` and ``kind`` ("word" or "ngram"), a row a column of the counts
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -17,13 +29,18 @@ from sklearn.utils.validation import check_is_fitted
 from haybale.analysis import NO_LANGUAGE, Analyzer, Split, as_analyzer, guess_language
 from haybale.collections.collection import Strings
 from haybale.embeddings import counting
-from haybale.embeddings.counting import Counter, TermCounts, Vocabulary, batches, ngram_counter, word_counter
-from haybale.embeddings.encoder import check_texts
-from haybale.embeddings.encoder_files import described, load_encoder, restored, restored_analyzer, save_encoder
+from haybale.embeddings.counting import TermCounts, Vocabulary, batches, count_ngrams, count_words
+from haybale.embeddings.token_batches import check_texts
 from haybale.errors import FileFormatError, InputError
+from haybale.folders import whole_folder
+from haybale.manifest import MANIFEST, Tensors, check_files, read_manifest, read_tensors, write_manifest
 from haybale.vectors import normalized_sparse
 
+FORMAT, VERSION = "haybale encoder", 1
+_TENSORS, _TERMS = "tensors.safetensors", "vocabulary.parquet"
 _GUESSED_FROM = 1000  # texts
+
+Counter = Callable[[Sequence[str], Vocabulary, bool], sparse.csr_matrix]  # (texts, vocabulary, grow) -> counts
 
 
 class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
@@ -31,6 +48,7 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
 
     Salton & Buckley, "Term-weighting approaches in automatic text retrieval", IPM 24(5), 1988; weights as in
     scikit-learn's ``TfidfVectorizer``: idf = ln((1 + n) / (1 + df)) + 1, tf = 1 + ln(count) if ``sublinear_tf``.
+    A row depends on its text alone, bit for bit, whatever other texts are encoded with it.
 
     Parameters
     ----------
@@ -57,10 +75,6 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         The weights.
     analyzer_ : Analyzer
         The one at work.
-
-    Notes
-    -----
-    A row depends on its text alone, bit for bit, whatever other texts are encoded with it.
 
     Examples
     --------
@@ -107,19 +121,10 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         return self._fit(analyzer, n, grown, frequencies)
 
     def fit_counts(self, counts: TermCounts) -> Self:
-        """Learn terms and weights from counted texts; bit for bit what :meth:`fit` learns from the texts.
+        """Learn from counted texts, bit for bit what :meth:`fit` learns from the texts.
 
-        Parameters
-        ----------
-        counts : TermCounts
-            Of all the texts, as :meth:`TermCounts.of`, ``merged`` or ``extended`` made them. (Of texts that were taken
-            out of others the order of the terms may differ.)
-
-        Raises
-        ------
-        InputError
-            For an encoder with character n-grams or without words, which needs the texts; for counts of another
-            analyzer; and as :meth:`fit`.
+        Errors: an encoder with character n-grams or without words, which needs the texts; counts of another analyzer;
+        and as :meth:`fit`.
         """
         self._check_counts(counts, self._given_analyzer())
         self._counters(counts.analyzer)
@@ -132,17 +137,18 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         """From the texts that each term occurs in."""
         if n == 0:
             raise InputError(f"{type(self).__name__}.fit: no texts")
-        kept = {kind: np.flatnonzero(found >= self.min_df) for kind, found in frequencies.items()}
-        if not any(len(columns) for columns in kept.values()):
+        chosen = {kind: np.flatnonzero(found >= self.min_df) for kind, found in frequencies.items()}
+        if not any(len(columns) for columns in chosen.values()):
             raise InputError(f"{type(self).__name__}.fit: no term occurs in {self.min_df} or more of the {n} texts")
-        self.vocabularies_ = {kind: _renumbered(grown[kind], columns) for kind, columns in kept.items()}
-        df = np.concatenate([frequencies[kind][columns] for kind, columns in kept.items()])
+        names = {kind: list(vocabulary) for kind, vocabulary in grown.items()}
+        self.vocabularies_ = {kind: {names[kind][c]: i for i, c in enumerate(cs)} for kind, cs in chosen.items()}
+        df = np.concatenate([frequencies[kind][columns] for kind, columns in chosen.items()])
         self.idf_: NDArray[np.float64] = np.log((1 + n) / (1 + df)) + 1
         self.analyzer_ = analyzer
         return self
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         """Terms, which are the columns."""
         check_is_fitted(self, "idf_")
         return len(self.idf_)
@@ -152,23 +158,17 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "idf_")
         return self.weighted(check_texts(texts))
 
+    def weighted(self, texts: Iterable[str] | Strings) -> sparse.csr_matrix:
+        """As :meth:`encode`, for any iterable, whose texts may be empty."""
+        counters = self._counters(self.analyzer_)
+        parts = []
+        for batch in batches(texts):
+            counts = [count(batch, self.vocabularies_[kind], False) for kind, count in counters.items()]
+            parts.append(self._weighted(counts[0] if len(counts) == 1 else sparse.hstack(counts, format="csr")))
+        return self._joined(parts)
+
     def encode_counts(self, counts: TermCounts) -> sparse.csr_matrix:
-        """The same for counted texts, which may be empty; bit for bit what :meth:`encode` gives for the texts.
-
-        Parameters
-        ----------
-        counts : TermCounts
-            Of (n,) texts by this encoder's analyzer; their vocabulary may be any.
-
-        Returns
-        -------
-        (n, n_terms) CSR matrix of float32
-
-        Raises
-        ------
-        InputError
-            For an encoder with character n-grams or without words, and for counts of another analyzer.
-        """
+        """The same for counted texts, bit for bit; their vocabulary may be any, their analyzer must be this one's."""
         check_is_fitted(self, "idf_")
         self._check_counts(counts, self.analyzer_)
         places = (self.vocabularies_["word"].get(term, -1) for term in counts.vocabulary)
@@ -177,20 +177,11 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         for start in range(0, len(counts), counting.BATCH):
             rows = counts.matrix[start : start + counting.BATCH]
             found = columns[rows.indices]
-            kept = found >= 0
-            indptr = np.concatenate(([0], np.cumsum(kept)))[rows.indptr]
-            known = sparse.csr_matrix((rows.data[kept], found[kept], indptr), shape=(rows.shape[0], self.width))
+            is_known = found >= 0
+            indptr = np.concatenate(([0], np.cumsum(is_known)))[rows.indptr]
+            known = sparse.csr_matrix((rows.data[is_known], found[is_known], indptr), shape=(rows.shape[0], self.dim))
             known.sort_indices()
             parts.append(self._weighted(known))
-        return self._joined(parts)
-
-    def weighted(self, texts: Iterable[str] | Strings) -> sparse.csr_matrix:
-        """As :meth:`encode`, for any iterable, whose texts may be empty."""
-        counters = self._counters(self.analyzer_)
-        parts = []
-        for batch in batches(texts):
-            counts = [count(batch, self.vocabularies_[kind], False) for kind, count in counters.items()]
-            parts.append(self._weighted(counts[0] if len(counts) == 1 else sparse.hstack(counts, format="csr")))
         return self._joined(parts)
 
     def _weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
@@ -203,7 +194,7 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
     def _joined(self, parts: list[sparse.csr_matrix]) -> sparse.csr_matrix:
         if len(parts) == 1:
             return parts[0]
-        return sparse.vstack([sparse.csr_matrix((0, self.width), dtype=np.float32), *parts], format="csr")
+        return sparse.vstack([sparse.csr_matrix((0, self.dim), dtype=np.float32), *parts], format="csr")
 
     def describe(self) -> dict[str, Any]:
         """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
@@ -220,13 +211,9 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         return digest
 
     def save(self, folder: Path | str) -> None:
-        """Write terms (Parquet), weights (safetensors) and parameters (JSON) to a new folder, whole or not at all.
-
-        An encoder whose analyzer is a function is refused.
-        """
+        """Write it to a new folder, whole or not at all. An encoder whose analyzer is a function is refused."""
         check_is_fitted(self, "idf_")
-        self.analyzer_.to_dict()
-        save_encoder(Path(folder), self.describe(), {"idf": self.idf_}, self.vocabularies_)
+        save_encoder(self, Path(folder), self, {"idf": self.idf_})
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -234,21 +221,7 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
 
         Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
         """
-        manifest, tensors, vocabularies = load_encoder(Path(folder), cls.__name__, ("idf",))
-        encoder = restored(cls, Path(folder), manifest)
-        analyzer = restored_analyzer(encoder, Path(folder), manifest)
-        return encoder._restore(Path(folder), analyzer, tensors, vocabularies)
-
-    def _restore(
-        self, folder: Path, analyzer: Analyzer, tensors: dict[str, NDArray[Any]], vocabularies: dict[str, Vocabulary]
-    ) -> Self:
-        self.analyzer_ = analyzer
-        self.vocabularies_ = {kind: vocabularies.get(kind, {}) for kind in self._counters(analyzer)}
-        self.idf_ = np.asarray(tensors["idf"], dtype=np.float64)
-        n_terms = sum(map(len, self.vocabularies_.values()))
-        if self.idf_.shape != (n_terms,) or n_terms != sum(map(len, vocabularies.values())):
-            raise FileFormatError(folder, None, f"{n_terms} terms do not fit weights of shape {self.idf_.shape}")
-        return self
+        return load_encoder(cls, Path(folder), ("idf",))[1]  # type: ignore[return-value]
 
     @property
     def counts_words_alone(self) -> bool:
@@ -286,18 +259,70 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"min_df must be at least 1, found {self.min_df}")
         counters: dict[str, Counter] = {}
         if self.words:
-            counters["word"] = word_counter(analyzer)
+            counters["word"] = partial(count_words, analyzer)
         if self.char_ngrams is not None:
             sizes = tuple(self.char_ngrams)
             if len(sizes) != 2 or not all(isinstance(size, int) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
                 raise InputError(f"char_ngrams must be two sizes, 1 <= least <= greatest, found {self.char_ngrams}")
-            counters["ngram"] = ngram_counter(sizes)
+            counters["ngram"] = partial(count_ngrams, sizes)
         if not counters:
             raise InputError("without words an encoder needs char_ngrams")
         return counters
 
 
-def _renumbered(vocabulary: Vocabulary, kept: NDArray[Any]) -> Vocabulary:
-    """The terms at the places ``kept``, numbered anew."""
-    names = list(vocabulary)
-    return {names[place]: i for i, place in enumerate(kept)}
+def tfidf_of(encoder: Any) -> TfidfEncoder:
+    """One that is not fitted, with those of an encoder's parameters that it has."""
+    return TfidfEncoder(**{name: getattr(encoder, name) for name in TfidfEncoder().get_params()})
+
+
+def described(encoder: Any, analyzer: Analyzer, fitted: str) -> dict[str, Any]:
+    """Plain values that tell a fitted encoder from any other; ``fitted`` is the SHA-256 of what it learned."""
+    parameters = encoder.get_params()
+    own = {} if parameters.pop("analyzer") is None else {"analyzer": analyzer.describe()}
+    guessed = {"analyzer": analyzer.describe()} if not own and parameters["language"] is None else {}
+    head = {"class": type(encoder).__name__, "parameters": {**own, **parameters}}
+    return {**head, "fitted": fitted, "width": encoder.dim, **guessed}
+
+
+def save_encoder(encoder: Any, folder: Path, tfidf: TfidfEncoder, tensors: Tensors) -> None:
+    """Write a lexical encoder with the terms of its TF-IDF; the folder must be new or empty."""
+    tfidf.analyzer_.to_dict()  # refuses a function
+    terms = [(term, kind) for kind, vocabulary in tfidf.vocabularies_.items() for term in vocabulary]
+    columns = [[row[0] for row in terms], [row[1] for row in terms]]
+    schema = pa.schema([("term", pa.large_string()), ("kind", pa.string())])
+    with whole_folder(folder) as aside:
+        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, aside / _TENSORS)
+        pq.write_table(pa.table(columns, schema=schema), aside / _TERMS)
+        write_manifest(aside, {"format": FORMAT, "version": VERSION} | encoder.describe())
+
+
+def load_encoder(cls: Any, folder: Path, names: tuple[str, ...]) -> tuple[Any, TfidfEncoder, Tensors]:
+    """An encoder of a class, with its parameters; its TF-IDF, fitted; and its tensors, which are ``names``."""
+    manifest = read_manifest(folder, "encoder", {"format": FORMAT, "version": VERSION, "class": cls.__name__})
+    check_files(folder, manifest, (_TENSORS, _TERMS))
+    tensors = read_tensors(folder / _TENSORS)
+    if set(tensors) != set(names) or not all(np.isfinite(value).all() for value in tensors.values()):
+        raise FileFormatError(folder / _TENSORS, None, f"expected finite tensors {', '.join(names)}")
+    try:
+        parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in manifest["parameters"].items()}
+        if "analyzer" in parameters:
+            parameters["analyzer"] = Analyzer.from_dict(parameters["analyzer"])
+        encoder = cls(**parameters)
+        tfidf = tfidf_of(encoder)
+        tfidf.analyzer_ = tfidf._given_analyzer() or Analyzer.from_dict(manifest.get("analyzer"))
+        kinds = tfidf._counters(tfidf.analyzer_)
+    except (AttributeError, KeyError, TypeError, InputError) as error:
+        raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
+    try:
+        table = pq.read_table(folder / _TERMS, columns=["term", "kind"])
+    except (pa.ArrowException, KeyError) as error:
+        raise FileFormatError(folder / _TERMS, None, f"expected Parquet with 'term' and 'kind': {error}") from None
+    tfidf.vocabularies_ = {kind: {} for kind in kinds}
+    for term, kind in zip(table.column("term").to_pylist(), table.column("kind").to_pylist(), strict=True):
+        vocabulary = tfidf.vocabularies_.setdefault(kind, {})
+        vocabulary[term] = len(vocabulary)
+    tfidf.idf_ = np.asarray(tensors["idf"], dtype=np.float64)
+    n_terms = sum(map(len, tfidf.vocabularies_.values()))
+    if tfidf.idf_.shape != (n_terms,) or len(tfidf.vocabularies_) != len(kinds):
+        raise FileFormatError(folder, None, f"{n_terms} terms do not fit weights of shape {tfidf.idf_.shape}")
+    return encoder, tfidf, tensors

@@ -29,27 +29,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.analysis import Analyzer, Split, as_analyzer, guess_language
-from haybale.collections import (
-    Collection,
-    open_collection,
-    open_documents,
-    with_paragraphs,
-)
+from haybale.collections import Collection, open_documents, with_paragraphs
 from haybale.collections.collection import Ints
-from haybale.collections.lookup import id_strings
+from haybale.collections.ids import id_strings
 from haybale.collections.open import Documents
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
-from haybale.embeddings import Chunking, EmbeddingStore, find_encoder
-from haybale.embeddings.find import FITTED, LEXICAL, load_fitted, rebuild
-from haybale.embeddings.store.files import StoreFiles
-from haybale.embeddings.store.fitted import is_fitted
-from haybale.engine.segment import Segment, one_each, with_passages
-from haybale.engine.writing import writing
+from haybale.embeddings import Chunking, EmbeddingStore, make_encoder
+from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import is_fitted
+from haybale.engine.segment import Segment, one_each, with_passages, writing
 from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import replace_json
+from haybale.manifest import read_manifest, signed
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.sealed import check_signed, signed
 from haybale.stages import stage
 
 FORMAT, VERSION = "haybale engine", 1
@@ -67,12 +61,12 @@ class Engine:
 
     Parameters
     ----------
-    collection : Collection, str or Path
-        The documents, and the queries and judgements that rankers learn from; or what
-        :func:`~haybale.open_collection` takes.
+    collection : Collection, str, Path, mapping or frame
+        The documents, and the queries and judgements that rankers learn from; what :func:`~haybale.open_collection`
+        takes; or documents alone, as :meth:`add` takes them.
     encoder : str or encoder, default "tfidf"
         What makes vectors of texts: ``"tfidf"``, ``"lsa"``, a hub id or folder
-        (see :func:`~haybale.embeddings.find_encoder`), or an encoder of one's own. One that can be fitted and is not
+        (see :func:`~haybale.embeddings.make_encoder`), or an encoder of one's own. One that can be fitted and is not
         yet is fitted on the passages.
     width : int, default 1024
         Of ``"lsa"``.
@@ -89,8 +83,8 @@ class Engine:
         A store of embeddings made by :func:`~haybale.embed`, whose vectors, pieces and encoder are taken.
     query_prompt, passage_prompt : str, default ""
         What a neural encoder wants before each.
-    device : str, default "cpu"
-        Where dense vectors are searched: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``.
+    device : str, optional
+        Where vectors are searched and learned from: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; default CPU.
     random_state : int, default 0
         Of ``"lsa"``.
 
@@ -122,7 +116,7 @@ class Engine:
 
     def __init__(
         self,
-        collection: Collection | str | Path,
+        collection: Documents,
         *,
         encoder: Any = "tfidf",
         width: int = 1024,
@@ -133,7 +127,7 @@ class Engine:
         store: str | Path | None = None,
         query_prompt: str = "",
         passage_prompt: str = "",
-        device: str = "cpu",
+        device: str | None = None,
         random_state: int | None = 0,
     ) -> None:
         if store is not None and chunking is not None:
@@ -154,11 +148,11 @@ class Engine:
             "random_state": random_state,
         }
         self.device = device
-        find_device(device)  # one that is not there is refused before any work
+        find_device(device or "cpu")  # one that is not there is refused before any work
         self.folder: Path | None = None
         self._given_encoder = None if isinstance(encoder, str) else encoder
         self.store = None if store is None else EmbeddingStore(store)
-        whole = collection if isinstance(collection, Collection) else open_collection(collection)
+        whole = open_documents(collection)
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
         self._begin([whole], [])
@@ -180,11 +174,11 @@ class Engine:
         self._everything = self._segments[0].whole
         for added in self._segments[1:]:
             self._everything = self._everything.extended(added.whole)
-        self._kept: Ints | None = None  # numbers of the documents that are not removed; None: all
+        self._live_numbers: Ints | None = None  # numbers of the documents that are not removed; None: all
         if self._removed:
             gone = self._everything.document_numbers(self._removed)
-            self._kept = np.setdiff1d(np.arange(self._everything.n_documents), gone)
-            if not np.diff(self._everything.passages.doc_offsets)[self._kept].any():
+            self._live_numbers = np.setdiff1d(np.arange(self._everything.n_documents), gone)
+            if not np.diff(self._everything.passages.doc_offsets)[self._live_numbers].any():
                 raise InputError("an engine without a document that has a passage cannot be searched")
         for name in ("whole", "collection"):
             self.__dict__.pop(name, None)
@@ -192,7 +186,7 @@ class Engine:
     # the folder ---------------------------------------------------------------------------------------
 
     @classmethod
-    def build(cls, collection: Collection | str | Path, folder: str | Path, **settings: Any) -> Engine:
+    def build(cls, collection: Documents, folder: str | Path, **settings: Any) -> Engine:
         """Build an engine in a folder, or go on with one that was interrupted; the parameters are those of the class.
 
         Built are the collection and the encoder; each index is made when a ranker first asks for it, or all of them by
@@ -237,7 +231,7 @@ class Engine:
         return cls.open(folder, encoder=engine._given_encoder, device=engine.device)
 
     @classmethod
-    def open(cls, folder: str | Path, *, encoder: Any = None, device: str = "cpu") -> Engine:
+    def open(cls, folder: str | Path, *, encoder: Any = None, device: str | None = None) -> Engine:
         """Open an engine that was built. Its indexes are memory-mapped, and read when they are first asked for.
 
         Parameters
@@ -245,7 +239,7 @@ class Engine:
         folder : str or Path
         encoder : encoder, optional
             The one that it was built with, if that is of a class of one's own, which a folder cannot hold.
-        device : str, default "cpu"
+        device : str, optional
 
         Raises
         ------
@@ -261,7 +255,7 @@ class Engine:
         engine = cls.__new__(cls)
         engine.settings = manifest["settings"]
         engine.device = device
-        find_device(device)
+        find_device(device or "cpu")
         engine.folder = folder
         engine._given_encoder = encoder
         analyzer = engine.settings.get("analyzer")
@@ -323,7 +317,7 @@ class Engine:
         if self._parent is not None:
             self._check_current()
             return self._parent.whole.take(self._numbers)
-        return self._everything if self._kept is None else self._everything.take(self._kept)
+        return self._everything if self._live_numbers is None else self._everything.take(self._live_numbers)
 
     @cached_property
     def collection(self) -> Collection:
@@ -336,7 +330,7 @@ class Engine:
         found = self._segments[0].cut
         for added in self._segments[1:]:
             found = found.extended(added.cut)
-        return found if self._kept is None else found.take(self._kept)
+        return found if self._live_numbers is None else found.take(self._live_numbers)
 
     @property
     def chunking(self) -> Chunking | None:
@@ -381,9 +375,9 @@ class Engine:
                 return rebuild(described)
             else:
                 with stage("load encoder"):
-                    encoder = find_encoder(
+                    encoder = make_encoder(
                         described,
-                        width=self.settings["width"],
+                        n_components=self.settings["width"],
                         language=self.language,
                         random_state=self.settings["random_state"],
                         query_prompt=self.settings["query_prompt"],
@@ -443,7 +437,7 @@ class Engine:
             if "first-passages" not in self._live:
                 index = self.passages
                 rows = index.doc_offsets[with_passages(self.collection)]
-                vectors = index.vectors[rows if index.is_sparse else index.device.xp.asarray(rows)]
+                vectors = index.vectors[index.device.xp.asarray(rows)]
                 self._live["first-passages"] = one_each(vectors, self.collection, self.device)
             found: PassageIndex = self._live["first-passages"]
             return found
@@ -453,7 +447,7 @@ class Engine:
         """The names of the indexes that have been made or opened so far."""
         return set(self._live) | (set() if self._parent is not None else set(self._full))
 
-    def kept(self, key: Any, make: Callable[[], T]) -> T:
+    def cached(self, key: Any, make: Callable[[], T]) -> T:
         """What rankers derive from the indexes and ask for again and again; the eight last ones are kept."""
         with self._lock:
             if key in self._derived:
@@ -480,7 +474,7 @@ class Engine:
                     self._live[name] = self._parent._index(name).take(self._numbers)
                 else:
                     full = self._full_index(name)
-                    self._live[name] = full if self._kept is None else full.take(self._kept)
+                    self._live[name] = full if self._live_numbers is None else full.take(self._live_numbers)
             return self._live[name]
 
     def _full_index(self, name: str) -> Any:
@@ -625,14 +619,7 @@ def _kept_encoder(folder: Path) -> Any:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """What engine.json says, which must be what was written."""
-    path = folder / _MANIFEST
-    if not path.is_file():
-        raise FileFormatError(path, None, f"not found: {folder} is no engine")
-    found = _read_json(path)
-    for name, expected in (("format", FORMAT), ("version", VERSION)):
-        if found.get(name) != expected:
-            raise FileFormatError(path, None, f"expected {name} {expected!r}, found {found.get(name)!r}")
-    return check_signed(path, found)
+    return read_manifest(folder, "engine", {"format": FORMAT, "version": VERSION}, name=_MANIFEST, unsigned=False)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

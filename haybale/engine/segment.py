@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,8 +20,9 @@ from haybale.collections.collection import Ints, pick
 from haybale.collections.saved import load_collection, save_collection
 from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
-from haybale.engine.writing import writing
-from haybale.errors import InputError, StoreError
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
+from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
 from haybale.stages import stage
@@ -30,7 +35,7 @@ class Making(Protocol):
     """What the segments of an engine share."""
 
     folder: Path | None
-    device: str
+    device: str | None
 
     @property
     def chunking(self) -> Chunking | None: ...
@@ -87,10 +92,11 @@ class Segment:
         """One of the :data:`INDEXES`."""
         if name not in self._made:
             folder = None if self.folder is None else self.folder / name
+            device = self._making.device
             if folder is not None and _is_saved(folder, name):
                 with stage(f"open {name}"):
                     lexical = name.startswith("bm25")
-                    found = BM25Index.open(folder) if lexical else PassageIndex.open(folder, device=self._device)
+                    found = BM25Index.open(folder) if lexical else PassageIndex.open(folder, device=device)
             else:
                 found = self._bm25(name) if name.startswith("bm25") else self._vectors(name)
             self._made[name] = found
@@ -168,7 +174,7 @@ class Segment:
             if name == "documents":
                 index = one_each(vectors, part, device)
             else:
-                index = PassageIndex.from_collection(part, vectors, device=placed(vectors, device))
+                index = PassageIndex.from_collection(part, vectors, device=device)
         if sparse.issparse(vectors):  # others are in a store
             self._keep(name, index.save)
         return index
@@ -184,10 +190,6 @@ class Segment:
         with stage("read vectors"):
             return EmbeddingStore(self.folder / name).vectors_of(source)
 
-    @property
-    def _device(self) -> str | None:
-        return None if self._making.device == "cpu" else self._making.device
-
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
         """Save into the folder, if there is one that can be written; somebody else may have been faster."""
         folder = self._making.folder
@@ -201,20 +203,11 @@ class Segment:
             return  # another process writes, or nobody may: the index is in memory
 
 
-def one_each(vectors: Matrix, part: Collection, device: str) -> PassageIndex:
+def one_each(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
     """An index of documents with one vector each; those without a passage have none."""
     offsets = np.concatenate(([0], np.cumsum(np.diff(part.passages.doc_offsets) > 0)))
     ids = {"passage_ids": pick(part.doc_ids, with_passages(part)), "doc_ids": part.doc_ids}
-    return PassageIndex(vectors, offsets, device=placed(vectors, device), **ids)
-
-
-def placed(vectors: Matrix, device: str) -> str | None:
-    """Where vectors are searched; sparse ones nowhere but on the CPU."""
-    if not sparse.issparse(vectors):
-        return device
-    if device not in ("cpu", "auto"):
-        raise InputError(f"tfidf makes sparse vectors, which stay on the CPU, found device {device!r}")
-    return None
+    return PassageIndex(vectors, offsets, device=device, **ids)
 
 
 def with_passages(part: Collection) -> Ints:
@@ -242,3 +235,46 @@ def _as_passages(part: Collection) -> Collection:
     passages = Passages(ids, texts, np.arange(len(full) + 1))
     titles, queries = part.doc_titles.take(pa.array(full)), part.queries.take(np.empty(0, dtype=np.int64))
     return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)
+
+
+# one writer of an engine's folder at a time ---------------------------------------------------------------
+
+_ASIDE = re.compile(r"\..+\.\d+")
+
+
+class _Held(threading.local):
+    """The folders that this thread writes."""
+
+    def __init__(self) -> None:
+        self.folders: set[Path] = set()
+
+
+_held = _Held()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the folder for writing; held by this thread already, it is held on.
+
+    Raises
+    ------
+    StoreError
+        Somebody else writes it; the message names who.
+    """
+    if folder in _held.folders:
+        yield
+        return
+    with writer_lock(StoreFiles(folder)):
+        _sweep(folder)
+        _held.folders.add(folder)
+        try:
+            yield
+        finally:
+            _held.folders.discard(folder)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what writers that were killed had written aside; nobody else writes while the folder is held."""
+    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+        if _ASIDE.fullmatch(path.name):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,10 +1,9 @@
-"""(query, passage) to relevance: candidate rows, bags, support vector regressors, the ensemble."""
+"""(query, passage) to relevance: candidate rows, bags, support vector regressors, the ensemble, learned fusion."""
 
 from haybale.ensemble.bags import STRATEGIES
+from haybale.ensemble.batch_scoring import score_frame
 from haybale.ensemble.explanation import Explanation
-from haybale.ensemble.frames import score_frame
-from haybale.ensemble.learned_fusion import LearnedFusion
-from haybale.ensemble.novelty import novel_queries
+from haybale.ensemble.learned_fusion import LearnedFusion, unseen_queries
 from haybale.ensemble.pair_features import feature_names, pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.product_kernel_svr import ProductKernelSVR
@@ -25,7 +24,7 @@ __all__ = [
     "SVREnsemble",
     "candidate_rows",
     "feature_names",
-    "novel_queries",
     "pair_features",
     "score_frame",
+    "unseen_queries",
 ]

@@ -6,29 +6,19 @@ with other bags. The ensemble paper has s = 35 and an overlap of 0.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from haybale.ensemble.placing import on_host
+from haybale.device import to_numpy
 from haybale.ensemble.rows import CandidateRows, Ints
 from haybale.errors import InputError, UnknownNameError
-from haybale.vectors import Floats, Matrix
+from haybale.vectors import Matrix
 
 STRATEGIES = ("queries", "rows", "regions")
 _EVEN = 1.5  # times its even share is the most queries a cell of `regions` holds
-
-
-@dataclass(frozen=True)
-class Bags:
-    """Row numbers of each bag, ascending, with repetitions in the ``rows`` strategy; and where ``regions`` lie."""
-
-    rows: list[Ints]
-    centroids: Floats | None = None  # (n_bags, d) in the space of the query vectors
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 def make_bags(
@@ -38,8 +28,8 @@ def make_bags(
     overlap: float,
     rng: np.random.Generator,
     queries: Matrix | None = None,
-) -> Bags:
-    """Share out candidate rows; ``queries`` (m, d), their vectors, are what ``regions`` looks at, on the CPU.
+) -> list[Ints]:
+    """Row numbers of each bag, ascending, with repetitions in the ``rows`` strategy.
 
     ``queries``: the queries are dealt out to the bags, and each bag is filled up with queries of other bags, so
     that every query is in at least one bag and all candidates of a query stay together.
@@ -49,7 +39,7 @@ def make_bags(
     ``regions``: k-means cells of the query vectors, one a bag, each grown by the queries nearest to its centroid
     among those outside, ``overlap`` times as many as the cell has: so the bags together hold 1 + overlap times the
     queries. A cell holds at most 1.5 times its even share, queries beyond it go to their next nearest cell, so
-    that no bag takes many times as long as the others.
+    that no bag takes many times as long as the others. Looks at the vectors ``queries`` (m, d), on the CPU.
     """
     if strategy not in STRATEGIES:
         raise UnknownNameError("bag strategy", strategy, STRATEGIES)
@@ -62,17 +52,15 @@ def make_bags(
         raise InputError(f"{n_bags} bags need at least as many {kind} to share out, found {units}")
     if strategy == "rows":
         size = max(1, round(len(rows) * (1 + overlap) / n_bags))
-        return Bags([np.sort(rng.integers(len(rows), size=size)) for _ in range(n_bags)])
-    centroids = None
+        return [np.sort(rng.integers(len(rows), size=size)) for _ in range(n_bags)]
     if strategy == "queries":
         members = _dealt(len(distinct), n_bags, overlap, rng)
+    elif queries is None:
+        raise InputError("strategy 'regions' needs the query vectors")
     else:
-        if queries is None:
-            raise InputError("strategy 'regions' needs the query vectors")
-        members, centroids = _regions(on_host(queries)[distinct], n_bags, overlap, rng)
+        members = _regions(to_numpy(queries)[distinct], n_bags, overlap, rng)
     ends = np.append(starts[1:], len(rows))
-    whole = [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
-    return Bags(whole, centroids)
+    return [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
 
 
 def _dealt(n: int, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
@@ -85,40 +73,26 @@ def _dealt(n: int, n_bags: int, overlap: float, rng: np.random.Generator) -> lis
     return bags
 
 
-def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Generator) -> tuple[list[Ints], Floats]:
-    """Members of each region, ascending, and the centroids."""
+def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
+    """Members of each region, ascending."""
     n = int(vectors.shape[0])
     means = KMeans(n_bags, n_init=1, random_state=int(rng.integers(2**31))).fit(vectors)
     distances = means.transform(vectors)  # (n, n_bags)
     room = np.full(n_bags, int(np.ceil(_EVEN * n / n_bags)))
     cell = np.full(n, -1)
-    for place in np.argsort(distances, axis=None, kind="stable"):
-        query, region = divmod(int(place), n_bags)
+    for near in np.argsort(distances, axis=None, kind="stable"):
+        query, region = divmod(int(near), n_bags)
         if cell[query] < 0 and room[region] > 0:
             cell[query] = region
             room[region] -= 1
     members = []
     for region in range(n_bags):
         inside = cell == region
-        near = np.argsort(np.where(inside, np.inf, distances[:, region]), kind="stable")
-        extra = near[: min(round(overlap * inside.sum()), n - int(inside.sum()))]
+        nearest = np.argsort(np.where(inside, np.inf, distances[:, region]), kind="stable")
+        extra = nearest[: min(round(overlap * inside.sum()), n - int(inside.sum()))]
         members.append(np.sort(np.concatenate((np.flatnonzero(inside), extra))))
     # A cell that the limit left empty would be an empty bag; its nearest query makes it one.
-    members = [part if len(part) else np.array([np.argmin(distances[:, i])]) for i, part in enumerate(members)]
-    return members, np.asarray(means.cluster_centers_, dtype=np.float32)
-
-
-def nearest_bags(vectors: Matrix, centroids: Floats, n: int) -> np.ndarray:
-    """(m, n_bags) weights that average the ``n`` bags nearest to each query vector (m, d), and leave out the rest.
-
-    Vectors on a device are compared on the CPU: m × n_bags numbers are wanted, and wanted there.
-    """
-    vectors = on_host(vectors)
-    squares = np.einsum("nd,nd->n", centroids, centroids) - 2 * (vectors @ centroids.T)
-    near = np.argsort(squares, axis=1, kind="stable")[:, :n]
-    weights = np.zeros(squares.shape)
-    np.put_along_axis(weights, near, 1 / near.shape[1], axis=1)
-    return weights
+    return [part if len(part) else np.array([np.argmin(distances[:, i])]) for i, part in enumerate(members)]
 
 
 def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Generator) -> Ints:
@@ -133,3 +107,15 @@ def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Ge
     negatives = bag[~positive]
     wanted = min(len(negatives), max(limit - int(positive.sum()), int(positive.sum())))
     return np.sort(np.concatenate((bag[positive], rng.choice(negatives, size=wanted, replace=False))))
+
+
+def seen_by(query: NDArray[Any], bags: list[Ints], n_queries: int) -> NDArray[np.bool_]:
+    """(n_queries, n_bags) whether a bag holds any row of a query; ``query`` (n_rows,) is each row's.
+
+    >>> seen_by(np.array([0, 0, 2]), [np.array([0, 1]), np.array([1, 2])], 3).tolist()
+    [[True, True], [False, False], [False, True]]
+    """
+    seen = np.zeros((n_queries, len(bags)), dtype=bool)
+    for number, bag in enumerate(bags):
+        seen[query[bag], number] = True
+    return seen

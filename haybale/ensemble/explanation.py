@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,8 @@ class Evidence:
 class Explanation:
     """The score of one passage for one query, taken apart.
 
-    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed), ``intercept`` and, for an
-    ensemble with a blend, what each pair feature adds (``blend``), exactly.
-    ``bags`` are the predictions of the single bags, whose weighted sum it is; ``votes`` the bags over the threshold.
+    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed) and ``intercept``, exactly;
+    it is the mean of ``bags``, the predictions of the single bags. ``votes`` are the bags over the threshold.
     """
 
     passage_id: str
@@ -43,102 +42,74 @@ class Explanation:
     n_others: int
     intercept: float
     bags: NDArray[np.float64]  # (n_bags,)
-    weights: NDArray[np.float64]  # (n_bags,)
     votes: list[int]
-    blend: list[float] = field(default_factory=list)  # (f,)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a listed pair: query, passage, label, share, number of bags."""
+        """One row a listed pair: query, passage, label, share, number of bags, texts."""
         columns = ["query_id", "passage_id", "label", "share", "n_bags", "query_text", "passage_text"]
-        return pd.DataFrame([self._row(item) for item in self.evidence], columns=columns)
-
-    @staticmethod
-    def _row(item: Evidence) -> tuple[Any, ...]:
-        texts = item.query_text, item.passage_text
-        return item.query_id, item.passage_id, item.label, item.share, len(item.by_bag), *texts
+        rows = [vars(item) | {"n_bags": len(item.by_bag)} for item in self.evidence]
+        return pd.DataFrame(rows, columns=columns)
 
     def __str__(self) -> str:
         lines = [f"{self.passage_id}: {self.prediction:+.4f}, {len(self.votes)} of {len(self.bags)} bags vote for it"]
         for item in self.evidence:
             taught = "relevant" if item.label > 0 else "not relevant"
             lines.append(f"  {item.share:+.4f}  {item.query_id} → {item.passage_id}, {taught}; {len(item.by_bag)} bags")
-            lines += [f"           {_shortened(t)}" for t in (item.query_text, item.passage_text) if t]
+            for text in filter(None, (item.query_text, item.passage_text)):
+                flat = " ".join(text.split())
+                lines.append(f"           {flat if len(flat) <= 100 else flat[:99] + '…'}")
         lines.append(f"  {self.others:+.4f}  {self.n_others:,} other training pairs")
         lines.append(f"  {self.intercept:+.4f}  intercept")
-        lines += [f"  {share:+.4f}  pair feature {number}" for number, share in enumerate(self.blend)]
         return "\n".join(lines)
 
 
 def explained(
     support: Support,
     pair: Pairs,
-    bag_weights: NDArray[np.float64],
     ids: tuple[list[str], list[str]],
     passage_id: str,
     threshold: float,
     top: int,
     collection: Collection | None,
-    blend: NDArray[np.float64] | None = None,
 ) -> Explanation:
-    """Take one pair's score apart; ``ids`` of the support queries and passages, ``bag_weights`` (n_bags,)."""
+    """Take one pair's score apart; ``ids`` of the support queries and passages."""
     by_row = support.shares(pair)
     bags = np.array([math.fsum(by_row[a:b]) for a, b in zip(support.offsets, support.offsets[1:], strict=False)])
     bags += support.intercept
-    weighted = by_row * bag_weights[support.bag]
     # A training pair that several bags learned from is listed once; with another label it is another pair, as the
     # injected protocol has them.
     key = np.stack([support.query, support.passage, support.label])
     _, first, where = np.unique(key, axis=1, return_index=True, return_inverse=True)
     where = where.ravel()
-    shares = np.bincount(where, weighted)
+    shares = np.bincount(where, by_row * (1 / support.n_bags))
     listed = np.lexsort((np.arange(len(shares)), -np.abs(shares)))[:top]
     listed = listed[shares[listed] != 0]
     evidence = []
     for number in listed:
-        rows = np.flatnonzero(where == number)
         by_bag: dict[int, float] = {}
-        for row in rows:  # a bag drawn with replacement may hold the pair more than once
+        for row in np.flatnonzero(where == number):  # a bag drawn with replacement may hold the pair more than once
             bag = int(support.bag[row])
-            if bag_weights[bag] > 0:
-                by_bag[bag] = by_bag.get(bag, 0.0) + float(by_row[row])
-        query, passage = int(support.query[first[number]]), int(support.passage[first[number]])
-        evidence.append(
-            Evidence(
-                query_id=ids[0][query],
-                passage_id=ids[1][passage],
-                label=float(support.label[first[number]]),
-                share=float(shares[number]),
-                by_bag=by_bag,
-                **_texts(collection, ids[0][query], ids[1][passage]),
-            )
-        )
+            by_bag[bag] = by_bag.get(bag, 0.0) + float(by_row[row])
+        query_id, taught = ids[0][int(support.query[first[number]])], ids[1][int(support.passage[first[number]])]
+        label, share = float(support.label[first[number]]), float(shares[number])
+        evidence.append(Evidence(query_id, taught, label, share, by_bag, **_texts(collection, query_id, taught)))
     rest = math.fsum(np.delete(shares, listed))
-    intercept = math.fsum(support.intercept * bag_weights)
-    added = [] if blend is None else blend.tolist()
+    intercept = math.fsum(support.intercept * (1 / support.n_bags))
     return Explanation(
         passage_id=passage_id,
-        prediction=math.fsum([*(item.share for item in evidence), rest, intercept, *added]),
+        prediction=math.fsum([*(item.share for item in evidence), rest, intercept]),
         evidence=evidence,
         others=rest,
         n_others=len(shares) - len(listed),
         intercept=intercept,
         bags=bags,
-        weights=bag_weights,
-        votes=[int(bag) for bag in np.flatnonzero((bags > threshold) & (bag_weights > 0))],
-        blend=added,
+        votes=np.flatnonzero(bags > threshold).tolist(),
     )
 
 
-def _texts(collection: Collection | None, query_id: str, passage_id: str) -> dict[str, str]:
+def _texts(collection: Collection | None, query_id: str, passage_id: str) -> dict[str, Any]:
     if collection is None:
         return {}
     query, passage = collection.query_numbers([query_id]), collection.passage_numbers([passage_id])
-    return {
-        "query_text": collection.queries.texts(query)[0],
-        "passage_text": collection.passages.texts[int(passage[0])].as_py(),
-    }
-
-
-def _shortened(text: str, width: int = 100) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: width - 1] + "…"
+    text = collection.passages.texts[int(passage[0])].as_py()
+    return {"query_text": collection.queries.texts(query)[0], "passage_text": text}

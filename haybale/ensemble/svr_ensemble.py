@@ -6,77 +6,105 @@ Ensembles", LIRAI 2024, with rankings evaluated end to end.
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
-from haybale.ensemble.bags import Bags, make_bags, thinned
-from haybale.ensemble.out_of_bag import seen_by
-from haybale.ensemble.out_of_bag_scorer import OutOfBagScorer
-from haybale.ensemble.placing import check_homes, home_of, on_host, rows_of
-from haybale.ensemble.rows import CandidateRows, Ints, candidate_rows
+from haybale.collections import Collection
+from haybale.device import CPU, Device, device_of, to_device, to_numpy
+from haybale.ensemble.bagging import TrainingSet, gathered, solve_bags
+from haybale.ensemble.bags import STRATEGIES, make_bags, seen_by, thinned
+from haybale.ensemble.explanation import Explanation, explained
+from haybale.ensemble.model_files import load_model, save_model
+from haybale.ensemble.problem import Solver
+from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import check_spaces, fit_features, fit_spaces
-from haybale.ensemble.training import TrainingSet, gathered, solve_bags
-from haybale.errors import InputError
-from haybale.retrieval import Hits, PassageIndex
+from haybale.ensemble.spaces import (
+    Gamma,
+    Scaling,
+    Spaces,
+    check_spaces,
+    described,
+    fit_features,
+    fit_spaces,
+    given_spaces,
+    home_of,
+    n_axes,
+    rows_of,
+)
+from haybale.ensemble.support import Pairs, Support
+from haybale.errors import DeviceError, InputError, VectorError
+from haybale.machine import fitting, in_tiles
+from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix
 
+_FACTS = ("n_rows_", "bag_sizes_", "n_iter_")
 
-class SVREnsemble(OutOfBagScorer):
+
+class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     """Learns from judged queries which passages answer which queries, and ranks by it.
 
     A query's k nearest passages are its candidates; each is a row [q ; p], labelled by the relevance of its
     document. Overlapping bags of rows train one RBF ε-SVR each; their mean prediction ranks.
 
     The defaults are for L2-normalised vectors and were chosen on the dev queries of two collections;
-    :meth:`as_published` has the paper's.
+    :meth:`as_published` has the paper's. Query vectors may be NumPy or on the ensemble's device, dense or sparse as the
+    passages are; scores come back as they were given. Only vectors, kernels and their products are on a device.
 
-    Parameters:
-        n_bags, overlap: the paper's s = 35 and 0.6; a bag holds (1 + overlap)/n_bags of the training set.
-        strategy: ``"queries"`` (a query's candidates stay together), ``"rows"`` or ``"regions"`` (neighbouring
-            queries together); see :func:`~haybale.ensemble.bags.make_bags`.
-        routes: with ``"regions"``, a query is scored by the mean of so many nearest bags; None: of all.
-        k: candidates of a query taken from the index, when none are given.
-        C, epsilon, tol, max_iter: of the ε-SVR; -1 steps are as many as it takes.
-        gamma: ``"scale"``, a number, a pair (query half, passage half), or a list with one of these a space.
-        standardize: z-score every feature over the candidate rows.
-        eta: weight of the kernel over pair features, which is added: K = Kq·Kp + eta·Ks; 0 leaves it out.
-        feature_gamma: of Ks, whose features are z-scored; ``"scale"`` is 1 / number of features.
-        positive_weight: how much heavier an error on a relevant row weighs (they are about 2 % of the rows).
-        rows_per_bag: train each bag on at most so many rows: all its positives and a sample of its negatives.
-        protocol: ``"end-to-end"``, or ``"injected"`` to repeat the paper's table; see :func:`candidate_rows`.
-        threshold, proof: :meth:`relevant` says yes where at least ``proof`` bags predict over ``threshold``.
-        oob_score: also score every training query by the bags that did not see it.
-        blend: also learn from ``features`` how much evidence to add to the memory, by out-of-bag scores; see
-            :mod:`haybale.ensemble.blending`.
-        blend_queries: of so many training queries, drawn at random; None: of all.
-        solver: ``"product"`` (on a device ``"working-set"``, many bags at once), ``"sklearn"``,
-            ``"sklearn-features"``, ``"cuml"``, or a callable from
-            :class:`Problem` to :class:`Dual`.
-        memory_budget: bytes of kernel values held while training, None: half of the machine's memory, or of what is
-            free on the device; beyond it, rows of them are computed as they are needed. With joblib's Dask backend: of
-            each task (None: half of a worker's memory, by its threads).
-        device: where vectors and kernels are while training and scoring: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or
-            ``"auto"``; None: where the index's vectors are. A saved model does not remember it.
-        n_jobs: bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
-        random_state: of the bags.
+    Parameters
+    ----------
+    n_bags, overlap : int, default 35; float, default 0.6
+        As in the paper: a bag holds (1 + overlap)/n_bags of the training set.
+    strategy : {"queries", "rows", "regions"}, default "queries"
+        How rows are shared out to bags; see :func:`~haybale.ensemble.bags.make_bags`.
+    k : int, default 50
+        Candidates of a query taken from the index, when none are given.
+    C, epsilon, tol, max_iter : float, default 1, 0.1, 1e-3; int, default -1
+        Of the ε-SVR; -1 steps are as many as it takes.
+    gamma : default (3, 2.5)
+        ``"scale"``, a number, a pair (queries, passages), or a list with one of these a space.
+    standardize : bool, default False
+        Whether every feature is z-scored over the candidate rows.
+    eta, feature_gamma : float, default 0; float or "scale", default "scale"
+        Weight and γ of a kernel over z-scored pair features, which is added: K = Kq·Kp + eta·Ks.
+    positive_weight : float, default 3
+        How much heavier an error on a relevant row weighs (they are about 2 % of the rows).
+    rows_per_bag : int, optional
+        Train each bag on at most so many rows: all its positives and a sample of its negatives.
+    protocol : {"end-to-end", "injected"}, default "end-to-end"
+        ``"injected"`` repeats the paper's table; see :func:`candidate_rows`.
+    threshold, proof : float, default 0.5; int, default 1
+        :meth:`relevant` says yes where at least ``proof`` bags predict over ``threshold``.
+    solver : str or callable, default "auto"
+        A name of :data:`~haybale.ensemble.SOLVERS`, or a function from :class:`Problem` to :class:`Dual`.
+    memory_budget : float, optional
+        Bytes of kernel values held while training, by each task where joblib's backend is Dask; default half of the
+        memory there is. Beyond it, rows of them are computed as they are needed.
+    device : str, optional
+        Of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``; default where the index's vectors are.
+    n_jobs : int, optional
+        Bags trained at once, through joblib (so ``joblib.parallel_config`` has its say).
+    random_state : int, default 0
+        Of the bags.
 
-    Fitted: ``support_`` (:class:`Support`), ``spaces_`` (scalings and γ), ``index_``, ``n_rows_`` (candidate rows),
-    ``bag_sizes_`` (rows each bag was trained on), ``gamma_`` (the pair used, of the first space), ``n_iter_`` (steps
-    of each bag), ``centroids_`` (of regions, else None), ``seen_`` (n_training_queries, n_bags; whether a bag was
-    trained on any row of a query; not saved); with ``oob_score``, ``oob_prediction_`` (n_rows,; NaN where
-    every bag saw the query), ``oob_score_`` (R² of it), ``oob_mrr_`` (MRR@10 of the training queries: their documents
-    ranked by the best row that a search found, so a query whose relevant documents no search found counts 0); with
-    ``blend``, ``blend_`` (:class:`~haybale.ensemble.blending.Blend`).
-
-    On a device the halves of ``support_`` are CuPy arrays; every other fitted attribute is what it is on the CPU. Query
-    vectors may be NumPy or on the same device, and scores come back as the query vectors were given. Only vectors,
-    kernels and their products are there: bags are made, blends learned and candidates sorted on the CPU. Sparse spaces
-    stay on the CPU, and so must an ensemble that has one.
+    Attributes
+    ----------
+    support_, spaces_ : Support, Spaces
+        Support rows of all bags; scalings and γ, of which ``gamma_`` is the pair of the first space.
+    n_rows_, bag_sizes_, n_iter_ : int, list of int, list of int
+        Candidate rows; rows each bag was trained on; steps of each bag.
+    seen_ : (n_training_queries, n_bags) bool
+        Whether a bag was trained on any row of a query; not saved.
 
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
@@ -87,11 +115,100 @@ class SVREnsemble(OutOfBagScorer):
     Run of 2 queries, 20 ranked documents
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_bags": [Interval(Integral, 1, None, closed="left")],
+        "overlap": [Interval(Real, 0, None, closed="left")],
+        "strategy": [StrOptions(set(STRATEGIES))],
+        "k": [Interval(Integral, 1, None, closed="left")],
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
+        "standardize": ["boolean"],
+        "eta": [Interval(Real, 0, None, closed="left")],
+        "feature_gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither")],
+        "positive_weight": [Interval(Real, 0, None, closed="neither")],
+        "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
+        "protocol": [StrOptions(set(PROTOCOLS))],
+        "threshold": [Interval(Real, None, None, closed="neither")],
+        "proof": [Interval(Integral, 1, None, closed="left")],
+        "solver": [str, callable],
+        "memory_budget": [Interval(Real, 0, None, closed="neither"), None],
+        "device": [str, None],
+        "n_jobs": [Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right"), None],
+        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+    }
+
+    support_: Support
+    spaces_: Spaces
+    features_: Scaling | None
+    index_: PassageIndex
+    more_spaces_: list[Matrix]
+    seen_: NDArray[np.bool_]
+    support_query_ids_: list[str]
+    support_passage_ids_: list[str]
+
+    def __init__(
+        self,
+        n_bags: int = 35,
+        *,
+        overlap: float = 0.6,
+        strategy: str = "queries",
+        k: int = 50,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        tol: float = 1e-3,
+        max_iter: int = -1,
+        gamma: Gamma = (3.0, 2.5),
+        standardize: bool = False,
+        eta: float = 0.0,
+        feature_gamma: float | str = "scale",
+        positive_weight: float = 3.0,
+        rows_per_bag: int | None = None,
+        protocol: str = "end-to-end",
+        threshold: float = 0.5,
+        proof: int = 1,
+        solver: str | Solver = "auto",
+        memory_budget: float | None = None,
+        device: str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_bags = n_bags
+        self.overlap = overlap
+        self.strategy = strategy
+        self.k = k
+        self.C = C
+        self.epsilon = epsilon
+        self.tol = tol
+        self.max_iter = max_iter
+        self.gamma = gamma
+        self.standardize = standardize
+        self.eta = eta
+        self.feature_gamma = feature_gamma
+        self.positive_weight = positive_weight
+        self.rows_per_bag = rows_per_bag
+        self.protocol = protocol
+        self.threshold = threshold
+        self.proof = proof
+        self.solver = solver
+        self.memory_budget = memory_budget
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
     @classmethod
     def as_published(cls, **changes: Any) -> SVREnsemble:
         """The paper's settings: bootstrapped rows, z-scores, one γ = 1/(n_features · Var X), no weights."""
         published: dict[str, Any] = {"strategy": "rows", "gamma": "scale", "standardize": True, "positive_weight": 1.0}
         return cls(**(published | changes))
+
+    @property
+    def gamma_(self) -> tuple[float, float]:
+        return self.spaces_.gamma[0]
+
+    # training -----------------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -104,43 +221,52 @@ class SVREnsemble(OutOfBagScorer):
         spaces: Sequence[Matrix] = (),
         features: Floats | None = None,
         query_ids: Sequence[str] | None = None,
-    ) -> SVREnsemble:
+    ) -> Self:
         """Train on judged queries.
 
-        ``index`` over the passages; ``query_vectors`` (m, d) in the index's space; ``relevant`` the ids of each
-        query's relevant documents; ``candidates`` (m, c) the passages to learn from (default: the k nearest);
-        ``exclude`` (m,) each query's own document, by id or number.
+        Parameters
+        ----------
+        index : PassageIndex
+        query_vectors : (m, d), or a list with one matrix a space
+            In the space of the index, which is the first.
+        relevant : list of list of str
+            The ids of each query's relevant documents.
+        candidates : Hits (m, c), optional
+            The passages to learn from; default the k nearest.
+        exclude : (m,), optional
+            Each query's own document, by id or number.
+        spaces : sequence of (n_passages, d'), default none
+            The passages' vectors in further spaces, dense or sparse.
+        features : (m, c, f), optional
+            Of each candidate, for ``eta``; see :func:`pair_features`. A passage added for its label has none.
+        query_ids : sequence of str, optional
+            What explanations name; default the numbers.
 
-        ``spaces`` are further spaces' passage vectors (n_passages, ·), dense or sparse; ``query_vectors`` is then a
-        list with one matrix a space, the index's first. ``features`` (m, c, f) are numbers of each candidate, for
-        ``eta`` and ``blend``; see :func:`pair_features`. A relevant passage that was no candidate has none, and
-        shares no evidence with any row. ``query_ids`` (default: the numbers) are what explanations name.
-
-        Errors: other widths or NaN, an unknown document id, no relevant document at all, more bags than queries, a
-        device that is not there, vectors on another than the ensemble's. Bags without a relevant row are trained, with
-        a warning.
+        Raises
+        ------
+        InputError, VectorError, DeviceError
+            Other widths or NaN, an unknown document id, no relevant document at all, more bags than queries, vectors on
+            another device than the ensemble's.
         """
         self._validate_params()
-        self._check_settings()
         vectors = self._query_vectors(query_vectors, index, spaces)
-        m = vectors[0].shape[0]
+        m, near = int(vectors[0].shape[0]), to_numpy(vectors[0])
         if len(relevant) != m:
             raise InputError(f"{len(relevant)} lists of relevant documents for {m} query vectors")
         if candidates is None:
             if features is not None:
                 raise InputError("features belong to candidates, which must be given with them")
-            candidates = index.search(on_host(vectors[0]), min(self.k, len(index)), exclude=exclude)
+            candidates = index.search(near, min(self.k, len(index)), exclude=exclude)
         elif len(candidates) != m:
             raise InputError(f"candidates of {len(candidates)} queries for {m} query vectors")
         candidates = candidates.to_numpy()
-        pairs = _pairs(index, relevant, index.excluded(exclude, m))
-        if not len(pairs[0]):
+        rows = candidate_rows(self.protocol, candidates, relevant, index, near, exclude)
+        if not rows.label.any():
             raise InputError("no query has a relevant document: there is nothing to learn")
-        rows = candidate_rows(self.protocol, candidates, pairs, index, on_host(vectors[0]))
-        flat = self._checked_features(features, candidates)
-        data, bags = self._fit(rows, vectors, index, spaces, flat, query_ids)
-        self._look_out_of_bag(data, bags, rows, pairs, flat)
-        return self
+        if self.eta and features is None:
+            raise InputError("eta > 0 asks for features of the candidates")
+        values = _checked_features(features, candidates.passages) if self.eta else None
+        return self._fit(index, vectors, rows, spaces, values, query_ids)
 
     def fit_rows(
         self,
@@ -150,52 +276,34 @@ class SVREnsemble(OutOfBagScorer):
         *,
         spaces: Sequence[Matrix] = (),
         query_ids: Sequence[str] | None = None,
-    ) -> SVREnsemble:
+    ) -> Self:
         """Train on candidate rows of one's own making; the rest as in :meth:`fit`."""
         self._validate_params()
-        self._check_settings()
         vectors = self._query_vectors(query_vectors, index, spaces)
         if not len(rows) or not rows.label.any():
             raise InputError("no candidate row is relevant: there is nothing to learn")
-        for name, numbers, size in (("query", rows.query, vectors[0].shape[0]), ("passage", rows.passage, len(index))):
-            if numbers.min() < 0 or numbers.max() >= size:
+        for name, given, size in (("query", rows.query, vectors[0].shape[0]), ("passage", rows.passage, len(index))):
+            if given.min() < 0 or given.max() >= size:
                 raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
-        if self.eta or self.blend:
-            raise InputError("eta and blend need features of candidates: use fit")
-        data, bags = self._fit(rows, vectors, index, spaces, None, query_ids)
-        relevant = rows.label > 0
-        pairs = rows.query[relevant].astype(np.int64), index.doc_of[rows.passage[relevant]]
-        self._look_out_of_bag(data, bags, rows, pairs, None)
-        return self
-
-    def _check_settings(self) -> None:
-        if self.routes is not None and (self.strategy != "regions" or self.routes > self.n_bags):
-            raise InputError(f"routes asks for strategy 'regions' and at most n_bags, found {self.routes}")
+        if self.eta:
+            raise InputError("eta needs features of candidates: use fit")
+        return self._fit(index, vectors, rows, spaces, None, query_ids)
 
     def _query_vectors(self, vectors: Any, index: PassageIndex, spaces: Sequence[Matrix]) -> list[Matrix]:
-        for number, matrix in enumerate(spaces, start=1):
-            if matrix.shape[0] != len(index):
-                raise InputError(f"space {number}: expected {len(index)} rows, one a passage, found {matrix.shape[0]}")
         where = home_of(self.device, [index.vectors])
-        check_homes([index.vectors, *spaces], where)
+        _check_passages(index, spaces, where)
         return check_spaces(vectors, "query_vectors", like=[index.vectors, *spaces], where=where)
-
-    def _checked_features(self, features: Floats | None, candidates: Hits) -> Floats | None:
-        if self.eta == 0 and not self.blend:
-            return None
-        if features is None:
-            raise InputError("eta > 0 and blend ask for features of the candidates")
-        return self._flat_features(features, candidates.passages)
 
     def _fit(
         self,
-        rows: CandidateRows,
-        vectors: list[Matrix],
         index: PassageIndex,
+        vectors: list[Matrix],
+        rows: CandidateRows,
         spaces: Sequence[Matrix],
         features: Floats | None,
         query_ids: Sequence[str] | None,
-    ) -> tuple[TrainingSet, Bags]:
+    ) -> Self:
+        """``features`` (m·c, f) belong to the candidates, flat."""
         m = int(vectors[0].shape[0])
         ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
         if len(ids) != m:
@@ -203,67 +311,328 @@ class SVREnsemble(OutOfBagScorer):
         # Only vectors that some row uses are scaled: the collection may be far larger.
         used_q, query = np.unique(rows.query, return_inverse=True)
         used_p, passage = np.unique(rows.passage, return_inverse=True)
-        self.more_spaces_ = check_spaces(list(spaces), "spaces") if spaces else []
+        more = check_spaces(list(spaces), "spaces") if spaces else []
         where = home_of(self.device, [index.vectors])
-        halves = (
-            [rows_of(matrix, used_q, where) for matrix in vectors],
-            [rows_of(matrix, used_p, where) for matrix in (index.vectors, *self.more_spaces_)],
-        )
-        self.spaces_ = fit_spaces(query, passage, *halves, self.gamma, self.standardize)
+        of_queries = [rows_of(matrix, used_q, where) for matrix in vectors]
+        of_passages = [rows_of(matrix, used_p, where) for matrix in (index.vectors, *more)]
+        self.spaces_ = fit_spaces(query, passage, of_queries, of_passages, self.gamma, self.standardize)
+        self.features_, columns = None, {}
+        if features is not None:
+            assert rows.place is not None  # features come with candidates
+            found = rows.place >= 0
+            self.features_ = fit_features(features[rows.place[found]], self.feature_gamma)
+            values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
+            values[found] = self.features_(features[rows.place[found]])
+            columns = {"features": values, "features_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
         label = rows.label.astype(np.float64)
         data = TrainingSet(
-            queries=self.spaces_.queries(halves[0]),
-            passages=self.spaces_.passages(halves[1]),
+            queries=self.spaces_.queries(of_queries),
+            passages=self.spaces_.passages(of_passages),
             query=query,
             passage=passage,
             label=label,
             weight=np.where(label > 0, self.positive_weight, 1.0),
-            **self._evidence(rows, features),
+            **columns,
         )
-        bags = self._bags(rows, on_host(vectors[0]))
-        names = ("C", "epsilon", "tol", "max_iter")
-        settings = {name: getattr(self, name) for name in names}
-        duals = solve_bags(data, bags.rows, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
-        self.support_, support_q, support_p = gathered(data, bags.rows, duals, self.eta)
+        bags = self._bags(rows, to_numpy(vectors[0]))
+        settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol", "max_iter")}
+        duals = solve_bags(data, bags, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
+        self.support_, support_q, support_p = gathered(data, bags, duals, self.eta)
         self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
-        self.index_ = index
-        self.centroids_ = bags.centroids
-        self.gamma_ = self.spaces_.gamma[0]
+        self.index_, self.more_spaces_ = index, more
         self.n_rows_ = len(rows)
-        self.bag_sizes_ = [len(bag) for bag in bags.rows]
+        self.bag_sizes_ = [len(bag) for bag in bags]
         self.n_iter_ = [dual.n_iter for dual in duals]
-        self.seen_ = seen_by(rows.query, bags.rows, m)
-        return data, bags
+        self.seen_ = seen_by(rows.query, bags, m)
+        return self
 
-    def _evidence(self, rows: CandidateRows, features: Floats | None) -> dict[str, Any]:
-        self.features_ = None
-        if features is None or self.eta == 0:
-            return {}
-        assert rows.place is not None  # features come with candidates
-        found = rows.place >= 0
-        self.features_ = fit_features(features[rows.place[found]], self.feature_gamma)
-        evidence = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
-        evidence[found] = self.features_(features[rows.place[found]])
-        return {"evidence": evidence, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
-
-    def _bags(self, rows: CandidateRows, vectors: Matrix) -> Bags:
+    def _bags(self, rows: CandidateRows, vectors: Matrix) -> list[Ints]:
         seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
         bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, np.random.default_rng(seeds[0]), vectors)
-        barren = sum(not rows.label[bag].any() for bag in bags.rows)
+        barren = sum(not rows.label[bag].any() for bag in bags)
         if barren:
             message = f"{barren} of {self.n_bags} bags have no relevant row; they are trained and predict about 0"
             warnings.warn(message, stacklevel=4)
         generators = [np.random.default_rng(seed) for seed in seeds[1:]]
-        limit = self.rows_per_bag
-        return Bags(
-            [thinned(rows, bag, limit, g) for bag, g in zip(bags.rows, generators, strict=True)], bags.centroids
+        return [thinned(rows, bag, self.rows_per_bag, rng) for bag, rng in zip(bags, generators, strict=True)]
+
+    # scoring ------------------------------------------------------------------------------------------
+
+    def score(self, query_vectors: Matrix | Sequence[Matrix], passage_ids: Sequence[Sequence[str]]) -> list[Any]:
+        """Score any passages for each query: (m, d) vectors and m lists of passage ids to m float32 arrays.
+
+        The score is the mean prediction of the bags. They learned 1 for relevant and 0 for not, but a bag that
+        saw nothing near predicts about 0, so the mean ranks; :meth:`relevant` decides.
+        """
+        check_is_fitted(self, "support_")
+        lengths = np.array([len(ids) for ids in passage_ids], dtype=np.int64)
+        padded = np.full((len(lengths), int(lengths.max(initial=0))), -1, dtype=np.int64)
+        padded[np.arange(padded.shape[1]) < lengths[:, None]] = self.index_.numbers(
+            [passage for ids in passage_ids for passage in ids]
+        )
+        scores = self.score_candidates(query_vectors, padded)
+        return [row[:length] for row, length in zip(scores, lengths, strict=True)]
+
+    def score_candidates(
+        self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None
+    ) -> Any:
+        """The same by number: ``passages`` (m, k), -1 for none, to (m, k) float32 with -inf there.
+
+        ``features`` (m, k, f) of the pairs, if the ensemble was trained with them.
+        """
+        check_is_fitted(self, "support_")
+        return self._scored(query_vectors, passages, features, self.support_.mean, -np.inf)
+
+    def out_of_bag_scores(
+        self,
+        query_numbers: Ints,
+        query_vectors: Matrix | Sequence[Matrix],
+        passages: Any,
+        features: Any | None = None,
+    ) -> Any:
+        """As :meth:`score_candidates`, each training query by the mean of the bags that saw nothing of it.
+
+        ``query_numbers`` (m,) are the places of the queries among those that were given to :meth:`fit`; passages may be
+        any. Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
+        """
+        check_is_fitted(self, "support_")
+        asked = np.asarray(to_numpy(query_numbers))
+        if not hasattr(self, "seen_"):
+            raise InputError("a loaded model does not know which bags saw which training queries; fit it anew")
+        if asked.shape != (len(passages),) or (asked.size and asked.dtype.kind not in "iu"):
+            raise InputError(f"query_numbers: expected {len(passages)} whole numbers, found {asked.dtype}{asked.shape}")
+        wrong = asked[(asked < 0) | (asked >= len(self.seen_))]
+        if len(wrong):
+            raise InputError(f"query_numbers: {wrong[0]} is none of the {len(self.seen_)} training queries")
+        outside = ~self.seen_[asked.astype(np.int64)]
+        counts = outside.sum(axis=1)
+        everywhere = asked[counts == 0]
+        if len(everywhere):
+            raise InputError(
+                f"out-of-bag scores: every bag saw {len(everywhere)} of {len(asked)} queries, the first is training "
+                f"query {everywhere[0]}; take more bags or less overlap"
+            )
+        return self._scored(query_vectors, passages, features, self.support_.mean, -np.inf, outside / counts[:, None])
+
+    def votes(self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None) -> Any:
+        """(m, k) how many of the bags predict more than ``threshold``."""
+
+        def count(pairs: Pairs, _: Any) -> Any:
+            return (self.support_.bags(pairs) > self.threshold).sum(axis=1)
+
+        check_is_fitted(self, "support_")
+        return self._scored(query_vectors, passages, features, count, np.int64(0))
+
+    def relevant(self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None) -> Any:
+        """(m, k) the paper's decision: at least ``proof`` bags vote for the passage."""
+        votes = self.votes(query_vectors, passages, features)
+        with device_of(votes).current():
+            return votes >= self.proof
+
+    def rank(
+        self,
+        query_vectors: Matrix | Sequence[Matrix],
+        query_ids: Sequence[str],
+        *,
+        k: int = 100,
+        candidates: Hits | None = None,
+        exclude: Exclude | None = None,
+        features: Floats | None = None,
+    ) -> Run:
+        """Rank documents by their best-scored candidate.
+
+        ``candidates`` (m, c) are re-ranked, with their ``features`` (m, c, f) if the ensemble has them; without
+        candidates, the k nearest passages are. Documents that no candidate belongs to are not in the run. Refused
+        for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
+        """
+        check_is_fitted(self, "support_")
+        if self.protocol == "injected":
+            raise InputError("protocol 'injected' does not rank: its candidates depend on the labels of the query")
+        vectors = self._checked(query_vectors)
+        if len(query_ids) != vectors[0].shape[0]:
+            raise InputError(f"{len(query_ids)} query ids for {vectors[0].shape[0]} query vectors")
+        if candidates is None:
+            candidates = self.index_.search(to_numpy(vectors[0]), min(k, len(self.index_)), exclude=exclude)
+        passages = to_numpy(candidates.passages)
+        scores = to_numpy(self.score_candidates(vectors, passages, features))
+        return rank_documents(self.index_, Hits(passages, scores), query_ids)
+
+    def explain(
+        self,
+        query_vector: Matrix | Sequence[Matrix],
+        passage_id: str,
+        *,
+        features: Floats | None = None,
+        top: int = 10,
+        collection: Collection | None = None,
+    ) -> Explanation:
+        """Why a passage got its score for a query: the training pairs that carry it, with their exact shares.
+
+        ``query_vector`` (d,) or (1, d), one a space; ``features`` (f,) of the pair. ``top`` pairs are listed by the
+        size of their share, the others are summed up. ``collection`` gives the texts.
+        """
+        check_is_fitted(self, "support_")
+        given: list[Any] = list(query_vector) if isinstance(query_vector, (list, tuple)) else [query_vector]
+        vectors = self._checked([vector[None] if n_axes(vector) == 1 else vector for vector in given])
+        if vectors[0].shape[0] != 1:
+            raise InputError("explain takes one query")
+        passage = self.index_.numbers([passage_id])
+        values = self._pair_features(None if features is None else to_numpy(features)[None, None], passage[None])
+        pair = self._pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
+        ids = self.support_query_ids_, self.support_passage_ids_
+        return explained(self.support_, pair, ids, passage_id, self.threshold, top, collection)
+
+    def _checked(self, query_vectors: Any) -> list[Matrix]:
+        """One matrix a space on the ensemble's device, of the widths of the passages, and sparse where they are."""
+        like = [self.index_.vectors, *self.more_spaces_]
+        return check_spaces(query_vectors, "query_vectors", like=like, where=self.support_.device)
+
+    def _pair_features(self, features: Any, passages: Ints) -> Floats | None:
+        """(m·k, f) features of the candidates (m, k), if the ensemble has such; then they must be given."""
+        if self.features_ is None:
+            return None
+        if features is None:
+            raise InputError("this ensemble was trained with pair features, which must be given")
+        values, width = _checked_features(features, passages), len(self.features_.factor)
+        if values.shape[1] != width:
+            raise InputError(f"features: expected {width} a pair, found {values.shape[1]}")
+        return values
+
+    def _scored(
+        self,
+        query_vectors: Any,
+        passages: Any,
+        features: Any,
+        work: Callable[[Pairs, Any], Any],
+        nothing: Any,
+        bag_weights: NDArray[np.float64] | None = None,
+    ) -> Any:
+        """(m, k) what ``work`` makes of the candidates, and ``nothing`` where there is none.
+
+        ``bag_weights`` (m, n_bags) of each query are handed on to ``work``.
+        """
+        asked_from = device_of(given_spaces(query_vectors)[0][0])
+        vectors, passages = self._checked(query_vectors), to_numpy(passages)
+        if len(passages) != vectors[0].shape[0]:
+            raise InputError(f"candidates of {len(passages)} queries for {vectors[0].shape[0]} query vectors")
+        real = passages >= 0
+        values = self._pair_features(features, passages)
+        flat = np.nonzero(real)[0], passages[real], None if values is None else values[real.ravel()]
+        scores = np.full(passages.shape, nothing, dtype=np.int64 if isinstance(nothing, np.int64) else np.float32)
+        scores[real] = self._of_pairs(vectors, *flat, work, bag_weights)
+        return to_device(scores, asked_from)
+
+    def _of_pairs(
+        self,
+        vectors: list[Matrix],
+        query: Ints,
+        passage: Ints,
+        features: Floats | None,
+        work: Callable[[Pairs, Any], Any],
+        bag_weights: NDArray[np.float64] | None = None,
+    ) -> NDArray[Any]:
+        """(n,) what ``work`` makes of pairs, which are sorted by query: ``query`` rows of the vectors, and passages.
+
+        On the CPU all at once; on a device as many as may bring their vectors.
+        """
+        where = self.support_.device
+
+        def part_of(tile: slice) -> NDArray[Any]:
+            rows = slice(int(query[tile.start]), int(query[tile.stop - 1]) + 1)
+            some, values = [matrix[rows] for matrix in vectors], None if features is None else features[tile]
+            pairs = self._pairs(some, query[tile] - rows.start, passage[tile], values)
+            found: NDArray[Any] = to_numpy(work(pairs, None if bag_weights is None else bag_weights[rows]))
+            return found
+
+        size: float = len(query)
+        if not where.is_cpu:
+            wide = sum(int(matrix.shape[1]) for matrix in vectors) + 3 * self.support_.n_bags
+            size = fitting(where.half_of_memory() / 4, 8 * wide)
+        with where.current():
+            return np.concatenate([np.zeros(0), *in_tiles(len(query), size, part_of, what="pairs")])
+
+    def _pairs(self, vectors: list[Matrix], query: Ints, passage: Ints, features: Floats | None) -> Pairs:
+        """Scaled pairs, where the support is."""
+        distinct, place = np.unique(passage, return_inverse=True)
+        matrices = self.index_.vectors, *self.more_spaces_
+        return Pairs(
+            queries=self.spaces_.queries(vectors),
+            passages=self.spaces_.passages([rows_of(matrix, distinct, self.support_.device) for matrix in matrices]),
+            query=query,
+            passage=place,
+            features=None if self.features_ is None else np.asarray(self.features_(features)),
         )
 
+    # keeping ------------------------------------------------------------------------------------------
 
-def _pairs(index: PassageIndex, relevant: Sequence[Sequence[str]], own: Ints) -> tuple[Ints, Ints]:
-    """``(query rows, document numbers)`` of the relevant documents but the excluded ones, each pair once."""
-    rows = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
-    documents = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])
-    kept = documents != own[rows]
-    return rows[kept], documents[kept]
+    def save(self, folder: Path | str) -> None:
+        """Write the model to a new folder: safetensors, Parquet and JSON, whole or not at all. Not the index."""
+        check_is_fitted(self, "support_")
+        facts = {name: getattr(self, name) for name in _FACTS}
+        ids = {"queries": self.support_query_ids_, "passages": self.support_passage_ids_}
+        scalings = {} if self.features_ is None else {"features": self.features_}
+        parts = self.get_params(), self.support_, self.spaces_
+        save_model(Path(folder), "SVREnsemble", *parts, facts=facts, ids=ids, scalings=scalings)
+
+    @classmethod
+    def load(
+        cls, folder: Path | str, index: PassageIndex, *, spaces: Sequence[Matrix] = (), device: str | None = None
+    ) -> Self:
+        """A saved model on an index of the same width (and further spaces); executes nothing, needs no solver.
+
+        ``device`` as the parameter: None is where the index's vectors are, wherever the model was trained. Refuses
+        files that are missing, changed, of another kind or version, and an index of another width.
+        """
+        model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
+        more = check_spaces(list(spaces), "spaces") if spaces else []
+        expected = [scaling.described for scaling in saved.spaces.passage]
+        found = [described(matrix) for matrix in (index.vectors, *more)]
+        if expected != found:
+            widths = f"{', '.join(expected)}; the index and spaces have {', '.join(found)}"
+            raise VectorError(f"the model was trained on spaces of widths {widths}")
+        where = home_of(device, [index.vectors])
+        _check_passages(index, more, where)
+        model.device, model.index_, model.more_spaces_ = device, index, more
+        model.support_, model.spaces_ = saved.support.to(where), saved.spaces
+        model.features_ = saved.scalings.get("features")
+        model.support_query_ids_, model.support_passage_ids_ = saved.ids["queries"], saved.ids["passages"]
+        for name in _FACTS:
+            if name in saved.facts:
+                setattr(model, name, saved.facts[name])
+        return model
+
+    def on(self, index: PassageIndex) -> Self:
+        """The same model with another index of its space: documents were added since, or it is limited to some."""
+        if index is self.index_:
+            return self
+        expected, found = described(self.index_.vectors), described(index.vectors)
+        if expected != found:
+            raise VectorError(f"expected an index of {expected}, found {found}")
+        if self.more_spaces_:
+            raise InputError("a model of several spaces has vectors of the passages that it was fitted on only")
+        other = copy.copy(self)
+        other.index_ = index
+        return other
+
+
+def _check_passages(index: PassageIndex, spaces: Sequence[Matrix], where: Device) -> None:
+    """Refuse further spaces of other passages, or on another device: those of the index may be anywhere."""
+    for number, matrix in enumerate(spaces, start=1):
+        if matrix.shape[0] != len(index):
+            raise InputError(f"space {number}: expected {len(index)} rows, one a passage, found {matrix.shape[0]}")
+        if device_of(matrix) not in (CPU, where):
+            raise DeviceError(
+                f"space {number} is on {device_of(matrix)}, the ensemble on {where}; put both on one device"
+            )
+
+
+def _checked_features(features: Any, passages: Ints) -> Floats:
+    """(m·k, f) features of the candidates (m, k), finite where there is one."""
+    values = np.asarray(to_numpy(features), dtype=np.float32)
+    if values.ndim != 3 or values.shape[:2] != passages.shape:
+        raise InputError(f"features: expected shape {passages.shape} and a number of features, found {values.shape}")
+    if not np.isfinite(values[passages >= 0]).all():
+        raise InputError("features: NaN or infinity among them")
+    return values.reshape(-1, values.shape[2])
+

@@ -1,43 +1,25 @@
 """Runs and judgements to measures, significance and tables; and what the runs found, paragraph by paragraph."""
 
+from haybale.evaluation.analyses import (
+    FoundSets,
+    ParagraphRelations,
+    found_sets,
+    found_table,
+    paragraph_relations,
+    plot_recall,
+    recall_curves,
+)
 from haybale.evaluation.classification import Classification, classify
 from haybale.evaluation.comparison import Outcome, compare, default_rankers
-from haybale.evaluation.found_sets import FoundSets, found_sets, found_table, plot_found
 from haybale.evaluation.injected import CAVEAT, InjectedOutcome, classify_injected
 from haybale.evaluation.measures import MEASURES, averages, evaluate
-from haybale.evaluation.paragraph_relations import ParagraphRelations, paragraph_relations
-from haybale.evaluation.recall_curve import plot_recall, recall_curves
-from haybale.evaluation.results import Results, results
-from haybale.evaluation.significance import Comparison, paired_tests
+from haybale.evaluation.significance import Comparison, Results, paired_tests, results
 from haybale.evaluation.table import markdown, print_table
 from haybale.evaluation.tuning import Tuned, tune_bm25
 
 __all__ = [
-    "CAVEAT",
-    "MEASURES",
-    "Classification",
-    "Comparison",
-    "FoundSets",
-    "InjectedOutcome",
-    "Outcome",
-    "ParagraphRelations",
-    "Results",
-    "Tuned",
-    "averages",
-    "classify",
-    "classify_injected",
-    "compare",
-    "default_rankers",
-    "evaluate",
-    "found_sets",
-    "found_table",
-    "markdown",
-    "paired_tests",
-    "paragraph_relations",
-    "plot_found",
-    "plot_recall",
-    "print_table",
-    "recall_curves",
-    "results",
-    "tune_bm25",
-]
+    "CAVEAT", "MEASURES", "Classification", "Comparison", "FoundSets", "InjectedOutcome", "Outcome",
+    "ParagraphRelations", "Results", "Tuned", "averages", "classify", "classify_injected", "compare",
+    "default_rankers", "evaluate", "found_sets", "found_table", "markdown", "paired_tests", "paragraph_relations",
+    "plot_recall", "print_table", "recall_curves", "results", "tune_bm25",
+]  # fmt: skip

@@ -18,7 +18,7 @@ from haybale.collections.collection import pick
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation.measures import MEASURES, evaluate, parsed
-from haybale.evaluation.results import Results, results
+from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
 from haybale.rankers import BM25, KNN, PARM, SVR, Batch, Learned, Ranker, Training, find_ranker, parse_all
@@ -26,8 +26,6 @@ from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 from haybale.stages import listening, stage
-
-_LONGEST = 120  # letters of a file's name
 
 Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
 
@@ -39,36 +37,17 @@ def default_rankers() -> list[Ranker]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a comparison found.
-
-    Attributes
-    ----------
-    collection : Collection
-    split : str
-    rankers : dict of str to Ranker
-        As they were fitted, by the names they have in the table.
-    runs : dict of str to Run
-    results : Results
-        Measures, and how each ranker compares with the baseline.
-    seconds : dict of str to float
-        By stage; stages count for themselves only.
-    facts : dict
-        What was found on the way and belongs into the results.
-    settings : dict
-        Of the engine.
-    source, layout : str, optional
-        How the collection was asked for, if that is known; with them it can be opened again.
-    """
+    """What a comparison found."""
 
     collection: Collection
     split: str
-    rankers: dict[str, Ranker]
+    rankers: dict[str, Ranker]  # as they were fitted, by the names they have in the table
     runs: dict[str, Run]
     results: Results
-    seconds: dict[str, float]
-    facts: dict[str, Any]
-    settings: dict[str, Any]
-    source: str | None = None
+    seconds: dict[str, float]  # by stage; stages count for themselves only
+    facts: dict[str, Any]  # what was found on the way and belongs into the results
+    settings: dict[str, Any]  # of the engine
+    source: str | None = None  # how the collection was asked for, if that is known: it can be opened again
     layout: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,12 +130,12 @@ def compare(
     named = _named(default_rankers() if rankers is None else rankers)
     first = str(baseline)
     named = {first: named[first] if first in named else find_ranker(baseline), **named}
-    for name in measures:
-        parsed(name)
+    for measure in measures:
+        parsed(measure)
     files: dict[str, str] = {}
     for name in named:
-        if files.setdefault(file_name(name).casefold(), name) != name:
-            other = files[file_name(name).casefold()]
+        other = files.setdefault(file_name(name).casefold(), name)
+        if other != name:
             raise InputError(f"rankers {other!r} and {name!r} would be written to one file; give them other names")
     with listening(report) as stages:
         engine = engine if isinstance(engine, Engine) else Engine(engine)
@@ -166,10 +145,10 @@ def compare(
         # What is searched for one ranker is searched as deep as any will ask for.
         training.batch.least_depth = max((ranker.training_depth for ranker in named.values()), default=0)
         batch = Batch(engine, engine.collection.queries.take(part.queries))
-        runs, fitted = {}, {}
-        for name, ranker in named.items():
-            kept = ranker.__sklearn_is_fitted__() and ranker.engine_ is engine
-            fitted[name] = ranker if kept else training.fitted(ranker)
+        fitted = {
+            name: ranker if _is_fitted_on(ranker, engine) else training.fitted(ranker) for name, ranker in named.items()
+        }
+        runs = {}
         for name, ranker in fitted.items():
             runs[name] = batch.run(ranker, DEPTH)
             warn_of_empty(runs[name], name)
@@ -182,32 +161,30 @@ def compare(
 
 
 def _named(rankers: Rankers) -> dict[str, Ranker]:
-    if isinstance(rankers, str):
-        rankers = parse_all(rankers)
     if isinstance(rankers, Mapping):
         return {name: find_ranker(ranker) for name, ranker in rankers.items()}
-    found = [find_ranker(ranker) for ranker in rankers]
-    return {given if isinstance(given, str) else str(made): made for given, made in zip(rankers, found, strict=True)}
+    given = parse_all(rankers) if isinstance(rankers, str) else rankers
+    return {each if isinstance(each, str) else str(find_ranker(each)): find_ranker(each) for each in given}
+
+
+def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
+    return ranker.__sklearn_is_fitted__() and ranker.engine_ is engine
 
 
 def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
     asked = set(pick(engine.collection.queries.ids, engine.collection.split(split).queries))
     for name, ranker in rankers.items():
         ranker.check_params()
-        if ranker.__sklearn_is_fitted__() and ranker.engine_ is engine:
+        if _is_fitted_on(ranker, engine):
             seen = asked & ranker.learned_from()
             if seen:
                 raise InputError(f"{name} was trained on {len(seen)} queries of {split!r}, where it would be evaluated")
-            continue
-        if not ranker.needs_training:
-            continue
-        if train == split:
+        elif ranker.needs_training and train == split:
             raise InputError(f"{name} would be trained and evaluated on the same split, {split!r}")
-        if train not in engine.collection.splits:
-            known = ", ".join(engine.collection.splits)
+        elif ranker.needs_training and train not in engine.collection.splits:
             raise InputError(
-                f"{name} needs a split to learn from: {engine.collection.name} has no split {train!r}, only {known}; "
-                f"leave {name} out"
+                f"{name} needs a split to learn from: {engine.collection.name} has no split {train!r}, only "
+                f"{', '.join(engine.collection.splits)}; leave {name} out"
             )
 
 
@@ -215,8 +192,7 @@ def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
     """The rankers and those within them, by name."""
     found: dict[str, Ranker] = {}
     for name, ranker in rankers.items():
-        found |= _all_of({str(inner): inner for inner in ranker.fitted_within()})
-        found[name] = ranker
+        found |= _all_of({str(inner): inner for inner in ranker.fitted_within()}) | {name: ranker}
     return found
 
 
@@ -227,7 +203,7 @@ def file_name(ranker: str) -> str:
     ('rrf-bm25-svr', 'cross-encoder-bm25-model-a-model')
     """
     name = "-".join(re.findall(r"[\w.]+", ranker)) or "ranker"
-    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}-{hashlib.sha256(ranker.encode()).hexdigest()[:8]}"
+    return name if len(name) <= 120 else f"{name[:120]}-{hashlib.sha256(ranker.encode()).hexdigest()[:8]}"
 
 
 def environment() -> dict[str, str]:

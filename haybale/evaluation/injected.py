@@ -59,7 +59,7 @@ def classify_injected(engine: Engine, split: str = "dev", train: str = "train", 
     asked = batch.vectors
     with stage("classify"):
         near = index.search(asked, min(ensemble.k, len(index)), exclude=batch.own)
-        rows = candidate_rows("injected", near, part.relevant_rows(), index, asked)
+        rows = candidate_rows("injected", near, engine.collection.relevant_ids(split), index, asked)
         # The labels travel as scores: one table holds the candidates of each query, the other what they are.
         table = from_flat(int(asked.shape[0]), rows.query, rows.passage, rows.label.astype(np.float32))
         real = table.passages >= 0

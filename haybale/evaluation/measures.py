@@ -1,4 +1,4 @@
-"""Measures through ir_measures: per query and on average."""
+"""Measures through ir_measures, per query and on average; and the ranks a run has the relevant documents at."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from haybale.collections.ids import names_of
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.extras import require
 from haybale.frames import Frame, like, to_pandas
 from haybale.retrieval import Run
-from haybale.retrieval.ids import names_of
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
@@ -27,21 +27,22 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
 
     Parameters
     ----------
-    run : the rankings.
-    qrels : frame of pandas or cuDF, or a table of pyarrow, with columns ``query_id``, ``doc_id`` and ``relevance``,
-        whole numbers; above 0 is relevant. Of a pair that is judged twice the last grade counts.
-    measures : names of ir_measures with or without a cut-off (``P@5``, ``nDCG@10``, ``MAP``); default
-        :data:`MEASURES`.
+    run : Run
+    qrels : frame of pandas or cuDF, or table of pyarrow
+        Columns ``query_id``, ``doc_id`` and ``relevance``, whole numbers; above 0 is relevant. Of a pair that is judged
+        twice the last grade counts.
+    measures : sequence of str, default :data:`MEASURES`
+        Names of ir_measures with or without a cut-off: ``P@5``, ``nDCG@10``, ``MAP``.
 
     Returns
     -------
-    A frame of the library of ``qrels``, (n_queries, n_measures) float64, queries in the order of ``qrels``: with
-    pandas ``query_id`` is its index, with the others its first column.
+    frame of the library of ``qrels``, (n_queries, n_measures) float64
+        Queries in the order of ``qrels``: with pandas as the index ``query_id``, with others as the first column.
 
     Raises
     ------
     InputError
-        For an unknown measure, qrels that are none, and qrels without a relevant document.
+        An unknown measure, qrels that are none, or qrels without a relevant document.
 
     >>> qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
     >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
@@ -117,3 +118,23 @@ def parsed(name: str) -> Any:
     if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")
     return registry[base] @ int(cutoff) if at else registry[base]
+
+
+def relevant_pairs(qrels: Frame) -> pd.DataFrame:
+    """Columns ``query_id`` and ``doc_id``, both strings; a row a pair with relevance above 0, in the order of qrels."""
+    judged = judgements(qrels)
+    pairs = judged.loc[judged["relevance"] > 0, ["query_id", "doc_id"]].drop_duplicates(ignore_index=True)
+    if pairs.empty:
+        raise InputError("qrels hold no relevant document: nothing can be measured")
+    return pairs
+
+
+def ranks_of(run: Run, pairs: pd.DataFrame) -> pd.Series:
+    """(n_pairs,) the rank, from 1, of each pair in the run, in the order of ``pairs``; infinity where it is absent.
+
+    >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [1.0, 2.0]}))
+    >>> ranks_of(run, pd.DataFrame({"query_id": "q", "doc_id": ["a", "z"]})).tolist()
+    [2.0, inf]
+    """
+    ranked = run.to_frame()[["query_id", "doc_id", "rank"]]
+    return pairs.merge(ranked, how="left", on=["query_id", "doc_id"])["rank"].astype(float).fillna(float("inf"))

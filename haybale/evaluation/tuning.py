@@ -71,15 +71,31 @@ def tune_bm25(
 ) -> Tuned:
     """Rank the split's queries by BM25 with every pair of ``k1`` and ``b``; the best mean wins.
 
-    ``unit``: documents by their best ``"passage"``, or each ``"document"`` as a whole, as the rankers ``bm25`` and
-    ``bm25-doc``. Among equals the smaller k1 wins, then the smaller b. ``measure`` is any that
-    :func:`~haybale.evaluation.evaluate` knows; ``language`` by default that of the collection. ``n_queries`` of those
-    with a relevant document are drawn by ``random_state``; None: all.
+    Parameters
+    ----------
+    collection : Collection
+    unit : {"passage", "document"}, default "passage"
+        Documents by their best passage, or each as a whole: as the rankers ``bm25`` and ``bm25-doc``.
+    split : str, default "dev"
+    k1, b : sequence of float
+        Among equals the smaller k1 wins, then the smaller b.
+    measure : str, default "nDCG@10"
+        Any that :func:`~haybale.evaluation.evaluate` knows.
+    language : str, optional
+        Default: that of the collection, else guessed.
+    n_queries : int, optional
+        So many of those with a relevant document, drawn by ``random_state``; default: all.
+    random_state : int, default 0
 
-    Errors: an unknown split, measure or unit; a split without a relevant document; an empty grid, k1 < 0, or b
-    outside 0..1.
+    Raises
+    ------
+    InputError
+        An unknown split, measure or unit; a split without a relevant document; an empty grid, k1 < 0, b outside 0..1.
     """
-    _check_grid(k1, b)
+    if not len(k1) or not len(b):
+        raise InputError("the grid needs at least one k1 and one b")
+    if not all(0 <= x < np.inf for x in k1) or not all(0 <= x <= 1 for x in b):
+        raise InputError(f"expected k1 >= 0 and b in 0..1, found k1 {list(k1)} and b {list(b)}")
     parsed(measure)
     if n_queries is not None and n_queries < 1:
         raise InputError(f"n_queries must be at least 1, found {n_queries}")
@@ -89,7 +105,8 @@ def tune_bm25(
         raise InputError(f"split {split!r} has no query with a relevant document: nothing can be tuned")
     if n_queries is not None and n_queries < len(judged):
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
-    language = language or collection.language or guess_language(_sample(collection))
+    texts = collection.passages.texts
+    language = language or collection.language or guess_language(texts[:: max(1, len(texts) // 1000)].to_pylist())
     pairs = sorted({(float(x), float(y)) for x in k1 for y in b})
     index = BM25Index.from_collection(collection, unit, language=language)
     terms, own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
@@ -109,15 +126,3 @@ def tune_bm25(
     grid = [(*pair, values[pair]) for pair in pairs]
     found = {"k1": best[0], "b": best[1], "value": values[best], "default": values[DEFAULT]}
     return Tuned(unit, split, measure, language, len(judged), grid=grid, **found)
-
-
-def _sample(collection: Collection) -> list[str]:
-    texts = collection.passages.texts
-    return list(texts[:: max(1, len(texts) // 1000)].to_pylist())
-
-
-def _check_grid(k1: Sequence[float], b: Sequence[float]) -> None:
-    if not len(k1) or not len(b):
-        raise InputError("the grid needs at least one k1 and one b")
-    if not all(0 <= x < np.inf for x in k1) or not all(0 <= x <= 1 for x in b):
-        raise InputError(f"expected k1 >= 0 and b in 0..1, found k1 {list(k1)} and b {list(b)}")

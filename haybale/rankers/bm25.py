@@ -73,7 +73,7 @@ def weighted(engine: Engine, unit: str, k1: float, b: float) -> BM25Index:
     index = engine.bm25(unit)
     if (k1, b) == (index.k1, index.b):
         return index
-    return engine.kept((f"bm25-{unit}", k1, b), lambda: index.with_parameters(k1, b))
+    return engine.cached((f"bm25-{unit}", k1, b), lambda: index.with_parameters(k1, b))
 
 
 def passage_note(engine: Engine, passage: int) -> str:

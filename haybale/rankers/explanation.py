@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from haybale.retrieval.explanation import shortened
+from haybale.retrieval.parm.explanation import shortened
 
 
 @dataclass(frozen=True)
@@ -130,19 +130,3 @@ def signed(share: float) -> str:
 def by_size(shares: Sequence[Share]) -> list[Share]:
     """The largest first; of equal ones the first by name."""
     return sorted(shares, key=lambda share: (-abs(share.share), share.what))
-
-
-def top_shares(shares: Sequence[Share], n: int, rest: str) -> list[Share]:
-    """The ``n`` largest, and the sum of the others as one more.
-
-    >>> top_shares([Share("a", 1.0), Share("b", 3.0), Share("c", 0.5)], 1, "others")
-    [Share(what='b', share=3.0, text=None, of=None), Share(what='2 others', share=1.5, text=None, of=None)]
-    """
-    ordered = by_size(shares)
-    if len(ordered) <= n:
-        return ordered
-    left = ordered[n:]
-    return [
-        *ordered[:n],
-        replace(left[0], what=f"{len(left):,} {rest}", share=math.fsum(s.share for s in left), text=None),
-    ]

@@ -244,8 +244,8 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
     passages wherever it is, PARM over BM25 included. Rankers that a ranker makes itself, as ``learned`` and
     ``svr-doc`` do, become its parameters where a value changes them. A name that nothing has raises.
 
-    >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "cold": 0.5})
-    Learned(BM25(), BM25('document', k1=6), cold=0.5)
+    >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
+    Learned(BM25(), BM25('document', k1=6), unseen_share=0.5)
     """
     return set_all([ranker], values)[0]
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from haybale.engine import Engine
-from haybale.ensemble import LearnedFusion, novel_queries
+from haybale.ensemble import LearnedFusion, unseen_queries
 from haybale.errors import InputError
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.bm25 import BM25
@@ -47,9 +48,9 @@ class Learned(Fusion):
         documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble over documents.
     depth : int, default 100
         Documents of each ranker that are fused.
-    cold : float, default 0.3
+    unseen_share : float, default 0.3
         Share of the loss, 0 to 1, that training queries have to themselves none of whose relevant documents any other
-        training query had: the more, the less memories are trusted.
+        training query had: the more, the less rankers are trusted that learned from judgements themselves.
     n_queries : int, default 3000
         Training queries that the weights are learned on, drawn at random where there are more.
     l2 : float, default 1e-3
@@ -64,11 +65,8 @@ class Learned(Fusion):
     names: ClassVar = {"learned": {}}
     needs_training = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "depth": [Interval(Integral, 1, None, closed="left")],
-        "cold": [Interval(Real, 0, 1, closed="both")],
+        **LearnedFusion._parameter_constraints,
         "n_queries": [Interval(Integral, 1, None, closed="left")],
-        "l2": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left"), None],
     }
 
@@ -79,7 +77,7 @@ class Learned(Fusion):
         self,
         *rankers: Ranker,
         depth: int = 100,
-        cold: float = 0.3,
+        unseen_share: float = 0.3,
         n_queries: int = 3000,
         l2: float = 1e-3,
         max_iter: int = 50,
@@ -87,7 +85,7 @@ class Learned(Fusion):
     ) -> None:
         self.rankers = rankers
         self.depth = depth
-        self.cold = cold
+        self.unseen_share = unseen_share
         self.n_queries = n_queries
         self.l2 = l2
         self.max_iter = max_iter
@@ -110,57 +108,47 @@ class Learned(Fusion):
         # What is searched for a ranker within is searched as deep as the weights will ask for.
         training.batch.least_depth = max(training.batch.least_depth, self.training_depth)
         super()._fit(training)
-        rows = self._sample(len(training))
-        batch = training.batch
-        if len(rows) < len(training):  # other fusions draw the same queries, and share what is found for them
+        n, batch = len(training), training.batch
+        rows = np.sort(np.random.default_rng(self.random_state).choice(n, size=min(n, self.n_queries), replace=False))
+        if len(rows) < n:  # other fusions draw the same queries, and share what is found for them
             batch = batch.once(("sample", rows.tobytes()), lambda: training.batch.take(rows))
         runs = self._runs(batch, out_of_fold=True)
-        relevant = {batch.ids[place]: training.relevant[row] for place, row in enumerate(rows)}
-        is_novel = novel_queries(training.relevant)
-        novel = {batch.ids[place] for place, row in enumerate(rows) if is_novel[row]}
+        relevant, is_unseen = [training.relevant[row] for row in rows], unseen_queries(training.relevant)[rows]
+        qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1})
+        qrels = qrels.explode("doc_id").dropna()
+        unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
         with batch.stage("learn fusion"):
-            self.fusion_ = self._learned(runs, relevant, novel)
+            self.fusion_ = self._learned(runs, qrels, unseen)
         self.query_ids_, self.fold_of_ = batch.ids, self._dealt(batch.ids)
         self.__dict__.pop("fold_fusions_", None)
-        self._learned_from = runs, relevant, novel
+        self._learned_from = runs, qrels, unseen
 
     @cached_property
     def fold_fusions_(self) -> list[LearnedFusion | None]:
         """Weights of the queries outside each fold: learned when somebody asks for them, or saves."""
-        runs, relevant, novel = self._learned_from
+        runs, qrels, unseen = self._learned_from
+        found: list[LearnedFusion | None] = []
         with stage("learn fusion of folds"):
-            found = [
-                self._without(np.flatnonzero(self.fold_of_ == fold), runs, relevant, novel)
-                for fold in range(self.fold_of_.max() + 1)
-            ]
+            for fold in range(self.fold_of_.max() + 1):
+                inside = [self.query_ids_[row] for row in np.flatnonzero(self.fold_of_ == fold)]
+                try:
+                    found.append(self._learned(runs, qrels[~qrels["query_id"].isin(inside)], unseen))
+                except InputError:  # the others have nothing to learn from
+                    found.append(None)
         del self._learned_from
         return found
 
-    def _learned(self, runs: dict[str, Run], relevant: dict[str, list[str]], novel: set[str]) -> LearnedFusion:
-        memories = [str(ranker) for ranker in self.rankers_ if ranker.remembers]
-        fusion = LearnedFusion(depth=self.depth, cold=self.cold, l2=self.l2, max_iter=self.max_iter)
-        return fusion.fit(runs, relevant, memories=memories, novel=novel)
-
-    def _without(
-        self, left_out: Ints, runs: dict[str, Run], relevant: dict[str, list[str]], novel: set[str]
-    ) -> LearnedFusion | None:
-        """Learned on all queries but those at some places; None where the others have nothing to learn from."""
-        unseen = {self.query_ids_[place] for place in left_out}
-        try:
-            return self._learned(runs, {query: ids for query, ids in relevant.items() if query not in unseen}, novel)
-        except InputError:
-            return None
+    def _learned(self, runs: dict[str, Run], qrels: pd.DataFrame, unseen: set[str]) -> LearnedFusion:
+        settings = {name: getattr(self, name) for name in ("depth", "unseen_share", "l2", "max_iter")}
+        trained = [str(ranker) for ranker in self.rankers_ if ranker.remembers]
+        return LearnedFusion(**settings).fit(runs, qrels, trained=trained, unseen=unseen)
 
     def _dealt(self, query_ids: list[str]) -> Ints:
-        """(n,) the fold of each query, at random; whatever their order, as :meth:`LearnedFusion.out_of_fold` deals."""
+        """(n,) the fold of each query, at random; whatever their order."""
         n = len(query_ids)
         fold = np.empty(n, dtype=np.int64)
         fold[check_random_state(self.random_state).permutation(n)] = np.arange(n) % min(n, _FOLDS)
         return fold[np.argsort(np.argsort(query_ids))]
-
-    def _sample(self, n: int) -> Any:
-        rng = np.random.default_rng(self.random_state)
-        return np.sort(rng.choice(n, size=min(n, self.n_queries), replace=False))
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         runs = self._runs(batch)
@@ -213,7 +201,8 @@ class Learned(Fusion):
     @property
     def facts(self) -> dict[str, Any]:
         fusion, weights = self.fusion_, self.fusion_.weights_
-        found = {"training queries": fusion.n_queries_, "of them new": fusion.n_novel_, "cold": fusion.cold}
+        found: dict[str, Any] = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
+        found["unseen share"] = fusion.unseen_share
         return found | {
             f"{run} {feature}": weight
             for run, feature, weight in zip(weights.run, weights.feature, weights.standardised, strict=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
+from haybale.manifest import check_all_files, read_manifest
 from haybale.rankers.grammar import from_spec
 from haybale.rankers.ranker import FORMAT, MANIFEST, VERSION, Ranker
-from haybale.sealed import check_signed, digest
 
 
 def load(folder: str | Path, engine: Engine) -> Ranker:
@@ -30,7 +28,10 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
         The ranker was fitted on another engine.
     """
     folder = Path(folder)
-    manifest = _manifest(folder)
+    manifest = read_manifest(
+        folder, "ranker", {"format": FORMAT, "version": VERSION}, name=MANIFEST, unsigned=False
+    )
+    check_all_files(folder, manifest, MANIFEST)
     if manifest["engine"] != engine.id:
         raise InputError(
             f"{folder}: this ranker was fitted on another engine ({manifest['engine'][:12]}…) than {engine!r} "
@@ -58,26 +59,3 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
         ranker.engine_, ranker.fitted_key = engine, ranker.key()
         made.append(ranker)
     return made[-1]
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise FileFormatError(path, None, f"not found: {folder} is no saved ranker")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(path, None, f"expected JSON: {error}") from None
-    for name, value in (("format", FORMAT), ("version", VERSION)):
-        found = manifest.get(name) if isinstance(manifest, dict) else None
-        if found != value:
-            raise FileFormatError(path, None, f"expected {name} {value!r}, found {found!r}")
-    manifest = check_signed(path, manifest)
-    there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} - {MANIFEST}
-    for name in sorted(there ^ set(manifest["files"])):
-        what = "the manifest does not list it" if name in there else "not found, the manifest lists it"
-        raise FileFormatError(folder / name, None, what)
-    for name, expected in manifest["files"].items():
-        if digest(folder / name) != expected:
-            raise FileFormatError(folder / name, None, "its content is not what was saved: the SHA-256 differs")
-    return manifest

@@ -89,7 +89,7 @@ class PARM(Ranker):
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
         how: dict[str, Any] = {"n_hits": self.n_hits, "rrf_k": self.rrf_k, "occurrences": self.occurrences}
-        return ParagraphSearch(self._index(engine), self.aggregation, depth=depth, **how)
+        return ParagraphSearch(self._index(engine), self.aggregation, k=depth, **how)
 
     def _hits(self, batch: Batch) -> ParagraphHits:
         key = (self.over, self.k1, self.b) if self.over == "bm25" else self.over

@@ -22,11 +22,11 @@ from haybale.engine import Engine
 from haybale.errors import InputError, NotFittedError
 from haybale.folders import whole_folder, write_json
 from haybale.frames import Frame
+from haybale.manifest import digest, signed
 from haybale.rankers.batch import Asked, Batch, Training, queries_from
 from haybale.rankers.explanation import Explanation
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
-from haybale.sealed import digest, signed
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 1, "ranker.json"
 _BLOCK = 4096  # queries ranked at once

@@ -92,7 +92,7 @@ class RRF(Fusion):
 
     def _fused(self, batch: Batch, runs: dict[str, Run], depth: int) -> Run:
         with batch.stage("fuse"):
-            return reciprocal_rank_fusion(list(runs.values()), k=self.k, depth=depth)
+            return reciprocal_rank_fusion(list(runs.values()), rrf_k=self.k, k=depth)
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         shares = []

@@ -72,7 +72,7 @@ class SimilarQueries(Ranker):
         ids = engine.collection.doc_ids
         if self.neighbours_.documents.doc_ids is ids:
             return self.neighbours_
-        return engine.kept(("similar queries", self.neighbours_), lambda: self.neighbours_.with_documents(ids))
+        return engine.cached(("similar queries", self.neighbours_), lambda: self.neighbours_.with_documents(ids))
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         found = self._in(batch.engine).explain(batch.vectors, base.doc_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
-from scipy import sparse
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
-from haybale.ensemble.bags import STRATEGIES
 from haybale.errors import InputError
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
@@ -31,31 +30,10 @@ from haybale.retrieval.hits import from_flat
 
 SPARSE_GAMMA = (8.0, 2.5)  # two TF-IDF vectors are farther apart than two of LSA: a narrower kernel for queries
 DENSE_GAMMA = (3.0, 2.5)
-_SHARED = (
-    *(
-        "n_bags",
-        "overlap",
-        "strategy",
-        "C",
-        "epsilon",
-        "tol",
-        "standardize",
-        "positive_weight",
-        "rows_per_bag",
-        "solver",
-    ),
-    *("memory_budget", "n_jobs", "random_state"),
-)
-PUBLISHED: dict[str, Any] = {
-    "unit": "passage",
-    "candidates": (KNN("passage"),),
-    "n_train": 50,
-    "n_candidates": 50,
-    "gamma": "scale",
-    "strategy": "rows",
-    "standardize": True,
-    "positive_weight": 1.0,
-}
+_SHARED = ("n_bags", "overlap", "strategy", "C", "epsilon", "tol", "standardize", "positive_weight", "rows_per_bag")
+_SHARED += ("solver", "memory_budget", "n_jobs", "random_state")
+PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "n_train": 50, "n_candidates": 50}
+PUBLISHED |= {"gamma": "scale", "strategy": "rows", "standardize": True, "positive_weight": 1.0}
 _FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
 
 
@@ -95,20 +73,8 @@ class SVR(Ranker):
         "unit": [StrOptions({"document", "passage"})],
         "n_train": [Interval(Integral, 1, None, closed="left"), None],
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
-        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list, None],
-        "n_bags": [Interval(Integral, 1, None, closed="left")],
-        "overlap": [Interval(Real, 0, None, closed="left")],
-        "strategy": [StrOptions(set(STRATEGIES))],
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "standardize": ["boolean"],
-        "positive_weight": [Interval(Real, 0, None, closed="neither")],
-        "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
-        "solver": [str, callable],
-        "memory_budget": [Interval(Real, 0, None, closed="neither"), None],
-        "n_jobs": [Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right"), None],
-        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+        "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
+        **{name: SVREnsemble._parameter_constraints[name] for name in _SHARED},
     }
 
     ensemble_: SVREnsemble
@@ -131,7 +97,7 @@ class SVR(Ranker):
         standardize: bool = False,
         positive_weight: float = 3.0,
         rows_per_bag: int | None = None,
-        solver: Any = "product",
+        solver: Any = "auto",
         memory_budget: float | None = None,
         n_jobs: int | None = -1,
         random_state: int | None = 0,
@@ -179,44 +145,29 @@ class SVR(Ranker):
         whole = BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), SimilarQueries()
         return {"candidates": passages if self.unit == "passage" else whole}
 
-    def _sources(self) -> Sequence[Ranker]:
-        return self.implied()["candidates"] if self.candidates is None else self.candidates
-
     def _fit(self, training: Training) -> None:
-        ensemble = self._ensemble(training)
-        self.rankers_ = [training.fitted(ranker) for ranker in self._sources()]
-        batch = training.batch
-        index, vectors = self._index(batch.engine), batch.vectors
-        n = self.n_train or (10 if self.unit == "document" else 20)
-        candidates = self._pool(batch, n, out_of_fold=True)
-        relevant: Sequence[Sequence[str]] = training.relevant
-        if self.unit == "document":  # a document without a passage has no vector
-            has = np.diff(index.doc_offsets) > 0
-            with_vector = set(index.doc_ids.filter(pa.array(has)).to_pylist())
-            relevant = [[doc_id for doc_id in ids if doc_id in with_vector] for ids in training.relevant]
-        with batch.stage(f"fit {self}"):
-            ensemble.set_params(gamma=self._gamma(index))
-            ensemble.fit(index, vectors, relevant, candidates=candidates, exclude=batch.own, query_ids=batch.ids)
-        self.ensemble_, self.query_ids_ = ensemble, batch.ids
-
-    def _ensemble(self, training: Training) -> SVREnsemble:
-        """Not yet fitted; with no more bags than there are queries to share out, said before any work."""
-        settings = {name: getattr(self, name) for name in _SHARED}
-        units = sum(map(bool, training.relevant)) if self.strategy == "queries" else len(training)
+        batch, units = training.batch, len(training)
+        if self.strategy == "queries":
+            units = sum(map(bool, training.relevant))
         if len(training) < 2:
             raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
-        if self.strategy != "rows" and units < self.n_bags:
+        settings = {name: getattr(self, name) for name in _SHARED}
+        if self.strategy != "rows" and units < self.n_bags:  # said before any work
             settings["n_bags"] = max(2, units)
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
         if settings["n_bags"] < min(_FEW_BAGS, self.n_bags):
             settings["overlap"] = 0.0
-        return SVREnsemble(**settings)
-
-    def _gamma(self, index: PassageIndex) -> Any:
-        if self.gamma is not None:
-            return self.gamma
-        return SPARSE_GAMMA if self.unit == "document" and sparse.issparse(index.vectors) else DENSE_GAMMA
+        sources = self.implied()["candidates"] if self.candidates is None else self.candidates
+        self.rankers_ = [training.fitted(ranker) for ranker in sources]
+        index, vectors, gamma = self._index(batch.engine), batch.vectors, self.gamma
+        if gamma is None:
+            gamma = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
+        candidates = self._pool(batch, self.n_train or (10 if self.unit == "document" else 20), out_of_fold=True)
+        known = {"candidates": candidates, "exclude": batch.own, "query_ids": batch.ids}
+        with batch.stage(f"fit {self}"):
+            self.ensemble_ = SVREnsemble(gamma=gamma, **settings).fit(index, vectors, training.relevant, **known)
+        self.query_ids_ = batch.ids
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
@@ -239,44 +190,38 @@ class SVR(Ranker):
     # ranking ------------------------------------------------------------------------------------------
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        candidates = self._pool(batch, self.n_candidates)
-        vectors = batch.vectors
+        candidates, vectors = self._pool(batch, self.n_candidates), to_numpy(batch.vectors)
         with batch.stage(f"score {self}"):
-            scores = self._on(batch.engine).memory(vectors, candidates.passages)
+            scores = self._on(batch.engine).score_candidates(vectors, candidates.passages)
             return self._documents(batch, candidates, scores, depth)
 
     def _out_of_fold(self, batch: Batch, depth: int) -> Run:
         """Training queries by the bags that did not see them, others by all bags."""
         where = places(self.query_ids_, batch.ids)
         candidates = self._pool(batch, self.n_candidates, out_of_fold=True)
-        vectors, ensemble = batch.vectors, self._on(batch.engine)
+        vectors, ensemble = to_numpy(batch.vectors), self._on(batch.engine)
+        known, new = np.flatnonzero(where >= 0), np.flatnonzero(where < 0)
         with batch.stage(f"score {self}"):
             scores = np.empty(candidates.passages.shape, dtype=np.float32)
-            for rows, known in ((np.flatnonzero(where >= 0), True), (np.flatnonzero(where < 0), False)):
-                if not len(rows):
-                    continue
-                passages = candidates.passages[rows]
-                if known:
-                    scores[rows] = ensemble.out_of_bag_memory(where[rows], vectors[rows], passages)
-                else:
-                    scores[rows] = ensemble.memory(vectors[rows], passages)
+            if len(known):
+                scores[known] = ensemble.out_of_bag_scores(where[known], vectors[known], candidates.passages[known])
+            if len(new):
+                scores[new] = ensemble.score_candidates(vectors[new], candidates.passages[new])
             return self._documents(batch, candidates, scores, depth)
 
     def _documents(self, batch: Batch, candidates: Hits, scores: Any, depth: int) -> Run:
-        return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, depth=depth)
+        return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
         """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""
         return self.ensemble_.on(self._index(engine))
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        ensemble, index = self._on(batch.engine), self._index(batch.engine)
-        candidates = self._pool(batch, self.n_candidates).passages
-        mine = candidates[(candidates >= 0)]
-        mine = mine[index.doc_of[mine] == document]
-        scores = ensemble.memory(batch.vectors, mine[None])[0]
-        passage = str(index.passage_ids[int(mine[int(np.argmax(scores))])].as_py())
-        found = ensemble.explain(batch.vectors, passage, top=20)
+        ensemble, index, vectors = self._on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
+        mine = self._pool(batch, self.n_candidates).passages[0]
+        mine = mine[(mine >= 0) & (index.doc_of[mine] == document)]
+        best = int(mine[np.argmax(ensemble.score_candidates(vectors, mine[None])[0])])
+        found = ensemble.explain(vectors, str(index.passage_ids[best].as_py()), top=20)
         taught = {True: "relevant", False: "not relevant"}
         shares = [
             Share(f"training query {pair.query_id} → {pair.passage_id}, {taught[pair.label > 0]}", pair.share)

@@ -1,6 +1,6 @@
 """Reports to look at: runs to one self-contained HTML page with table, curves, texts and pictures."""
 
-from haybale.reports.load import Source, load
+from haybale.reports.sources import Source, load
 from haybale.reports.study import Study
 from haybale.reports.write import write_report
 

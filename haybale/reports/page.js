@@ -45,23 +45,23 @@
     }));
   }
 
-  // Legends: a line stands out while its name is looked at; a click hides it and shows it again.
-  for (const figure of document.querySelectorAll(".series-figure")) {
-    const series = (number) => figure.querySelectorAll(`.series[data-series="${number}"]`);
-    for (const button of figure.querySelectorAll(".legend button")) {
-      const number = button.dataset.series;
-      const focus = (on) => {
-        figure.toggleAttribute("data-focus", on);
-        series(number).forEach((each) => each.classList.toggle("focus", on));
-      };
-      button.addEventListener("mouseenter", () => focus(true));
-      button.addEventListener("mouseleave", () => focus(false));
-      button.addEventListener("click", () => {
-        const shown = button.getAttribute("aria-pressed") !== "true";
-        button.setAttribute("aria-pressed", String(shown));
-        series(number).forEach((each) => each.classList.toggle("off", !shown));
+  // The legend of the recall chart: a click on a name, or Enter, hides its line and shows it again.
+  for (const button of document.querySelectorAll("[data-switch]")) {
+    const number = button.dataset.switch;
+    const chart = button.closest("svg");
+    const toggle = () => {
+      const off = chart.querySelector(`[data-series="${number}"]`).classList.toggle("off");
+      chart.querySelectorAll(`[data-switch="${number}"]`).forEach((each) => {
+        each.classList.toggle("off", off);
+        each.setAttribute("aria-pressed", String(!off));
       });
-    }
+    };
+    button.addEventListener("click", toggle);
+    if (!button.querySelector("text")) continue;  // the sign beside the name
+    button.setAttribute("role", "button");
+    button.setAttribute("tabindex", "0");
+    button.setAttribute("aria-pressed", "true");
+    button.addEventListener("keydown", (event) => { if (event.key === "Enter") toggle(); });
   }
 
   // A link to a folded query unfolds it; paper has all unfolded.

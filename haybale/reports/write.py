@@ -1,26 +1,32 @@
-"""Runs to a report: everything is read, checked and measured first; the page is written last, aside, then renamed."""
+"""Runs to a report: everything is read, checked and measured first; the page is written last, aside, then renamed.
+
+The page is one HTML file with its style and script inside. A content security policy forbids what it does not need:
+other scripts than its own, which it names by hash, and anything from a network.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+import base64
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from importlib.resources import files
+from pathlib import Path, PurePath
+from typing import Any
 
 from haybale.collections import Collection
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.reports.differences import differences_section
-from haybale.reports.heatmap import heatmap_section
-from haybale.reports.load import load
-from haybale.reports.page import page
-from haybale.reports.picture import picture_section
-from haybale.reports.plane import check_picture
-from haybale.reports.recall import recall_section
-from haybale.reports.record import facts_section, settings_section, timings_section
-from haybale.reports.study import Study, find_split, open_for, study
-from haybale.reports.table import reading, table_section
-from haybale.reports.vectors import engine_for, parm_for
+from haybale.evaluation import recall_curves
+from haybale.evaluation.table import cells, columns_of, legend
+from haybale.extras import require
+from haybale.folders import whole_file
+from haybale.reports.charts import clean, difference_chart, recall_chart
+from haybale.reports.paragraphs import paragraphs_section
+from haybale.reports.picture import check_picture, picture_section
+from haybale.reports.sources import described, engine_for, find_split, load, open_for, parm_for
+from haybale.reports.study import MEASURE, TOP, Study, reading, study
 from haybale.stages import listening, stage
 
 
@@ -49,7 +55,7 @@ def write_report(
     Parameters
     ----------
     runs : sequence of Path or str
-        Folders of ``haybale compare --out``, of this version or the one before, and TREC run files.
+        Folders of ``haybale compare --out``, and TREC run files.
     out : Path or str
         The HTML file; replaced if it exists.
     collection : Collection, Engine, str or Path, optional
@@ -59,8 +65,7 @@ def write_report(
     ranker : str, optional
         Whose wins and losses are shown; default: the best by nDCG@10 that is not the baseline.
     encoder, store : str, optional
-        What heatmap and picture are made of; default: what the folders say, else ``"tfidf"``. ``encoder="none"`` leaves
-        both out.
+        Of heatmap and picture; default: what the folders say, else ``"tfidf"``. ``encoder="none"``: neither is drawn.
     queries : int, default 5
         Wins shown, and losses.
     query : str, optional
@@ -73,17 +78,10 @@ def write_report(
     report : callable, optional
         Called with ``(stage, seconds)`` whenever a stage is done.
 
-    Returns
-    -------
-    Study
-        What the page shows.
-
     Raises
     ------
     InputError
-        A place without runs, runs of other queries or documents than the split's, no split. Nothing is written then.
-    UnknownNameError
-        A run, split or picture that is not there; likewise.
+        A place without runs, runs of other queries or documents than the split's, no split, an unknown run or picture.
     """
     out = Path(out)
     if out.is_dir():
@@ -93,7 +91,8 @@ def write_report(
     if not runs:
         raise InputError("no run was given")
     check_picture(picture)
-    with listening(report):
+    with listening(report), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has the letters that Matplotlib lacks
         with stage("read runs"):
             sources = [load(path) for path in runs]
         with stage("read collection"):
@@ -104,43 +103,103 @@ def write_report(
         if query is not None and query not in about.relevant:
             raise InputError(f"the query {query!r} is not one of {whole.name}, {about.split}, with a relevant document")
         engine = engine_for(sources, opened, encoder=encoder, store=store)
-        sections = [
-            table_section(about),
-            recall_section(about),
-            differences_section(about, queries),
-            heatmap_section(about, engine, parm_for(sources), query),
-            picture_section(about, engine, picture, random_state),
-            timings_section(sources),
-            facts_section(sources),
-            settings_section(sources),
-        ]
-        heading = title or f"{whole.name}, {about.split}"
-        _replace(out, page(heading, _facts(about), reading(about), sections))
+        explained = paragraphs_section(about, engine, parm_for(sources), query)
+        plane = picture_section(about, engine, picture, random_state)
+        vectors = described(engine) if engine else ""
+        page = _page(_content(about, queries), title=title, explained=explained, plane=plane, vectors=vectors)
+        with whole_file(out) as file:
+            file.write(page)
     return about
 
 
-def _facts(about: Study) -> list[tuple[str, str]]:
-    """What the numbers are of."""
-    collection, recorded = about.collection, [source.results for source in about.sources if source.results]
-    protocols = dict.fromkeys("end-to-end" if source.settings else "given runs" for source in about.sources)
-    dates = dict.fromkeys(str(each["date"]) for each in recorded if "date" in each)
-    return [
-        ("collection", collection.name),
-        ("split", about.split),
-        ("documents", f"{collection.n_documents:,}"),
-        ("passages", f"{collection.n_passages:,}"),
-        ("queries", f"{about.results.n_queries:,}"),
-        ("runs", f"{len(about.runs):,}"),
-        ("protocol", ", ".join(protocols)),
-        ("date", ", ".join(dates) or f"{datetime.now(UTC):%Y-%m-%d}"),
-    ]
+def _page(content: dict[str, Any], **sections: Any) -> str:
+    jinja2, markup = require("jinja2"), require("markupsafe").Markup
+    template, style, script = (
+        (files("haybale.reports") / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
+    )
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page: str = environment.from_string(template).render(
+        **content,
+        **sections,
+        style=markup(style),
+        script=markup(script),
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
+    )
+    return page
 
 
-def _replace(out: Path, text: str) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        aside.write_text(text, encoding="utf-8", errors="replace", newline="\n")
-        os.replace(aside, out)
-    finally:
-        aside.unlink(missing_ok=True)
+def _content(about: Study, n: int) -> dict[str, Any]:
+    """What the sections about measures and records show; the ``n`` largest wins and losses."""
+    table, sources = about.results, about.sources
+    columns = columns_of(table) if table.comparisons else columns_of(table, detailed=())
+    curves = recall_curves(about.runs, about.qrels)
+    points = {str(name): (curves.index.tolist(), curves[name].tolist()) for name in curves.columns}
+    cards = {"Largest wins": about.wins(n), "Largest losses": about.losses(n)}
+    links = {query: f"#q{number}" for number, query in enumerate(query for part in cards.values() for query in part)}
+    record: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
+        kind: [(source.name, source.results[kind]) for source in sources if source.results.get(kind)]
+        for kind in ("seconds", "facts", "environment")
+    }
+    record["settings"] = [(source.name, source.settings) for source in sources if source.settings]
+    would_bring = {
+        kind: f"A folder written by haybale compare --out would bring {what}."
+        for kind, what in (
+            ("seconds", "the seconds of each stage"),
+            ("facts", "what indexing and training found"),
+            ("settings", "settings and environment"),
+        )
+        if not record[kind]
+    }
+    if about.ranker is None:
+        would_bring["queries"] = "There is one run only. A second one would bring wins and losses by query."
+    label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
+    return {
+        "about": about,
+        "absent": would_bring,
+        "cards": cards,
+        "columns": columns,
+        "curves": curves,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "difference_chart": about.ranker and difference_chart(about.differences, links, label),
+        "flattened": flattened,
+        "lead": reading(about),
+        "legend": legend(table) if table.comparisons else f"{table.n_queries} queries.",
+        "links": links,
+        "measure": MEASURE,
+        "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
+        "record": record,
+        "rows": {name: cells(table, name, columns) for name in table.values},
+        "top": TOP,
+    }
+
+
+def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Names with values as text, one line each; those within others have the names of both.
+
+    >>> list(flattened({"a": {"b": 0.5, "c": [1, 2]}, "d": None, "e": "/home/someone/model", "f": [{"g": 1}]}))
+    [('a, b', '0.5'), ('a, c', '1, 2'), ('d', '–'), ('e', 'model'), ('f, 0, g', '1')]
+    """
+    for key, value in values.items():
+        if isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+            value = {str(place): each for place, each in enumerate(value)}  # rankers within a ranker
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{before}{key}, ")
+        else:
+            yield f"{before}{key}", _text(value)
+
+
+def _text(value: Any) -> str:
+    if value is None or value in ({}, [], ""):
+        return "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    if isinstance(value, str) and PurePath(value).is_absolute():
+        return PurePath(value).name  # where it lies on a machine is nobody's business
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,13 +1,19 @@
 """Vectors and texts to hits, hits to ranked documents: exact kNN, BM25, aggregation, fusion, runs."""
 
-from haybale.retrieval.aggregation import AGGREGATIONS, Vectors, aggregate, rank_documents
 from haybale.retrieval.backends import BACKENDS
 from haybale.retrieval.bm25 import BM25Index
-from haybale.retrieval.explanation import ParagraphExplanation
 from haybale.retrieval.fusion import reciprocal_rank_fusion
 from haybale.retrieval.hits import Hits, passage_hits, pool
 from haybale.retrieval.index import PassageIndex
-from haybale.retrieval.parm import ParagraphHits, ParagraphSearch
+from haybale.retrieval.parm import (
+    AGGREGATIONS,
+    ParagraphExplanation,
+    ParagraphHits,
+    ParagraphSearch,
+    Vectors,
+    aggregate,
+    rank_documents,
+)
 from haybale.retrieval.passages import hits_frame
 from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run

@@ -10,22 +10,35 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import save_file
 
 from haybale.analysis import Analyzer, Split, Terms, as_analyzer, guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import Strings
-from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.counting import TermCounts, Vocabulary
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
+from haybale.folders import whole_folder
+from haybale.manifest import MANIFEST, check_files, mapped_tensors, read_manifest, write_manifest
 from haybale.progress import track
-from haybale.retrieval.bm25_files import Saved, open_index, save_index
-from haybale.retrieval.bm25_search import Queries, Weighted, best_documents, best_passages, scores_within, slices
-from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.passages import Exclude, Ids, PassageTable, document_offsets
+from haybale.retrieval.bm25_kernels import Queries, Weighted, best, scores_within, slices
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.passages import Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
 
 _BATCH = 1024  # queries between two steps of the progress bar
+_FORMAT, _VERSION = "haybale BM25 index", 1
+_TENSORS = "tensors.safetensors"
+_COLUMNS = {"term": "vocabulary.parquet", "passage_id": "passages.parquet", "doc_id": "documents.parquet"}
+_ARRAYS = {
+    "texts": np.int32,
+    "counts": np.int32,
+    "offsets": np.int64,
+    "lengths": np.int64,
+    "frequencies": np.int64,
+    "doc_offsets": np.int64,
+}
 
 
 class BM25Index(PassageTable):
@@ -66,8 +79,8 @@ class BM25Index(PassageTable):
 
     Notes
     -----
-    Memory: 12 bytes for each pair of a term and a passage it occurs in. While it searches, 28 bytes a passage for each
-    thread, beside the hits.
+    Memory: 12 bytes for each pair of a term and a passage it occurs in; beside the hits, 28 bytes a passage for each
+    thread that searches.
 
     Examples
     --------
@@ -148,38 +161,49 @@ class BM25Index(PassageTable):
         return cls.from_counts(counts, offsets, passage_ids=passages.ids, doc_ids=documents, k1=k1, b=b)
 
     @classmethod
-    def from_store(
-        cls, store: EmbeddingStore, *, k1: float = 1.2, b: float = 0.75, language: str | None = None
-    ) -> Self:
-        """Index the texts that a store of embeddings keeps beside its vectors."""
-        offsets, doc_ids = document_offsets(store.doc_ids)
-        texts = store.texts()
-        counts = TermCounts.of(texts, Analyzer(language or _guessed(texts, np.arange(len(texts) + 1))))
-        return cls.from_counts(counts, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, k1=k1, b=b)
-
-    @classmethod
     def open(cls, folder: Path | str) -> Self:
-        """An index that :meth:`save` wrote, its counts mapped into memory; only the weights are computed.
-
-        Raises
-        ------
-        FileFormatError
-            Where files are missing or changed, or are no saved index of this version.
-        """
-        saved = open_index(Path(folder))
+        """An index that :meth:`save` wrote, its counts mapped into memory; only the weights are computed."""
+        folder = Path(folder)
+        manifest = read_manifest(folder, "BM25 index", {"format": _FORMAT, "version": _VERSION})
+        check_files(folder, manifest, (_TENSORS, *_COLUMNS.values()))
+        tensors = mapped_tensors(folder / _TENSORS)
+        if {name: array.dtype for name, array in tensors.items()} != _ARRAYS:
+            raise FileFormatError(folder / _TENSORS, None, f"expected the tensors {', '.join(_ARRAYS)}")
+        terms, passage_ids, doc_ids = (_column(folder / file, name) for name, file in _COLUMNS.items())
+        doc_offsets = tensors.pop("doc_offsets")
+        try:
+            k1, b, n_texts, n_terms = (manifest[name] for name in ("k1", "b", "n_texts", "n_terms"))
+            postings = Postings(**tensors, n_texts=int(n_texts), n_terms=int(n_terms))
+            analyzer, k1, b = Analyzer.from_dict(manifest.get("analyzer")), float(k1), float(b)
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            raise FileFormatError(folder / MANIFEST, None, f"not of a BM25 index: {error!r}") from None
         index = cls.__new__(cls)
-        PassageTable.__init__(index, len(saved.postings.lengths), saved.doc_offsets, saved.passage_ids, saved.doc_ids)
-        index._set(saved.postings, saved.vocabulary, saved.analyzer, saved.k1, saved.b)
+        PassageTable.__init__(index, len(postings.lengths), doc_offsets, passage_ids, doc_ids)
+        index._set(postings, {term: number for number, term in enumerate(terms.to_pylist())}, analyzer, k1, b)
         return index
 
     def save(self, folder: Path | str) -> None:
-        """Write counts (safetensors), terms and ids (Parquet) and parameters (JSON) to a new folder, whole or not.
+        """Write the index to a new folder, whole or not; equal indexes are written as equal bytes.
 
-        Equal indexes are written as equal bytes. Errors: a folder that exists and is not empty; an analyzer that is a
-        function (:class:`InputError`).
+        manifest.json          format, version, k1, b, analyzer, the numbers of texts and terms, SHA-256 of the others
+        tensors.safetensors    the counts, term by term: see :class:`Postings`; and where documents begin
+        vocabulary.parquet     column ``term``
+        passages.parquet       column ``passage_id``
+        documents.parquet      column ``doc_id``
+
+        A folder that is not empty is refused, and so is an analyzer that is a function.
         """
-        table = self.doc_offsets, self.passage_ids, self.doc_ids
-        save_index(Path(folder), Saved(self._postings, self.vocabulary, self.analyzer, *table, self.k1, self.b))
+        postings, analyzer = self._postings, self.analyzer.to_dict()
+        head = {"format": _FORMAT, "version": _VERSION, "k1": self.k1, "b": self.b, "analyzer": analyzer}
+        terms = pa.chunked_array([pa.array(list(self.vocabulary), type=pa.large_string())])
+        columns = {"term": terms, "passage_id": self.passage_ids, "doc_id": self.doc_ids}
+        arrays = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _ARRAYS}
+        with whole_folder(Path(folder)) as aside:
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside / _TENSORS)
+            for name, file in _COLUMNS.items():
+                # In one piece: the bytes do not depend on how the column came about.
+                pq.write_table(pa.table({name: columns[name].combine_chunks()}), aside / file)
+            write_manifest(aside, head | {"n_texts": postings.n_texts, "n_terms": postings.n_terms})
 
     def __repr__(self) -> str:
         return (
@@ -204,28 +228,13 @@ class BM25Index(PassageTable):
     def take(self, documents: Ints) -> Self:
         """These documents alone, scored as they are here: idf and mean length stay those of the whole.
 
-        Parameters
-        ----------
-        documents : (n,) array of int
-            Rising document numbers; they are 0..n-1 there.
-
-        Raises
-        ------
-        InputError
-            For other numbers, and for documents without any passage.
+        ``documents``: rising document numbers, with a passage among them; they are 0..n-1 there.
         """
-        documents = np.asarray(documents, dtype=np.int64)
-        n = len(self.doc_ids)
-        if documents.ndim != 1 or (np.diff(documents) <= 0).any() or not ((documents >= 0) & (documents < n)).all():
-            raise InputError(f"documents must be rising document numbers below {n}")
-        sizes = np.diff(self.doc_offsets)[documents]
-        offsets = np.concatenate(([0], np.cumsum(sizes)))
-        passages = np.arange(offsets[-1]) + np.repeat(self.doc_offsets[documents] - offsets[:-1], sizes)
+        passages, columns = self._columns.take(documents)
         other = type(self).__new__(type(self))
-        ids = self.passage_ids.take(pa.array(passages)), self.doc_ids.take(pa.array(documents))
-        PassageTable.__init__(other, len(passages), offsets, *ids)
-        postings, kept = self._postings.take(passages)
-        other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self._weights[kept])
+        other._adopt(columns)
+        postings, chosen = self._postings.take(passages)
+        other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self._weights[chosen])
         return other
 
     def extended(
@@ -276,7 +285,7 @@ class BM25Index(PassageTable):
         Parameters
         ----------
         queries : (m,) sequence of str, or Terms
-            Texts, or what :meth:`analysed` made of them.
+            Texts, or what :meth:`analysed` made of them; empty ones are refused.
         k : int
             1 to the number of passages.
         exclude : (m,) sequence, optional
@@ -286,21 +295,18 @@ class BM25Index(PassageTable):
         -------
         Hits
             (m, k), higher scores first, among equal ones the lower number.
-
-        Raises
-        ------
-        InputError
-            For an empty query, k out of range, and documents to exclude that are not there.
         """
         self._check_k(k)
         terms, own = self._prepared(queries, exclude)
-        numbers, scores = np.empty((terms.m, k), dtype=np.int64), np.empty((terms.m, k), dtype=np.float32)
+        numbers, scores = np.full((terms.m, k), NO_PASSAGE), np.full((terms.m, k), -np.inf, dtype=np.float32)
         for rows in self._batches(terms):
-            best_passages(self._index, terms.part(rows), own[rows], numbers[rows], scores[rows])
+            counts, found, values = best(self._index, terms.part(rows), k, own[rows])
+            there = np.arange(k) < counts[:, None]
+            numbers[rows][there], scores[rows][there] = found, values
         return Hits(numbers, scores)
 
     def documents(
-        self, queries: Sequence[str] | Terms, depth: int, *, exclude: Exclude | None = None
+        self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None
     ) -> tuple[Ints, Ints, Floats]:
         """Documents by their best passage (MaxP over the whole collection, not over a cut-off list).
 
@@ -308,22 +314,22 @@ class BM25Index(PassageTable):
         ----------
         queries, exclude
             As in :meth:`search`.
-        depth : int
+        k : int
             At least 1.
 
         Returns
         -------
         (query row, document, score), flat, each (n_found,)
-            Of each query, every document that scores at least as high as its ``depth``-th best, so that ties at the end
+            Of each query, every document that scores at least as high as its ``k``-th best, so that ties at the end
             are for the :class:`Run` to break; documents rise within a row.
         """
-        if depth < 1:
-            raise InputError(f"depth must be at least 1, found {depth}")
+        if k < 1:
+            raise InputError(f"k must be at least 1, found {k}")
         terms, own = self._prepared(queries, exclude)
         empty = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         parts = [empty]
         for rows in self._batches(terms):
-            parts.append(best_documents(self._index, terms.part(rows), depth, own[rows], self._doc_of))
+            parts.append(best(self._index, terms.part(rows), k, own[rows], self._doc_of))
         counts, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return np.repeat(np.arange(terms.m), counts), documents, scores
 
@@ -332,18 +338,7 @@ class BM25Index(PassageTable):
         return scores_within(self._index, self._prepared(queries, None)[0], document)
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
-        """What each term of a query adds to the score of a passage.
-
-        Parameters
-        ----------
-        query : str
-        passage : int
-            A passage number.
-
-        Returns
-        -------
-        dict
-            Of the query's terms that the passage has, in their order, what the score grew by; their sum rounds to it.
+        """What each term of a query that a passage has, by number, adds to its score; their sum rounds to it.
 
         >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
         >>> {term: round(share, 3) for term, share in index.term_shares("dog taxes and leads", 2).items()}
@@ -428,3 +423,10 @@ def _guessed(texts: Strings, offsets: Ints) -> str:
 
 def _chained(first: Strings, more: Strings) -> Strings:
     return pa.chunked_array([*first.chunks, *more.chunks], type=first.type)
+
+
+def _column(path: Path, name: str) -> Strings:
+    try:
+        return pq.read_table(path, columns=[name]).column(name)
+    except (pa.ArrowException, KeyError) as error:
+        raise FileFormatError(path, None, f"expected Parquet with a column {name!r}: {error}") from None

@@ -1,4 +1,4 @@
-"""BM25's compiled loops. Every row is one query; what they share is left clean by each.
+"""BM25's search: the best passages, or documents by their best passage, of many queries by compiled loops.
 
 Sums are float32, read as uint32 where they are compared: of numbers that are not negative both rise alike, and 0 is a
 passage without any of the query's terms. A key is a score and a number in one integer: keys rise as scores fall, and
@@ -9,20 +9,28 @@ passages it comes by. Where terms repeat much, as they do in a document that is 
 times their number, and only what can be among the best by that is summed as it has to be: term after term.
 
 Numbers that are indexes are uint32: numba checks signed ones for being negative, which takes as long as the addition.
+What queries of one thread share is left clean by each.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from haybale.retrieval.hits import NO_PASSAGE
+from haybale.machine import in_threads
+from haybale.retrieval.hits import Ints
+from haybale.vectors import Floats
 
-INVERTED = 0xFFFFFFFF
-PADDING = np.uint64(0xFFFFFFFFFFFFFFFF)
-GROUP = 16  # sums of which the highest is looked at first
+_QUERIES = 32  # a thread takes at once; they share its sums
+_KEYS = 2**20  # at most, of them together: 8 MiB
+_INVERTED = 0xFFFFFFFF
+_LOW = 0 if sys.byteorder == "little" else 1  # where the lower half of a key is
+_GROUP = 16  # sums of which the highest is looked at first
 _BITS, _BUCKETS = 13, 2**13  # of a key, that one pass of the selection looks at
 _SORTED = 256  # keys that are sorted, not selected
 _DENSE = 4  # a query whose terms have a quarter as many postings as there are passages sums into all of them
@@ -33,8 +41,87 @@ _LEAST = np.float32(1e-45)  # above 0
 _ULP = 2.0**-24  # the relative error of an addition
 
 
+class Weighted(NamedTuple):
+    """An inverted index: the passages of each term and their weights, and the passages of each document."""
+
+    offsets: Ints  # (n_terms + 1,)
+    passages: NDArray[np.uint32]  # (n_pairs,)
+    weights: Floats  # (n_pairs,)
+    doc_offsets: Ints  # (n_documents + 1,)
+
+
+class Queries(NamedTuple):
+    """Terms of queries by number, in reading order: those of query q are ``terms[offsets[q]:offsets[q + 1]]``."""
+
+    terms: NDArray[np.int32]
+    offsets: Ints
+
+    @classmethod
+    def of(cls, ids: list[list[int]]) -> Queries:
+        """From lists of numbers."""
+        offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+        return cls(np.fromiter(chain.from_iterable(ids), dtype=np.int32, count=int(offsets[-1])), offsets)
+
+    @property
+    def m(self) -> int:
+        """How many queries."""
+        return len(self.offsets) - 1
+
+    def part(self, rows: slice) -> Queries:
+        """Some of them."""
+        return Queries(self.terms, self.offsets[rows.start : rows.stop + 1])
+
+
+def best(
+    index: Weighted, queries: Queries, k: int, own: Ints, doc_of: NDArray[np.uint32] | None = None
+) -> tuple[Ints, Ints, Floats]:
+    """``(how many of each query, number, score)`` of what is best, in the order of the keys, or of the documents.
+
+    The k best passages of each query, those with any; or, with the document ``doc_of`` (n,) of each passage, the
+    documents that score at least as high as the k-th best. ``own`` (m,): a document to leave out, -1 for none.
+    """
+    n, n_documents = int(index.doc_offsets[-1]), len(index.doc_offsets) - 1
+    by_document = doc_of is not None
+    of = np.empty(0, dtype=np.uint32) if doc_of is None else doc_of
+    most = n_documents if by_document else n
+    first, end = (np.where(own >= 0, index.doc_offsets[own + i], 0) for i in (0, 1))
+
+    def search(rows: slice) -> tuple[Ints, Ints, Floats]:
+        room = most if by_document else 0
+        work = (
+            *(np.zeros(n, dtype=np.float32), np.empty(n + 1, dtype=np.uint32)),
+            *(np.zeros(room, dtype=np.float32), np.empty(room + 1, dtype=np.uint32)),
+            np.empty((2, min(2 * k + 1024, most) + _GROUP), dtype=np.uint64),
+        )
+        counts, keys = _search(*index[:3], *queries.part(rows), first[rows], end[rows], of, k, *work)
+        ends = np.cumsum(counts)
+        for start, stop in zip((ends - counts).tolist(), ends.tolist(), strict=True):
+            keys[start:stop].sort()
+        low, high = keys.view(np.uint32)[_LOW::2], keys.view(np.uint32)[1 - _LOW :: 2]
+        numbers, bits = (high, low) if by_document else (low, ~high)
+        return counts, numbers.astype(np.int64), np.ascontiguousarray(bits).view(np.float32)
+
+    found = in_threads(search, slices(queries.m, max(1, min(_QUERIES, _KEYS // k))))
+    none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+    counts, numbers, scores = (np.concatenate(column) for column in zip(none, *found, strict=True))
+    return counts, numbers, scores
+
+
+def scores_within(index: Weighted, queries: Queries, document: int) -> Floats:
+    """(m, passages of the document) their scores, 0 for none."""
+    first, end = (int(place) for place in index.doc_offsets[document : document + 2])
+    out = np.zeros((queries.m, end - first), dtype=np.float32)
+    _score_within(*index[:3], *queries, first, end, out)
+    return out
+
+
+def slices(m: int, step: int) -> list[slice]:
+    """0 to m in steps."""
+    return [slice(start, min(start + step, m)) for start in range(0, m, step)]
+
+
 @njit(nogil=True, cache=True)
-def search_rows(
+def _search(
     offsets: Any,
     passages: Any,
     weights: Any,
@@ -42,133 +129,83 @@ def search_rows(
     rows: Any,
     first: Any,
     end: Any,
+    doc_of: Any,
+    k: int,
     sums: Any,
     found: Any,
+    highest: Any,
+    listed: Any,
     keys: Any,
-    out: Any,
-) -> None:  # pragma: no cover - compiled
-    """The keys of the best passages of each row, in any order, padding behind them.
+) -> Any:  # pragma: no cover - compiled
+    """How many keys each row has, and all of them: see :func:`best`.
 
-    ``terms[rows[r]:rows[r + 1]]`` are a row's; ``first[r]:end[r]`` the passages it leaves out. ``sums`` (n,) zeros,
-    ``found`` (n + 1,), ``keys`` (2, some) what is worked with.
+    ``terms[rows[r]:rows[r + 1]]`` are a row's; ``first[r]:end[r]`` the passages it leaves out. ``sums`` (n,) zeros and
+    ``found`` (n + 1,), ``highest`` (n_documents,) zeros and ``listed`` (n_documents + 1,), ``keys`` (2, some) are what
+    is worked with.
     """
-    bits, k, n = sums.view(np.uint32), out.shape[1], len(sums)
+    by_document, n = len(doc_of) > 0, len(sums)
+    bits, highest_bits = sums.view(np.uint32), highest.view(np.uint32)
+    values = highest_bits if by_document else bits
+    counts = np.zeros(len(rows) - 1, dtype=np.int64)
+    out, total = np.empty(max(1024, 0 if by_document else k * len(counts)), dtype=np.uint64), 0
     for row in range(len(rows) - 1):
         asked = terms[rows[row] : rows[row + 1]]
-        pairs = _pairs(offsets, asked)
+        pairs, several = _pairs(offsets, asked), -1  # how many are listed: -1 for all
         if pairs * _DENSE >= n:
             if _is_repetitive(offsets, asked, pairs, n):
                 slack = _add_once(offsets, passages, weights, asked, sums)
                 _clear(sums, first[row], end[row])
-                size = _collect(bits, k, keys)
+                _best_of_documents(bits, doc_of, highest_bits)
+                size = _collect(values, k, keys)
                 least = _score(_last(keys, size)) if size == k else np.float32(0)
                 _sum_again(offsets, passages, weights, asked, sums, least * np.float32(1 - slack), found)
             else:
                 _add(offsets, passages, weights, asked, sums)
-                _clear(sums, first[row], end[row])
-            size = _collect(bits, k, keys)
-            _clear(sums, 0, len(sums))
+            _clear(sums, first[row], end[row])
+            _best_of_documents(bits, doc_of, highest_bits)
+            size = _collect(values, k, keys)
         else:
-            touched = _add_listed(offsets, passages, weights, asked, sums, found)
-            size, limit = 0, np.uint32(1)
-            for i in range(touched):
-                passage = found[i]
-                if bits[passage] >= limit and not first[row] <= passage < end[row]:
-                    keys[0, size] = _key(bits[passage], passage)
-                    size += 1
-                    if size == keys.shape[1]:
-                        size, limit = _cut(keys, size, k)
-                bits[passage] = 0
-            size, limit = _cut(keys, size, k)
-        for i in range(k):
-            out[row, i] = keys[0, i] if i < size else PADDING
-
-
-@njit(nogil=True, cache=True)
-def search_documents(
-    offsets: Any,
-    passages: Any,
-    weights: Any,
-    terms: Any,
-    rows: Any,
-    own: Any,
-    doc_of: Any,
-    depth: int,
-    sums: Any,
-    found: Any,
-    best: Any,
-    listed: Any,
-    keys: Any,
-) -> Any:  # pragma: no cover - compiled
-    """How many documents each row has that score at least as high as its ``depth``-th best; and all of them.
-
-    A document and its score, that of its best passage, are one integer; a row's rise. ``own[r]`` is left out of row r.
-    ``best`` (n_documents,) zeros, ``listed`` (n_documents + 1,); the rest as in :func:`search_rows`.
-    """
-    bits, best_bits = sums.view(np.uint32), best.view(np.uint32)
-    n, n_documents = len(sums), len(best)
-    counts = np.zeros(len(rows) - 1, dtype=np.int64)
-    out, total = np.empty(1024, dtype=np.uint64), 0
-    for row in range(len(rows) - 1):
-        asked = terms[rows[row] : rows[row + 1]]
-        pairs = _pairs(offsets, asked)
+            several = _add_listed(offsets, passages, weights, asked, sums, found)
+            for i in range(several):
+                if first[row] <= found[i] < end[row]:
+                    bits[found[i]] = 0
+            if by_document:
+                several = _list_documents(bits, found, several, doc_of, highest_bits, listed)
+            size = _collect_listed(values, listed if by_document else found, several, k, keys)
         start = total
-        if pairs * _DENSE >= n:
-            if _is_repetitive(offsets, asked, pairs, n):
-                slack = _add_once(offsets, passages, weights, asked, sums)
-                _best_of_documents(bits, doc_of, own[row], best_bits)
-                size = _collect(best_bits, depth, keys)
-                least = _score(_last(keys, size)) if size == depth else np.float32(0)
-                _sum_again(offsets, passages, weights, asked, sums, least * np.float32(1 - slack), found)
-            else:
-                _add(offsets, passages, weights, asked, sums)
-            _best_of_documents(bits, doc_of, own[row], best_bits)
-            size = _collect(best_bits, depth, keys)
-            limit = max(_bits(_last(keys, size)), np.uint32(1)) if size == depth else np.uint32(1)
-            several = 0
-            for document in range(n_documents):
-                several += best_bits[document] >= limit
-            out = _with_room(out, total, several)
-            for document in range(n_documents):
-                if best_bits[document] >= limit:
-                    out[total] = (np.uint64(document) << np.uint64(32)) | np.uint64(best_bits[document])
+        if by_document:  # all with the score of the last
+            limit = max(_bits(_last(keys, size)), np.uint32(1)) if size == k else np.uint32(1)
+            room = several
+            if several < 0:
+                room = 0
+                for document in range(len(values)):
+                    room += values[document] >= limit
+            out = _with_room(out, total, room)
+            if several < 0:
+                for document in range(len(values)):
+                    if values[document] >= limit:
+                        out[total] = (np.uint64(document) << np.uint64(32)) | np.uint64(values[document])
+                        total += 1
+            for i in range(several):
+                if values[listed[i]] >= limit:
+                    out[total] = (np.uint64(listed[i]) << np.uint64(32)) | np.uint64(values[listed[i]])
                     total += 1
-            _clear(sums, 0, len(sums))
-            _clear(best, 0, len(best))
         else:
-            touched = _add_listed(offsets, passages, weights, asked, sums, found)
-            documents = 0
-            for i in range(touched):
-                passage = found[i]
-                document = doc_of[passage]
-                if document != own[row]:
-                    listed[documents] = document
-                    documents += best_bits[document] == 0
-                    best_bits[document] = max(best_bits[document], bits[passage])
-                bits[passage] = 0
-            size, limit = 0, np.uint32(1)
-            for i in range(documents):
-                document = listed[i]
-                if best_bits[document] >= limit:
-                    keys[0, size] = _key(best_bits[document], document)
-                    size += 1
-                    if size == keys.shape[1]:
-                        size, limit = _cut(keys, size, depth)
-            size, limit = _cut(keys, size, depth)
-            out = _with_room(out, total, documents)
-            for i in range(documents):
-                document = listed[i]
-                if best_bits[document] >= limit:
-                    out[total] = (np.uint64(document) << np.uint64(32)) | np.uint64(best_bits[document])
-                    total += 1
-                best_bits[document] = 0
-            _sort(out[start:total])
+            for i in range(size):
+                out[total + i] = keys[0, i]
+            total += size
         counts[row] = total - start
+        if several < 0:
+            _clear(sums, 0, n)
+            _clear(highest, 0, len(highest))
+        else:
+            for i in range(several):
+                values[listed[i] if by_document else found[i]] = 0
     return counts, out[:total]
 
 
 @njit(nogil=True, cache=True)
-def score_within(
+def _score_within(
     offsets: Any, passages: Any, weights: Any, terms: Any, rows: Any, first: int, end: int, out: Any
 ) -> None:  # pragma: no cover - compiled
     """Add the scores of the passages ``first:end`` to ``out`` (m, end - first)."""
@@ -179,19 +216,6 @@ def score_within(
                 if own[place] >= end:
                     break
                 out[row, own[place] - first] += weights[offsets[term] + place]
-
-
-@njit(nogil=True, cache=True)
-def unpack(keys: Any, numbers: Any, scores: Any) -> None:  # pragma: no cover - compiled
-    """Keys (m, k) to numbers and scores; padding to -1 and -inf."""
-    bits = scores.view(np.uint32)
-    for row in range(keys.shape[0]):
-        for place in range(keys.shape[1]):
-            key = keys[row, place]
-            if key == PADDING:
-                numbers[row, place], scores[row, place] = NO_PASSAGE, -np.inf
-            else:
-                numbers[row, place], bits[row, place] = np.int64(key & np.uint64(INVERTED)), _bits(key)
 
 
 @njit(nogil=True, cache=True)
@@ -368,15 +392,28 @@ def _sum_again(
 
 
 @njit(nogil=True, cache=True)
-def _best_of_documents(bits: Any, doc_of: Any, own: int, best: Any) -> None:  # pragma: no cover - compiled
-    """The highest sum among each document's passages; 0 for the one left out."""
-    _clear(best, 0, len(best))
-    for passage in range(len(bits)):  # a loop over documents would be mispredicted at the end of each
+def _best_of_documents(bits: Any, doc_of: Any, highest: Any) -> None:  # pragma: no cover - compiled
+    """The highest sum among each document's passages."""
+    _clear(highest, 0, len(highest))
+    for passage in range(len(doc_of)):  # a loop over documents would be mispredicted at the end of each
         document, value = doc_of[passage], bits[passage]
-        highest = best[document]
-        best[document] = value if value > highest else highest
-    if own >= 0:
-        best[own] = 0
+        before = highest[document]
+        highest[document] = value if value > before else before
+
+
+@njit(nogil=True, cache=True)
+def _list_documents(
+    bits: Any, found: Any, n: int, doc_of: Any, highest: Any, listed: Any
+) -> int:  # pragma: no cover - compiled
+    """The same of listed passages, whose sums are cleared; how many documents, which are then in ``listed``."""
+    documents = 0
+    for i in range(n):
+        value, document = bits[found[i]], doc_of[found[i]]
+        listed[documents] = document  # stays where the document is a new one
+        documents += (highest[document] == 0) & (value > 0)
+        highest[document] = max(highest[document], value)
+        bits[found[i]] = 0
+    return documents
 
 
 # selection ------------------------------------------------------------------------------------------------
@@ -384,13 +421,13 @@ def _best_of_documents(bits: Any, doc_of: Any, own: int, best: Any) -> None:  # 
 
 @njit(nogil=True, cache=True)
 def _key(bits: Any, number: Any) -> Any:  # pragma: no cover - compiled
-    return (np.uint64(INVERTED - np.int64(bits)) << np.uint64(32)) | np.uint64(number)
+    return (np.uint64(_INVERTED - np.int64(bits)) << np.uint64(32)) | np.uint64(number)
 
 
 @njit(nogil=True, cache=True)
 def _bits(key: Any) -> Any:  # pragma: no cover - compiled
     """Of the score."""
-    return np.uint32(INVERTED - np.int64(key >> np.uint64(32)))
+    return np.uint32(_INVERTED - np.int64(key >> np.uint64(32)))
 
 
 @njit(nogil=True, cache=True)
@@ -407,11 +444,11 @@ def _collect(bits: Any, k: int, keys: Any) -> int:  # pragma: no cover - compile
     First of groups: number i is of group i modulo their number, so their highest are found by whole rows at once. As
     many groups as there are above the k-th highest of these have a number at least as high: no lower one is looked at.
     """
-    groups = len(bits) // GROUP
+    groups = len(bits) // _GROUP
     tops = np.empty(groups, dtype=np.uint32)
     for group in range(groups):
         tops[group] = bits[group]
-    for row in range(1, GROUP):
+    for row in range(1, _GROUP):
         own = bits[row * groups : (row + 1) * groups]
         for group in range(groups):
             tops[group] = max(tops[group], own[group])
@@ -420,16 +457,29 @@ def _collect(bits: Any, k: int, keys: Any) -> int:  # pragma: no cover - compile
         limit = max(limit, _kth_highest(tops, k))
     for group in range(groups):
         if tops[group] >= limit:
-            for number in range(group, GROUP * groups, groups):
+            for number in range(group, _GROUP * groups, groups):
                 if bits[number] >= limit:
                     keys[0, size] = _key(bits[number], number)
                     size += 1
-            if size > keys.shape[1] - GROUP:
+            if size > keys.shape[1] - _GROUP:
                 size, limit = _cut(keys, size, k)
-    for number in range(GROUP * groups, len(bits)):
+    for number in range(_GROUP * groups, len(bits)):
         if bits[number] >= limit:
             keys[0, size] = _key(bits[number], number)
             size += 1
+    return _cut(keys, size, k)[0]  # type: ignore[no-any-return]
+
+
+@njit(nogil=True, cache=True)
+def _collect_listed(bits: Any, listed: Any, n: int, k: int, keys: Any) -> int:  # pragma: no cover - compiled
+    """The same of the n listed numbers alone."""
+    size, limit = 0, np.uint32(1)
+    for i in range(n):
+        if bits[listed[i]] >= limit:
+            keys[0, size] = _key(bits[listed[i]], listed[i])
+            size += 1
+            if size == keys.shape[1]:
+                size, limit = _cut(keys, size, k)
     return _cut(keys, size, k)[0]  # type: ignore[no-any-return]
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from haybale.collections.collection import Strings
+from haybale.collections.ids import in_one_table
 from haybale.errors import InputError
 from haybale.retrieval.hits import Ints
-from haybale.retrieval.ids import in_one_table
 from haybale.retrieval.run import DEPTH, Run, Scores
 
 
@@ -43,22 +43,12 @@ class Pool:
         return len(self.query)
 
 
-def pooled(runs: Sequence[Run], query_ids: Sequence[str], depth: int | None = None) -> Pool:
-    """The union of the documents of runs, query by query.
+def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) -> Pool:
+    """The union of the first ``k`` documents (default all) of runs for ``query_ids``, in their order.
 
     Runs that share a table of ids are pooled by their codes; the ids of others are compared once a table.
 
-    Parameters
-    ----------
-    runs : (k,) at least one, which have all the queries.
-    query_ids : (m,) distinct queries, in the order the pool has them in.
-    depth : documents of each run, and query, that are pooled; default all.
-
-    Returns
-    -------
-    The pool, with (k,) listings.
-
-    >>> from haybale.retrieval.ids import id_table
+    >>> from haybale.collections.ids import id_table
     >>> ids = id_table(["a", "b", "c"])
     >>> runs = [Run.from_numbers(["q"], ids, [0, 0], documents, [2.0, 1.0]) for documents in ([2, 1], [0, 2])]
     >>> pool = pooled(runs, ["q"])
@@ -66,7 +56,7 @@ def pooled(runs: Sequence[Run], query_ids: Sequence[str], depth: int | None = No
     ([0, 1, 2], [[2, 1], [0, 2]])
     """
     chosen = [run if run.query_ids == query_ids else run.take(query_ids) for run in runs]
-    parts = [(run if depth is None else run.top(depth)).coded() for run in chosen]
+    parts = [(run if k is None else run.top(k)).coded() for run in chosen]
     doc_ids, documents = in_one_table([table for *_, table, _ in parts], [codes for _, _, codes, *_ in parts])
     keys = np.concatenate([part[0] * len(doc_ids) + codes for part, codes in zip(parts, documents, strict=True)])
     union, place = _distinct(keys)
@@ -89,28 +79,28 @@ def same_queries(runs: Sequence[Run]) -> list[str]:
 
 
 def reciprocal_rank_fusion(
-    runs: Sequence[Run], *, k: float = 60, weights: Sequence[float] | None = None, depth: int = DEPTH
+    runs: Sequence[Run], *, rrf_k: float = 60, weights: Sequence[float] | None = None, k: int = DEPTH
 ) -> Run:
-    """Score of a document: Σ over the runs that have it of ``weight / (k + rank)``, ranks from 1.
+    """Score of a document: Σ over the runs that have it of ``weight / (rrf_k + rank)``, ranks from 1.
 
     The result does not depend on the order of the runs: the terms of a document are summed from the smallest on, with
     Kahan's compensation.
 
     Parameters
     ----------
-    runs : at least one, about the same queries.
-    k : above -1; the larger, the less the first ranks differ from those that follow. Default 60, the paper's.
-    weights : one a run, default 1 each.
-    depth : documents of a query that stay, the best ones; default 1000.
+    runs : sequence of Run
+        At least one, about the same queries.
+    rrf_k : float, default 60
+        Above -1; the larger, the less the first ranks differ from those that follow.
+    weights : sequence of float, optional
+        One a run, default 1 each.
+    k : int, default 1000
+        Documents of a query that stay, the best ones.
 
     Returns
     -------
-    The fused run, with the queries in the order of the first run.
-
-    Raises
-    ------
-    InputError
-        Without a run, for runs about different queries, another number of weights, and a k or weights out of range.
+    Run
+        With the queries in the order of the first run.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]})
@@ -122,12 +112,12 @@ def reciprocal_rank_fusion(
     weights = [1.0] * len(runs) if weights is None else weights
     if len(weights) != len(runs):
         raise InputError(f"{len(weights)} weights for {len(runs)} runs")
-    if not (k > -1 and np.isfinite(weights).all()):
-        raise InputError(f"k must be above -1 and weights finite numbers, found k {k} and weights {list(weights)}")
+    if not (rrf_k > -1 and np.isfinite(weights).all()):
+        raise InputError(f"rrf_k must be above -1 and weights finite, found rrf_k {rrf_k} and weights {list(weights)}")
     pool = pooled(runs, query_ids)
     terms = np.full((len(pool), len(runs)), np.inf)  # infinity: the run does not have the document
     for column, (listing, weight) in enumerate(zip(pool.listings, weights, strict=True)):
-        terms[listing.place, column] = weight / (k + listing.rank)
+        terms[listing.place, column] = weight / (rrf_k + listing.rank)
     terms.sort(axis=1)
     total, lost = np.zeros(len(pool)), np.zeros(len(pool))
     for term in terms.T:
@@ -135,7 +125,7 @@ def reciprocal_rank_fusion(
         exact = term[there] - lost[there]
         rounded = total[there] + exact
         total[there], lost[there] = rounded, rounded - total[there] - exact
-    return Run.from_numbers(query_ids, pool.doc_ids, pool.query, pool.document, total, depth)
+    return Run.from_numbers(query_ids, pool.doc_ids, pool.query, pool.document, total, k)
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints]:

@@ -26,12 +26,12 @@ from haybale.embeddings import EmbeddingStore
 from haybale.errors import FileFormatError, InputError, VectorError
 from haybale.folders import whole_folder
 from haybale.machine import in_tiles
+from haybale.manifest import Tensors, check_files, mapped_tensors, read_manifest, write_manifest, write_tensors
 from haybale.progress import track
 from haybale.retrieval.exact import ExactSearch, find_backend
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import InvertedIndex, ProductSearch
-from haybale.sealed import Tensors, check_files, mapped_tensors, read_manifest, seal, write_tensors
 from haybale.vectors import Matrix, check_like, check_sparse, check_vectors, moved, stored_type
 
 FORMAT, VERSION = "haybale index", 1
@@ -160,7 +160,7 @@ class PassageIndex(PassageTable):
         with whole_folder(Path(folder)) as aside:
             write_tensors(aside / _VECTORS, tensors)
             self._columns.write(aside)
-            seal(aside, _HEAD)
+            write_manifest(aside, _HEAD)
 
     @classmethod
     def open(

@@ -12,14 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haybale.collections.collection import Strings
-from haybale.collections.lookup import Lookup, id_strings
-from haybale.collections.side_by_side import joined_offsets, joined_strings, members, rising_numbers, strings_at
+from haybale.collections.collection import Strings, joined_offsets, joined_strings, members, rising_numbers, strings_at
+from haybale.collections.ids import Lookup, id_strings
 from haybale.device import device_of, to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, in_library
+from haybale.manifest import read_table, write_table
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.sealed import read_table, write_table
 
 Ids = Sequence[str] | Strings
 Exclude = Sequence[int] | Sequence[str | None] | Ints  # a document for each query: numbers (-1: none) or ids (None)

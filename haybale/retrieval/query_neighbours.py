@@ -21,20 +21,20 @@ from scipy import sparse
 from haybale.device import is_sparse, to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
-from haybale.retrieval.hits import Ints
-from haybale.retrieval.index import PassageIndex
-from haybale.retrieval.passages import Exclude, Ids, PassageTable
-from haybale.retrieval.run import DEPTH, Run
-from haybale.sealed import (
+from haybale.manifest import (
     MANIFEST,
     check_files,
     mapped_tensors,
     read_manifest,
     read_table,
-    seal,
+    write_manifest,
     write_table,
     write_tensors,
 )
+from haybale.retrieval.hits import Ints
+from haybale.retrieval.index import PassageIndex
+from haybale.retrieval.passages import Exclude, Ids, PassageTable
+from haybale.retrieval.run import DEPTH, Run
 from haybale.vectors import Matrix, check_like, check_matrix, normalized, normalized_sparse
 
 _HEAD = {"format": "haybale query neighbours", "version": 1, "kind": "QueryNeighbours"}
@@ -104,7 +104,7 @@ class QueryNeighbours:
             write_table(aside / _DOCUMENTS, pa.table([self.documents.doc_ids], schema=_IDS))
             write_tensors(aside / _RELEVANT, {"offsets": self._offsets, "documents": self._relevant})
             settings = {"k": int(self.k), "power": float(self.power)}
-            seal(aside, _HEAD | settings)
+            write_manifest(aside, _HEAD | settings)
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = True) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 
 from haybale.collections import read_trec_run
 from haybale.collections.collection import Strings
+from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_order, id_table, in_one_table, names_of
 from haybale.errors import InputError
+from haybale.folders import replaced
 from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
 from haybale.retrieval.hits import Ints
-from haybale.retrieval.ids import as_id, as_ids, distinct_ids, id_codes, id_order, id_table, in_one_table, names_of
 
 DEPTH = 1000  # documents kept for each query unless asked otherwise
 
@@ -33,15 +33,14 @@ class Run:
 
     Parameters
     ----------
-    query_ids : (m,) distinct ids, see :func:`~haybale.retrieval.ids.as_id`.
-    rows : (n,) int64 places in ``query_ids``, rising.
-    documents : (n,) int64 codes into ``doc_ids``, those of a query in their order.
-    doc_ids : (n_documents,) table of distinct ids.
-    scores : (n,) float64.
-
-    Attributes
-    ----------
-    query_ids : (m,) strings. A query without any document is among them.
+    query_ids : (m,) distinct ids
+        A query without any document may be among them.
+    rows : (n,) int64
+        Places in ``query_ids``, rising.
+    documents : (n,) int64
+        Codes into ``doc_ids``, those of a query in their order.
+    doc_ids : (n_documents,) table of distinct ids
+    scores : (n,) float64
 
     Raises
     ------
@@ -70,29 +69,20 @@ class Run:
         rows: Ints,
         documents: Ints,
         scores: NDArray[Any],
-        depth: int = DEPTH,
+        k: int = DEPTH,
     ) -> Run:
         """From flat columns in any order.
 
         Parameters
         ----------
-        query_ids : (m,) distinct ids.
-        doc_ids : (n_documents,) distinct ids. A chunked array of strings is kept as it is, and shared by all runs that
-            are made with it.
-        rows : (n,) int64 places in ``query_ids``.
-        documents : (n,) int64 places in ``doc_ids``.
-        scores : (n,) numbers.
-        depth : documents of a query that stay, the best ones; default 1000.
-
-        Returns
-        -------
-        The run, with float64 scores.
-
-        Raises
-        ------
-        InputError
-            For ids that are no ids or occur twice, places that are not there, scores that are no finite numbers, and
-            a document twice for one query.
+        query_ids : (m,) distinct ids
+        doc_ids : (n_documents,) distinct ids
+            A chunked array of strings is kept as it is, and shared by all runs that are made with it.
+        rows, documents : (n,) int64
+            Places in ``query_ids`` and in ``doc_ids``.
+        scores : (n,) numbers
+        k : int, default 1000
+            Documents of a query that stay, the best ones.
         """
         query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
         rows, documents = _places(rows, len(query_ids), "row"), _places(documents, len(doc_ids), "document")
@@ -104,37 +94,28 @@ class Run:
             raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
         if _any_twice(rows, documents, len(query_ids), len(doc_ids)):
             raise InputError("run: a document occurs twice for one query")
-        return cls(query_ids, *_in_order(rows, documents, scores, len(query_ids), doc_ids, depth))
+        return cls(query_ids, *_in_order(rows, documents, scores, len(query_ids), doc_ids, k))
 
     @classmethod
-    def from_frame(cls, frame: Frame, depth: int = DEPTH) -> Run:
+    def from_frame(cls, frame: Frame, k: int = DEPTH) -> Run:
         """From a frame in any order; the queries are in the order in which they first occur.
 
         Parameters
         ----------
-        frame : of pandas or cuDF, or a table of pyarrow, with columns ``query_id`` and ``doc_id``, strings or whole
-            numbers, and ``score``; others are ignored.
-        depth : documents of a query that stay, the best ones; default 1000.
-
-        Raises
-        ------
-        InputError
-            For a column that is not there, missing values, ids that are no ids, and as :meth:`from_numbers`.
+        frame : of pandas or cuDF, or a table of pyarrow
+            Columns ``query_id`` and ``doc_id``, strings or whole numbers, and ``score``; others are ignored.
+        k : int, default 1000
+            Documents of a query that stay, the best ones.
         """
         frame = to_pandas(frame, ["query_id", "doc_id", "score"], "run")
         check_filled(frame[["query_id", "doc_id"]], "run")
         rows, query_ids = id_codes(frame["query_id"], "run: column query_id")
         documents, doc_ids = id_codes(frame["doc_id"], "run: column doc_id")
-        return cls.from_numbers(query_ids, doc_ids, rows, documents, numbers(frame, "score", "run"), depth)
+        return cls.from_numbers(query_ids, doc_ids, rows, documents, numbers(frame, "score", "run"), k)
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
         """Runs about different queries as one, in their order.
-
-        Raises
-        ------
-        InputError
-            For a query that two of them have.
 
         >>> parts = [Run.from_frame(pd.DataFrame({"query_id": [q], "doc_id": "a", "score": 1.0})) for q in "xy"]
         >>> Run.joined(parts).query_ids
@@ -156,12 +137,12 @@ class Run:
         )
 
     @classmethod
-    def from_trec(cls, path: Path | str, depth: int = DEPTH) -> Run:
+    def from_trec(cls, path: Path | str, k: int = DEPTH) -> Run:
         """Read a TREC run file, plain or ``.gz``; the scores decide the order, not the rank column.
 
         Of a file of :meth:`to_trec` it is the run that was written, in the same order, with the scores of the file.
         """
-        return cls.from_frame(read_trec_run(path), depth)
+        return cls.from_frame(read_trec_run(path), k)
 
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
         """Write a TREC run file, aside first, then renamed.
@@ -174,8 +155,10 @@ class Run:
 
         Parameters
         ----------
-        path : of the file; what was there is replaced.
-        tag : the last column, the name of the system.
+        path : Path or str
+            What was there is replaced.
+        tag : str, default "haybale"
+            The last column, the name of the system.
 
         Raises
         ------
@@ -193,16 +176,8 @@ class Run:
             _strictly_falling(self._scores, self._rows, self._offsets).tolist(),
             strict=True,
         )
-        path = Path(path)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with open(aside, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(
-                    f"{query} Q0 {document} {rank} {score!r} {tag}\n" for query, document, rank, score in lines
-                )
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        with replaced(Path(path)) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{query} Q0 {document} {rank} {score!r} {tag}\n" for query, document, rank, score in lines)
 
     @overload
     def to_frame(self, library: Literal["pandas"] = "pandas") -> pd.DataFrame: ...
@@ -211,15 +186,9 @@ class Run:
     def to_frame(self, library: str) -> Frame: ...
 
     def to_frame(self, library: str = "pandas") -> Frame:
-        """A row a ranked document.
+        """A row a ranked document: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
 
-        Parameters
-        ----------
-        library : ``"pandas"``, ``"cudf"`` or ``"pyarrow"``.
-
-        Returns
-        -------
-        A frame of that library with columns ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
+        ``library``: of the frame, ``"pandas"``, ``"cudf"`` or ``"pyarrow"``.
         """
         frame = pd.DataFrame(
             {
@@ -232,11 +201,7 @@ class Run:
         return in_library(frame, library)
 
     def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
-        """Every ranked document, query by query, with its id; see :meth:`coded` for codes.
-
-        Returns
-        -------
-        ``(query row, rank from 1, document id, score)``, each (n,); rows rise.
+        """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise.
 
         >>> rows, ranks, doc_ids, scores = Run.from_frame(
         ...     pd.DataFrame({"query_id": ["q", "q", "r"], "doc_id": ["a", "b", "b"], "score": [1.0, 2.0, 3.0]})
@@ -247,12 +212,9 @@ class Run:
         return self._rows, self._ranks, self._doc_ids.take(pa.array(self._documents)), self._scores
 
     def coded(self) -> tuple[Ints, Ints, Ints, Strings, Scores]:
-        """Every ranked document, query by query, as a code.
+        """``(query row, rank from 1, document, table of ids, score)``: :meth:`flat`, with documents as codes.
 
-        Returns
-        -------
-        ``(query row, rank from 1, document, table of ids, score)``: four are (n,), rows rise; a document is its place
-        in the table (n_documents,), which may have more ids than those ranked.
+        A code is a place in the table (n_documents,), which may have more ids than those ranked.
 
         >>> table = pa.chunked_array([pa.array(["a", "b", "c"], type=pa.large_string())])
         >>> run = Run.from_numbers(["q"], table, [0, 0], [1, 2], [0.5, 0.9])
@@ -261,29 +223,20 @@ class Run:
         """
         return self._rows, self._ranks, self._documents, self._doc_ids, self._scores
 
-    def top(self, depth: int) -> Run:
-        """The first ``depth`` documents of every query."""
-        kept = self._ranks <= depth
+    def top(self, k: int) -> Run:
+        """The first ``k`` documents of every query."""
+        kept = self._ranks <= k
         return Run(self.query_ids, self._rows[kept], self._documents[kept], self._doc_ids, self._scores[kept])
 
     def take(self, query_ids: Sequence[str]) -> Run:
-        """The rankings of some of the queries.
-
-        Parameters
-        ----------
-        query_ids : (k,) distinct ids, in the order the new run has them in.
-
-        Raises
-        ------
-        InputError
-            For a query the run does not have, and one that is asked for twice.
+        """The rankings of some of the queries, distinct ones, in the order they are given in.
 
         >>> frame = pd.DataFrame({"query_id": ["q", "r", "s"], "doc_id": "a", "score": 1.0})
         >>> Run.from_frame(frame).take(["s", "q"]).query_ids
         ['s', 'q']
         """
         query_ids = as_ids(query_ids, "run: query ids")
-        rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
+        rows = self._rows_of(query_ids)
         if (rows < 0).any():
             raise InputError(f"run: unknown query id {query_ids[int(rows.argmin())]!r}")
         return self._of_rows(query_ids, rows)
@@ -291,13 +244,10 @@ class Run:
     def reindexed(self, query_ids: Sequence[str]) -> Run:
         """The same rankings with these queries, in this order; queries the run does not know have no document.
 
-        Raises
-        ------
-        InputError
-            For a query of the run that is not among them, and one that is there twice.
+        A query of the run that is not among them is refused.
         """
         query_ids = as_ids(query_ids, "run: query ids")
-        rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
+        rows = self._rows_of(query_ids)
         left_out = set(self.query_ids).difference(query_ids)
         if left_out:
             first = next(query for query in self.query_ids if query in left_out)
@@ -333,6 +283,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run of {len(self):,} queries, {len(self._rows):,} ranked documents"
+
+    def _rows_of(self, query_ids: list[str]) -> Ints:
+        """The place of each query, -1 for none."""
+        return np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
 
     def _of_rows(self, query_ids: list[str], rows: Ints) -> Run:
         """The rankings at these rows, -1 for none, under these ids."""
@@ -375,7 +329,7 @@ def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) ->
 
 
 def _in_order(
-    rows: Ints, documents: Ints, scores: Scores, n_queries: int, doc_ids: Strings, depth: int
+    rows: Ints, documents: Ints, scores: Scores, n_queries: int, doc_ids: Strings, k: int
 ) -> tuple[Ints, Ints, Strings, Scores]:
     """What a run is made of, from columns in any order; the array of documents may be changed."""
     if (rows[1:] < rows[:-1]).any():
@@ -384,7 +338,7 @@ def _in_order(
     offsets = np.searchsorted(rows, np.arange(n_queries + 1))
     same_row = rows[1:] == rows[:-1]
     if (same_row & (scores[1:] > scores[:-1])).any():
-        order = _by_score(scores, rows, offsets, depth)
+        order = _by_score(scores, rows, offsets, k)
         rows, documents, scores = rows[order], documents[order], scores[order]
         offsets, same_row = np.searchsorted(rows, np.arange(n_queries + 1)), rows[1:] == rows[:-1]
     tied = same_row & (scores[1:] == scores[:-1])
@@ -396,21 +350,21 @@ def _in_order(
         keys = group * len(doc_ids) + by_id.places[documents[at]]
         keys.sort()
         documents[at] = by_id.codes[keys % len(doc_ids)]
-    kept = np.arange(len(rows)) - offsets[rows] < depth
+    kept = np.arange(len(rows)) - offsets[rows] < k
     if not kept.all():
         rows, documents, scores = rows[kept], documents[kept], scores[kept]
     return rows, documents, doc_ids, scores
 
 
-def _by_score(scores: Scores, rows: Ints, offsets: Ints, depth: int) -> Ints:
-    """An order by row and falling score; of a query with more than ``depth`` documents, of those that may stay."""
+def _by_score(scores: Scores, rows: Ints, offsets: Ints, k: int) -> Ints:
+    """An order by row and falling score; of a query with more than ``k`` documents, of those that may stay."""
     if len(rows) < 64 * len(offsets):  # many short lists
         return np.lexsort((-scores, rows))
     parts = []
     for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         falling = -scores[start:end]
-        if 0 < depth < end - start:
-            stay = np.flatnonzero(falling <= np.partition(falling, depth - 1)[depth - 1])
+        if 0 < k < end - start:
+            stay = np.flatnonzero(falling <= np.partition(falling, k - 1)[k - 1])
             parts.append(start + stay[np.argsort(falling[stay])])
         else:
             parts.append(start + np.argsort(falling))

@@ -19,14 +19,7 @@ import pyarrow as pa
 from haybale.cluster import count_jobs, memory_per_task, shares_memory, spread, tasks_here
 from haybale.device import find_device, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore
-from haybale.embeddings.store.chunk_ranges import (
-    address_of,
-    count_chunks,
-    fingerprint_of,
-    opened,
-    read_chunks,
-    rows_per_chunk,
-)
+from haybale.embeddings.store import address_of, count_chunks, fingerprint_of, opened, read_chunks, rows_per_chunk
 from haybale.errors import InputError
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
 from haybale.retrieval.index import PassageIndex
@@ -89,7 +82,7 @@ class ShardedIndex(PassageTable):
 
     @property
     def width(self) -> int:
-        return self.store.width
+        return self.store.dim
 
     def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector (m, d); all as :meth:`PassageIndex.search` has it.
@@ -165,7 +158,7 @@ def search_shard(
     best = _no_hits(len(queries), 0)
     store = opened(shard.address, shard.fingerprint)
     size = rows_per_chunk(store)
-    step = int(max(1, budget / 2 // (4 * store.width * size)))
+    step = int(max(1, budget / 2 // (4 * store.dim * size)))
     for first in range(shard.first, shard.last, step):
         last = min(first + step, shard.last)
         start, end = first * size - shard.start, min(last * size, len(store)) - shard.start

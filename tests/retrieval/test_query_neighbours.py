@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from haybale.errors import FileFormatError, InputError, VectorError
+from haybale.manifest import digest, mapped_tensors, signed, write_tensors
 from haybale.retrieval import QueryNeighbours
-from haybale.sealed import digest, mapped_tensors, signed, write_tensors
 
 DOCS = list("abcdef")
 Case = tuple[np.ndarray, list[list[str]], np.ndarray, int, float]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
+from haybale.manifest import digest, mapped_tensors, signed, write_tensors
 from haybale.retrieval import Hits, PassageIndex
-from haybale.sealed import digest, mapped_tensors, signed, write_tensors
 
 Case = tuple[PassageIndex, Any]
 

@@ -49,7 +49,7 @@ def whole(store: EmbeddingStore) -> PassageIndex:
 
 def queries_of(store: EmbeddingStore, seed: int, m: int = 6) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    queries = rng.normal(size=(m, store.width)).astype(np.float32)
+    queries = rng.normal(size=(m, store.dim)).astype(np.float32)
     queries[rng.random(m) < 0.2] = 0
     return queries
 

@@ -1,0 +1,103 @@
+"""Runs the examples of pages, and writes what each prints below it.
+
+    python docs/examples.py [PAGE …]         all pages that have examples, if none is named
+
+Blocks of ``python`` and of ``sh`` run one after the other, in a folder that is thrown away and the names of the blocks
+before; a block of ``text`` below one is what it printed. Commands run in this process.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import sys
+import tempfile
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BLOCK = re.compile(r"```(?P<kind>python|sh)\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.S)
+NOTEBOOK = "texts.md"  # the page that is also a notebook
+PICTURE = re.compile(r"!\[[^\]]*\]\(([\w-]+\.svg)\)")
+
+
+def pages() -> list[Path]:
+    """The README and all pages with an example; but for the one that needs a cluster (tests/test_cluster.py)."""
+    found = [HERE.parent / "README.md", *sorted(HERE.glob("**/*.md"))]
+    found.remove(HERE / "tutorials" / "gpu-and-cluster.md")
+    return [path for path in found if BLOCK.search(path.read_text(encoding="utf-8"))]
+
+
+def page(path: Path) -> tuple[str, dict[str, bytes]]:
+    """The page with what its examples print now, and the pictures on it that they made."""
+    names: dict[str, Any] = {"__name__": path.stem}
+    text = path.read_text(encoding="utf-8")
+
+    def run(match: re.Match[str]) -> str:
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            if match["kind"] == "python":
+                exec(compile(match["code"], path.name, "exec"), names)
+            else:
+                for line in match["code"].replace("\\\n", " ").splitlines():
+                    command(shlex.split(line, comments=True))
+        example = f"```{match['kind']}\n{match['code']}```\n"
+        return example if match["output"] is None else f"{example}\n```text\n{printed.getvalue()}```\n"
+
+    with tempfile.TemporaryDirectory() as scratch, chdir(scratch):
+        made = BLOCK.sub(run, text)
+        pictures = {name: Path(name).read_bytes() for name in PICTURE.findall(text) if Path(name).exists()}
+    return made, pictures
+
+
+def command(words: list[str]) -> None:
+    """One line of a shell, which must be a command of ours and succeed."""
+    from haybale.cli import main
+
+    if not words:
+        return
+    if words[0] != "haybale":
+        raise ValueError(f"examples run haybale, not {words[0]!r}; what cannot run stands in a block of text")
+    before, sys.argv = sys.argv, words
+    try:
+        main()
+    except SystemExit as left:
+        if left.code:
+            raise RuntimeError(f"{' '.join(words)} ended with {left.code}") from left
+    finally:
+        sys.argv = before
+
+
+def notebook(text: str) -> str:
+    """A page as a notebook: its blocks of Python are cells, and so is the text between."""
+    cells: list[dict[str, Any]] = []
+    place = 0
+    for match in BLOCK.finditer(text):
+        cells += _prose(text[place : match.start()])
+        code = match["code"].rstrip("\n").splitlines(keepends=True)
+        cells.append({"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": code})
+        place = match.end()
+    cells += _prose(text[place:])
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    found = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _prose(text: str) -> list[dict[str, Any]]:
+    lines = text.strip().splitlines(keepends=True)
+    return [{"cell_type": "markdown", "metadata": {}, "source": lines}] if lines else []
+
+
+if __name__ == "__main__":
+    for path in [Path(name) for name in sys.argv[1:]] or pages():
+        made, pictures = page(path)
+        path.write_text(made, encoding="utf-8")
+        for name, picture in pictures.items():
+            (path.parent / name).write_bytes(picture)
+        if path.name == NOTEBOOK:
+            path.with_suffix(".ipynb").write_text(notebook(made), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""How a collection is read: a layout, a source or frames; one reader a file."""

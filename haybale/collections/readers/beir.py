@@ -1,0 +1,60 @@
+"""BEIR's layout: JSON lines and tab-separated judgements, plain or ``.gz``.
+
+    corpus.jsonl           {"_id", "title", "text"}
+    queries.jsonl          {"_id", "text", "own" (optional: the document the query was taken from)}
+    qrels/{split}.tsv      query-id, corpus-id, score
+
+Thakur et al., "BEIR: A Heterogeneous Benchmark for Zero-shot Evaluation …", NeurIPS 2021. Beyond BEIR, a line
+of ``text`` is one paragraph: one passage of a document, one paragraph of a query. The title stands before the
+first passage, and is a passage of its own where there is no text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from haybale.collections.builder import CollectionBuilder
+from haybale.collections.collection import Collection
+from haybale.collections.lines import need_file, read_jsonl, text_field
+from haybale.collections.qrels import add_qrels_folder
+
+
+def read_beir(folder: Path | str) -> Collection:
+    """Read a folder in BEIR's layout. Queries that no split judges stay in the collection, in no split."""
+    folder = Path(folder)
+    builder = CollectionBuilder(folder.name)
+    add_beir_documents(builder, folder)
+    add_queries_and_qrels(builder, folder)
+    return builder.build()
+
+
+def add_beir_documents(builder: CollectionBuilder, folder: Path) -> None:
+    """Read ``corpus.jsonl`` line by line."""
+    add_beir_file(builder, need_file(folder, "corpus.jsonl"))
+
+
+def add_beir_file(builder: CollectionBuilder, path: Path) -> None:
+    """Read a file such as ``corpus.jsonl``; ids may also stand under ``doc_id``."""
+    for line, record in read_jsonl(path):
+        title = text_field(path, line, record, "title", default="")
+        doc_id = text_field(path, line, record, "doc_id" if "_id" not in record and "doc_id" in record else "_id")
+        paragraphs = titled_lines(title, text_field(path, line, record, "text"))
+        builder.add_document(doc_id, paragraphs, title=title, at=(path, line))
+
+
+def titled_lines(title: str, text: str) -> list[str]:
+    """The lines of a text that are not blank, with the title before the first of them."""
+    paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
+    if title:
+        paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]
+    return paragraphs
+
+
+def add_queries_and_qrels(builder: CollectionBuilder, folder: Path) -> None:
+    """Read ``queries.jsonl`` and ``qrels/*.tsv``, which the structured layout shares with BEIR."""
+    path = need_file(folder, "queries.jsonl")
+    for line, record in read_jsonl(path):
+        query_id, text = (text_field(path, line, record, name) for name in ("_id", "text"))
+        own = text_field(path, line, record, "own", default="") or None
+        builder.add_query(query_id, text.split("\n"), own=own, at=(path, line))
+    add_qrels_folder(builder, folder)

@@ -1,0 +1,116 @@
+"""Collections of the package ir_datasets, by their id: ``beir/scifact/test``, ``msmarco-passage``, ``vaswani``.
+
+MacAvaney et al., "Simplified Data Wrangling with ir_datasets", SIGIR 2021; the ids are listed at ir-datasets.com. The
+package downloads what it reads. As in BEIR's layout, a line of text is one paragraph.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from typing import Any
+
+from haybale.collections.builder import CollectionBuilder, in_usual_order
+from haybale.collections.collection import Collection
+from haybale.collections.readers.beir import titled_lines
+from haybale.errors import InputError
+from haybale.extras import require
+
+PREFIX = "ir_datasets:"
+_LANGUAGES = {"en": "english", "de": "german"}
+
+
+def read_ir_datasets(dataset_id: str) -> Collection:
+    """Read a dataset of ir_datasets.
+
+    A document with the fields ``title`` and ``text`` is read as in BEIR, title first; others, and queries, by their
+    ``default_text()``. If the dataset has judgements, they are one split, named by the last part of its id. If not,
+    each registered dataset below it (``<id>/…``) with judgements of the same documents is a split, named by the rest
+    of its id with ``-`` for ``/``. Of several grades of one pair, by aspect for instance, the highest holds.
+    Judgements of unknown documents or queries are left out, with one warning that counts them.
+
+    Raises
+    ------
+    MissingExtraError
+        ir_datasets is not installed.
+    InputError
+        An unknown id, a dataset without documents, queries or judgements.
+    """
+    dataset = _load(dataset_id)
+    splits = _splits(dataset_id, dataset)
+    builder = CollectionBuilder(dataset_id, language=_LANGUAGES.get(str(dataset.docs_handler().docs_lang())))
+    _add_documents(builder, dataset)
+    asked: dict[str, str] = {}
+    for part in splits.values():
+        for query in part.queries_iter():
+            text = query.default_text()
+            if asked.setdefault(query.query_id, text) != text:
+                about = f"query {query.query_id!r} has two texts; open one of its splits alone"
+                raise InputError(f"{PREFIX}{dataset_id}: {about}")
+    for query_id, text in asked.items():
+        builder.add_query(query_id, text.split("\n"))
+    n_unknown = 0
+    for split, part in splits.items():
+        for (query_id, doc_id), grade in _grades(part).items():
+            if query_id in asked and builder.document_number(doc_id) is not None:
+                builder.add_judgement(split, query_id, doc_id, grade)
+            else:
+                n_unknown += 1
+    if n_unknown:
+        message = f"{PREFIX}{dataset_id}: {n_unknown} judgements of unknown documents or queries were left out"
+        warnings.warn(message, stacklevel=2)
+    return builder.build()
+
+
+def add_ir_datasets_documents(builder: CollectionBuilder, dataset_id: str) -> None:
+    """Read the documents one by one; queries and judgements are not needed."""
+    _add_documents(builder, _load(dataset_id))
+
+
+def _load(dataset_id: str) -> Any:
+    """The dataset of that id, which has documents."""
+    package = require("ir_datasets", "ir_datasets")
+    try:
+        dataset = package.load(dataset_id)
+    except KeyError:
+        near = difflib.get_close_matches(dataset_id, list(package.registry), n=3)
+        hint = f"; near it: {', '.join(near)}" if near else ""
+        raise InputError(
+            f"ir_datasets has no dataset {dataset_id!r}; its ids look like beir/scifact/test, see ir-datasets.com{hint}"
+        ) from None
+    if not dataset.has_docs():
+        raise InputError(f"{PREFIX}{dataset_id}: the dataset has no documents")
+    return dataset
+
+
+def _splits(dataset_id: str, dataset: Any) -> dict[str, Any]:
+    """``{split: dataset}``: the dataset itself, or those below it, with queries and judgements."""
+    found = {dataset_id.rpartition("/")[2]: dataset} if dataset.has_qrels() else {}
+    registry = require("ir_datasets", "ir_datasets").registry
+    for name in [] if found else [name for name in registry if name.startswith(f"{dataset_id}/")]:
+        part = registry[name]
+        # As ir_datasets tells which datasets are parts of one collection: they share what reads the documents.
+        if part.has_qrels() and part.has_docs() and part.docs_handler() == dataset.docs_handler():
+            found[name.removeprefix(f"{dataset_id}/").replace("/", "-")] = part
+    if not found:
+        raise InputError(f"{PREFIX}{dataset_id}: no judgements (qrels), neither of the dataset nor of one below it")
+    asked = {split: found[split] for split in in_usual_order(found) if found[split].has_queries()}
+    if not asked:
+        raise InputError(f"{PREFIX}{dataset_id}: the dataset has judgements but no queries")
+    return asked
+
+
+def _add_documents(builder: CollectionBuilder, dataset: Any) -> None:
+    for document in dataset.docs_iter():
+        title, text = getattr(document, "title", None), getattr(document, "text", None)
+        if not isinstance(title, str) or not isinstance(text, str):
+            title, text = "", document.default_text()
+        builder.add_document(document.doc_id, titled_lines(title, text), title=title)
+
+
+def _grades(dataset: Any) -> dict[tuple[str, str], int]:
+    grades: dict[tuple[str, str], int] = {}
+    for judgement in dataset.qrels_iter():
+        pair, grade = (judgement.query_id, judgement.doc_id), int(judgement.relevance)
+        grades[pair] = max(grade, grades.get(pair, grade))
+    return grades

@@ -1,0 +1,261 @@
+"""pydocs, the built-in collection: the docstrings of NumPy, SciPy, scikit-learn and pandas.
+
+These packages are installed anyway, so this is real text, with real references, without a download. A document
+is the docstring of one public object; a query is a docstring without its *See Also* section, and the entries of
+that section are the relevant documents; a query's own document is left out of its ranking. The split is by hash
+of the query id: 70 % train, 15 % dev, 15 % test. The content follows the installed versions of the packages.
+
+Sections are the docstring's headings. *See Also* is not text but the citations: it is in no passage of any
+document, and is kept as links from the root section, except those of dev and test queries, which are the
+answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import re
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from haybale.collections.builder import CollectionBuilder
+from haybale.collections.collection import Collection
+
+PACKAGES = ("numpy", "scipy", "sklearn", "pandas")
+
+# Public modules, as the packages' own reference pages list them. Some come and go with versions: those that
+# cannot be imported are left out. None depends on another package, so that all installs read the same texts.
+_MODULES = {
+    "numpy": "char ctypeslib exceptions fft lib.array_utils lib.format lib.introspect lib.mixins lib.npyio "
+    "lib.recfunctions lib.scimath lib.stride_tricks linalg ma ma.extras polynomial polynomial.chebyshev "
+    "polynomial.hermite polynomial.hermite_e polynomial.laguerre polynomial.legendre polynomial.polynomial "
+    "polynomial.polyutils random rec strings testing",
+    "scipy": "cluster.hierarchy cluster.vq constants datasets differentiate fft fftpack integrate interpolate io "
+    "io.arff io.matlab io.wavfile linalg linalg.interpolative ndimage odr optimize "
+    "optimize.elementwise signal signal.windows sparse sparse.csgraph sparse.linalg spatial spatial.distance "
+    "spatial.transform special stats stats.contingency stats.mstats stats.qmc stats.sampling",
+    "sklearn": "base calibration cluster compose covariance cross_decomposition datasets decomposition "
+    "discriminant_analysis dummy ensemble exceptions feature_extraction feature_extraction.image "
+    "feature_extraction.text feature_selection frozen gaussian_process gaussian_process.kernels impute inspection "
+    "isotonic kernel_approximation kernel_ridge linear_model manifold metrics metrics.cluster metrics.pairwise "
+    "mixture model_selection multiclass multioutput naive_bayes neighbors neural_network pipeline preprocessing "
+    "random_projection semi_supervised svm tree utils utils.class_weight utils.estimator_checks utils.extmath "
+    "utils.graph utils.metaestimators utils.multiclass utils.random utils.sparsefuncs utils.validation",
+    "pandas": "api.extensions api.indexers api.types api.typing arrays errors io.json plotting "
+    "testing tseries.frequencies tseries.offsets",
+}
+_MERGE_UP_TO = 100  # words; shorter blocks of one section are merged into one passage
+_AT_LEAST = 12  # words; less is "Scalar method identical to …"
+# Whoever imports sklearn.experimental makes these public from then on; estimator_checks does.
+_EXPERIMENTAL = {"HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer"}
+_SET = re.compile(r"\{('\w+'(?:, '\w+')+)\}")  # a set printed in its order of hashes
+# What SciPy writes into a docstring of NumPy (sinc) when scipy.signal is imported.
+_ADDED = re.compile(r"\n\*\*Array API Standard Support\*\*\n.*?`dev-arrayapi` for more information\.\n", re.DOTALL)
+_TRAIN, _DEV = 70, 15  # percent of the queries; the rest is test
+
+# numpydoc: the underline of a heading, and "name", "a, b", ":func:`name`", "name(x, y)" at the left margin
+_UNDERLINE = re.compile(r"[-=]{3,}\s*")
+_ROLE = re.compile(r":\w+(?::\w+)*:`~?\.?([\w.]+)`")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NAMES_LINE = re.compile(r"`{0,2}[A-Za-z_][\w.]*`{0,2}(?:\s*,\s*`{0,2}[A-Za-z_][\w.]*`{0,2})*\s*,?\s*")
+
+
+class Section(NamedTuple):
+    """A section and its blocks (runs of lines between blank ones); the part before any heading has title ''."""
+
+    title: str
+    blocks: list[str]
+
+
+class _Entry(NamedTuple):
+    name: str
+    sections: list[Section]
+    see_also: list[str]
+
+
+def read_pydocs() -> Collection:
+    """Read the docstrings of the installed :data:`PACKAGES`; takes a few seconds, most of it their import."""
+    entries, aliases = _entries()
+    builder = CollectionBuilder("pydocs", language="english")
+    for entry in entries:
+        document = builder.add_document(entry.name, title=entry.name)
+        root = f"{entry.name}#"
+        builder.add_section(document, root, entry.name, parent=None)
+        number = 0
+        for i, section in enumerate(entry.sections):
+            place = builder.add_section(document, f"{root}{i}", section.title, parent=root)
+            for text in _passages(section):
+                # The name stands before the first passage, as a heading does before a statute's.
+                text = text if number else f"{entry.name}\n{text}"
+                builder.add_passage(document, text, f"{entry.name}:{number}", place)
+                number += 1
+    for entry in entries:
+        targets = _resolved(entry, aliases)
+        if not targets:
+            continue
+        query_id = f"q:{entry.name}"
+        split = _split(query_id)
+        paragraphs = [text for section in entry.sections for text in _passages(section)]
+        builder.add_query(query_id, paragraphs, own=entry.name, split=split)
+        for target in targets:
+            builder.add_judgement(split, query_id, target)
+            if split == "train":
+                builder.add_external_link(f"{entry.name}#", target)
+    return builder.build()
+
+
+def _entries() -> tuple[list[_Entry], dict[str, str]]:
+    """One entry a docstring, in the order of names, and ``{any name of an object: its entry's name}``."""
+    entries: list[_Entry] = []
+    aliases: dict[str, str] = {}
+    seen: dict[str, str] = {}  # docstring -> first name; inherited methods share theirs
+    # The name a docstring goes by: where it is defined before where it is inherited, then the shortest path.
+    for _, _, name, docstring in sorted(_public_docstrings()):
+        if docstring in seen:
+            aliases.setdefault(name, seen[docstring])
+            continue
+        parts = sections(docstring)
+        kept = [part for part in parts if part.title.lower() != "see also"]
+        if not kept:
+            continue
+        names = [target for part in parts if part.title.lower() == "see also" for target in see_also(part.blocks)]
+        seen[docstring] = name
+        aliases.setdefault(name, name)
+        entries.append(_Entry(name, kept, names))
+    return sorted(entries, key=lambda entry: entry.name), aliases
+
+
+def _public_docstrings() -> Iterator[tuple[bool, int, str, str]]:
+    """``(inherited, dots, dotted name, docstring)`` of every public function, class, method and property."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated names warn when looked at
+        for package, names in _MODULES.items():
+            for module_name in [package, *(f"{package}.{name}" for name in names.split())]:
+                try:
+                    module = importlib.import_module(module_name)
+                except ImportError:
+                    continue
+                listed = getattr(module, "__all__", None)
+                for name, thing in _members(module, listed):
+                    if not _belongs(thing, package if listed else module_name):
+                        continue
+                    yield from _documented(False, f"{module_name}.{name}", thing)
+                    if not inspect.isclass(thing):
+                        continue
+                    for method, member in _members(thing, None):
+                        if _belongs(getattr(member, "__objclass__", member), package):
+                            inherited = method not in vars(thing)
+                            yield from _documented(inherited, f"{module_name}.{name}.{method}", member)
+
+
+def _members(owner: object, public: list[str] | None) -> Iterator[tuple[str, object]]:
+    for name in sorted(public if public is not None else dir(owner)):
+        if name.startswith("_") or name in _EXPERIMENTAL:
+            continue
+        try:
+            thing = inspect.getattr_static(owner, name) if inspect.isclass(owner) else getattr(owner, name)
+        except Exception:  # a lazy attribute that cannot be loaded here
+            continue
+        if isinstance(thing, (staticmethod, classmethod)):
+            thing = thing.__func__
+        if callable(thing) or isinstance(thing, property) or inspect.ismethoddescriptor(thing):
+            yield name, thing
+
+
+def _belongs(thing: object, module: str) -> bool:
+    """Keeps out what a module merely imported (typing, collections …); ufuncs and bound methods name no module."""
+    origin = getattr(thing, "__module__", None)
+    return not isinstance(origin, str) or f"{origin}.".startswith(f"{module}.")
+
+
+def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[bool, int, str, str]]:
+    docstring = getattr(thing, "__doc__", None)
+    if isinstance(docstring, str) and len(docstring.split()) >= _AT_LEAST:
+        yield inherited, name.count("."), name, _settled(inspect.cleandoc(docstring), name.startswith("numpy."))
+
+
+def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
+    """The entries that *See Also* names mean: looked up from the entry's own scope outwards, as Python would."""
+    scopes = entry.name.split(".")[:-1]
+    found: dict[str, None] = {}
+    for name in entry.see_also:
+        absolute = name.replace("np.", "numpy.", 1) if name.startswith("np.") else name
+        candidates = [".".join([*scopes[:depth], absolute]) for depth in range(len(scopes), 0, -1)]
+        target = next((aliases[c] for c in [*candidates, absolute] if c in aliases), None)
+        if target is not None and target != entry.name:
+            found[target] = None
+    return list(found)
+
+
+def _passages(section: Section) -> list[str]:
+    """The section's blocks, short neighbours merged; each passage is of one section."""
+    merged: list[str] = []
+    words = 0
+    for block in section.blocks:
+        count = len(block.split())
+        if merged and words + count <= _MERGE_UP_TO:
+            merged[-1] += "\n" + block
+            words += count
+        else:
+            merged.append(block)
+            words = count
+    return merged
+
+
+def _split(query_id: str) -> str:
+    share = int.from_bytes(hashlib.sha256(query_id.encode()).digest()[:8], "big") % 100
+    return "train" if share < _TRAIN else "dev" if share < _TRAIN + _DEV else "test"
+
+
+def _settled(docstring: str, of_numpy: bool) -> str:
+    """The docstring without what differs from process to process: random samples, and sets in their order of hashes."""
+    docstring = _ADDED.sub("", docstring) if of_numpy else docstring
+    lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]
+    return _SET.sub(lambda match: "{" + ", ".join(sorted(match.group(1).split(", "))) + "}", "\n".join(lines))
+
+
+def sections(docstring: str) -> list[Section]:
+    """Split a docstring at its underlined headings.
+
+    >>> sections("Adds.\\n\\nLonger.\\n\\nNotes\\n-----\\nFast.")
+    [Section(title='', blocks=['Adds.', 'Longer.']), Section(title='Notes', blocks=['Fast.'])]
+    """
+    lines = inspect.cleandoc(docstring).split("\n")
+    found: list[tuple[str, list[str]]] = [("", [])]
+    rule = -1
+    for i, line in enumerate(lines):
+        if i == rule:
+            continue
+        heading = line.strip()
+        # A table's rule follows a row of cells, a heading is a few words at the margin.
+        is_heading = heading and not line.startswith(" ") and len(heading.split()) <= 4 and "  " not in heading
+        if is_heading and i + 1 < len(lines) and _UNDERLINE.fullmatch(lines[i + 1].strip()):
+            found.append((heading, []))
+            rule = i + 1
+        else:
+            found[-1][1].append(line)
+    parts = ((title, re.split(r"\n\s*\n", "\n".join(body))) for title, body in found)
+    kept = (Section(title, [block.strip("\n") for block in blocks if block.strip()]) for title, blocks in parts)
+    return [section for section in kept if section.blocks]
+
+
+def see_also(blocks: list[str]) -> list[str]:
+    """The names a *See Also* section refers to, in order, each once.
+
+    >>> see_also(["arcsin, sinh", "DataFrame.join : Joins on the\\n    index.", ":func:`~numpy.dot` : Product."])
+    ['arcsin', 'sinh', 'DataFrame.join', 'numpy.dot']
+    """
+    names: list[str] = []
+    for line in "\n".join(blocks).split("\n"):
+        if not line.strip() or line.startswith(" "):
+            continue  # continuation lines hold descriptions
+        head = re.split(r"\s:\s|\s:$|\s--?\s", line, maxsplit=1)[0].removesuffix(":")
+        if roles := _ROLE.findall(head):
+            names += roles
+        elif _NAMES_LINE.fullmatch(head):
+            names += _NAME.findall(head)
+        elif match := re.match(r"([A-Za-z_][\w.]*)\(", head):
+            names.append(match.group(1))
+    return list(dict.fromkeys(name.strip(".") for name in names))

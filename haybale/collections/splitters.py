@@ -1,0 +1,434 @@
+"""Splitters: what makes paragraphs of a document or query, by the form that it was written in.
+
+    lines          every line that is not empty, as in BEIR's layout
+    blank-lines    what stands between blank lines, as in plain text and Markdown
+    sentences      whole sentences, merged up to a number of words
+    headings       sections of plain text, by the form of their headings
+    numbered       paragraphs that carry numbers, as in cases of the Federal Court of Canada (COLIEE) and patent claims
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from haybale.errors import InputError, UnknownNameError
+
+
+class Paragraph(NamedTuple):
+    """``label`` is what the paragraph is called in its document, where no other has it: ``"0"``, ``"S"``, a heading."""
+
+    text: str
+    label: str
+
+
+Splitter = Callable[[str], list[Paragraph]]
+
+
+def find_splitter(name: str, **options: Any) -> Splitter:
+    """The splitter of that name, with its options set.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`SPLITTERS`.
+    **options
+        ``words`` (default 200) of ``sentences``, ``french`` (``"drop"``, the default, or ``"keep"``) of ``numbered``.
+
+    Raises
+    ------
+    InputError
+        An unknown name, option or value.
+
+    Examples
+    --------
+    >>> [p.text for p in find_splitter("sentences", words=2)("One two three.")]
+    ['One two', 'three.']
+    """
+    if name not in SPLITTERS:
+        raise UnknownNameError("splitter", name, SPLITTERS)
+    known = [option for option in inspect.signature(SPLITTERS[name]).parameters if option != "text"]
+    for option in options:
+        if option not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes none"
+            raise InputError(f"the splitter {name!r} knows no option {option!r}; it {takes}")
+    chosen = partial(SPLITTERS[name], **options) if options else SPLITTERS[name]
+    chosen("")  # a bad value is refused here, not at the first document
+    return chosen
+
+
+def split_or_whole(text: str, splitter: Splitter) -> list[Paragraph]:
+    """The paragraphs of a text; the whole of it, labelled 0, where the splitter finds none but there is something."""
+    return splitter(text) or ([Paragraph(text.strip(), "0")] if text.strip() else [])
+
+
+def _counted(texts: Iterable[str]) -> list[Paragraph]:
+    """Paragraphs labelled by their place, from 0 as everywhere."""
+    return [Paragraph(text, str(place)) for place, text in enumerate(texts)]
+
+
+def _uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
+    """The same paragraphs; a label that came before gets a number: ``Facts``, ``Facts (2)``."""
+    taken: set[str] = set()
+    times: dict[str, int] = {}  # else a thousand equal labels would each be tried a thousand times
+    unique = []
+    for paragraph in paragraphs:
+        label = paragraph.label
+        while label in taken:
+            times[paragraph.label] = times.get(paragraph.label, 1) + 1
+            label = f"{paragraph.label} ({times[paragraph.label]})"
+        taken.add(label)
+        unique.append(paragraph._replace(label=label))
+    return unique
+
+
+# lines, blank lines -------------------------------------------------------------------------------------
+
+
+def split_lines(text: str) -> list[Paragraph]:
+    """Every line that is not empty. Drops nothing but white space at the ends of lines."""
+    return _counted(line.strip() for line in text.split("\n") if line.strip())
+
+
+def split_blank_lines(text: str) -> list[Paragraph]:
+    """What stands between blank lines; line breaks within a paragraph become spaces, and nothing is dropped.
+
+    >>> [p.text for p in split_blank_lines("a line\\nbroken\\n\\nthe next")]
+    ['a line broken', 'the next']
+    """
+    return _counted(_blocks(text.split("\n")))
+
+
+def _blocks(lines: list[str]) -> list[str]:
+    """Groups of lines between blank ones, each in one line."""
+    found: list[list[str]] = [[]]
+    for line in lines:
+        if line.strip():
+            found[-1].append(line.strip())
+        elif found[-1]:
+            found.append([])
+    return [" ".join(block) for block in found if block]
+
+
+# sentences ----------------------------------------------------------------------------------------------
+
+_IN_ENGLISH = (
+    "al app approx apr art arts assn aug bros ca cf cha chap cir cl co col corp ct dec dept div dr ed eds eg esq est "
+    "etc ex exh feb ff fig figs fn gen gov hon ibid ie inc jan jr jul jun lt ltd messrs mr mrs ms no nos nov oct op "
+    "ord para paras pp prof pt pts ref reg regs rev sec secs sep sept sess sr ss st supp vol vols viz vs"
+)
+_IN_GERMAN = (
+    "abb abs abschn abw allg alt amtl anh anl anm aufl az bd bde begr bekl bem beschl bl bspw buchst bzgl bzw ders "
+    "dgl dies dipl einschl entspr erg erl etw evtl ggf ggü gem halbs hrsg hs i.d.f i.d.r i.s.d i.v.m inkl insb insbes "
+    "jur kap kl lit ltd m.w.n mind mio mrd mwst nr nrn o.g rd rdnr rn rspr rz sog std str tab teilw tz u.a u.u "
+    "urt usw verf vgl vorl z.b z.t zit ziff zzgl"
+)
+_ABBREVIATIONS = frozenset((*_IN_ENGLISH.split(), *_IN_GERMAN.split()))
+_OPENING, _CLOSING = "([{«»„“‘'\"–—*_", ")]}»«”“’'\"*_"
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|[0-9]{1,2}|[IVXLC]+")
+
+
+def split_sentences(text: str, *, words: int = 200) -> list[Paragraph]:
+    """A paragraph holds as many sentences as fit into ``words`` words; a longer sentence is cut at words.
+
+    For text without paragraphs worth the name. Nothing is dropped; line breaks become spaces. Althammer et al. 2022
+    (PARM), section 4.1, split the cases of CaseLaw so, but may pass 200 words by a sentence.
+
+    >>> [p.text for p in split_sentences("One two. Three four. Five six seven eight nine. Ten.", words=4)]
+    ['One two. Three four.', 'Five six seven eight', 'nine. Ten.']
+    """
+    if not isinstance(words, int) or words < 1:
+        raise InputError(f"words of a paragraph must be a whole number of at least 1, found {words!r}")
+    merged: list[list[str]] = []
+    for sentence in sentences(text):
+        if merged and len(merged[-1]) + len(sentence) <= words:
+            merged[-1] += sentence
+        else:
+            merged += [sentence[start : start + words] for start in range(0, len(sentence), words)]
+    return _counted(" ".join(paragraph) for paragraph in merged)
+
+
+def sentences(text: str) -> Iterator[list[str]]:
+    """Yield the words of each sentence, in order, by a small rule that would rather miss an end than invent one.
+
+    In English and German. A word with a full stop ends no sentence if the next word begins with a small letter, or if
+    it is an abbreviation, an initial (``J.``, ``e.g.``, ``z.B.``), a number of one or two digits (``am 3. Mai``) or a
+    Roman numeral. Question and exclamation marks end one unless a small letter follows. A line break always does.
+
+    >>> list(sentences("See Smith v. Jones, No. 3. It holds!"))
+    [['See', 'Smith', 'v.', 'Jones,', 'No.', '3.', 'It', 'holds!']]
+    """
+    for line in text.split("\n"):
+        words = line.split()
+        start = 0
+        for place in range(1, len(words)):
+            if _ends_sentence(words[place - 1], words[place]):
+                yield words[start:place]
+                start = place
+        if words:
+            yield words[start:]
+
+
+def _ends_sentence(word: str, following: str) -> bool:
+    """Whether a sentence ends between two words of one line."""
+    bare = word.rstrip(_CLOSING)
+    if not bare.endswith((".", "!", "?", "…")) or following.lstrip(_OPENING)[:1].islower():
+        return False
+    if not bare.endswith(".") or bare.endswith(".."):
+        return True
+    stem = bare[:-1].lstrip(_OPENING)
+    return not (stem.lower() in _ABBREVIATIONS or _INITIALS.fullmatch(stem))
+
+
+# headings -----------------------------------------------------------------------------------------------
+
+_RULE = re.compile(r"([=\-~^#*+])\1{2,}")
+_MARKDOWN = re.compile(r"#{1,6}\s+(?=\S)")
+_LAW = re.compile(
+    r"(?:§§?|Art\.|Article|Artikel|Section|Sec\.)\s*(?:[0-9]+[a-z]?|[IVXLC]+)\b[.:)]?(?:\s+(?P<title>.*))?"
+)
+_TITLED = re.compile(r"(?:(?:[IVXLC]+|[A-Z]|[0-9]{1,2})[.)]|[0-9]{1,2}(?:\.[0-9]{1,2})+\.?)\s+(?P<title>.*)")
+_STOPS = (".", ";", ",", "!", "?")
+
+
+def split_headings(text: str) -> list[Paragraph]:
+    """A section is its heading, a line break, and its text in one line; the heading is also its label.
+
+    A heading is a line that begins with ``#`` (Markdown), stands over a rule of one repeated sign at least as long
+    (reStructuredText), begins with ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, is numbered (``II. Facts``,
+    ``A. Background``, ``2.1 Method``), or is in capitals. The last three must be short, and end as no sentence does.
+    One without a text of its own stands before the next. What comes before the first is labelled ``0``. Dropped are
+    the signs that make a heading, ``#`` and rules. A text without headings is split at blank lines.
+
+    >>> split_headings("# Facts\\nIt rained.\\nA lot.\\n\\nII. Law\\nNone.")
+    [Paragraph(text='Facts\\nIt rained. A lot.', label='Facts'), Paragraph(text='II. Law\\nNone.', label='II. Law')]
+    """
+    lines = [line.strip() for line in text.split("\n")]
+    sections: list[tuple[list[str], list[str]]] = [([], [])]  # headings, text
+    number = 0
+    while number < len(lines):
+        heading, used = _heading(lines, number)
+        number += used
+        if heading is None:
+            if line := lines[number - 1]:
+                sections[-1][1].append(line)
+        elif sections[-1][1]:
+            sections.append(([heading], []))
+        else:
+            sections[-1][0].append(heading)
+    if not any(headings for headings, _ in sections):
+        return split_blank_lines(text)
+    return _uniquely_labelled(
+        Paragraph("\n".join([*headings, " ".join(body)] if body else headings), headings[-1] if headings else "0")
+        for headings, body in sections
+    )
+
+
+def _heading(lines: list[str], number: int) -> tuple[str | None, int]:
+    """The heading that begins at a line, or None, and how many lines it takes."""
+    line, below = lines[number], lines[number + 1] if number + 1 < len(lines) else ""
+    if _RULE.fullmatch(line):  # over a title, with the same rule below it
+        if below and not _RULE.fullmatch(below) and number + 2 < len(lines) and lines[number + 2] == line:
+            return below, 3
+        return None, 1
+    if line and _RULE.fullmatch(below) and len(below) >= len(line):
+        return line, 2
+    if match := _MARKDOWN.match(line):
+        words = line[match.end() :].split()
+        closing = len(words) > 1 and not words[-1].strip("#")  # "# Facts #"
+        return " ".join(words[:-1] if closing else words), 1
+    return (line, 1) if _reads_as_heading(line) else (None, 1)
+
+
+def _reads_as_heading(line: str) -> bool:
+    if not line or len(line) > 200 or len(line.split()) > 12:
+        return False
+    if match := _LAW.fullmatch(line):
+        title = match["title"] or ""
+        return not title[:1].islower() and not title.endswith(_STOPS)
+    if line.endswith(_STOPS):
+        return False
+    if match := _TITLED.fullmatch(line):
+        return match["title"][:1].isupper()
+    return line.isupper() and line[0].isalpha() and sum(map(str.isalpha, line)) >= 4
+
+
+# numbered -----------------------------------------------------------------------------------------------
+
+_SUPPRESSED = re.compile(r"<[A-Z]{1,30}_SUPPRESSED>")
+# What the editors of Canadian cases put above a case in two languages, and which of the two versions is English.
+_MARKERS = {
+    "[french language version follows english language version]": 0,
+    "[la version française vient à la suite de la version anglaise]": 0,
+    "[english language version follows french language version]": 1,
+    "[la version anglaise vient à la suite de la version française]": 1,
+}
+_MARKER = re.compile("|".join(map(re.escape, _MARKERS)), re.IGNORECASE)
+# Function words. Left out are those of English, German or Latin: "on", "des", "du", "et", "est".
+_IN_FRENCH = (
+    "les dans pour par sur avec une aux au ce cette ces sont été être où elle ils elles pas leur leurs nous vous mais "
+    "comme plus dont ont était avait qu que ainsi aussi selon entre sans sous fait peut doit l d le la de"
+)
+_NOT_FRENCH = (
+    "the of and to in is that for was by with it not this be at from which or an are has have had were as its"
+)
+_FRENCH, _ENGLISH = frozenset(_IN_FRENCH.split()), frozenset(_NOT_FRENCH.split())
+_CERTAIN = _FRENCH - {"l", "d", "le", "la", "de", "que", "qu"}  # the others are Italian or Spanish as well
+_MOST_SKIPPED = 9
+# The styles of numbers, and what of the line is text. "12.5 per cent" is no number of a paragraph.
+_STYLES = (
+    re.compile(r"\[[ ]?([0-9]{1,4})[ ]?\]\s*(.*)"),
+    re.compile(r"([0-9]{1,4})()"),
+    re.compile(r"([0-9]{1,4})\.(?:\s+(.*))?"),
+)
+
+
+class _Number(NamedTuple):
+    """A number at the beginning of a line, and the rest of it."""
+
+    line: int
+    value: int
+    rest: str
+
+
+def split_numbered(text: str, *, french: str = "drop") -> list[Paragraph]:
+    """Introduction ``I``, summary ``S`` (from a line ``Summary:`` to the first number), then paragraphs by number.
+
+    So Althammer et al. 2022 (PARM), section 4.1, divide the cases of COLIEE. Line breaks within a paragraph become
+    spaces. Headings between two paragraphs, or two versions, end the first of them. A text without numbers is split at
+    blank lines and its paragraphs labelled from 0.
+
+    Dropped are the numbers, the word ``Summary:``, a summary that says it "contains no summary",
+    ``<FRAGMENT_SUPPRESSED>`` and its like, lines without a letter or digit, and the remark which language follows.
+    ``french="drop"`` also drops French: where numbers occur twice, the version that the remark, or else the text,
+    says is French; then every paragraph whose function words are French. ``"keep"`` labels a second version's
+    paragraphs ``"1 (2)"``.
+
+    >>> case = "Federal Court\\n\\nSummary:\\nA visa was refused.\\n[1]\\nThe officer\\nerred.\\n[2] I agree."
+    >>> [(p.label, p.text) for p in split_numbered(case)]
+    [('I', 'Federal Court'), ('S', 'A visa was refused.'), ('1', 'The officer erred.'), ('2', 'I agree.')]
+    """
+    if french not in ("drop", "keep"):
+        raise InputError(f"french must be one of drop, keep, found {french!r}")
+    lines = _clean_lines(text)
+    chains = numbering(lines)
+    if not chains:
+        blocks = _blocks(lines)
+        return _counted(block for block in blocks if french == "keep" or not is_french(block))
+    ends = [*(chain[0].line for chain in chains[1:]), len(lines)]
+    versions = [_version(lines, chain, end) for chain, end in zip(chains, ends, strict=True)]
+    if french == "drop" and len(versions) == 2:
+        if marker := _MARKER.search(text):
+            versions = [versions[_MARKERS[marker[0].casefold()]]]
+        else:  # both where neither, or each, is known to be French
+            english = [part for part in versions if not is_french(" ".join(paragraph.text for paragraph in part))]
+            versions = english or versions
+    found = [*_opening(lines[: chains[0][0].line]), *(paragraph for version in versions for paragraph in version)]
+    return _uniquely_labelled(part for part in found if french == "keep" or not is_french(part.text))
+
+
+def _clean_lines(text: str) -> list[str]:
+    """The lines, each with single spaces, without what is no text; a line that had nothing else goes, a blank stays."""
+    cleaned = []
+    for line in _MARKER.sub(" ", text).split("\n"):
+        rest = " ".join(_SUPPRESSED.sub(" ", line).split())
+        if any(map(str.isalnum, rest)):
+            cleaned.append(rest)
+        elif not line.strip():
+            cleaned.append("")
+    return cleaned
+
+
+def _version(lines: list[str], chain: list[_Number], end: int) -> list[Paragraph]:
+    """The paragraphs of one chain of numbers, the last up to the line ``end``."""
+    stops = [*(number.line for number in chain[1:]), end]
+    bodies = (
+        " ".join(filter(None, [number.rest, *lines[number.line + 1 : stop]]))
+        for number, stop in zip(chain, stops, strict=True)
+    )
+    return [Paragraph(body, str(number.value)) for body, number in zip(bodies, chain, strict=True) if body]
+
+
+def _opening(lines: list[str]) -> list[Paragraph]:
+    """Introduction and summary, where there is text."""
+    marks = [place for place, line in enumerate(lines) if line.lower() == "summary:"]
+    first = marks[0] if marks else len(lines)
+    introduction = " ".join(filter(None, lines[:first]))
+    summary = " ".join(line for line in lines[first:] if line and line.lower() != "summary:")
+    if "contains no summary" in summary.lower():
+        summary = ""
+    return [Paragraph(part, label) for part, label in ((introduction, "I"), (summary, "S")) if part]
+
+
+def is_french(text: str) -> bool:
+    """Whether function words say so: at least three different French ones, a tenth of all, and more than English ones.
+
+    >>> is_french("La requête est accordée par le juge pour les motifs exposés dans cette décision.")
+    True
+    >>> is_french("The motion is granted. Les dépens."), is_french("Die Klage des Klägers wird abgewiesen.")
+    (False, False)
+    """
+    words = [word.lower() for word in re.findall(r"[^\W\d_]+", text)]
+    french = [word for word in words if word in _FRENCH]
+    english = sum(word in _ENGLISH for word in words)
+    return len(set(french) & _CERTAIN) >= 3 and 10 * len(french) >= len(words) and len(french) > english
+
+
+def numbering(lines: list[str]) -> list[list[_Number]]:
+    """The numbers of paragraphs, in one chain; in two where they are used twice, as in a case in two languages.
+
+    Numbers also begin lines of lists, quotations, page breaks and orders. Those of paragraphs rise through the whole
+    text in one style. So, for each style, the chain of rising numbers is sought that scores best: 2 for each number it
+    holds, less 1 for each number it skips (counting up from 1). A jump thus has to pay for itself: ``[23]`` cited after
+    paragraph 7 is no paragraph, ``[9]`` after ``[7]`` is one where the text goes on with ``[10]``. Of equal chains the
+    one that begins earlier wins. Brackets, ``[12]``, go before bare and dotted numbers, ``12`` and ``12.``, whose chain
+    scores less than twice as much: those count pages, claims of an order, or footnotes too. A second chain is sought
+    after the first, in the same style, and must score at least half as much.
+
+    >>> [[n.value for n in chain] for chain in numbering(["[1] a", "[2]", "b", "[7] quoted", "1. c", "[3] d"])]
+    [[1, 2, 3]]
+    """
+    found = []
+    for style in _STYLES:
+        matches = ((line, style.fullmatch(text)) for line, text in enumerate(lines))
+        numbers = [_Number(line, int(match[1]), (match[2] or "").strip()) for line, match in matches if match]
+        found.append((*_best_chain(numbers), numbers))
+    brackets, *others = found
+    best = max(others, key=lambda other: other[1])
+    chain, score, numbers = brackets if brackets[1] and 2 * brackets[1] >= best[1] else best
+    if not chain:
+        return []
+    second, second_score = _best_chain([number for number in numbers if number.line > chain[-1].line])
+    return [chain, second] if second and 2 * second_score >= score else [chain]
+
+
+def _best_chain(numbers: list[_Number]) -> tuple[list[_Number], int]:
+    """The rising chain with the best score, and its score; linear in the length of ``numbers``."""
+    nodes: list[tuple[_Number, int]] = []  # with the node before it in its chain, -1 for none
+    ends = {0: (0, -1)}  # value -> score and last node of the best chain that ends in it
+    for number in numbers:
+        before = [value for value in range(number.value - 1 - _MOST_SKIPPED, number.value) if value in ends]
+        if not before:
+            continue
+        score, value = max((ends[value][0] + 3 - (number.value - value), value) for value in before)
+        if number.value not in ends or score > ends[number.value][0]:
+            nodes.append((number, ends[value][1]))
+            ends[number.value] = (score, len(nodes) - 1)
+    score, _, node = max((score, -value, node) for value, (score, node) in ends.items())
+    chain = []
+    while node >= 0:
+        number, node = nodes[node]
+        chain.append(number)
+    return chain[::-1], score
+
+
+SPLITTERS: dict[str, Splitter] = {
+    "lines": split_lines,
+    "blank-lines": split_blank_lines,
+    "numbered": split_numbered,
+    "sentences": split_sentences,
+    "headings": split_headings,
+}

@@ -1,0 +1,199 @@
+"""``embed_shards``: a store in shards, each embedded by one task: a thread, a process, or a worker of a cluster."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import tempfile
+import threading
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from haybale.cluster import count_workers, shares_memory, spread
+from haybale.collections import Collection
+from haybale.collections.spool import PassageSpool, spool
+from haybale.embeddings.chunking import Chunking
+from haybale.embeddings.encoder import LEXICAL, make_encoder
+from haybale.embeddings.store import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles, open_passages
+from haybale.embeddings.token_batches import EncodeCounts
+from haybale.embeddings.writing import (
+    LOCK,
+    Embedded,
+    check_input,
+    check_storable,
+    embed,
+    is_fitted,
+    same_fitted,
+    save_fitted,
+    shard_name,
+    writer_lock,
+)
+from haybale.errors import InputError, OutputExistsError, StoreError
+
+_FITTED_ON = "fitted-on.json"  # of the input that the encoder beside it was fitted on
+_FITTING = ".fitting-"
+PATIENCE = 60.0  # seconds in which a task of before, whose driver or connection is gone, may come to its end
+
+
+def embed_shards(
+    source: str | Path | Collection,
+    encoder: Any,
+    out: str | Path,
+    n_shards: int | None = None,
+    *,
+    layout: str | None = None,
+    dtype: str = "float32",
+    rows_per_chunk: int = 2048,
+    chunking: Chunking | None = None,
+    n_jobs: int | None = None,
+) -> Embedded:
+    """Embed every passage of a collection into ``out/shard-i-of-n``; interrupted or killed, the same call goes on.
+
+    Each shard is one task, ``embed(…, shard=(i, n))``, through joblib: in threads by default, by processes or on a Dask
+    cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says.
+
+    Parameters
+    ----------
+    source, out, layout, dtype, rows_per_chunk, chunking
+        As in :func:`embed`. ``source``, where it is a folder, and ``out`` must be reached by every worker.
+    encoder : Encoder, str or callable
+        One that has to be fitted, which is fitted first, here and once, on all passages, and kept in ``out``; one that
+        is ready, which is pickled; or, for a model that each worker had better load itself, the name that
+        :func:`make_encoder` knows or a function without arguments that makes it, such as
+        ``functools.partial(make_encoder, name, device="cuda")``: each thread of a worker makes it once.
+    n_shards : int, optional
+        None: those that ``out`` was begun with, or as many as there are workers.
+    n_jobs : int, optional
+        As joblib has it.
+
+    Returns
+    -------
+    Embedded
+        What all tasks did together; ``seconds`` are those of this call.
+
+    Raises
+    ------
+    StoreError
+        Where ``out`` was begun with another number of shards; and as :func:`embed`.
+    ClusterError
+    """
+    files = StoreFiles(out)
+    top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders
+    n = _count_shards(top, n_shards, n_jobs)
+    where = str(Path(source).absolute()) if isinstance(source, str | Path) and Path(source).is_dir() else source
+    options = {"layout": layout, "dtype": dtype, "rows_per_chunk": rows_per_chunk, "chunking": chunking}
+    encoder = _portable(encoder, where, top, options)
+    start = time.perf_counter()
+    call, collect = uuid4().hex, not shares_memory()
+    tasks = [(where, encoder, call, str(top), (i, n), options, collect) for i in range(1, n + 1)]
+    parts, heard = [], dict[tuple[type[Warning], str], None]()
+    for part, said in spread(embed_shard, tasks, n_jobs, "embedding shards"):
+        parts.append(part)
+        heard.update(dict.fromkeys(said))
+    for category, message in heard:  # of several shards, the same is said once
+        warnings.warn(message, category, stacklevel=2)
+    passages, kept = sum(part.passages for part in parts), sum(part.kept for part in parts)
+    counts = sum((part.counts for part in parts), EncodeCounts())
+    return Embedded(str(out), passages, kept, time.perf_counter() - start, counts)
+
+
+def embed_shard(
+    source: str | Path | Collection,
+    encoder: Any,
+    call: str,
+    out: str,
+    shard: tuple[int, int],
+    options: dict[str, Any],
+    collect: bool,
+) -> tuple[Embedded, list[tuple[type[Warning], str]]]:
+    """One shard, in whichever process; ``call`` names the call of :func:`embed_shards` that this serves.
+
+    With ``collect``, what is warned of is returned and not shown.
+    """
+    made = copy.copy(_made(encoder, call))  # with counts of its own
+    if not collect:
+        return embed(source, made, out, shard=shard, **options), []
+    _wait_for_writer(StoreFiles(out).within(shard_name(*shard)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        done = embed(source, made, out, shard=shard, **options)
+    return done, [(warning.category, str(warning.message)) for warning in caught]
+
+
+def _wait_for_writer(files: StoreFiles) -> None:
+    """Return when nobody writes, or after :data:`PATIENCE`: whoever takes the lock then says who does."""
+    deadline = time.monotonic() + PATIENCE
+    while files.exists(LOCK) and time.monotonic() < deadline:
+        try:
+            with writer_lock(files):
+                return
+        except StoreError:
+            time.sleep(0.2)
+
+
+_here = threading.local()  # an encoder is not shared by threads
+
+
+def _made(encoder: Any, call: str) -> Any:
+    """The encoder itself, or what its name or maker makes, once a call in this thread."""
+    if hasattr(encoder, "encode") and not isinstance(encoder, str):  # which has one too
+        return encoder
+    if getattr(_here, "call", None) != call:
+        _here.encoder = make_encoder(encoder) if isinstance(encoder, str) else encoder()
+        _here.call = call
+    return _here.encoder
+
+
+def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> int:
+    if top.exists(MANIFEST) or top.exists(BUILDING):
+        raise OutputExistsError(f"{top} holds a store without shards; give a new folder")
+    found = {int(match[1]) for name in top.names() if (match := re.fullmatch(r"shard-\d+-of-(\d+)", name))}
+    if n_shards is not None and n_shards < 1:
+        raise InputError(f"n_shards must be at least 1, found {n_shards}")
+    n = n_shards or max(found, default=count_workers(n_jobs))
+    if found - {n}:
+        raise StoreError(f"{top}: this store was begun with {max(found)} shards, now it is {n}; give a new folder")
+    return n
+
+
+def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, options: dict[str, Any]) -> Any:
+    """What each worker makes the encoder of. One that has to be fitted is fitted and kept, and loaded from there."""
+    made = make_encoder(encoder) if isinstance(encoder, str) and encoder in LEXICAL else encoder
+    if not hasattr(made, "fit"):
+        return encoder
+    check_storable(made)
+    if is_fitted(made):
+        return encoder
+    chunking = options["chunking"]
+    split = None if chunking is None else chunking.splitter()
+
+    def read(file: BinaryIO | None) -> dict[str, Any]:
+        found = spool(source, PassageSpool(file, options["rows_per_chunk"], (0, 1), split), options["layout"])
+        return {"passages": found.passages, "sha256": found.sha256}
+
+    with writer_lock(top):
+        if top.exists(ENCODER) and top.exists(_FITTED_ON):
+            check_input(top, top.read_json(_FITTED_ON), read(None))
+            same_fitted(made, top)
+        else:
+            for name in top.names():
+                if name.startswith(_FITTING):  # of a call that was killed
+                    top.remove(name)
+            with tempfile.TemporaryDirectory(prefix=_FITTING, dir=top.root if top.is_local else None) as folder:
+                files = StoreFiles(folder)
+                with files.whole(PASSAGES) as file:
+                    now = read(file)
+                with open_passages(files) as passages:
+                    made.fit(passages)
+            save_fitted(made, top)
+            top.write_json(_FITTED_ON, now)
+    return partial(_load, str(top))
+
+
+def _load(address: str) -> Any:
+    return StoreFiles(address).fitted_encoder()

@@ -1,0 +1,417 @@
+"""``embed``: the passages of a collection to vectors on disk, chunk by chunk, through any number of interruptions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import socket
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from haybale.collections import Collection
+from haybale.collections.spool import PassageSpool, spool
+from haybale.embeddings.chunking import Chunking
+from haybale.embeddings.store import (
+    BUILDING,
+    ENCODER,
+    FORMAT,
+    MANIFEST,
+    PASSAGES,
+    VECTORS,
+    VERSION,
+    Chunks,
+    StoreFiles,
+    as_json,
+    open_passages,
+)
+from haybale.embeddings.tfidf import TfidfEncoder
+from haybale.embeddings.token_batches import EncodeCounts
+from haybale.errors import InputError, OutputExistsError, StoreError, TruncationWarning, UnknownNameError
+from haybale.progress import track
+from haybale.vectors import check_vectors
+
+DTYPES = ("float32", "float16")
+LOCK = ".lock"
+_LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "transformers", "sentence-transformers")
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """What one call did: ``passages`` in ``seconds`` of encoding and writing; ``kept`` were there before."""
+
+    store: str
+    passages: int
+    kept: int
+    seconds: float
+    counts: EncodeCounts
+
+    @property
+    def rates(self) -> str:
+        """Throughput in words.
+
+        >>> Embedded("s", 200, 0, 2.0, EncodeCounts(texts=200, tokens=900, slots=1000)).rates
+        '100 passages/s, 450 tokens/s, padding 10.0 %'
+        """
+        seconds = max(self.seconds, 1e-9)
+        text = f"{self.passages / seconds:,.0f} passages/s"
+        if self.counts.tokens:
+            text += f", {self.counts.tokens / seconds:,.0f} tokens/s, padding {100 * self.counts.padding_waste:.1f} %"
+        return text
+
+
+def embed(
+    source: str | Path | Collection,
+    encoder: Any,
+    out: str | Path,
+    *,
+    layout: str | None = None,
+    dtype: str = "float32",
+    rows_per_chunk: int = 2048,
+    shard: tuple[int, int] | None = None,
+    chunking: Chunking | None = None,
+) -> Embedded:
+    """Embed every passage of a collection into a store; call it again after an interruption to go on.
+
+    A chunk is computed from its own passages alone, so a store that was interrupted is the one that was not, byte
+    for byte, on the same machine with the same number of threads. A damaged chunk of a finished store is computed
+    anew.
+
+    Parameters
+    ----------
+    source : str, Path or Collection
+        A collection, ``"pydocs"``, or a folder, which is streamed: memory does not grow with the texts.
+    encoder : Encoder
+        Has ``encode``, ``dim`` and ``describe``; one that has to be fitted is fitted on the passages and kept in the
+        store.
+    out : str or Path
+        A local folder or an fsspec address.
+    layout : str, optional
+        Of the folder; None: recognised.
+    dtype : {"float32", "float16"}, default "float32"
+        Of the vectors on disk.
+    rows_per_chunk : int, default 2048
+    shard : (int, int), optional
+        ``(i, n)``, i from 1, embeds every n-th chunk into ``out/shard-i-of-n``; the reader puts shards together, which
+        must have been made with one and the same encoder.
+    chunking : Chunking, optional
+        Cuts passages into pieces.
+
+    Raises
+    ------
+    StoreError
+        For a second writer, other settings, library versions or input than the store was begun with, or a full disk.
+    OutputExistsError
+        For a folder that holds something else.
+    """
+    if dtype not in DTYPES:
+        raise UnknownNameError("dtype", dtype, DTYPES)
+    if rows_per_chunk < 1:
+        raise InputError(f"rows_per_chunk must be at least 1, found {rows_per_chunk}")
+    files = StoreFiles(out)
+    if shard is not None:
+        if files.exists(MANIFEST) or files.exists(BUILDING):
+            raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
+        files = files.within(shard_name(*shard))
+    if not any(files.exists(name) for name in (MANIFEST, BUILDING, PASSAGES)):
+        taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
+        if taken:
+            raise OutputExistsError(f"{files} holds other files ({taken[0]}); give a new folder")
+    with writer_lock(files):
+        try:
+            begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
+            begun = files.manifest() if files.exists(MANIFEST) else begun
+            found = _read_input(files, begun, source, layout, chunking, rows_per_chunk, shard or (1, 1))
+            encoder = _fitted(encoder, files, shard)
+            settings = as_json(
+                {
+                    "format": FORMAT,
+                    "version": VERSION,
+                    "input": found,
+                    "encoder": encoder.describe(),
+                    "dtype": dtype,
+                    "rows_per_chunk": rows_per_chunk,
+                    "shard": shard or (1, 1),
+                    "versions": _versions(),
+                }
+            )
+            if begun is None:
+                files.write_json(BUILDING, settings)
+            else:
+                _check_same(files, begun, settings)
+            done = _fill(files, encoder, rows_per_chunk, dtype)
+            if not files.exists(MANIFEST):
+                files.write_json(MANIFEST, settings)
+            files.remove(BUILDING)
+            return done
+        except OSError as error:
+            if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
+                raise
+            raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
+
+
+def shard_name(i: int, n: int) -> str:
+    """The folder of shard i, from 1, of n within a store."""
+    if not 1 <= i <= n:
+        raise InputError(f"shard must be i/n with i from 1 to n, found {i}/{n}")
+    return f"shard-{i}-of-{n}"
+
+
+def _read_input(
+    files: StoreFiles,
+    begun: dict[str, Any] | None,
+    source: str | Path | Collection,
+    layout: str | None,
+    chunking: Chunking | None,
+    rows_per_chunk: int,
+    shard: tuple[int, int],
+) -> dict[str, Any]:
+    """Read the input whole, to know what it is and, the first time, to write the passages."""
+    i, n = shard
+
+    def read(file: BinaryIO | None) -> dict[str, Any]:
+        split = None if chunking is None else chunking.splitter()
+        spooled = spool(source, PassageSpool(file, rows_per_chunk, (i - 1, n), split), layout)
+        found = {
+            "name": source.name if isinstance(source, Collection) else str(source),
+            "passages": spooled.passages,
+            "documents": spooled.documents,
+            "sha256": spooled.sha256,
+            "chunking": None if chunking is None else chunking.describe(),
+        }
+        if begun is not None:
+            check_input(files, begun.get("input", {}), found)
+        if file is not None and spooled.empty:
+            warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=2)
+        if file is not None and not spooled.rows:
+            raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {i} of {n}")
+        return found
+
+    if begun is not None and files.exists(PASSAGES):
+        return read(None)
+    with files.whole(PASSAGES) as file:
+        return read(file)
+
+
+def check_input(files: StoreFiles, then: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse to go on with other passages than the store was begun with."""
+    if then.get("sha256") != now["sha256"]:
+        raise StoreError(
+            f"{files}: the input has changed since this store was begun with {then.get('passages')} passages, now "
+            f"{now['passages']} or other texts; give the old input or a new folder"
+        )
+
+
+def _check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
+    """Refuse to go on with another encoder, other settings or library versions, naming the first of them."""
+    if isinstance(begun, dict) and isinstance(now, dict):
+        for key in sorted({*begun, *now} - {"name"}):
+            _check_same(files, begun.get(key), now.get(key), f"{where} {key}".strip())
+    elif begun != now:
+        raise StoreError(
+            f"{files}: this store was begun with {where} {begun!r}, now it is {now!r}; "
+            "give the same settings or a new folder"
+        )
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what the vectors may depend on, where it is installed."""
+    found = {"python": platform.python_version()}
+    for library in _LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[library] = version(library)
+    return found
+
+
+def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> Embedded:
+    """Compute every chunk that is not there or is damaged."""
+    if hasattr(encoder, "counts"):
+        encoder.counts = EncodeCounts()
+    name, passages, start = type(encoder).__name__, 0, time.perf_counter()
+    with open_passages(files) as source:
+        if files.exists(f"{VECTORS}/zarr.json"):
+            chunks = Chunks(files, writable=True)
+        else:
+            files.remove(VECTORS)
+            chunks = Chunks.create(files, len(source), encoder.dim, rows_per_chunk, dtype)
+        there = set(files.names(VECTORS))
+        for partial in (each for each in there if each.endswith(".partial")):  # of a writer that was killed
+            files.remove(f"{VECTORS}/{partial}")
+        wanted = []
+        for number in track(range(len(chunks)), "checking"):
+            try:
+                if f"c.{number}.0" not in there or not len(chunks.read(number)):
+                    wanted.append(number)
+            except StoreError:
+                wanted.append(number)
+        kept = chunks.rows - sum(end - first for first, end in map(chunks.bounds, wanted))
+        start = time.perf_counter()
+
+        def done() -> Embedded:
+            counts = getattr(encoder, "counts", EncodeCounts())
+            return Embedded(str(files), passages, kept, time.perf_counter() - start, counts)
+
+        for number in track(wanted, "embedding", status=lambda: done().rates):
+            texts = source.texts(number)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", TruncationWarning)  # once, for all of them, below
+                encoded = encoder.encode(texts)
+            if sparse.issparse(encoded):
+                raise InputError(f"{name} makes sparse vectors, which a store does not hold")
+            vectors = check_vectors(encoded, f"{name}.encode", chunks.dim)
+            if dtype == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
+                raise InputError("the vectors have values beyond float16; store them as float32")
+            chunks.write(number, vectors)
+            passages += len(texts)
+    truncated = done().counts.truncated
+    if truncated:
+        message = f"{truncated} of {passages} passages are longer than the encoder reads and were cut: see Chunking"
+        warnings.warn(message, TruncationWarning, stacklevel=3)
+    return done()
+
+
+# encoders that are fitted ---------------------------------------------------------------------------------
+
+
+def _fitted(encoder: Any, files: StoreFiles, shard: tuple[int, int] | None) -> Any:
+    """``encoder``, fitted: by an earlier call (then it is loaded), by the caller, or here, on the store's passages."""
+    if not hasattr(encoder, "fit"):
+        return encoder
+    check_storable(encoder)
+    given = is_fitted(encoder)
+    if files.exists(ENCODER) and (files.exists(BUILDING) or files.exists(MANIFEST)):
+        # Of one that is given, the manifest says whether it is the one the store was begun with.
+        return encoder if given else same_fitted(encoder, files)
+    if not given:
+        if shard is not None and shard[1] > 1:
+            raise InputError(
+                f"shards need one fitted encoder, or their vectors would not fit together: fit and save one first, or "
+                f"embed without shards; found a {type(encoder).__name__} that is not fitted"
+            )
+        with open_passages(files) as passages:
+            encoder.fit(passages)
+    save_fitted(encoder, files)
+    return encoder
+
+
+def same_fitted(encoder: Any, files: StoreFiles) -> Any:
+    """The encoder that a store keeps, which must have the class and settings of this one."""
+    found = files.fitted_encoder()
+    then, now = ((type(each).__name__, each.get_params()) for each in (found, encoder))
+    if then != now:
+        raise StoreError(
+            f"{files}: this store was begun with the encoder {then}, now it is {now}; "
+            "give the same settings or a new folder"
+        )
+    return found
+
+
+def save_fitted(encoder: Any, files: StoreFiles) -> None:
+    """Save a fitted encoder into a store."""
+    for name in files.names():
+        if name == ENCODER or name.startswith(f".{ENCODER}."):  # from a call that was killed
+            files.remove(name)
+    if files.is_local:
+        encoder.save(Path(files.at(ENCODER)))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            encoder.save(Path(folder) / ENCODER)
+            files.fs.put(f"{folder}/{ENCODER}", files.at(ENCODER), recursive=True)
+
+
+def is_fitted(encoder: Any) -> bool:
+    """Whether an encoder that can be fitted has been."""
+    try:
+        check_is_fitted(encoder)
+    except NotFittedError:
+        return False
+    return True
+
+
+def check_storable(encoder: Any) -> None:
+    """Refuse, before the work, an encoder whose vectors are sparse."""
+    if isinstance(encoder, TfidfEncoder):
+        raise InputError(
+            f"{type(encoder).__name__} makes sparse vectors, which a store does not hold: they are made in seconds; "
+            "save the encoder instead"
+        )
+
+
+# one writer at a time -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writer_lock(files: StoreFiles) -> Iterator[None]:
+    """Hold a folder for writing, or raise :class:`~haybale.errors.StoreError` and name who does.
+
+    On a local disk the lock dies with its process; elsewhere it is a file that names its owner.
+    """
+    files.fs.makedirs(files.root, exist_ok=True)
+    with _flock(files) if files.is_local else _lock_file(files):
+        yield
+
+
+def _owner() -> bytes:
+    return json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
+
+
+def _refuse(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
+    who = "another process"
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        held = json.loads(owner)
+        who = f"process {held['process']} on {held['host']}"
+    return StoreError(f"{files}: {who} is writing this store{hint}")
+
+
+@contextmanager
+def _flock(files: StoreFiles) -> Iterator[None]:
+    import fcntl  # POSIX; held by the kernel, so a killed writer holds nothing
+
+    path = Path(files.at(LOCK))
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(handle, 1000)
+            os.close(handle)
+            raise _refuse(files, owner) from None
+        # The writer before us removes the file when it leaves: a lock on a removed file keeps nobody out.
+        if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
+            break
+        os.close(handle)
+    try:
+        os.truncate(handle, 0)
+        os.write(handle, _owner())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+@contextmanager
+def _lock_file(files: StoreFiles) -> Iterator[None]:
+    path = files.at(LOCK)
+    if files.exists(LOCK):
+        raise _refuse(files, files.fs.cat_file(path), f"; if it no longer runs, remove {path}")
+    files.fs.pipe_file(path, _owner())
+    # Object stores have no exclusive create that all of them share; the last of two that came at once keeps it.
+    if files.fs.cat_file(path) != _owner():
+        raise _refuse(files, files.fs.cat_file(path))
+    try:
+        yield
+    finally:
+        files.remove(LOCK)

@@ -1,0 +1,198 @@
+"""Saved folders: a manifest in JSON with the SHA-256 of every other file, tensors, and tables in Parquet.
+
+What is read is what was written, or an error names the file that is not. Nothing in it could be executed. The same
+content gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
+from haybale.errors import FileFormatError
+from haybale.folders import write_json
+from haybale.machine import cpus
+
+MANIFEST = "manifest.json"
+Tensors = dict[str, NDArray[Any]]
+
+_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
+}  # fmt: skip
+_NAMES = {kind: name for name, kind in _TYPES.items()}
+_ALIGNED = 64  # bytes: the first tensor begins at a multiple, every other at one of its item's size
+_ROWS = 2**17  # of a table, that are compressed and written at once
+_CHANGED = "its content is not what was saved: the SHA-256 differs"
+
+
+# the manifest -----------------------------------------------------------------------------------------------------
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest, with the version that writes it and the digests of all files that are in the folder.
+
+    Of a folder in it, which must have a manifest itself, that stands for all.
+    """
+    paths = [path / MANIFEST if path.is_dir() else path for path in sorted(folder.iterdir())]
+    files = {path.relative_to(folder).as_posix(): digest(path) for path in paths}
+    write_json(folder / MANIFEST, signed({**manifest, "haybale": version("haybale"), "files": files}))
+
+
+def read_manifest(
+    folder: Path, what: str, expected: dict[str, Any], *, name: str = MANIFEST, unsigned: bool = True
+) -> dict[str, Any]:
+    """The manifest of a saved ``what``, whose entries must have the ``expected`` values: format, version, kind.
+
+    ``unsigned``: one without a digest of itself is read too, as 0.1 wrote it.
+    """
+    path = folder / name
+    if not path.is_file():
+        raise FileFormatError(path, None, f"not found: {folder} is no saved {what}")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileFormatError(path, None, f"expected JSON: {error}") from None
+    for entry, value in expected.items():
+        found = manifest.get(entry) if isinstance(manifest, dict) else None
+        if found != value:
+            raise FileFormatError(path, None, f"expected {entry} {value!r}, found {found!r}")
+    return dict(manifest) if unsigned and "sha256" not in manifest else check_signed(path, manifest)
+
+
+def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str], *, verify: bool = True) -> None:
+    """The manifest must list just these files, and each must be what was written.
+
+    Without ``verify`` they must only be there: their digests, for which all of every file is read, are not computed.
+    """
+    files, names = manifest.get("files"), sorted(names)
+    if not isinstance(files, dict) or sorted(files) != names:
+        raise FileFormatError(folder / MANIFEST, None, f"expected 'files' {', '.join(names)}")
+    for name in names:
+        if not (folder / name).is_file():
+            raise FileFormatError(folder / name, None, "not found, the manifest lists it")
+    if verify:
+        with ThreadPoolExecutor(cpus()) as threads:
+            found = list(threads.map(digest, [folder / name for name in names]))
+        for name, value in zip(names, found, strict=True):
+            if value != files[name]:
+                raise FileFormatError(folder / name, None, _CHANGED)
+
+
+def check_all_files(folder: Path, manifest: dict[str, Any], name: str) -> None:
+    """The same for all files that the manifest of that name lists, in subfolders too; one beside them is refused."""
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {name}
+    for other in sorted(there - set(manifest["files"])):
+        raise FileFormatError(folder / other, None, "the manifest does not list it")
+    check_files(folder, manifest, manifest["files"])
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def signed(values: dict[str, Any]) -> dict[str, Any]:
+    """Values for a JSON file that says itself, last, what its SHA-256 is: of the values, as JSON without spaces.
+
+    >>> signed({"n": 1})
+    {'n': 1, 'sha256': '2bfd14f43d17fc7cea24e0917a8879b4b2f880b8baeec1b9d90fbaad655e71bd'}
+    """
+    plain = {name: value for name, value in values.items() if name != "sha256"}
+    text = json.dumps(plain, separators=(",", ":"))
+    return plain | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def check_signed(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a file that were :func:`signed`, without the digest; others are refused."""
+    if signed(values) != values:
+        raise FileFormatError(path, None, _CHANGED)
+    return {name: value for name, value in values.items() if name != "sha256"}
+
+
+# tensors and tables -------------------------------------------------------------------------------------------------
+
+
+def read_tensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file."""
+    try:
+        return dict(load_file(path))
+    except SafetensorError as error:
+        raise FileFormatError(path, None, f"expected safetensors: {error}") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Write a safetensors file, the same bytes for the same tensors, without a copy of any in memory.
+
+    The widest types come first, among them they go by name.
+    """
+    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    entries, end = {}, 0
+    for name in order:
+        start, end = end, end + tensors[name].nbytes
+        kind = _NAMES[tensors[name].dtype.newbyteorder("<").str]
+        entries[name] = {"dtype": kind, "shape": list(tensors[name].shape), "data_offsets": [start, end]}
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-(8 + len(header)) % _ALIGNED)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for name in order:
+            tensor = tensors[name]
+            tensor.astype(tensor.dtype.newbyteorder("<"), order="C", copy=False).tofile(file)
+
+
+def mapped_tensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file where they lie: arrays that cannot be written to, read as they are used.
+
+    A file whose header is not sound, or names bytes that are not there, overlap or are left over, is refused; values
+    are not looked at.
+    """
+    try:
+        with safe_open(path, framework="numpy"):  # which checks the header against the size of the file
+            pass
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        content = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))[8 + length :]
+        return {
+            name: content[slice(*entry["data_offsets"])].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
+            for name, entry in header.items()
+        }
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise FileFormatError(path, None, f"expected safetensors: {error}") from None
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table as Parquet, the same bytes however its columns lie in memory."""
+    with pq.ParquetWriter(path, table.schema, compression="lz4", use_dictionary=False) as writer:
+        for start in range(0, len(table), _ROWS):
+            writer.write_table(table.slice(start, _ROWS).combine_chunks(), row_group_size=_ROWS)
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """A table of Parquet, which must have just these columns, without missing values."""
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            table = file.read(use_threads=False)  # a column is most of a file: others would wait for it
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(path, None, f"expected Parquet: {error}") from None
+    if not table.schema.equals(schema):
+        columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        raise FileFormatError(path, None, f"expected columns {columns}")
+    if any(column.null_count for column in table.columns):
+        raise FileFormatError(path, None, "expected a value in every row and column")
+    return table

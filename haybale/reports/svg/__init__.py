@@ -1,1 +1,0 @@
-"""Drawings as inline SVG: pure functions from numbers to markup, coloured by the page's style sheet."""

@@ -1,0 +1,134 @@
+"""⟨q, p⟩ of retrieved passages, and element-wise extremes of them: compiled loops on the CPU, arrays on a device.
+
+A matrix product would multiply every query with every passage; of these pairs, a fifth or fewer are needed. On the CPU
+passages are taken a few at a time, so that they stay in a core's cache while all queries meet them. A pair is computed
+by the same instructions in the same order whatever is around it: equal passages have equal products, to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.machine import in_threads
+from haybale.retrieval.hits import Ints
+from haybale.vectors import Matrix, array_namespace
+
+Array = Any  # of NumPy or CuPy: of the library that the hits are in
+_CACHED = 2**18  # values of passage vectors a core works on at a time: 1 MiB
+_TILE, _TILE_ON_DEVICE = 2**20, 2**26  # values of passages that are gathered at once
+_MATH = {"reassoc", "contract"}  # sums in several lanes; NaN has been refused before
+
+
+def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array:
+    """(q, m + 1) float32 products of ``q`` (q, d) with ``passages[numbers]`` (m, d), at least where ``wanted``.
+
+    Summed in float64, then rounded; the last column is 0. Passages are float32 or float16, or CSR.
+    """
+    xp = array_namespace(q)
+    out = xp.zeros(wanted.shape, dtype=xp.float32)
+    if sparse.issparse(passages):
+        out[:, :-1] = (passages[numbers].astype(np.float64) @ q.T).T
+        return out
+
+    def fill(start: int) -> None:
+        some = numbers[start : start + step]
+        if xp is not np:
+            out[:, start : start + len(some)] = q @ passages[some].astype(xp.float64).T
+        elif passages.dtype == np.float16:  # which numba has no arithmetic for
+            _multiply(wanted, q, passages[some].astype(np.float32), np.arange(len(some)), start, out)
+        else:
+            _multiply(wanted, q, passages, some, start, out)
+
+    step = max(1, (_CACHED if xp is np else _TILE_ON_DEVICE) // passages.shape[1])
+    in_threads(fill, range(0, len(numbers), step), None if xp is np else 1)
+    return out
+
+
+@njit(nogil=True, fastmath=_MATH, cache=True)
+def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: Any) -> None:
+    for i in range(len(q)):  # pragma: no cover - compiled
+        row = q[i]
+        for column in range(first, first + len(places)):
+            if wanted[i, column]:
+                vector = passages[places[column - first]]
+                total = 0.0
+                for k in range(len(row)):
+                    total += row[k] * np.float64(vector[k])
+                out[i, column] = total
+
+
+def extremes(passages: Matrix, passage: Array, lists: Array, q: Array, query: Array, ufunc: str) -> Array:
+    """(n,) ⟨q[query[i]], the ``"minimum"`` or ``"maximum"`` of the passages of list i⟩, element by element.
+
+    ``passage`` (l,) and ``lists`` (l,) from 0, rising, say which passage is in which list; ``query`` is (n,).
+    """
+    xp, d = array_namespace(passage), int(passages.shape[1])
+    is_sparse = sparse.issparse(passages)
+    score = xp.zeros(len(query))
+
+    def fill(tile: tuple[int, int, int]) -> None:
+        number, start, end = tile
+        part = slice(number * step, (number + 1) * step)
+        some, within = passage[start:end], lists[start:end] - number * step
+        if is_sparse:
+            score[part] = _sparse_extremes(passages[some], within, q, query[part], ufunc)
+        elif xp is np:
+            half = passages.dtype == np.float16
+            vectors = passages[some].astype(np.float32) if half else passages
+            places = np.arange(len(some)) if half else some
+            _extremes(vectors, places, within, q, query[part], ufunc == "maximum", score[part])
+        else:
+            best = xp.full((len(query[part]), d), -xp.inf if ufunc == "maximum" else xp.inf, dtype=xp.float32)
+            getattr(xp, ufunc).at(best, within, passages[some].astype(xp.float32, copy=False))
+            score[part] = (q[query[part]] * best).sum(axis=1)
+
+    mean = len(passage) / max(1, len(query)) * (passages.nnz / passages.shape[0] if is_sparse else d)
+    step = max(1, int((_TILE if xp is np else _TILE_ON_DEVICE) / max(mean, 1)))
+    cuts = xp.searchsorted(lists, xp.arange(0, len(query) + step, step)).tolist()
+    tiles = zip(range(len(cuts)), cuts[:-1], cuts[1:], strict=False)
+    in_threads(fill, tiles, None if xp is np else 1)
+    return score
+
+
+@njit(nogil=True, fastmath=_MATH, cache=True)
+def _extremes(
+    passages: Any, places: Any, lists: Any, q: Any, query: Any, largest: Any, out: Any
+) -> None:  # pragma: no cover - compiled
+    d = passages.shape[1]
+    best = np.empty(d, dtype=np.float32)
+    for i in range(len(places)):
+        vector = passages[places[i]]
+        if i == 0 or lists[i] != lists[i - 1]:
+            best[:] = vector
+        elif largest:
+            for k in range(d):
+                best[k] = vector[k] if vector[k] > best[k] else best[k]
+        else:
+            for k in range(d):
+                best[k] = vector[k] if vector[k] < best[k] else best[k]
+        if i == len(places) - 1 or lists[i] != lists[i + 1]:
+            row = q[query[lists[i]]]
+            total = 0.0
+            for k in range(d):
+                total += row[k] * np.float64(best[k])
+            out[lists[i]] = total
+
+
+def _sparse_extremes(rows: Any, lists: Ints, q: Array, query: Ints, ufunc: str) -> NDArray[np.float64]:
+    """The extreme of the stored values, and of 0 where a row of the list has none."""
+    key = np.repeat(lists, np.diff(rows.indptr)) * rows.shape[1] + rows.indices
+    order = np.argsort(key, kind="stable")
+    key, values = key[order], rows.data[order]
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    if not len(first):
+        return np.zeros(len(query))
+    best = getattr(np, ufunc).reduceat(values, first)
+    line, term = np.divmod(key[first], rows.shape[1])
+    absent = np.diff(first, append=len(key)) < np.bincount(lists)[line]
+    best = np.where(absent, getattr(np, ufunc)(best, 0), best)
+    return np.asarray(np.bincount(line, weights=best * q[query[line], term], minlength=len(query)), dtype=np.float64)

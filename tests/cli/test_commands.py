@@ -1,0 +1,213 @@
+"""The command line as a user meets it: help, comparisons, tuning, reports, what is usable; and refusals in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import haybale
+from cupy_double import installed
+
+from haybale import __version__
+from haybale.cli.doctor import CHECKS, Check, examine
+from haybale.retrieval.exact import auto
+
+ROOT = Path(__file__).parents[2]
+Call = Callable[..., tuple[int, str, str]]
+HEAVY = "numpy scipy pandas pyarrow sklearn numba joblib fsspec zarr faiss torch matplotlib jinja2 haybale.engine"
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
+
+
+@pytest.mark.parametrize("asked", [("--help",), (), ("--version",), ("rank", "--help"), ("compare", "--help")])
+def test_help_costs_nothing(asked: tuple[str, ...]) -> None:
+    """Less than a second: nothing heavy is imported before a command runs."""
+    code = f"""
+import sys, time
+sys.argv = ["haybale", *{asked!r}]
+from haybale.cli import main
+try:
+    main()
+except SystemExit as left:
+    assert not left.code, left.code
+assert not [name for name in {HEAVY!r}.split() if name in sys.modules], sys.modules.keys()
+assert time.process_time() < 1, time.process_time()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"haybale {__version__}\n" if asked == ("--version",) else "Usage: haybale" in done.stdout
+
+
+def test_every_command_says_what_it_does(here: Call) -> None:
+    _, shown, _ = here("--help")
+    commands = re.findall(r"^│ (\w+)  ", shown, re.M)
+    assert set(commands) == {
+        *("index", "add", "remove", "train", "rank", "compare"),
+        *("tune", "report", "embed", "demo", "doctor"),
+    }
+    for command in commands:
+        status, shown, _ = here(command, "--help")
+        assert status == 0
+        assert len(re.findall(r"^│ (?:\* +)?--", shown, re.M)) <= 19, command
+
+
+def test_compare_prints_one_table_and_writes_everything(data: Path, tmp_path: Path, here: Call) -> None:
+    out = tmp_path / "out"
+    values = ("n_bags=2", "n_jobs=1", "k1=2", "bm25-doc.k1=6")
+    options = [part for value in values for part in ("--set", value)]
+    status, shown, said = here(
+        "compare", str(data), "--rankers", "bm25, bm25-doc, svr, parm-rrf, vrrf, rrf(bm25,svr)", *options,
+        "--out", str(out),
+    )  # fmt: skip
+    assert status == 0, said
+    names = [name.partition("(")[0] for name in re.findall(r"^│ ([a-z][^ ]*) +│ +[01]\.\d{4}", shown, re.M)]
+    assert names == ["bm25", "bm25-doc", "svr", "parm-rrf", "parm-vrrf", "rrf"]
+    assert "Bonferroni-corrected for 5 comparisons" in shown
+    assert len(re.search(r"^seconds: (.*)$", shown, re.M)[1].split(" · ")) == 8
+    assert "fit svr" in said
+    assert "\x1b[" not in shown + said  # no colours, no bars: this is no terminal
+    results = json.loads((out / "results.json").read_text())
+    assert len(results["seconds"]) > 8
+    assert results["collection"]["source"] == str(data)
+    assert len(list((out / "runs").glob("*.trec"))) == 6
+    rankers = {name.partition("(")[0]: each for name, each in results["settings"]["rankers"].items()}
+    assert (rankers["bm25"]["k1"], rankers["bm25-doc"]["k1"]) == (2, 6)
+    status, _, said = here("compare", str(data), "--out", str(out))
+    assert (status, said) == (2, f"haybale: {out} exists and is not empty; give a new folder or empty it\n")
+
+    page = tmp_path / "r.html"
+    status, shown, said = here("report", str(out), "--out", str(page), "--encoder", "tfidf", "--queries", "1")
+    assert status == 0, said
+    assert re.fullmatch(r"(No ranker is above the baseline bm25, |.* is best: ).*\n", shown), shown
+    assert str(data) not in page.read_text()  # where it lies on this machine
+    status, _, said = here("report", str(out), "--out", str(page), "--ranker", "bm26")
+    assert (status, said.splitlines()[-1][:40]) == (2, "haybale: unknown ranker 'bm26'; known: bm25, bm25-doc"[:40])
+
+
+def test_compare_an_engine_with_a_model(built: Path, data: Path, tmp_path: Path, here: Call) -> None:
+    """The same table as of the collection; a model has the values of what it was trained as."""
+    engine, model, trained = str(built), str(tmp_path / "m"), "learned(bm25,knn-queries)"
+    assert here("train", engine, "--ranker", trained, "--out", model)[0] == 0
+    rankers = ("--rankers", f"bm25,{trained}")
+    status, shown, said = here("compare", engine, *rankers, "--model", f"mine={model}", "--out", str(tmp_path / "1"))
+    assert status == 0, said
+    assert re.search(r"^│ mine +│", shown, re.M)
+    how = ("--language", "english", "--out", str(tmp_path / "2"))
+    assert here("compare", str(data), *rankers, *how)[0] == 0
+    first, second = (json.loads((tmp_path / each / "results.json").read_text())["rankers"] for each in "12")
+    assert first["bm25"] == second["bm25"]
+    assert first["mine"]["measures"] == first[trained]["measures"] == second[trained]["measures"]
+    other = str(tmp_path / "other")
+    assert here("index", str(data), "--out", other, "--encoder", "lsa", "--width", "3")[0] == 0
+    for place, arguments, message in [
+        (engine, ("--model", model), f"--model takes NAME=FOLDER, found {model!r}"),
+        (engine, ("--model", "a=nowhere"), "nowhere: no trained ranker; haybale train makes one"),
+        (engine, ("--model", f"bm25={model}", "--rankers", "bm25"), "two rankers are called 'bm25'"),
+        (engine, ("--encoder", "lsa"), "is an engine, which was built with its settings: leave out --encoder"),
+        (engine, ("--layout", "beir"), "leave out --layout"),
+        (other, ("--rankers", "bm25", "--model", f"mine={model}"), "this ranker was fitted on another engine"),
+    ]:
+        status, _, said = here("compare", place, *arguments)
+        assert status == 2, arguments
+        assert message in said.splitlines()[-1]
+
+
+def test_tune(data: Path, tmp_path: Path, here: Call) -> None:
+    out = tmp_path / "new" / "tuned.json"
+    status, shown, said = here("tune", str(data), "--language", "english", "--out", str(out))
+    assert status == 0, said
+    assert re.search(r"BM25 over passages, words, dev: nDCG@10 of \d+ quer", shown), shown
+    row = r"^│ +(?:0\.6|0\.9|1\.2|1\.6|2|3|4\.5|6) │(?: +(?:\* )?\d\.\d{4} │){4}$"
+    assert len(re.findall(row, shown, re.M)) == 16
+    assert len(re.findall(r"\* \d\.\d{4}", shown)) == 2
+    options = re.search(r"for the other commands: (--set bm25.k1=.* --set bm25-doc.b=.*)\n", shown)
+    record = json.loads(out.read_text())
+    assert [(tuned["unit"], len(tuned["grid"])) for tuned in record["tuned"]] == [("passage", 32), ("document", 32)]
+    how = ("--language", "english", "--rankers", "bm25,bm25-doc", *options[1].split())
+    assert here("compare", str(data), *how, "--out", str(tmp_path / "out"))[0] == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    for tuned, name in zip(record["tuned"], ("bm25", "bm25-doc"), strict=True):
+        settings = results["settings"]["rankers"][name]
+        assert (settings["k1"], settings["b"]) == (tuned["k1"], tuned["b"])
+        assert results["rankers"][name]["measures"]["nDCG@10"] == pytest.approx(tuned["value"], abs=1e-12)
+    for arguments, message in [
+        (("--out", str(out)), f"{out} exists; give a new name or remove it"),
+        (("--unit", "chapter"), "unknown unit 'chapter'; known: passage, document, both"),
+        (("--out", str(out / "x.json")), f"{out / 'x.json'}: nothing can be written to {out}"),
+        (("--queries", "0"), "'--queries'"),
+    ]:
+        status, shown, said = here("tune", str(data), *arguments)
+        assert (status, shown) == (2, "")
+        assert message in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), r"haybale: nowhere: no such folder; expected 'pydocs' or the folder of a collection\n"),
+        (("pydocs", "--rankers", "bm26"), r"haybale: unknown ranker 'bm26'; known: bm25, .*\n"),
+        (("pydocs", "--rankers", "bm25,"), r"haybale: ranker 'bm25,': expected the name of a ranker, .*\n"),
+        (("pydocs", "--baseline", "bm26"), r"haybale: unknown ranker 'bm26'; known: bm25, .*\n"),
+        (("pydocs", "--set", "bags=3"), r"haybale: unknown parameter of .* 'bags'; known: .*\n"),
+        (("pydocs", "--set", "b=1.5"), r"haybale: The 'b' parameter of BM25 must be .*\n"),
+        (("pydocs", "--out", "DATA/corpus.jsonl/x"), r"haybale: .*: nothing can be written to .*corpus.jsonl\n"),
+        (("pydocs", "--device", "cuda"), r"haybale: tfidf makes sparse vectors, which stay on the CPU, .*\n"),
+        (("DATA", "--split", "test"), r"(?s).*haybale: unknown split of words 'test'; known: train, dev\n"),
+        (("DATA", "--split", "train"), r"(?s).*haybale: .* would be trained and evaluated on the same split, .*\n"),
+        (("DATA", "--bags", "3"), r"haybale: No such option: --bags.*\n"),
+    ],
+)
+def test_bad_input_is_one_line(data: Path, here: Call, arguments: tuple[str, ...], message: str) -> None:
+    status, _, said = here("compare", *(each.replace("DATA", str(data)) for each in arguments))
+    assert status == 2
+    assert re.fullmatch(message, said), said
+
+
+def test_a_missing_extra_is_one_line_with_the_pip_line(
+    data: Path, here: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    status, _, said = here("compare", str(data), "--encoder", "some/model", "--rankers", "knn")
+    assert status == 2
+    assert said.splitlines()[-1] == 'haybale: sentence_transformers is not installed; pip install "haybale[neural]"'
+
+
+def test_doctor_lists_what_is_usable() -> None:
+    done = haybale("doctor")
+    assert done.returncode == 0
+    assert all(check.what in done.stdout for check in CHECKS)
+    assert re.search(r"✓ │ BM25 +│ \d", done.stdout)
+    device, single, half = auto()
+    said = f'"auto" here: device {device}; index backend {single} for float32 passages, {half} for float16'
+    assert done.stdout.endswith(f"{said}\n")
+    missing = Check("nothing", "no_such_module", "no-such", "gpu")
+    assert examine(missing) == (False, "", 'pip install "haybale[gpu]"')
+    broken = Check("deaf", "json", "json", "gpu", probe=lambda module: (_ for _ in ()).throw(RuntimeError("no device")))
+    assert examine(broken) == (False, "?", "no device")
+
+
+def test_doctor_names_devices(cupy_double: Any) -> None:
+    check = next(check for check in CHECKS if check.module == "cupy")
+    assert examine(check)[::2] == (True, "cuda:0 Double, 8.0 of 16.0 GiB free")
+    with installed(devices=0):
+        assert examine(check)[::2] == (False, "no CUDA device answers (CUDARuntimeError)")
+    faiss = next(check for check in CHECKS if check.what == "index backend faiss-gpu")
+    usable, _, remark = examine(faiss)
+    assert usable == (remark == "")
+
+
+def test_rooms_do_not_reach_back() -> None:
+    rooms = ["collections", "embeddings", "retrieval", "ensemble", "engine", "rankers", "evaluation", "reports", "cli"]
+    for number, room in enumerate(rooms):
+        for path in (ROOT / "haybale" / room).rglob("*.py"):
+            used = set(re.findall(r"^\s*(?:from|import) haybale\.(\w+)", path.read_text(), re.M))
+            assert not used & set(rooms[number + 1 :]), f"{path.name} imports from a room behind {room}"
+    for path in (ROOT / "haybale").glob("[!_]*.py"):  # which every room may import
+        used = set(re.findall(r"^\s*(?:from|import) haybale\.(\w+)", path.read_text(), re.M))
+        assert path.stem == "pyterrier" or not used & set(rooms), f"{path.name} imports from a room"

@@ -1,0 +1,123 @@
+"""``haybale embed``, and comparing on what it wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import haybale
+
+from haybale import Engine
+from haybale.collections import Collection
+from haybale.collections.spool import first_passages
+from haybale.embeddings import Chunking, EmbeddingStore, LSAEncoder, embed
+from haybale.errors import InputError, StoreError
+from haybale.evaluation import compare
+from haybale.rankers import parse_all, set_all
+
+
+def test_the_first_passages_are_read_no_further(tmp_path: Path, toy: Collection) -> None:
+    (tmp_path / "collection.tsv").write_text("a\tone\na\ttwo\nb\tthree\nb\n")  # the last line is broken
+    assert first_passages(tmp_path, 3) == ["one", "two", "three"]
+    assert len(first_passages(toy, 100)) == 15
+
+
+@pytest.mark.filterwarnings("ignore:.* training queries for")
+def test_compare_on_a_store_is_compare_without(toy: Collection, tmp_path: Path) -> None:
+    rankers = set_all(parse_all("bm25,knn,svr,parm-rrf"), {"n_bags": 2})
+    for chunking in (None, Chunking(3, 2)):
+        out = tmp_path / f"s{chunking is None}"
+        embed(toy, LSAEncoder(4), out, rows_per_chunk=4, chunking=chunking)
+        stored = compare(Engine(toy, store=str(out)), rankers)
+        plain = compare(Engine(toy, encoder="lsa", width=4, chunking=chunking), rankers)
+        assert stored.facts["vectors"] == plain.facts["vectors"] == list(EmbeddingStore(out).shape)
+        assert list(stored.runs) == list(plain.runs)
+        for name, run in stored.runs.items():
+            assert run.to_frame().equals(plain.runs[name].to_frame())
+    with pytest.raises(InputError, match="a store says itself how its passages were cut"):
+        Engine(toy, store=str(out), chunking=Chunking(3))
+
+
+def test_the_command(tmp_path: Path) -> None:
+    lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
+    (tmp_path / "collection.tsv").write_text("\n".join(lines))
+    command = ("embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--set", "rows_per_chunk=16")
+    done = haybale(*command, "--dtype", "float16")
+    assert done.returncode == 0, done.stderr
+    for part in ("40 passages embedded in ", "passages/s", "40 × 4 float16"):
+        assert part in done.stderr
+    assert "\x1b[" not in done.stderr
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    assert manifest["encoder"]["parameters"]["language"] == "german"
+    again = haybale(*command, "--dtype", "float16")
+    assert re.match(r"0 passages embedded in \d\.\d s, 40 were there\n", again.stderr)
+    other = haybale(*command)
+    assert other.returncode == 2
+    assert "begun with dtype 'float16', now it is 'float32'" in other.stderr
+
+
+@pytest.mark.filterwarnings("default")
+def test_pieces_in_the_tokens_of_the_encoder(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
+    pytest.importorskip("sentence_transformers")
+    from longformers import save_longformer
+
+    folder = save_longformer(tmp_path / "model", attention_window=8)
+    (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "p"), "--encoder", str(folder), "--device", "cpu"]
+    values = ["--set", "unit=tokens", "--set", "pooling=cls", "--set", "precision=bfloat16"]
+    _, _, said = here(*command, "--pieces", "2", *values)
+    assert "3 passages embedded" in said
+    store = EmbeddingStore(tmp_path / "p")
+    assert store.texts().to_pylist() == ["w1 w2", "w3 w4", "w5"]
+    assert (store.manifest["encoder"]["pooling"], store.manifest["encoder"]["dtype"]) == ("cls", "bfloat16")
+
+
+def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
+    (tmp_path / "collection.tsv").write_text("a\tone two\n")
+    for arguments, message in [
+        (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, max_fit_texts, pooling, "),
+        (("--set", "rows_per_chunk"), "--set takes name=value, found 'rows_per_chunk'"),
+        (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
+        (("--set", "unit=tokens"), "--unit is of pieces: say how long with --pieces"),
+        (("--pieces", "3", "--set", "unit=letters"), "unknown unit 'letters'"),
+        (("--set", "pooling=cls"), "'lsa' takes no pooling"),
+        (("--width", "0"), "Invalid value for '--width'"),
+        (("--dtype", "int8"), "int8"),
+        (("--shard", "1of2"), "shard must be i/n, such as 2/8, found '1of2'"),
+        (("--shards", "2"), "--shards asks for --dask"),
+    ]:
+        status, shown, said = here("embed", str(tmp_path), "--out", str(tmp_path / "s"), *arguments)
+        assert (status, shown) == (2, ""), arguments
+        assert said.startswith("haybale: ")
+        assert message in said, said
+        assert said.count("\n") == 1
+        assert not (tmp_path / "s").exists()
+
+
+def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
+    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(1500)]
+    (tmp_path / "collection.tsv").write_text("\n".join(lines))
+    # What runs in a shell's background inherits that interrupts are ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from haybale.cli import main; main()"
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--set", "rows_per_chunk=1"]
+    process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "s" / "vectors.zarr" / "c.5.0").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert said == "interrupted; what is written is kept, the same command goes on from there\n"
+    assert process.returncode == 130
+    assert not (tmp_path / "s" / ".lock").exists()
+    with pytest.raises(StoreError, match="not finished"):
+        EmbeddingStore(tmp_path / "s")
+    again = haybale(*command)
+    assert " were there" in again.stderr
+    assert len(EmbeddingStore(tmp_path / "s")) == 1500

@@ -1,0 +1,320 @@
+"""``haybale index``, ``add``, ``remove`` and ``train``: an engine's life in a folder, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import N_DOCUMENTS, haybale
+
+from haybale import Engine, load
+from haybale.collections import Collection, open_collection, read_trec_run
+from haybale.evaluation.comparison import file_name
+from haybale.rankers import parse, set_values
+
+Call = Callable[..., tuple[int, str, str]]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* training queries for")
+
+
+def test_index_and_again(data: Path, tmp_path: Path, here: Call) -> None:
+    """The second time opens what is there."""
+    before = {}
+    for again in (False, True):
+        done = haybale("index", str(data), "--out", str(tmp_path / "e"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("Engine 'words': 30 documents, 75 passages, in ")
+        assert done.stdout.endswith("kB on disk\n")
+        assert done.stdout.count("\n") == 1
+        assert "\x1b[" not in done.stdout + done.stderr  # no colours, no bars: this is no terminal
+        assert ("index BM25" in done.stderr) != again
+        files = {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("*.safetensors")}
+        assert not again or files == before
+        before = files
+    opened = Engine.open(tmp_path / "e")
+    assert opened.collection.doc_ids.to_pylist() == open_collection(data).doc_ids.to_pylist()
+
+
+def test_settings_of_an_engine(data: Path, tmp_path: Path, here: Call) -> None:
+    status, _, said = here(
+        "index", str(data), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--width", "5", "--pieces", "3",
+        "--stride", "2", "--language", "english", "--paragraphs", "lines", "--random-state", "3", "--layout", "beir",
+    )  # fmt: skip
+    assert status == 0, said
+    opened = Engine.open(tmp_path / "e")
+    expected = {
+        "encoder": "lsa", "width": 5, "language": "english", "paragraphs": "lines", "random_state": 3,
+        "chunking": {"length": 3, "stride": 2, "unit": "words", "tokenizer": None},
+    }  # fmt: skip
+    assert {name: opened.settings[name] for name in expected} == expected
+    assert opened.passages.vectors.shape == (opened.collection.n_passages, 5)
+    assert opened.collection.n_passages > opened.whole.n_passages
+
+
+def test_an_engine_of_a_store(data: Path, tmp_path: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert here("embed", str(data), "--out", "store", "--width", "4")[0] == 0
+    status, _, said = here("index", str(data), "--out", "e", "--store", "store")
+    assert status == 0, said
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the store is found from anywhere
+    status, _, said = here("rank", "../e", "rare3x", "--ranker", "knn", "--k", "1")
+    assert status == 0, said
+
+
+def test_index_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11} word{i % 997}" for i in range(20_000)]
+    (folder / "collection.tsv").write_text("\n".join(lines))
+    # What runs in a shell's background inherits that interrupts are ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from haybale.cli import main; main()"
+    command = ["index", str(folder), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--width", "8"]
+    process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "e" / "0" / "collection").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert said.splitlines()[-1] == "interrupted; what is written is kept, the same command goes on from there"
+    assert "Traceback" not in said
+    assert process.returncode == 130
+    again = haybale(*command)
+    assert again.returncode == 0, again.stderr
+    assert "write collection" not in again.stderr
+    assert haybale("rank", str(tmp_path / "e"), "word996", "--ranker", "bm25", "--k", "1").returncode == 0
+
+
+def test_added_documents_are_found_as_if_they_had_been_there(data: Path, tmp_path: Path, here: Call) -> None:
+    """BM25 over what was added equals BM25 over all at once; all forms of files in one addition."""
+    lines = (data / "corpus.jsonl").read_text().splitlines(keepends=True)
+    parts = {"first": lines[:20], "folder": lines[20:24]}
+    for name, part in parts.items():
+        shutil.copytree(data, tmp_path / name)
+        (tmp_path / name / "corpus.jsonl").write_text("".join(part))
+        for path in (tmp_path / name / "qrels").glob("*.tsv"):
+            path.write_text("train0\td00\t1\n" if name == "first" else "train0\td20\t1\n")
+    records = [json.loads(line) for line in lines[24:]]
+    (tmp_path / "more.jsonl").write_text("".join(lines[24:27]))
+    renamed = [{"doc_id": each.pop("_id"), **each} for each in records[3:5]]
+    (tmp_path / "other.jsonl").write_text("".join(json.dumps(each) + "\n" for each in renamed))
+    last = records[5]
+    (tmp_path / f"{last['_id']}.txt").write_text("\n\n".join(f"{last['title']} {last['text']}".split("\n")))
+    assert here("index", str(tmp_path / "first"), "--out", str(tmp_path / "e"), "--language", "english")[0] == 0
+    status, out, said = here(
+        "add", str(tmp_path / "e"), *(str(tmp_path / name) for name in ("more.jsonl", "folder", "other.jsonl")),
+        str(tmp_path / f"{last['_id']}.txt"),
+    )  # fmt: skip
+    assert status == 0, said
+    assert out.startswith("added 10 documents and 25 passages in ")
+    assert "30 documents, 75 passages" in out
+    assert here("index", str(data), "--out", str(tmp_path / "whole"), "--language", "english")[0] == 0
+    for name in ("e", "whole"):
+        assert here(
+            "rank", str(tmp_path / name), str(data / "queries.jsonl"), "--ranker", "rrf(bm25,bm25-doc)",
+            "--out", str(tmp_path / f"{name}.trec"),
+        )[0] == 0  # fmt: skip
+    assert (tmp_path / "e.trec").read_text() == (tmp_path / "whole.trec").read_text()
+
+
+def test_nothing_is_added_where_one_file_is_wrong(engine: Path, tmp_path: Path, here: Call) -> None:
+    before = sorted(path.name for path in engine.rglob("*"))
+    (tmp_path / "new.txt").write_text("a new one")
+    (tmp_path / "d00.txt").write_text("an old one")
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "bad.jsonl").write_text('{"_id": "a", "text": "one"}\n{"_id": "b"}\n')
+    (tmp_path / "twice.jsonl").write_text('{"_id": "new", "text": "one"}\n')
+    (tmp_path / "odd.csv").write_text("a,b\n")
+    for files, message in [
+        (("new.txt", "d00.txt"), "'d00'"),
+        (("new.txt", "empty.txt"), "empty.txt: the text is empty"),
+        (("new.txt", "bad.jsonl"), "bad.jsonl, line 2: expected a string in field 'text', found nothing"),
+        (("new.txt", "twice.jsonl"), "twice.jsonl, line 1: duplicate document id 'new'"),
+        (("odd.csv",), "odd.csv: expected a folder, or a file that ends in .jsonl or .txt"),
+        (("none.txt",), "none.txt: no such file or folder"),
+    ]:
+        status, _, said = here("add", str(engine), *(str(tmp_path / name) for name in files))
+        assert status == 2, said
+        assert message in said.splitlines()[-1]
+    assert sorted(path.name for path in engine.rglob("*")) == before
+    assert Engine.open(engine).collection.n_documents == N_DOCUMENTS
+
+
+def test_removed_documents_are_not_found(engine: Path, tmp_path: Path, here: Call) -> None:
+    status, out, said = here("remove", str(engine), "d03", "d04")
+    assert status == 0, said
+    assert out.startswith("removed 2 documents; Engine 'words': 28 documents, ")
+    run = tmp_path / "run.trec"
+    assert here("rank", str(engine), "rare3x common1", "--out", str(run))[0] == 0
+    assert not {"d03", "d04"} & set(read_trec_run(run)["doc_id"])
+    status, _, said = here("remove", str(engine), "d03", "d05")
+    assert (status, said) == (2, "haybale: unknown document id 'd03'\n")
+    assert Engine.open(engine).collection.n_documents == 28
+
+
+LEARNED = "learned(bm25,bm25-doc,knn,svr-doc)"
+FAST = ("--set", "n_bags=4", "--set", "n_jobs=1")
+
+
+def test_what_is_trained_in_one_process_ranks_in_another(built: Path, tmp_path: Path) -> None:
+    """Byte for byte as in a process that trains the same, and as where it was loaded."""
+    done = haybale("train", str(built), "--ranker", LEARNED, *FAST, "--out", str(tmp_path / "model"))
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    there = tmp_path / "there.trec"
+    how = ("--model", str(tmp_path / "model"), "--k", "20", "--out", str(there))
+    ranked = haybale("rank", str(built), "dev", *how)
+    assert (ranked.returncode, ranked.stderr) == (0, "")
+    engine = Engine.open(built)
+    trained = set_values(parse(LEARNED), {"n_bags": 4, "n_jobs": 1}).fit(engine)
+    for ranker in (trained, load(tmp_path / "model", engine)):
+        ranker.rank("dev", depth=20).to_trec(tmp_path / "here.trec", tag=file_name(str(ranker)))
+        assert (tmp_path / "here.trec").read_bytes() == there.read_bytes()
+
+
+def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) -> None:
+    status, out, said = here("train", str(built), "--ranker", LEARNED, *FAST, "--out", str(tmp_path / "m"))
+    assert status == 0, said
+    assert out.startswith("learned(")
+    for fact in ("training queries", "bags", "unseen share", "gamma"):
+        assert fact in out
+    assert "fit svr-doc" in said
+    manifest = tmp_path / "m" / "ranker.json"
+    status, _, said = here("train", str(built), "--ranker", str(manifest), "--out", str(tmp_path / "again"))
+    assert status == 0, said
+    assert json.loads((tmp_path / "again" / "ranker.json").read_text()) == json.loads(manifest.read_text())
+    (tmp_path / "r.yaml").write_text("ranker: learned\nrankers: [bm25, {ranker: bm25-doc, k1: 2}]\ncold: 0.1\n")
+    status, _, said = here("train", str(built), "--ranker", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "y"))
+    assert status == 0, said
+    assert str(load(tmp_path / "y", Engine.open(built))) == "learned(bm25,bm25-doc(k1=2),unseen_share=0.1)"
+
+
+def test_train_on_queries_of_files(built: Path, tmp_path: Path, here: Call) -> None:
+    (tmp_path / "q.tsv").write_text("a\trare1x common1\nb\trare2x common2\nc\trare3x\n")
+    (tmp_path / "qrels.txt").write_text("a 0 d01 1\nb 0 d02 1\nc 0 d03 1\n")
+    how = ("--ranker", "knn-queries", "--queries", str(tmp_path / "q.tsv"), "--qrels", str(tmp_path / "qrels.txt"))
+    status, _, said = here("train", str(built), *how, "--out", str(tmp_path / "m"))
+    assert status == 0, said
+    run = load(tmp_path / "m", Engine.open(built)).rank({"x": "rare2x"})
+    assert run["x"][0][0] == "d02"
+    assert here("train", str(built), "--ranker", "knn-queries", "--split", "dev", "--out", str(tmp_path / "d"))[0] == 0
+    assert len(load(tmp_path / "d", Engine.open(built)).neighbours_.index) == 8
+
+
+def test_what_cannot_be_trained(built: Path, data: Path, tmp_path: Path, here: Call) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("")
+    (tmp_path / "q.tsv").write_text("a\ttext\n")
+    (tmp_path / "r.yaml").write_text("rankers: [bm25]\n")
+    (tmp_path / "qrels.txt").write_text("a 0 nobody 1\n")
+    out = str(tmp_path / "m")
+    for arguments, message in [
+        (("--ranker", "learned", "--out", str(tmp_path / "taken")), "taken exists and is not empty"),
+        (("--ranker", "learned", "--out", str(tmp_path / "q.tsv" / "m")), "nothing can be written to "),
+        (("--ranker", "learnt", "--out", out), "unknown ranker 'learnt'; known: bm25, "),
+        (("--ranker", "learned(bm25", "--out", out), "expected ',' or ')', found the end"),
+        (("--ranker", "svr", "--set", "bags=3", "--out", out), "'bags'"),
+        (("--ranker", "svr", "--set", "n_bags", "--out", out), "--set takes name=value, found 'n_bags'"),
+        (("--ranker", "svr", "--set", "n_bags=0", "--out", out), "'n_bags'"),
+        (("--ranker", "svr", "--set", "n_jobs=0", "--out", out), "'n_jobs'"),
+        (("--ranker", str(tmp_path / "r.yaml"), "--out", out), "a ranker is a name, or an object with 'ranker'"),
+        (("--ranker", str(tmp_path / "none.yaml"), "--out", out), "none.yaml: cannot be read: No such file"),
+        (("--ranker", "svr", "--split", "test", "--out", out), "unknown split of words 'test'; known: train, dev"),
+        (("--ranker", "svr", "--queries", str(tmp_path / "q.tsv"), "--out", out), "--queries needs their judgements"),
+        (("--ranker", "svr", "--queries", str(tmp_path / "q.tsv"), "--qrels", str(tmp_path / "qrels.txt"),
+          "--out", out), "unknown document id 'nobody'"),
+        (("--ranker", "svr", "--split", "dev", "--qrels", "x", "--out", out), "leave out --qrels"),
+        (("--ranker", "svr", "--out", out, "--device", "gpu"), "unknown device 'gpu'"),
+        (("--out", out), "Missing option '--ranker'"),
+    ]:  # fmt: skip
+        status, _, said = here("train", str(built), *arguments)
+        assert status == 2, arguments
+        assert said.count("\n") == 1, said
+        assert said.startswith("haybale: ")
+        assert message in said, arguments
+        assert not Path(out).exists()
+    shutil.copytree(data, tmp_path / "judged", ignore=shutil.ignore_patterns("train.tsv"))
+    assert here("index", str(tmp_path / "judged"), "--out", str(tmp_path / "e"))[0] == 0
+    status, _, said = here("train", str(tmp_path / "e"), "--ranker", "learned", "--out", out)
+    assert status == 2
+    assert "judged has no split 'train', only dev; name the split to learn from" in said
+    assert "✓" not in said.replace("✓ read collection", "")
+
+
+def test_what_cannot_be_indexed(built: Path, data: Path, tmp_path: Path, here: Call) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("x")
+    new = str(tmp_path / "new")
+    for arguments, message in [
+        (("nowhere", "--out", new), "nowhere: no such folder"),
+        ((str(data), "--out", str(tmp_path / "file")), "file is no folder"),
+        ((str(data), "--out", str(tmp_path / "file" / "e")), "nothing can be written to"),
+        ((str(data), "--out", str(tmp_path / "other")), "holds other files (notes.txt); give a new folder"),
+        ((str(data), "--out", str(built), "--encoder", "lsa"), "begun with encoder 'tfidf', now it is 'lsa'"),
+        ((str(data), "--out", new, "--pieces", "0"), "Invalid value for '--pieces'"),
+        ((str(data), "--out", new, "--stride", "3"), "--stride is of pieces: say how long with --pieces"),
+        ((str(data), "--out", new, "--width", "-4"), "Invalid value for '--width'"),
+        ((str(data), "--out", new, "--paragraphs", "pages"), "'pages'"),
+        ((str(data), "--out", new, "--language", "latin"), "'latin'"),
+        ((str(data), "--out", new, "--device", "cuda"), "tfidf makes sparse vectors, which stay on the CPU"),
+        ((str(data), "--out", new, "--encoder", "tfidf", "--query-prompt", "q: "), "'tfidf' takes no query_prompt"),
+        ((str(data), "--out", new, "--store", str(tmp_path)), "haybale: "),
+        ((str(data),), "Missing option '--out'"),
+    ]:
+        status, _, said = here("index", *arguments)
+        assert status == 2, (arguments, said)
+        last = said.splitlines()[-1]
+        assert last.startswith("haybale: "), said
+        assert message in last, (arguments, said)
+        assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "command", ["rank E text", "train E --ranker bm25 --out m", "add E x.txt", "remove E d00"], ids=str.split
+)
+def test_an_engine_that_is_none(command: str, tmp_path: Path, here: Call) -> None:
+    (tmp_path / "x.txt").write_text("text")
+    status, _, said = here(*(str(tmp_path / each) if each in ("E", "x.txt") else each for each in command.split()))
+    assert status == 2
+    assert said.splitlines()[-1].startswith("haybale: ")
+    assert "engine" in said
+
+
+def test_a_part_of_a_real_collection(pydocs: Collection, tmp_path: Path, here: Call) -> None:
+    """The functions about linear algebra, and the queries that ask for them, from files to a report."""
+    texts = dict(zip(pydocs.doc_ids.to_pylist(), pydocs.document_texts(), strict=True))
+    texts = {doc_id: text for doc_id, text in texts.items() if "linalg" in doc_id}
+    folder, engine, model = tmp_path / "linalg", str(tmp_path / "e"), str(tmp_path / "m")
+    (folder / "qrels").mkdir(parents=True)
+    asked: dict[str, str] = {}
+    for split in pydocs.splits:
+        judged = pydocs.qrels_frame(split)
+        judged = judged[judged["doc_id"].isin(texts)]
+        judged.to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", header=False, index=False)
+        ids = list(dict.fromkeys(judged["query_id"]))
+        asked |= dict(zip(ids, pydocs.queries.texts(pydocs.query_numbers(ids)), strict=True))
+    for name, records in (("corpus", texts), ("queries", asked)):
+        lines = (json.dumps({"_id": each, "text": text}) + "\n" for each, text in records.items())
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    assert here("index", str(folder), "--out", engine)[0] == 0
+    status, out, said = here("rank", engine, "Compute the inverse of a matrix.", "--k", "5", "--explain")
+    assert status == 0, said
+    assert "numpy.linalg.inv" in out.split()
+    assert here("train", engine, "--ranker", "learned(bm25-doc,knn-queries)", "--out", model)[0] == 0
+    results = tmp_path / "results"
+    how = ("--rankers", "bm25,bm25-doc", "--model", f"learned={model}", "--split", "dev", "--out", str(results))
+    status, out, said = here("compare", engine, *how)
+    assert status == 0, said
+    found = json.loads((results / "results.json").read_text())["rankers"]
+    assert found["learned"]["measures"]["nDCG@10"] > found["bm25"]["measures"]["nDCG@10"] > 0.3
+    status, out, said = here("report", str(results), "--out", str(tmp_path / "r.html"), "--picture", "none")
+    assert status == 0, said
+    assert out.startswith("learned is best")

@@ -1,0 +1,102 @@
+"""The core on a host that lacks the rest of the base install: it works, and names what is missing when asked for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What such a host does not have. It has numpy, scipy, scikit-learn, pandas, pyarrow, joblib, numba, safetensors,
+# narwhals, rich, fsspec and threadpoolctl.
+ABSENT = (
+    "bm25s cudf cuml cuvs cupy dask distributed faiss ir_datasets ir_measures jinja2 matplotlib numcodecs polars "
+    "pyterrier sentence_transformers Stemmer torch transformers typer zarr"
+)
+PREAMBLE = f"""
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {ABSENT.split()!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT)!r}]
+"""
+
+
+def run_without(code: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONWARNINGS": "error", "PYTHONPATH": ""}
+    return subprocess.run(
+        [sys.executable, "-c", PREAMBLE + code], capture_output=True, text=True, env=environment, timeout=120
+    )
+
+
+def check(code: str) -> None:
+    done = run_without(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_search_training_scoring_and_aggregation_need_only_the_core() -> None:
+    check("""
+import numpy as np
+import pandas as pd
+from haybale import ParagraphSearch, PassageIndex, ProductKernelSVR, Run, SVREnsemble
+from haybale import rank_documents, reciprocal_rank_fusion
+from worlds import world
+
+index, queries, relevant = world()
+index = PassageIndex(index.vectors, index.doc_offsets, doc_ids=index.doc_ids, backend="numpy")
+hits = index.search(queries, 10)
+ids = [str(i) for i in range(len(queries))]
+ensemble = SVREnsemble(n_bags=3, n_jobs=1).fit(index, queries, relevant)
+assert np.isfinite(ensemble.score_candidates(queries, hits.passages)).all()
+run = rank_documents(index, hits, ids)
+assert len(reciprocal_rank_fusion([run, Run.from_frame(run.to_frame())])) == len(ids)
+for aggregation in ("maxp", "rrf", "vrrf", "vmax"):
+    assert len(ParagraphSearch(index, aggregation, n_hits=10).rank(["a", "b"], [queries[:3], queries[3:5]])) == 2
+rows = np.arange(20) % 5
+ProductKernelSVR().fit_pairs(queries, index.vectors, rows, rows, rows / 5)
+""")
+
+
+def test_the_helpers_of_the_tests_need_only_the_core_and_pytest() -> None:
+    check("import cupy_double, cudf_double, conftest, worlds")
+
+
+def test_the_built_in_collection_needs_only_the_core() -> None:
+    check("from haybale import open_collection; assert open_collection('pydocs').n_documents > 1000")
+
+
+@pytest.mark.parametrize(
+    ("code", "package"),
+    [
+        ("haybale.BM25Index(['a text'], language='english')", "PyStemmer"),
+        ("haybale.BM25Index(['a text'])", "bm25s"),
+        ("haybale.TfidfEncoder(language='english').fit(['a text'])", "PyStemmer"),
+        ("haybale.evaluate(RUN, QRELS)", "ir_measures"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_pip_line(code: str, package: str) -> None:
+    check(f"""
+import haybale
+import pandas as pd
+RUN = haybale.Run.from_frame(pd.DataFrame({{"query_id": ["q"], "doc_id": "a", "score": 1.0}}))
+QRELS = pd.DataFrame({{"query_id": ["q"], "doc_id": ["a"], "relevance": [1]}})
+try:
+    {code}
+except haybale.MissingExtraError as error:
+    assert str(error) == "{package} is not installed; pip install {package}", error
+else:
+    raise AssertionError("nothing was missing")
+""")
+
+
+def test_the_command_without_typer_ends_with_one_line() -> None:
+    done = run_without("from haybale.cli import main; main()")
+    assert (done.returncode, done.stderr) == (2, "haybale: typer is not installed; pip install typer\n")

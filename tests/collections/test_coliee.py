@@ -1,0 +1,186 @@
+"""COLIEE task 1: folders of cases and files of labels, what is taken as which split, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from haybale.collections import Collection, find_splitter, labels_of, open_collection, read_coliee
+from haybale.collections.spool import PassageSpool, first_passages, spool
+from haybale.errors import FileFormatError, InputError
+
+CASES = {
+    "000001": "Federal Court\nSummary:\nA visa was refused.\n[1]\nThe officer erred.\n[2]\nCosts.",
+    "000002": "Tax Court\n[1] Taxes are due.\n[2] They were paid.",
+    "000003": "No numbers here.\n\nOnly blank lines.",
+    "000004": "Federal Court\n[1] The officer did not err.",
+    "000005": "[1] A fifth case.",
+}
+TRAIN = {"000001.txt": ["000004.txt"], "000002.txt": ["000003.txt", "000001.txt"], "000003.txt": ["000005.txt"]}
+
+
+def coliee(
+    folder: Path,
+    cases: dict[str, str] | None = None,
+    labels: dict[str, object] | None = None,
+    place: str = "task1_train_files_2021",
+) -> Path:
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    for case, text in (CASES if cases is None else cases).items():
+        (folder / place / f"{case}.txt").write_text(text, encoding="utf-8")
+    for name, content in ({"task1_train_labels_2021.json": TRAIN} if labels is None else labels).items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def relevant(collection: Collection, split: str) -> dict[str, list[str]]:
+    queries = collection.queries.ids.take(collection.split(split).queries).to_pylist()
+    return dict(zip(queries, collection.relevant_ids(split), strict=True))
+
+
+@pytest.mark.parametrize("place", [".", "task1_train_files_2021"])
+def test_a_case_is_a_document_and_maybe_a_query(tmp_path: Path, place: str) -> None:
+    collection = open_collection(coliee(tmp_path, place=place))
+    assert collection.doc_ids.to_pylist() == sorted(CASES)
+    assert collection.passages.ids.to_pylist()[:6] == [
+        *("000001:I", "000001:S", "000001:1", "000001:2"),
+        *("000002:I", "000002:1"),
+    ]
+    assert collection.queries.paragraphs_of(0) == collection.passages.texts.to_pylist()[:4]
+    assert collection.queries.own.tolist() == [0, 1, 2]
+    assert relevant(collection, "train") == {
+        "000001": ["000004"],
+        "000002": ["000003", "000001"],
+        "000003": ["000005"],
+    }
+    query_labels, passage_labels = labels_of(collection)
+    assert query_labels == ["I", "S", "1", "2", "I", "1", "2", "0", "1"]
+    assert passage_labels == [*query_labels, "I", "1", "1"]
+
+
+def test_cases_and_labels_may_lie_in_several_folders(tmp_path: Path) -> None:
+    both = list(CASES.items())
+    coliee(tmp_path, dict(both[:3]), {"train_labels.json": {"000002": ["000001"], "000001": []}})
+    coliee(tmp_path, dict(both[3:]), {}, place="task1_test_files_2021")
+    (tmp_path / "task1_test_files_2021" / "task1_test_labels_2021.json").write_text('{"000004": ["000005"]}')
+    for litter in ("._000001.txt", "README.txt", "__MACOSX/000001.txt"):
+        (tmp_path / litter).parent.mkdir(exist_ok=True)
+        (tmp_path / litter).write_text("no case")
+    collection = open_collection(tmp_path)
+    assert collection.doc_ids.to_pylist() == sorted(CASES)
+    assert list(collection.splits) == ["train", "test"]
+    assert relevant(collection, "train") == {"000002": ["000001"], "000001": []}
+    assert relevant(collection, "test") == {"000004": ["000005"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("val_labels", "dev"),
+        ("task1_test_labels_2021", "test"),
+        ("latest_eval_labels", "latest_eval_labels"),
+    ],
+)
+def test_the_name_of_the_labels_says_the_split(tmp_path: Path, name: str, split: str) -> None:
+    assert list(open_collection(coliee(tmp_path, labels={f"{name}.json": TRAIN})).splits) == [split]
+
+
+def test_the_last_queries_of_train_become_dev(tmp_path: Path) -> None:
+    folder = coliee(tmp_path, labels={"train_labels.json": TRAIN, "test_labels.json": {"000004": ["000005"]}})
+    collection = read_coliee(folder, n_dev=2)
+    assert list(collection.splits) == ["train", "dev", "test"]
+    assert list(relevant(collection, "train")) == ["000001"]
+    assert list(relevant(collection, "dev")) == ["000002", "000003"]
+    for n_dev in (-1, 3, 100):
+        with pytest.raises(InputError, match=rf"cannot take {n_dev} queries.*train \(3\), test \(1\)"):
+            read_coliee(folder, n_dev=n_dev)
+    (folder / "train_labels.json").rename(folder / "val_labels.json")
+    with pytest.raises(InputError, match=r"queries are dev \(3\), test \(1\)"):
+        read_coliee(folder, n_dev=1)
+
+
+def test_another_splitter_may_be_given_and_a_case_all_in_french_stays_whole(tmp_path: Path) -> None:
+    french = "[1] La requête est accordée par le juge pour les motifs exposés dans cette décision."
+    folder = coliee(tmp_path, CASES | {"000005": french})
+    collection = read_coliee(folder, find_splitter("lines"))
+    assert collection.passages.ids.to_pylist()[:7] == [f"000001:{i}" for i in range(7)]
+    assert collection.queries.paragraphs_of(2) == ["No numbers here.", "Only blank lines."]
+    assert open_collection(folder).passages.texts.to_pylist()[-1] == french
+
+
+def test_streaming_reads_the_same_passages(tmp_path: Path) -> None:
+    folder = coliee(tmp_path, CASES | {"000009": " \n"})
+    with pytest.warns(UserWarning, match="1 empty cases were left out$"):
+        done = spool(folder, PassageSpool(None, 8))
+    with pytest.warns(UserWarning, match="1 empty cases were left out$"):
+        collection = open_collection(folder)
+    assert done == spool(collection, PassageSpool(None, 8))
+    assert done.passages == collection.n_passages
+    assert first_passages(folder, 3) == collection.passages.texts.to_pylist()[:3]
+
+
+def test_line_ends_and_byte_order_marks_are_no_text(tmp_path: Path) -> None:
+    folder = coliee(tmp_path)
+    (folder / "task1_train_files_2021" / "000004.txt").write_bytes("\ufeff[1]\r\nOne.\r[2]\rTwo.".encode())
+    collection = open_collection(folder)
+    texts = [collection.passages.texts[int(i)].as_py() for i in collection.passage_numbers(["000004:1", "000004:2"])]
+    assert texts == ["One.", "Two."]
+
+
+def test_empty_cases_are_left_out_and_named_if_labelled(tmp_path: Path) -> None:
+    folder = coliee(tmp_path, CASES | {"000002": "\n", "000004": "", "000009": " "})
+    with pytest.warns(UserWarning, match="3 empty cases were left out; queries or relevant among them: 000002, 000004"):
+        collection = open_collection(folder)
+    assert collection.doc_ids.to_pylist() == ["000001", "000003", "000005"]
+    assert relevant(collection, "train") == {"000001": [], "000003": ["000005"]}
+
+
+REFUSED: dict[str, tuple[dict[str, object], str]] = {
+    "a relevant case that is not there": (
+        {"train_labels.json": {"000001": ["000077.txt"]}},
+        r"train_labels\.json: names case '000077', expected a file 000077\.txt in ",
+    ),
+    "a query that is not there": ({"train_labels.json": {"000077": ["000001"]}}, "names case '000077'"),
+    "labels that are a list": ({"test_no_labels.json": ["000001"]}, "expected a JSON object, found list"),
+    "relevant cases that are no list": ({"labels.json": {"000001": "000002"}}, "relevant cases for query '000001'"),
+    "two files of a split": (
+        {"train_labels.json": TRAIN, "train_labels_2022.json": {}},
+        r"train_labels_2022\.json and .*train_labels\.json are both labels of the split 'train'",
+    ),
+    "a query in two files": (
+        {"train_labels.json": TRAIN, "val_labels.json": {"000002": []}},
+        r"val_labels\.json: names query '000002', which .*train_labels\.json has too",
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_bad_labels_are_refused(tmp_path: Path, labels: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_collection(coliee(tmp_path, labels=labels))
+
+
+def test_bad_folders_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no layout recognised.*\*labels\*\.json \(coliee\)"):
+        open_collection(coliee(tmp_path / "a", labels={}))
+    with pytest.raises(InputError, match=r"expected labels, \*labels\*\.json, in it or in its folders, found none"):
+        open_collection(tmp_path / "a", layout="coliee")
+    with pytest.raises(InputError, match=r"expected cases, \*\.txt, in it or in its folders, found none"):
+        open_collection(coliee(tmp_path / "b", cases={}))
+    with pytest.raises(InputError, match=r"case '000001' is there twice: .*more.000001\.txt and .*2021.000001\.txt"):
+        open_collection(coliee(coliee(tmp_path / "c"), {"000001": "x"}, {}, place="more"))
+    folder = coliee(tmp_path / "d", labels={})
+    (folder / "train_labels.json").write_text('{"000001":\n ["000002" "000003"]}')
+    with pytest.raises(FileFormatError, match=r"train_labels\.json, line 2: expected JSON, column 12"):
+        open_collection(folder)
+    folder = coliee(tmp_path / "e")
+    (folder / "task1_train_files_2021" / "000003.txt").write_bytes("line\nMünze".encode("latin-1"))
+    with pytest.raises(FileFormatError, match=r"000003\.txt, line 2: expected UTF-8 text"):
+        open_collection(folder)
+    with (
+        pytest.warns(UserWarning, match="1 empty cases"),
+        pytest.raises(InputError, match="no document has a passage"),
+    ):
+        open_collection(coliee(tmp_path / "f", {"000001": ""}, {"train_labels.json": {"000001": []}}))

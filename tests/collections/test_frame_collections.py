@@ -1,0 +1,163 @@
+"""Collections from frames of every library and from folders of Parquet files, and what is refused of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cudf_double
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from haybale.collections import Collection, CollectionBuilder, collection_from_frames, open_collection
+from haybale.collections.spool import PassageSpool, spool
+from haybale.errors import FileFormatError, InputError
+from haybale.frames import LIBRARIES, in_library
+
+PASSAGES = pd.DataFrame({"text": ["Ä one", "two", "\u00a0", "three\tfour"], "doc_id": ["a", "b", "b", "a"]})
+QUERIES = pd.DataFrame(
+    {"query_id": ["x", "y", "z"], "text": ["what?\nhow?", "who?", "when?"], "split": ["dev", "train", None]}
+).assign(own=["b", None, "elsewhere"])
+JUDGED = pd.DataFrame({"query_id": ["x", "y"], "doc_id": ["a", "b"], "relevance": [2, 0]})
+
+
+@pytest.fixture(autouse=True)
+def cudf() -> Iterator[Any]:
+    with cudf_double.installed() as double:
+        yield double
+
+
+def made_by_hand() -> Collection:
+    builder = CollectionBuilder("c")
+    numbers = {name: builder.add_document(name) for name in "ab"}
+    for text, doc_id in PASSAGES.itertuples(index=False):
+        if text.strip():
+            builder.add_passage(numbers[doc_id], text)
+    builder.add_query("x", ["what?", "how?"], own="b", split="dev")
+    builder.add_query("y", ["who?"], split="train")
+    builder.add_query("z", ["when?"], own="elsewhere")
+    builder.add_judgement("dev", "x", "a", 2)
+    builder.add_judgement("train", "y", "b", 0)
+    return builder.build()
+
+
+def parquet(folder: Path, **replaced: Any) -> Path:
+    frames = {"passages": PASSAGES, "queries": QUERIES, "qrels": JUDGED} | replaced
+    for name, frame in frames.items():
+        table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame)
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=3)
+    return folder
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_collection_from_frames_is_that_of_the_builder(library: str) -> None:
+    frames = (in_library(frame, library) for frame in (PASSAGES.assign(more=1), QUERIES, JUDGED))
+    with pytest.warns(UserWarning, match="1 passages of only whitespace"):
+        found = collection_from_frames("c", *frames, language="german")
+    assert found.digest() == made_by_hand().digest()
+    assert list(found.splits) == ["train", "dev"]
+    assert found.language == "german"
+
+
+@pytest.mark.filterwarnings("ignore:.*of only whitespace")
+def test_a_folder_of_parquet_files_is_the_collection_of_their_frames(tmp_path: Path) -> None:
+    collection = open_collection(parquet(tmp_path))
+    assert collection.digest() == made_by_hand().digest()
+    done = spool(tmp_path, PassageSpool(None, rows_per_group=4))
+    assert (done.passages, done.documents, done.empty) == (3, 2, 1)
+    found = open_collection(parquet(tmp_path, passages=PASSAGES.assign(passage_id=list("pqrs"), more=1)))
+    assert found.passages.ids.to_pylist() == ["p", "s", "q"]
+    for name in ("queries", "qrels"):
+        (tmp_path / f"{name}.parquet").unlink()
+    assert open_collection(tmp_path).n_queries == 0
+
+
+def test_ids_may_be_given_be_numbers_or_categories_and_splits_be_those_of_the_judgements() -> None:
+    passages = pd.DataFrame({"doc_id": [7, 7, 8], "text": ["a", "b", "c"], "passage_id": ["p", "q", "r"]})
+    queries = pd.DataFrame({"query_id": [1, 2], "text": ["x", "y"]})
+    qrels = pd.DataFrame({"query_id": [1, 1, 2], "doc_id": [7, 8, 8], "split": ["test", "dev", "test"]})
+    qrels["split"] = qrels["split"].astype("category")
+    for library in ("pandas", "polars"):
+        frames = [in_library(frame, library) for frame in (passages, queries, qrels)]
+        found = collection_from_frames("c", *frames)
+        assert found.passages.ids.to_pylist() == ["p", "q", "r"]
+        assert {name: found.relevant_ids(name) for name in found.splits} == {"dev": [["8"]], "test": [["7"], ["8"]]}
+    plain = collection_from_frames("c", passages, queries, qrels[["query_id", "doc_id"]])
+    assert plain.relevant_ids("test") == [["7", "8"], ["8"]]
+
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "passages: expected a column doc_id; found text": {"passages": PASSAGES[["text"]]},
+    "passages: column doc_id stands there twice": {"passages": pd.concat([PASSAGES, PASSAGES], axis=1)},
+    "passages: row 1, column text: expected a string, found nothing": {
+        "passages": PASSAGES.assign(text=["a", None, "c", "d"])
+    },
+    "passages: row 2, column text: expected a string, found float": {
+        "passages": PASSAGES.assign(text=pd.Series(["a", "b", 0.5, "d"], dtype=object))
+    },
+    "passages: column text: expected strings, found double": {"passages": PASSAGES.assign(text=0.5)},
+    "passages: column text: expected UTF-8 text": {
+        "passages": pa.table({"doc_id": ["a"], "text": pa.array([b"\xff"]).view(pa.string())})
+    },
+    # The third passage is blank, and left out: rows are those of the frame.
+    "passages: row 3: duplicate passage id 'p'": {"passages": PASSAGES.assign(passage_id=["p", "q", "r", "p"])},
+    "queries: row 1: duplicate query id 'x'": {"queries": QUERIES.assign(query_id=["x", "x", "z"])},
+    "queries: row 2: query 'z' is empty": {"queries": QUERIES.assign(text=["a", "b", " "])},
+    "queries: expected columns query_id, text; found id": {"queries": pd.DataFrame({"id": ["a"]})},
+    "qrels: row 1: qrels of test name query 'w', which does not exist": {"qrels": JUDGED.assign(query_id=["x", "w"])},
+    "qrels: row 0: qrels of dev names document 'd'": {"qrels": JUDGED.assign(doc_id=["d", "a"])},
+    "qrels: row 1: query 'z' is in no split": {"qrels": JUDGED.assign(query_id=["x", "z"])},
+    "qrels: row 0, column split: expected a string, found nothing": {"qrels": JUDGED.assign(split=[None, "dev"])},
+    "qrels: row 0, column relevance: expected a whole number, found 1e": {"qrels": JUDGED.assign(relevance=[1e30, 1])},
+    "qrels: row 1, column relevance: expected a whole number, found 0.5": {"qrels": JUDGED.assign(relevance=[1, 0.5])},
+    "qrels: row 0, column relevance: expected a whole number, found nothing": {
+        "qrels": JUDGED.assign(relevance=pd.array([None, 1], dtype="Int64"))
+    },
+    "qrels: row 1: .*both 2 and 3": {
+        "qrels": pd.DataFrame({"query_id": ["x", "x"], "doc_id": ["a", "a"], "relevance": [2, 3]})
+    },
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+@pytest.mark.filterwarnings("ignore:.*of only whitespace")
+def test_bad_frames_and_files_are_refused_by_name_row_and_column(tmp_path: Path, message: str) -> None:
+    frames = {"passages": PASSAGES, "queries": QUERIES, "qrels": JUDGED} | BROKEN[message]
+    with pytest.raises(InputError, match=message):
+        collection_from_frames("passages", *frames.values())
+    if "twice" in message or "found float" in message:  # pyarrow writes no such file
+        return
+    with pytest.raises(FileFormatError, match=message.replace(":", r"\.parquet:", 1)):
+        open_collection(parquet(tmp_path, **frames))
+
+
+def test_rows_of_an_error_are_those_of_the_file(tmp_path: Path) -> None:
+    twice = pd.DataFrame({"doc_id": ["a"] * 5, "text": "x", "passage_id": ["p", "q", "r", "s", "q"]})
+    none = pd.DataFrame({"doc_id": ["a"] * 5, "text": ["x", "y", "z", "x", None]})
+    for read in (open_collection, lambda folder: spool(folder, PassageSpool(None, 10))):
+        with pytest.raises(FileFormatError, match=r"passages\.parquet: row 4: duplicate passage id 'q'"):
+            read(parquet(tmp_path, passages=twice))
+        with pytest.raises(FileFormatError, match=r"passages\.parquet: row 4, column text: .* found nothing"):
+            read(parquet(tmp_path, passages=none))
+
+
+def test_missing_and_damaged_parquet_files_are_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    passages = pd.DataFrame({"doc_id": "a", "text": [rng.bytes(500).hex() for _ in range(6)]})
+    path = parquet(tmp_path, passages=passages) / "passages.parquet"
+    start = pq.ParquetFile(path).metadata.row_group(1).column(1).dictionary_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + 60] = b"\xff" * 60
+    path.write_bytes(data)
+    with pytest.raises(FileFormatError, match=r"passages\.parquet: row group 1 cannot be read"):
+        open_collection(tmp_path)
+    path.write_bytes(b"no Parquet")
+    with pytest.raises(FileFormatError, match=r"passages\.parquet: expected Parquet"):
+        open_collection(tmp_path)
+    (parquet(tmp_path) / "qrels.parquet").unlink()
+    with pytest.raises(InputError, match=r"expected a file qrels\.parquet"):
+        open_collection(tmp_path)

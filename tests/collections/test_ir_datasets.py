@@ -1,0 +1,163 @@
+"""Datasets of ir_datasets: tiny local ones, made of the package's own classes, in a registry of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from haybale.collections import CollectionBuilder, open_collection, read_ir_datasets
+from haybale.collections.readers.ir_datasets import add_ir_datasets_documents
+from haybale.collections.spool import PassageSpool, first_passages, spool
+from haybale.errors import InputError, MissingExtraError
+
+ir_datasets = pytest.importorskip("ir_datasets")
+
+DOCS = "d1\tFirst document.\nd2\tSecond document.\nd3\tThird one.\n"
+QUERIES = "q1\tfirst?\nq2\tsecond?\nq3\tnobody asked\n"
+QRELS = "q1 0 d1 1\nq2 0 d2 2\nq2 0 d1 0\n"
+
+
+class Paper(NamedTuple):
+    doc_id: str
+    text: str
+    title: str
+    year: int = 2021
+
+    def default_text(self) -> str:
+        return f"{self.title} {self.text} {self.year}"
+
+
+class Papers(ir_datasets.formats.BaseDocs):
+    def docs_iter(self):
+        yield Paper("p1", "One line.\n \nAnother line.", "Title")
+        yield Paper("p2", "", "Only a title")
+        yield Paper("p3", "Only text.", "")
+        yield Paper("p4", "", "")
+
+    def docs_cls(self):
+        return Paper
+
+    def docs_lang(self):
+        return "en"
+
+
+class Qrels(ir_datasets.formats.BaseQrels):
+    """Judgements by aspect: a pair may come twice."""
+
+    def __init__(self, *judgements: tuple[str, str, int]) -> None:
+        self.judgements = judgements
+
+    def qrels_iter(self):
+        return (ir_datasets.formats.GenericQrel(*judgement) for judgement in self.judgements)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own = ir_datasets.util.Registry()
+    monkeypatch.setattr(ir_datasets, "registry", own)
+    files = {"docs": DOCS, "queries": QUERIES, "qrels": QRELS, "train": "q3 0 d3 1\n"}
+    paths = {}
+    for name, text in files.items():
+        paths[name] = tmp_path / f"{name}.txt"
+        paths[name].write_text(text)
+
+    def local(path: Path):
+        return ir_datasets.util.LocalDownload(path)
+
+    docs = ir_datasets.formats.TsvDocs(local(paths["docs"]))
+    queries = ir_datasets.formats.TsvQueries(local(paths["queries"]))
+    dataset = ir_datasets.datasets.base.Dataset
+
+    def qrels(name: str):
+        return ir_datasets.formats.TrecQrels(local(paths[name]), {})
+
+    own.register("tiny", dataset(docs))
+    own.register("tiny/test", dataset(docs, queries, qrels("qrels")))
+    own.register("tiny/train", dataset(docs, queries, qrels("train")))
+    own.register("tiny/dev/small", dataset(docs, queries, Qrels(("q1", "d3", 1))))
+    own.register("tiny/unjudged", dataset(docs, queries))
+    own.register("tiny/papers", dataset(Papers(), queries, qrels("qrels")))  # other documents
+    own.register("tiny-er", dataset(docs, queries, qrels("qrels")))  # not below tiny
+    own.register("papers", dataset(Papers(), queries, Qrels(("q1", "p1", 0), ("q1", "p1", 2), ("q1", "p1", 1))))
+    own.register("holes", dataset(docs, queries, Qrels(("q1", "d1", 1), ("q1", "gone", 1), ("gone", "d1", 1))))
+    own.register("no-docs", dataset(queries, qrels("qrels")))
+    own.register("no-queries", dataset(docs, qrels("qrels")))
+    return own
+
+
+def test_a_dataset_with_judgements_is_one_split(registry) -> None:
+    collection = open_collection("ir_datasets:tiny/test")
+    assert collection.name == "tiny/test"
+    assert collection.passages.ids.to_pylist() == ["d1:0", "d2:0", "d3:0"]
+    assert collection.passages.texts.to_pylist() == ["First document.", "Second document.", "Third one."]
+    assert collection.queries.ids.to_pylist() == ["q1", "q2", "q3"]
+    assert list(collection.splits) == ["test"]
+    assert collection.qrels_frame("test").to_numpy().tolist() == [["q1", "d1", 1], ["q2", "d2", 2], ["q2", "d1", 0]]
+    assert collection.split("test").queries.tolist() == [0, 1]  # q3 is not judged
+    assert collection.language is None
+
+
+def test_a_dataset_without_has_those_below_it_as_splits(registry) -> None:
+    collection = open_collection("ir_datasets:tiny")
+    assert list(collection.splits) == ["train", "test", "dev-small"]
+    assert collection.n_queries == 3
+    assert collection.relevant_ids("train") == [["d3"]]
+    assert collection.relevant_ids("dev-small") == [["d3"]]
+    assert collection.relevant_ids("test") == [["d1"], ["d2"]]
+
+
+def test_title_and_text_are_read_as_in_beir_and_the_highest_grade_holds(registry) -> None:
+    collection = read_ir_datasets("papers")
+    assert collection.passages.texts.to_pylist() == ["Title\nOne line.", "Another line.", "Only a title", "Only text."]
+    assert np.diff(collection.passages.doc_offsets).tolist() == [2, 1, 1, 0]
+    assert collection.doc_titles.to_pylist() == ["Title", "Only a title", "", ""]
+    assert collection.qrels_frame("papers").to_numpy().tolist() == [["q1", "p1", 2]]
+    assert collection.language == "english"
+    with pytest.warns(UserWarning, match="ir_datasets:holes: 2 judgements of unknown documents or queries"):
+        assert read_ir_datasets("holes").relevant_ids("holes") == [["d1"]]
+
+
+def test_documents_are_streamed(registry) -> None:
+    collection = open_collection("ir_datasets:papers")
+    done = spool("ir_datasets:papers", PassageSpool(None, 2))
+    assert done == spool(collection, PassageSpool(None, 2))
+    assert first_passages("ir_datasets:papers", 2) == ["Title\nOne line.", "Another line."]
+    builder = CollectionBuilder("only documents")
+    add_ir_datasets_documents(builder, "tiny")  # needs no judgements
+    assert builder.document_number("d3") == 2
+
+
+@pytest.mark.parametrize(
+    ("dataset_id", "message"),
+    [
+        ("tiny/tset", r"no dataset 'tiny/tset'; its ids look like beir/scifact/test, .*; near it: tiny/test"),
+        ("zzz", r"no dataset 'zzz'; its ids look like beir/scifact/test, see ir-datasets\.com$"),
+        ("no-docs", "ir_datasets:no-docs: the dataset has no documents"),
+        ("no-queries", "ir_datasets:no-queries: the dataset has judgements but no queries"),
+        ("tiny/unjudged", r"no judgements \(qrels\), neither of the dataset nor of one below it"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(registry, dataset_id: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_collection(f"ir_datasets:{dataset_id}")
+
+
+def test_a_query_with_two_texts_is_refused(registry, tmp_path: Path) -> None:
+    path = tmp_path / "other.txt"
+    path.write_text("q1\tanother text\n")
+    docs = registry["tiny"].docs_handler()
+    queries = ir_datasets.formats.TsvQueries(ir_datasets.util.LocalDownload(path))
+    dataset = ir_datasets.datasets.base.Dataset(docs, queries, Qrels(("q1", "d1", 1)))
+    registry.register("tiny/other", dataset)
+    with pytest.raises(InputError, match="query 'q1' has two texts; open one of its splits alone"):
+        open_collection("ir_datasets:tiny")
+
+
+def test_without_the_package_the_error_is_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ir_datasets", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "haybale\[ir_datasets\]"'):
+        open_collection("ir_datasets:vaswani")

@@ -1,0 +1,98 @@
+"""The built-in collection: what it promises, on the real docstrings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+
+from haybale.collections import Collection, read_pydocs
+from haybale.collections.collection import pick
+from haybale.collections.readers.pydocs import sections, see_also
+
+
+def test_size_and_splits(pydocs: Collection) -> None:
+    assert pydocs.n_documents > 4000
+    assert pydocs.n_passages > 15_000
+    counts = {name: len(part.queries) for name, part in pydocs.splits.items()}
+    total = sum(counts.values())
+    assert total > 2000
+    assert abs(counts["train"] / total - 0.70) < 0.03
+    assert abs(counts["dev"] / total - 0.15) < 0.03
+
+
+def test_known_entries(pydocs: Collection) -> None:
+    ids = set(pydocs.doc_ids.to_pylist())
+    assert {"numpy.sin", "scipy.linalg.norm", "sklearn.svm.SVR", "pandas.DataFrame.merge", "numpy.ndarray.sort"} <= ids
+    answers = {
+        query: set(docs)
+        for split in pydocs.splits
+        for query, docs in zip(
+            pick(pydocs.queries.ids, pydocs.split(split).queries), pydocs.relevant_ids(split), strict=True
+        )
+    }
+    assert answers["q:numpy.sin"] == {"numpy.arcsin", "numpy.sinh", "numpy.cos"}
+    assert {"sklearn.svm.NuSVR", "sklearn.svm.LinearSVR"} <= answers["q:sklearn.svm.SVR"]
+
+
+def test_answers_are_in_no_text(pydocs: Collection) -> None:
+    """No passage and no query holds a See Also section; a query's own document is excluded, and is no answer."""
+    for text in pydocs.passages.texts.to_pylist() + pydocs.queries.paragraphs.to_pylist():
+        assert "See Also\n---" not in text
+    own = pydocs.queries.own
+    assert (own >= 0).all()
+    for part in pydocs.splits.values():
+        queries, documents = part.relevant()
+        assert (own[queries] != documents).all()
+
+
+def test_citations_of_dev_and_test_are_not_among_the_links(pydocs: Collection) -> None:
+    assert pydocs.links is not None
+    assert pydocs.sections is not None
+    source = np.searchsorted(pydocs.sections.doc_offsets, pydocs.links.section_to_document[:, 0], side="right") - 1
+    links = set(zip(source.tolist(), pydocs.links.section_to_document[:, 1].tolist(), strict=True))
+    for name, part in pydocs.splits.items():
+        queries, documents = part.relevant()
+        pairs = set(zip(pydocs.queries.own[queries].tolist(), documents.tolist(), strict=True))
+        assert (pairs <= links) if name == "train" else not (pairs & links)
+
+
+def test_another_process_reads_the_same(pydocs: Collection) -> None:
+    """Hash randomisation must not leak into order, splits or text."""
+    code = (
+        "from haybale.collections import read_pydocs; import hashlib; c = read_pydocs();"
+        "print(hashlib.sha256(repr((c.passages.texts.to_pylist(), c.queries.ids.to_pylist(),"
+        "{n: s.queries.tolist() for n, s in c.splits.items()})).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_a_second_reading_is_the_first(pydocs: Collection) -> None:
+    """Reading imports modules, some of which make others public."""
+    again = read_pydocs()
+    assert again.passages.ids.equals(pydocs.passages.ids)
+    assert again.passages.texts.equals(pydocs.passages.texts)
+    assert again.queries.ids.equals(pydocs.queries.ids)
+
+
+def test_tables_are_no_headings() -> None:
+    docstring = "Norms.\n\nord    norm\n=====  =====\nNone   2-norm\n\nSee Also\n--------\nabs : x\n"
+    assert [part.title for part in sections(docstring)] == ["", "See Also"]
+
+
+def test_see_also_forms() -> None:
+    blocks = [
+        "NuSVR : Support Vector Machine for regression\n    using other, names: here.",
+        "`DataFrame.join`, merge_asof",
+        ":meth:`~pandas.Series.map` : Maps.",
+        "scipy.linalg.norm(a, axis)",
+        "A sentence that is no name.",
+    ]
+    assert see_also(blocks) == ["NuSVR", "DataFrame.join", "merge_asof", "pandas.Series.map", "scipy.linalg.norm"]

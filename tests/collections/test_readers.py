@@ -1,0 +1,335 @@
+"""The layouts, plain and gzipped, and what each refuses: with file, line and what was expected."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from haybale.collections import Collection, CollectionBuilder, open_collection, read_qrels, read_trec_run
+from haybale.collections.builder import _is_blank
+from haybale.collections.readers import gerdalir as reader
+from haybale.collections.spool import PassageSpool, spool
+from haybale.errors import FileFormatError, InputError, UnknownNameError
+
+
+def put(path: Path, text: str, zipped: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path = path.with_name(path.name + ".gz") if zipped else path
+    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+    return path
+
+
+def folder_of(folder: Path, files: dict[str, str], zipped: bool = False) -> Path:
+    for name, text in files.items():
+        put(folder / name, text, zipped)
+    return folder
+
+
+def gerdalir(folder: Path, zipped: bool = False, **replaced: str) -> Path:
+    files = {
+        "collection.tsv": "1\tErster Absatz.\n1\tZweiter\tAbsatz.\n2\tAnderer Text.\n1\tNachzügler.\n",
+        "queries/queries.train.tsv": "7\tFrage eins\n",
+        "queries/queries.dev.tsv": "8\tFrage zwei\n9\tFrage drei\n",
+        "qrels/qrels.train.tsv": "7\t1\n",
+        "qrels/qrels.dev.tsv": "8\t2\n9\t1\n9\t2\n",
+    }
+    return folder_of(folder, files | replaced, zipped)
+
+
+def beir(folder: Path, zipped: bool = False, **replaced: str) -> Path:
+    documents = [
+        {"_id": "d1", "title": "Title", "text": "First paragraph.\nSecond paragraph."},
+        {"_id": "d2", "title": "", "text": "Only paragraph."},
+    ]
+    queries = [
+        {"_id": "q1", "text": "one line\n\nanother line", "own": "d2"},
+        {"_id": "q2", "text": "elsewhere", "own": "not in the corpus"},
+        {"_id": "q3", "text": "in no split"},
+    ]
+    files = {
+        "corpus.jsonl": "\n".join(map(json.dumps, documents)),
+        "queries.jsonl": "\n".join(map(json.dumps, queries)),
+        "qrels/dev.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t2\nq2\td1\t0\n",
+    }
+    return folder_of(folder, files | replaced, zipped)
+
+
+def structured(folder: Path, zipped: bool = False, **changes: object) -> Path:
+    first = {
+        "_id": "a",
+        "title": "A",
+        "sections": [{"id": "a/0", "parent": None, "title": ""}, {"id": "a/1", "parent": "a/0", "title": "Intro"}],
+        "passages": [
+            {"id": "a/p1", "section": "a/1", "order": 1, "text": "second"},
+            {"id": "a/p0", "section": "a/0", "order": 0, "text": "first"},
+        ],
+        "internal": [["a/p1", "a/0"]],
+        "external": [["a/p0", "b"], ["a/1", "b"]],
+    } | changes
+    second = {
+        "_id": "b",
+        "title": "B",
+        "sections": [{"id": "b/0", "parent": None, "title": ""}],
+        "passages": [{"id": "b/p0", "section": "b/0", "order": 0, "text": "other"}],
+    }
+    files = {
+        "documents.jsonl": f"{json.dumps(first)}\n{json.dumps(second)}\n",
+        "queries.jsonl": json.dumps({"_id": "q", "text": "what", "own": "a"}),
+        "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq\tb\t1\n",
+    }
+    return folder_of(folder, files, zipped)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_gerdalir_groups_passages_by_document(tmp_path: Path, zipped: bool) -> None:
+    collection = open_collection(gerdalir(tmp_path, zipped))
+    assert collection.doc_ids.to_pylist() == ["1", "2"]
+    texts = ["Erster Absatz.", "Zweiter\tAbsatz.", "Nachzügler.", "Anderer Text."]
+    assert collection.passages.texts.to_pylist() == texts
+    assert collection.passages.ids.to_pylist() == ["1:0", "1:1", "1:2", "2:0"]
+    assert collection.passages.doc_of.tolist() == [0, 0, 0, 1]
+    assert list(collection.splits) == ["train", "dev"]
+    assert collection.qrels_frame("dev").to_numpy().tolist() == [["8", "2", 1], ["9", "1", 1], ["9", "2", 1]]
+    assert collection.relevant_ids("dev") == [["2"], ["1", "2"]]
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_beir_lines_are_paragraphs_and_own_is_honoured(tmp_path: Path, zipped: bool) -> None:
+    collection = open_collection(beir(tmp_path, zipped))
+    assert collection.passages.texts.to_pylist() == ["Title\nFirst paragraph.", "Second paragraph.", "Only paragraph."]
+    assert collection.queries.paragraphs_of(0) == ["one line", "another line"]
+    assert collection.queries.texts([1]) == ["elsewhere"]
+    assert collection.queries.own.tolist() == [1, -1, -1]
+    assert collection.split("dev").queries.tolist() == [0, 1]
+    assert collection.relevant_ids("dev") == [["d1"], ["d2"]]
+    assert collection.document_texts() == ["Title\nFirst paragraph.\nSecond paragraph.", "Only paragraph."]
+    assert collection.document_numbers(["d2", "d1"]).tolist() == [1, 0]
+    with pytest.raises(InputError, match="unknown query id 'zz'"):
+        collection.query_numbers(["q1", "zz"])
+    with pytest.raises(UnknownNameError, match="known: dev"):
+        collection.split("test")
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_structured_keeps_sections_and_links(tmp_path: Path, zipped: bool) -> None:
+    collection = open_collection(structured(tmp_path, zipped))
+    sections, links = collection.sections, collection.links
+    assert sections is not None
+    assert links is not None
+    assert collection.passages.ids.to_pylist() == ["a/p0", "a/p1", "b/p0"]  # by order, not by line
+    assert collection.passages.sections is not None
+    assert collection.passages.sections.tolist() == [0, 1, 2]
+    assert sections.parents.tolist() == [-1, 0, -1]
+    assert sections.titles.to_pylist() == ["", "Intro", ""]
+    assert [links.internal.tolist(), links.passage_to_document.tolist()] == [[[1, 0]], [[0, 1]]]
+    assert links.section_to_document.tolist() == [[1, 1]]
+    assert collection.doc_titles.to_pylist() == ["A", "B"]
+
+
+@pytest.mark.parametrize("layout", [gerdalir, beir, structured])
+def test_passages_are_streamed_and_the_same(tmp_path: Path, layout: Callable[[Path], Path]) -> None:
+    folder = layout(tmp_path / "c")
+    collection = open_collection(folder)
+    with open(tmp_path / "spooled", "wb") as out:
+        done = spool(folder, PassageSpool(out, rows_per_group=2))
+    rows = pq.read_table(tmp_path / "spooled").to_pydict()
+    found = zip(rows["passage_id"], rows["text"], strict=True)
+    there = zip(collection.passages.ids.to_pylist(), collection.passages.texts.to_pylist(), strict=True)
+    assert sorted(found) == sorted(there)
+    assert (done.passages, done.documents) == (collection.n_passages, collection.n_documents)
+
+
+REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
+    "a line without a tab": (gerdalir, {"collection.tsv": "1\tGut.\nohne\n"}, r"collection\.tsv, line 2: .*found 1"),
+    "a query line without a tab": (gerdalir, {"queries/queries.dev.tsv": "8 Frage\n"}, r"queries\.dev\.tsv, line 1"),
+    "qrels with an unknown document": (gerdalir, {"qrels/qrels.dev.tsv": "8\t2\n8\t99\n"}, r"dev\.tsv, line 2: .*'99'"),
+    "qrels with an unknown query": (gerdalir, {"qrels/qrels.dev.tsv": "6\t2\n"}, r"line 1: .*query '6'"),
+    "a duplicate query id": (gerdalir, {"queries/queries.dev.tsv": "8\tA\n8\tB\n"}, r"line 2: duplicate query id '8'"),
+    "a query id of another split": (gerdalir, {"queries/queries.dev.tsv": "7\tA\n"}, r"line 1: duplicate query id '7'"),
+    "an empty query": (gerdalir, {"queries/queries.dev.tsv": "8\t \n"}, r"line 1: query '8' is empty"),
+    "an empty collection": (gerdalir, {"collection.tsv": "\n"}, r"empty: no document has a passage"),
+    "two grades for a pair": (beir, {"qrels/dev.tsv": "q1\td1\t1\nq1\td1\t2\n"}, r"line 2: .*both 1 and 2"),
+    "a grade that is no number": (beir, {"qrels/dev.tsv": "q1\td1\thigh\n"}, r"line 1: .*found 'high'"),
+    "five columns of qrels": (beir, {"qrels/dev.tsv": "q1\td1\t1\t1\t1\n"}, r"expected 2, 3 or 4 columns, found 5"),
+    "broken JSON": (beir, {"corpus.jsonl": '{"_id": "d1",'}, r"corpus\.jsonl, line 1: expected JSON, column 14"),
+    "JSON that is no object": (beir, {"corpus.jsonl": "[1]"}, r"line 1: expected a JSON object, found list"),
+    "a document without text": (beir, {"corpus.jsonl": '{"_id": "d1"}'}, r"field 'text', found nothing"),
+    "an id that is no string": (beir, {"corpus.jsonl": '{"_id": 1, "text": "a"}'}, r"field '_id', found int"),
+    "a duplicate document": (beir, {"corpus.jsonl": '{"_id": "d", "text": "a"}\n' * 2}, r"line 2: duplicate document"),
+    "a duplicate passage id": (
+        structured,
+        {"passages": [{"id": "p", "section": "a/0", "order": i, "text": "x"} for i in (0, 1)]},
+        r"line 1: duplicate passage id 'p'",
+    ),
+    "a passage in an unknown section": (
+        structured,
+        {"passages": [{"id": "p", "section": "z", "order": 0, "text": "x"}]},
+        r"section 'z'",
+    ),
+    "a passage without order": (structured, {"passages": [{"id": "p", "section": "a/0", "text": "x"}]}, r"'order'"),
+    "a link to an unknown document": (structured, {"external": [["a/p0", "zz"]]}, r"line 1: .*'zz'"),
+    "a link from nowhere": (structured, {"internal": [["zz", "a/0"]]}, r"unknown passage id 'zz'"),
+    "links that are no pairs": (structured, {"external": [["a/p0"]]}, r"expected a list of \[id, id\]"),
+    "sections that are no list": (structured, {"sections": None}, r"expected a list of objects in field 'sections'"),
+}
+
+
+@pytest.mark.parametrize(("make", "replaced", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_bad_files_are_refused_by_name_and_line(tmp_path: Path, make, replaced, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_collection(make(tmp_path, **replaced))
+
+
+# lines --------------------------------------------------------------------------------------------------------
+
+
+def naive(text: str) -> Collection:
+    """collection.tsv, read line by line as its format says."""
+    builder = CollectionBuilder("c")
+    for line in text.removeprefix("\ufeff").split("\n"):
+        if line.strip():
+            doc_id, passage = line.rstrip("\r").split("\t", 1)
+            number = builder.document_number(doc_id)
+            builder.add_passage(builder.add_document(doc_id) if number is None else number, passage)
+    return builder.build()
+
+
+GOOD = {
+    "quotes": '1\t"ganz zitiert"\n"2"\tein " allein\n3\t"\n4\t""\n5\t\'x\'\n',
+    "tabs": "1\tA\tB\t\tC\t\n2\t\tx\n",
+    "carriage returns": "1\ta\rb\r\n2\tc\r\r\n3\t\r\r\nx\r\ty\n\r\n\r\r\n",
+    "empty": "1\t\n2\ta\n\t\n\tb\n \t \n \tc\n3\t\t\t\n",
+    "whitespace": "1\t \u00a0\u2003\n2\t\x1c\x1d\x1e\x1f\x0b\x0c\n3\t\x85\n4\t\u200b\n5\ta\n\u00a0\t\u00a0\n\x1f\n \n",
+    "byte order mark": "\ufeff1\ta\ufeff\n\ufeff2\tb\n",
+    "no last newline but a return": "1\ta\n2\tb\r",
+    "other breaks": "1\ta\u2028b\u2029c\x0bd\x0ce\x85f\n2\tx\x00y\n",
+    "null words": "NA\tNaN\nnull\tNone\n#1\t# no comment\n",
+    "escapes": "1\ta\\tb\\\n2\t\\N\n",
+    "long": "".join(f"{i % 7}\t{'wort ' * (i % 40)}{i}\n" for i in range(500)),
+}
+ALPHABET = st.sampled_from([*"aß1 \t\t\n\n\r\",", "\u00a0", "\x1c", "\ufeff", "😀"])
+
+
+def check_lines(folder: Path, text: str, zipped: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        put(folder / "collection.tsv", text, zipped)
+        try:
+            expected = naive(text)
+        except ValueError:  # a line without a tab, or no passage
+            with pytest.raises(InputError, match=r"line \d+: expected 2 tab|empty"):
+                open_collection(folder)
+        else:
+            assert open_collection(folder).digest() == expected.digest()
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD.keys())
+def test_only_a_newline_ends_a_line_and_nothing_is_quoted(
+    tmp_path: Path, text: str, zipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_ROWS", 3)
+    check_lines(tmp_path, text, zipped)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.lists(ALPHABET, max_size=40).map("".join), rows=st.integers(1, 5))
+def test_any_text_is_read_line_by_line_or_refused(tmp_path: Path, text: str, rows: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "_ROWS", rows)
+        check_lines(tmp_path, text, zipped=False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["1\tgut\n2\tMünze\n".encode("latin-1"), b"1\tx\n2\t\xed\xa0\x80\n", b"1\tx\n2\t\xf4\x90\x80\x80\n", b"1\t\xe2"],
+)
+def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path, data: bytes) -> None:
+    (gerdalir(tmp_path) / "collection.tsv").write_bytes(data)
+    with pytest.raises(FileFormatError, match=r"collection\.tsv, line \d: expected UTF-8"):
+        open_collection(tmp_path)
+
+
+def test_damaged_gzip_files_are_refused_with_the_line(tmp_path: Path) -> None:
+    folder = gerdalir(tmp_path, zipped=True)
+    rng = np.random.default_rng(0)
+    lines = "".join(f"{i}\t{' '.join(map(str, rng.integers(1_000_000, size=30)))}\n" for i in range(2000))
+    path = put(folder / "collection.tsv", lines, zipped=True)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FileFormatError, match=r"collection\.tsv\.gz, line \d+: .*cut off") as caught:
+        open_collection(folder)
+    assert 500 < caught.value.line < 1500
+    path.write_bytes(whole[:200] + b"\xff" * 40 + whole[240:])
+    with pytest.raises(FileFormatError, match=r"collection\.tsv\.gz, line \d+"):
+        open_collection(folder)
+    path.write_bytes(b"not gzip at all")
+    with pytest.raises(FileFormatError, match="expected gzip data"):
+        open_collection(folder)
+
+
+def test_blank_is_what_python_calls_blank_and_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    characters = [chr(i) for i in [*range(0xD800), *range(0xE000, 0x11000)]]
+    expected = [not character.strip() for character in characters]
+    assert _is_blank(pa.array(characters, type=pa.large_string())).tolist() == expected
+    folder = gerdalir(tmp_path, **{"collection.tsv": "1\ta b\n1\t \n2\tc\n3\t\u00a0\n"})
+    with pytest.warns(UserWarning, match="2 passages of only whitespace"):
+        collection = open_collection(folder)
+    assert collection.passages.doc_offsets.tolist() == [0, 1, 2, 2]  # document 3 stays, without passages
+
+
+def test_many_passages_at_once_are_those_added_one_by_one() -> None:
+    """In any mixture of the two."""
+    rng = np.random.default_rng(0)
+    one, other = CollectionBuilder("c"), CollectionBuilder("c")
+    for part in range(6):
+        doc_ids = rng.choice([f"d{i}" for i in range(12)], size=int(rng.integers(0, 20))).tolist()
+        texts = rng.choice(["a", "b", " ", "\u00a0"], size=len(doc_ids)).tolist()
+        if part % 2:
+            one.add_passages(doc_ids, texts)
+        for builder in [other] if part % 2 else [one, other]:
+            for doc_id, text in zip(doc_ids, texts, strict=True):
+                number = builder.document_number(doc_id)
+                builder.add_passage(builder.add_document(doc_id) if number is None else number, text)
+    with pytest.warns(UserWarning, match="only whitespace"):
+        assert one.build().digest() == other.build().digest()
+
+
+def test_layouts_are_recognised_or_the_known_ones_listed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        open_collection(tmp_path / "absent")
+    with pytest.raises(InputError, match=r"no layout recognised.*collection\.tsv"):
+        open_collection(tmp_path)
+    put(beir(tmp_path) / "collection.tsv", "1\tText.\n")
+    with pytest.raises(InputError, match="gerdalir, beir"):
+        open_collection(tmp_path)
+    assert open_collection(tmp_path, layout="beir").n_documents == 2
+    with pytest.raises(UnknownNameError, match="known: gerdalir, beir, structured"):
+        open_collection(tmp_path, layout="trec")
+
+
+def test_trec_qrels_and_runs(tmp_path: Path) -> None:
+    qrels = put(tmp_path / "qrels.txt", "q1 0 d1 2\nq1 0 d2 0\n", zipped=True)
+    assert list(read_qrels(qrels)) == [(1, "q1", "d1", 2), (2, "q1", "d2", 0)]
+    run = put(tmp_path / "run.txt", "q1 Q0 d2 1 3.5 me\nq1 Q0 d1 2 1e-3 me\n")
+    assert read_trec_run(run).to_numpy().tolist() == [["q1", "d2", 3.5], ["q1", "d1", 0.001]]
+    for text, message in {
+        "q1 Q0 d2 1 3.5\n": "line 1: expected 6 columns",
+        "q1 Q0 d2 1 x me\n": "line 1: expected a number as score, found 'x'",
+        "q1 Q0 d2 1 nan me\n": "line 1: expected a finite score",
+    }.items():
+        with pytest.raises(FileFormatError, match=message):
+            read_trec_run(put(tmp_path / "bad.txt", text))
+    with pytest.raises(InputError, match="no such file"):
+        read_trec_run(tmp_path / "absent.txt")

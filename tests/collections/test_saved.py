@@ -1,0 +1,378 @@
+"""Collections on disk, some of their documents, more documents, and a digest of what they hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from haybale.collections import Collection, CollectionBuilder
+from haybale.collections.saved import load_collection, save_collection
+from haybale.errors import FileFormatError, InputError, OutputExistsError
+from haybale.manifest import digest, read_table, signed, write_table
+
+# Collections with everything in them, and the same as plain lists of ids, in which any change is easy to make.
+
+texts = st.text(st.sampled_from("a\u00e4\n\U0001f42b\x00"), max_size=3).map(lambda text: f"x{text}")
+KINDS = ("internal", "passage_to_document", "section_to_document")
+
+
+@st.composite
+def collections(draw: st.DrawFn, prefix: str = "", least_queries: int = 0) -> Collection:
+    """Documents with and without passages, titles, sections and links; queries in several splits or none."""
+    builder = CollectionBuilder(draw(texts), draw(st.sampled_from([None, "german"])))
+    with_sections = draw(st.booleans())
+    docs = [f"{prefix}d{number}" for number in range(draw(st.integers(1, 5)))]
+    passages: list[tuple[int, str]] = []
+    sections: dict[int, list[tuple[str, int]]] = {}
+    for number, doc_id in enumerate(docs):
+        builder.add_document(doc_id, title=draw(texts | st.just("")))
+        for place in range(draw(st.integers(0, 3)) if with_sections else 0):
+            above = draw(st.sampled_from([None, *(name for name, _ in sections.get(number, []))]))
+            name = f"{doc_id}/{place}"
+            sections.setdefault(number, []).append((name, builder.add_section(number, name, draw(texts), above)))
+    for _ in range(draw(st.integers(1, 8))):
+        number = draw(st.integers(0, len(docs) - 1))
+        section = draw(st.sampled_from([-1, *(number for _, number in sections.get(number, []))]))
+        passages.append((number, f"{prefix}p{len(passages)}"))
+        builder.add_passage(number, draw(texts), passages[-1][1], section)
+    for number, passage in passages:
+        for name, _ in sections.get(number, []):
+            if draw(st.booleans()):
+                builder.add_internal_link(passage, name)
+    sources = [name for _, name in passages] + [name for names in sections.values() for name, _ in names]
+    for source in sources:
+        if draw(st.booleans()):
+            builder.add_external_link(source, draw(st.sampled_from(docs)))
+    for number in range(draw(st.integers(least_queries, 4))):
+        own = draw(st.sampled_from([None, *docs]))
+        split = draw(st.sampled_from([None, "b", "a"]))
+        builder.add_query(f"q{number}", draw(st.lists(texts, min_size=1, max_size=3)), own, split)
+        for doc_id in docs:
+            if draw(st.booleans()):
+                builder.add_judgement(draw(st.sampled_from("cba")), f"q{number}", doc_id, draw(st.integers(-1, 3)))
+    return builder.build()
+
+
+def plain(collection: Collection) -> dict[str, Any]:
+    """All of a collection but its name, by id."""
+    passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
+    doc_ids, passage_ids, query_ids = (ids.to_pylist() for ids in (collection.doc_ids, passages.ids, queries.ids))
+    section_ids = [] if sections is None else sections.ids.to_pylist()
+    own_texts = passages.texts.to_pylist()
+    of_passage = [None] * len(passages) if passages.sections is None else passages.sections.tolist()
+
+    def named(number: int | None) -> str | None:
+        return None if number is None or number < 0 else section_ids[number]
+
+    documents = []
+    for number, (doc_id, title) in enumerate(zip(doc_ids, collection.doc_titles.to_pylist(), strict=True)):
+        own = range(*passages.doc_offsets[number : number + 2])
+        tree = () if sections is None else range(*sections.doc_offsets[number : number + 2])
+        documents.append(
+            {
+                "id": doc_id,
+                "title": title,
+                "passages": [(passage_ids[i], own_texts[i], named(of_passage[i])) for i in own],
+                "sections": [
+                    (section_ids[i], sections.titles[i].as_py(), named(int(sections.parents[i]))) for i in tree
+                ],
+            }
+        )
+    ends = dict(zip(KINDS, [(passage_ids, section_ids), (passage_ids, doc_ids), (section_ids, doc_ids)], strict=True))
+    return {
+        "documents": documents,
+        "links": {
+            kind: [] if links is None else [(ends[kind][0][a], ends[kind][1][b]) for a, b in getattr(links, kind)]
+            for kind in KINDS
+        },
+        "queries": [
+            (name, queries.paragraphs_of(i), None if queries.own[i] < 0 else doc_ids[queries.own[i]])
+            for i, name in enumerate(query_ids)
+        ],
+        "splits": {
+            name: (
+                [query_ids[i] for i in split.queries],
+                [
+                    (query_ids[query], doc_ids[document], int(grade))
+                    for query, document, grade in zip(
+                        split.judged_queries, split.judged_documents, split.grades, strict=True
+                    )
+                ],
+            )
+            for name, split in collection.splits.items()
+        },
+        "has": (sections is not None, passages.sections is not None, links is not None),
+    }
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def in_other_chunks(collection: Collection, seed: int) -> Collection:
+    """The same, its strings in other chunks: slices of longer arrays."""
+    rng = np.random.default_rng(seed)
+
+    def rechunked(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        cuts = np.sort(rng.integers(0, len(column) + 1, size=rng.integers(0, 4))).tolist()
+        parts = [column.to_pylist()[a:b] for a, b in pairwise([0, *cuts, len(column)])]
+        arrays = [pa.array(["before", *part, "behind"], pa.large_string()).slice(1, len(part)) for part in parts]
+        return pa.chunked_array(arrays, type=pa.large_string())
+
+    def strings(part: Any, *names: str) -> Any:
+        return part and replace(part, **{name: rechunked(getattr(part, name)) for name in names})
+
+    whole = replace(
+        collection,
+        passages=strings(collection.passages, "ids", "texts"),
+        queries=strings(collection.queries, "ids", "paragraphs"),
+        sections=strings(collection.sections, "ids", "titles"),
+    )
+    return strings(whole, "doc_ids", "doc_titles")  # type: ignore[no-any-return]
+
+
+@settings(deadline=None)
+@given(collection=collections(), seed=st.integers(0, 1000))
+def test_what_was_saved_is_loaded(collection: Collection, seed: int) -> None:
+    with TemporaryDirectory() as folder:
+        first, second = Path(folder) / "first", Path(folder) / "second"
+        save_collection(collection, first)
+        loaded = load_collection(first)
+        assert plain(loaded) == plain(collection)
+        assert (loaded.name, loaded.language) == (collection.name, collection.language)
+        assert list(loaded.splits) == list(collection.splits)
+        assert loaded.digest() == collection.digest() == in_other_chunks(collection, seed).digest()
+        assert loaded.passages.doc_offsets.dtype == loaded.queries.own.dtype == np.int64
+        save_collection(in_other_chunks(loaded, seed), second)
+        assert content(second) == content(first)
+
+
+@settings(deadline=None)
+@given(collection=collections(), data=st.data())
+def test_some_documents(collection: Collection, data: st.DataObject) -> None:
+    whole = plain(collection)
+    n = collection.n_documents
+    numbers = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n, unique=True).map(sorted))
+    assume(any(whole["documents"][number]["passages"] for number in numbers))
+    kept = {whole["documents"][number]["id"] for number in numbers}
+    documents = [document for document in whole["documents"] if document["id"] in kept]
+    there = kept | {name for document in documents for part in ("passages", "sections") for name, *_ in document[part]}
+    expected = whole | {
+        "documents": documents,
+        "links": {kind: [link for link in links if there.issuperset(link)] for kind, links in whole["links"].items()},
+        "queries": [(name, texts, own if own in kept else None) for name, texts, own in whole["queries"]],
+        "splits": {
+            name: (queries, [judged for judged in judgements if judged[1] in kept])
+            for name, (queries, judgements) in whole["splits"].items()
+        },
+    }
+    taken = collection.take(np.array(numbers))
+    assert plain(taken) == expected
+    assert taken.take(range(len(numbers))).digest() == taken.digest()
+
+
+@settings(deadline=None)
+@given(collection=collections(), other=collections("o", 1))
+def test_more_documents(collection: Collection, other: Collection) -> None:
+    ours, theirs = plain(collection), plain(other)
+    extended = collection.extended(other)
+    expected = ours | {
+        "documents": ours["documents"] + theirs["documents"],
+        "links": {kind: ours["links"][kind] + theirs["links"][kind] for kind in KINDS},
+        "has": tuple(a or b for a, b in zip(ours["has"], theirs["has"], strict=True)),
+    }
+    assert plain(extended) == expected
+    assert (extended.name, extended.language) == (collection.name, collection.language)
+    if ours["has"] == plain(extended)["has"]:
+        assert extended.take(range(collection.n_documents)).digest() == collection.digest()
+
+
+def test_an_id_that_both_have_is_named() -> None:
+    def one(document: str, passage: str, section: str) -> Collection:
+        builder = CollectionBuilder("c")
+        number = builder.add_document(document)
+        builder.add_passage(number, "text", passage, builder.add_section(number, section, "", None))
+        return builder.build()
+
+    first = one("d", "p", "s")
+    for other, message in [
+        (("d", "q", "t"), "document id 'd' is in both collections"),
+        (("e", "p", "t"), "passage id 'p' is in both collections"),
+        (("e", "q", "s"), "section id 's' is in both collections"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            first.extended(one(*other))
+
+
+def test_a_column_that_grows_document_by_document_has_few_chunks(toy: Collection) -> None:
+    grown = toy
+    for number in range(300):
+        builder = CollectionBuilder("one")
+        builder.add_document(f"new{number}", ["one", "two"])
+        grown = grown.extended(builder.build())
+    assert grown.n_documents == toy.n_documents + 300
+    assert grown.passages.texts.num_chunks < 12
+    assert grown.document_numbers(["new299", "dogs"]).tolist() == [304, 0]
+    assert grown.passages.texts[-1].as_py() == "two"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ([1, 0], "document numbers must rise, found 0 after 1"),
+        ([1, 1], "document numbers must rise, found 1 after 1"),
+        ([0, 5], "document numbers lie between 0 and 4, found 0 and 5"),
+        ([-1, 0], "found -1 and 0"),
+        ([0.5], r"expected document numbers \(n,\), found float64"),
+        ([[0]], r"found int64 \(1, 1\)"),
+        ([True], "found bool"),
+        ([], "none of the 0 documents to be taken has a passage"),
+    ],
+)
+def test_numbers_that_are_no_documents_are_refused(toy: Collection, numbers: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        toy.take(numbers)
+
+
+def test_some_queries(toy: Collection) -> None:
+    taken = toy.queries.take([3, 0])
+    assert taken.ids.to_pylist() == ["train-roads", "train-dogs"]
+    assert taken.paragraphs_of(0) == ["winter roads", "winter roads again"]
+    assert (taken.own.tolist(), taken.offsets.tolist()) == ([4, -1], [0, 2, 4])
+    assert len(toy.queries.take([])) == 0
+    for numbers, message in [([8], "query numbers lie between 0 and 7"), ([1, 1], "must be different ones")]:
+        with pytest.raises(InputError, match=message):
+            toy.queries.take(numbers)
+
+
+# the digest ---------------------------------------------------------------------------------------------------
+
+
+def filled(**changes: Any) -> Collection:
+    """A collection with everything, of which one thing may be another."""
+    use = {
+        "title": "T",
+        "text": "one",
+        "paragraph": "p",
+        "grade": 1,
+        "own": "a",
+        "section": "S",
+        "target": "b",
+    } | changes
+    builder = CollectionBuilder(use.get("name", "c"), use.get("language"))
+    for name in "ab":
+        document = builder.add_document(name, title=use["title"])
+        section = builder.add_section(document, f"s{name}", use["section"], None)
+        builder.add_passage(document, use["text"], f"p{name}", section)
+    builder.add_external_link("pa", use["target"])
+    builder.add_query("q", [use["paragraph"], "last"], use["own"], "train")
+    builder.add_judgement("test", "q", "b", use["grade"])
+    return builder.build()
+
+
+def test_the_digest_is_of_all_content() -> None:
+    base = filled().digest()
+    for same in ({"name": "other"}, {"language": "german"}):
+        assert filled(**same).digest() == base
+    changes: list[dict[str, Any]] = [
+        {"title": "U"}, {"text": "two"}, {"paragraph": "r"}, {"grade": 2}, {"own": "b"}, {"own": None},
+        {"section": "U"}, {"target": "a"},
+    ]  # fmt: skip
+    assert len({base, *(filled(**change).digest() for change in changes)}) == 1 + len(changes)
+    whole = filled()
+    others = [
+        replace(whole, links=None),
+        replace(whole, sections=None),
+        replace(whole, passages=replace(whole.passages, sections=None)),
+        replace(whole, splits={"test": whole.splits["test"]}),
+        replace(whole, splits={"dev": whole.splits["train"], "test": whole.splits["test"]}),
+        replace(whole, doc_ids=pa.chunked_array([["ab", ""]], type=pa.large_string())),
+        replace(whole, doc_ids=whole.doc_titles, doc_titles=whole.doc_ids),
+    ]
+    assert len({base, *(other.digest() for other in others)}) == 1 + len(others)
+    assert replace(whole, splits=dict(reversed(whole.splits.items()))).digest() == base
+
+
+# what is no saved collection ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("collections") / "saved"
+    save_collection(filled(), folder)
+    return folder
+
+
+def _manifest(folder: Path, **changes: Any) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+
+
+def _table(folder: Path, name: str, column: str, value: Any) -> None:
+    """One other value, under a manifest that agrees with it."""
+    path = folder / f"{name}.parquet"
+    table = read_table(path, pa.parquet.read_schema(path))
+    place = table.column_names.index(column)
+    values = [value, *table.column(column).to_pylist()[1:]]
+    write_table(path, table.set_column(place, table.schema.field(place), [values]))
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    _manifest(folder, files=files | {path.name: digest(path)})
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved collection"),
+        (lambda f: (f / "manifest.json").write_text("{"), r"manifest.json: expected JSON"),
+        (lambda f: _manifest(f, format="haybale model"), "expected format 'haybale collection', found 'haybale model'"),
+        (lambda f: _manifest(f, version=2), "expected version 1, found 2"),
+        (lambda f: _manifest(f, splits=[[1]]), "expected name, language, splits and parts"),
+        (lambda f: _manifest(f, parts=[["links"]]), "expected name, language, splits and parts"),
+        (lambda f: _manifest(f, language=3), "expected name, language, splits and parts"),
+        (lambda f: _manifest(f, parts=["links"]), "expected 'files' documents.parquet"),
+        (lambda f: (f / "links.parquet").unlink(), "links.parquet: not found, the manifest lists it"),
+        (lambda f: (f / "texts.parquet").write_bytes(b"x"), "texts.parquet: its content is not what was saved"),
+        (
+            lambda f: _table(f, "documents", "passages", 2),
+            "documents.parquet: column passages: expected numbers that sum to 2",
+        ),
+        (lambda f: _table(f, "documents", "passages", -1), "column passages: expected numbers from 0 to 2"),
+        (lambda f: _table(f, "documents", "sections", 0), "column sections: expected numbers that sum to 2"),
+        (lambda f: _table(f, "texts", "section", 2), "texts.parquet: column section: expected numbers from -1 to 1"),
+        (lambda f: _table(f, "queries", "own", 2), "queries.parquet: column own: expected numbers from -1 to 1"),
+        (lambda f: _table(f, "splits", "query", 1), "splits.parquet: column query: expected numbers from 0 to 0"),
+        (lambda f: _table(f, "judgements", "document", 9), "column document: expected numbers from 0 to 1"),
+        (lambda f: _table(f, "sections", "parent", 2), "column parent: expected numbers from -1 to 1"),
+        (lambda f: _table(f, "links", "target", 2), "links.parquet: column target: expected numbers from 0 to 1"),
+    ],
+)
+def test_what_was_not_written_is_refused(
+    saved: Path, tmp_path: Path, harm: Callable[[Path], Any], message: str
+) -> None:
+    folder = tmp_path / "c"
+    shutil.copytree(saved, folder)
+    harm(folder)
+    with pytest.raises(FileFormatError, match=message) as error:
+        load_collection(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(saved: Path, toy: Collection) -> None:
+    before = content(saved)
+    with pytest.raises(OutputExistsError, match="exists and is not empty"):
+        save_collection(toy, saved)
+    assert content(saved) == before
+    with pytest.raises(FileFormatError, match="is no saved collection"):
+        load_collection(saved / "nowhere")

@@ -1,0 +1,156 @@
+"""A store whose shards are tasks holds what one writer would have written."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+from encoders import HashEncoder
+
+from haybale.embeddings import Embedded, EmbeddingStore, LSAEncoder, embed, embed_shards, shards
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
+from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    lines = [
+        f"d{i // 3}\tpassage {i} of {'dogs' if i % 3 else 'law'} and of {'tax' if i % 2 else 'salt'}" for i in range(60)
+    ]
+    (folder / "collection.tsv").write_text("\n".join([*lines, "d20\t   "]) + "\n")
+    return folder
+
+
+def same(one: Path, other: Path) -> None:
+    a, b = EmbeddingStore(one), EmbeddingStore(other)
+    np.testing.assert_array_equal(a.vectors(), b.vectors())
+    assert a.passage_ids.equals(b.passage_ids)
+    assert a.doc_ids.equals(b.doc_ids)
+    assert a.texts().equals(b.texts())
+
+
+EMPTY = "1 passages of only whitespace were left out"
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_shards_together_are_the_store_of_one_writer(folder: Path, tmp_path: Path, backend: str) -> None:
+    with pytest.warns(UserWarning, match=EMPTY):
+        embed(folder, HashEncoder(), tmp_path / "whole", rows_per_chunk=7)
+    with joblib.parallel_config(backend=backend, n_jobs=2), pytest.warns(UserWarning, match=EMPTY) as said:
+        done = embed_shards(folder, HashEncoder(), tmp_path / "shards", 3, rows_per_chunk=7)
+    assert backend == "threading" or len(said) == 1  # of three shards, once
+    assert (done.passages, done.kept) == (60, 0)
+    same(tmp_path / "shards", tmp_path / "whole")
+    again = embed_shards(folder, HashEncoder(), tmp_path / "shards", rows_per_chunk=7)  # as many as there are
+    assert (again.passages, again.kept) == (0, 60)
+    LSAEncoder(3).fit(["dogs and law", "tax and salt", "law of tax", "dogs of salt"]).save(tmp_path / "lsa")
+    with pytest.warns(UserWarning, match=EMPTY):
+        embed(folder, LSAEncoder.load(tmp_path / "lsa"), tmp_path / "whole lsa", rows_per_chunk=7)
+        with joblib.parallel_config(backend=backend, n_jobs=2):  # by its name, found by each worker
+            embed_shards(folder, str(tmp_path / "lsa"), tmp_path / "shards lsa", 2, rows_per_chunk=7)
+    same(tmp_path / "shards lsa", tmp_path / "whole lsa")
+
+
+@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+def test_an_encoder_is_fitted_once_and_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    embed(folder, LSAEncoder(4), tmp_path / "whole", rows_per_chunk=7)
+    fits: list[int] = []
+    real = LSAEncoder.fit
+    monkeypatch.setattr(LSAEncoder, "fit", lambda self, texts: fits.append(1) or real(self, texts))
+    embed_shards(folder, LSAEncoder(4), tmp_path / "shards", 2, rows_per_chunk=7, n_jobs=2)
+    same(tmp_path / "shards", tmp_path / "whole")
+    query = ["the law on salt"]
+    stores = [EmbeddingStore(tmp_path / name) for name in ("shards", "whole")]
+    np.testing.assert_array_equal(*(store.encoder().encode(query) for store in stores))
+    chunk = next((tmp_path / "shards" / "shard-2-of-2" / "vectors.zarr").glob("c.*"))
+    chunk.unlink()
+    assert embed_shards(folder, LSAEncoder(4), tmp_path / "shards", rows_per_chunk=7).passages == 7
+    assert len(fits) == 1
+    with pytest.raises(StoreError, match="begun with the encoder"):
+        embed_shards(folder, LSAEncoder(5), tmp_path / "shards", rows_per_chunk=7)
+    with (folder / "collection.tsv").open("a") as file:
+        file.write("d90\tone more\n")
+    with pytest.raises(StoreError, match="the input has changed"):
+        embed_shards(folder, LSAEncoder(4), tmp_path / "shards", rows_per_chunk=7)
+    assert not list((tmp_path / "shards").glob(".fitting-*"))
+
+
+@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+def test_a_worker_makes_its_encoder_once(folder: Path, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def make(salt: str) -> HashEncoder:
+        made.append(salt)
+        return HashEncoder(salt)
+
+    embed(folder, HashEncoder("x"), tmp_path / "whole", rows_per_chunk=7)
+    embed_shards(folder, partial(make, "x"), tmp_path / "shards", 4, rows_per_chunk=7, n_jobs=1)
+    assert made == ["x"]
+    same(tmp_path / "shards", tmp_path / "whole")
+    embed_shards(folder, partial(make, "y"), tmp_path / "others", 2, rows_per_chunk=7, n_jobs=1)
+    assert made == ["x", "y"]
+
+
+@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+def test_a_task_waits_for_one_that_was_given_up_but_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lost its connection, or its driver, writes its shard to the end."""
+    files = StoreFiles(tmp_path / "shards" / "shard-1-of-2")
+    begun = threading.Event()
+
+    def write() -> None:
+        with writer_lock(files):
+            begun.set()
+            time.sleep(0.5)
+
+    def call() -> Embedded:
+        options = {"layout": None, "dtype": "float32", "rows_per_chunk": 7, "chunking": None}
+        return shards.embed_shard(folder, HashEncoder(), "call", str(tmp_path / "shards"), (1, 2), options, True)[0]
+
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(write)
+        begun.wait()
+        monkeypatch.setattr(shards, "PATIENCE", 0.1)
+        with pytest.raises(StoreError, match=r"shard-1-of-2: process \d+ on .* is writing this store"):
+            call()
+        monkeypatch.setattr(shards, "PATIENCE", 20.0)
+        assert call().passages == 32
+        other.result()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_source_that_cannot_be_read_leaves_nothing_open(tmp_path: Path, n: int) -> None:
+    """No complaint of a writer that is closed too late: warnings are errors here."""
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "collection.tsv").write_text("d0\ttext\nno tab\n")
+    with pytest.raises(FileFormatError, match=r"collection\.tsv, line 2"):
+        embed_shards(tmp_path / "bad", HashEncoder(), tmp_path / "out", n)
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+def test_errors(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="n_shards must be at least 1, found 0"):
+        embed_shards(folder, HashEncoder(), tmp_path / "shards", 0)
+    with pytest.raises(InputError, match="leave nothing for shard 2 of 2"):
+        embed_shards(folder, HashEncoder(), tmp_path / "few", 2)
+    embed_shards(folder, HashEncoder(), tmp_path / "shards", 2, rows_per_chunk=7)
+    with pytest.raises(StoreError, match="begun with 2 shards, now it is 3"):
+        embed_shards(folder, HashEncoder(), tmp_path / "shards", 3, rows_per_chunk=7)
+    embed(folder, HashEncoder(), tmp_path / "whole")
+    with pytest.raises(OutputExistsError, match="holds a store without shards"):
+        embed_shards(folder, HashEncoder(), tmp_path / "whole", 2)
+    with pytest.raises(InputError, match="makes sparse vectors, which a store does not hold"):
+        embed_shards(folder, "tfidf", tmp_path / "sparse", 2)
+    assert not (tmp_path / "sparse").exists()

@@ -1,0 +1,228 @@
+"""Embedding under what befalls long jobs: a writer that is killed, a second one, a full disk; fitted encoders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from encoders import HashEncoder
+from engines import tree
+
+from haybale.collections import Collection
+from haybale.embeddings import CachedEncoder, EmbeddingStore, LSAEncoder, TfidfEncoder, embed
+from haybale.embeddings.store import Chunks
+from haybale.errors import InputError, StoreError
+
+N_CHUNKS, ROWS = 250, 4
+
+# Imports once, then forks a writer for every line it reads: a real process each, without the seconds of the imports.
+NURSERY = """
+import os, sys, warnings
+from encoders import HashEncoder
+from haybale.embeddings import embed
+
+class Counting(HashEncoder):
+    def encode(self, texts):
+        with open(sys.argv[3], "a") as log:
+            log.write(texts[0] + "\\n")
+        return super().encode(texts)
+
+for line in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        embed(sys.argv[1], Counting(seconds=float(line)), sys.argv[2], rows_per_chunk=4)
+        os._exit(0)
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    lines = [f"d{i}\tpassage {i} of {N_CHUNKS * ROWS}" for i in range(N_CHUNKS * ROWS - 1)]
+    (folder / "collection.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+class Nursery:
+    def __init__(self, *arguments: Path) -> None:
+        command = [sys.executable, "-W", "ignore", "-c", NURSERY, *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
+        )
+
+    def writer(self, seconds: float) -> int:
+        """Start a writer that takes so long for a chunk; its process id."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        return self.status()
+
+    def status(self) -> int:
+        """Wait for the writer; negative: the signal that killed it."""
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+
+@pytest.fixture
+def nursery(folder: Path, tmp_path: Path) -> Iterator[Nursery]:
+    found = Nursery(folder, tmp_path / "store", tmp_path / "log")
+    yield found
+    found.process.communicate()
+
+
+def test_killed_over_and_over(folder: Path, tmp_path: Path, nursery: Nursery) -> None:
+    """Killed at random moments, at least 20 times; the store at the end is the one of an undisturbed run."""
+    whole, store = tmp_path / "whole", tmp_path / "store"
+    embed(folder, HashEncoder(), whole, rows_per_chunk=ROWS)
+    rng, kills, longest = random.Random(0), 0, 0.15
+    while True:
+        pid = nursery.writer(0.02 if kills < 25 else 0)
+        time.sleep(rng.uniform(0, longest))
+        if kills < 25:
+            with contextlib.suppress(ProcessLookupError):  # it was done before us
+                os.kill(pid, signal.SIGKILL)
+        status = nursery.status()
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        kills += 1
+        longest += 0.01  # going over what is there takes longer each time
+        with pytest.raises((StoreError, ValueError)):
+            EmbeddingStore(store)  # never taken for a whole one
+    assert kills >= 20
+    assert tree(store) == tree(whole)
+    computed = (tmp_path / "log").read_text().splitlines()
+    assert len(set(computed)) == N_CHUNKS
+    assert len(computed) <= N_CHUNKS + kills  # a kill costs one chunk at most
+
+
+def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nursery) -> None:
+    store = tmp_path / "store"
+    pid = nursery.writer(0.05)
+    while not list(store.glob("vectors.zarr/c.*")):
+        time.sleep(0.01)
+    with pytest.raises(StoreError, match=rf"process {pid} on .* is writing this store"):
+        embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
+    os.kill(pid, signal.SIGKILL)
+    assert nursery.status() == -signal.SIGKILL
+    assert embed(folder, HashEncoder(), store, rows_per_chunk=ROWS).kept > 0  # the dead hold no lock
+    assert not (store / ".lock").exists()
+
+
+FULL = """
+import pathlib, sys
+from encoders import HashEncoder
+from haybale.embeddings import embed
+from haybale.errors import StoreError
+folder, disk = sys.argv[1], pathlib.Path(sys.argv[2])
+try:
+    embed(folder, HashEncoder(), disk / "store", rows_per_chunk=4)
+except StoreError as error:
+    print(error)
+kept = len(list(disk.glob("store/vectors.zarr/c.*")))
+assert 0 < kept < 250, kept
+assert not list(disk.rglob("*.partial")) and not (disk / "store" / "manifest.json").exists()
+(disk / "ballast").unlink()
+done = embed(folder, HashEncoder(), disk / "store", rows_per_chunk=4)
+print(done.passages + done.kept, done.kept == 4 * kept)
+import shutil
+shutil.copytree(disk / "store", sys.argv[3])
+"""
+
+
+def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
+    """A real one: a memory disk of 2 MB in a mount namespace of its own, nearly full from the start."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=2m none {disk}"
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "sh", "-c", mount], check=False).returncode:
+        pytest.skip("no mount namespaces here")
+    command = f'{mount} && head -c 1500000 /dev/zero > {disk}/ballast && exec {sys.executable} -W ignore -c "$0" "$@"'
+    arguments = [FULL, str(folder), str(disk), str(tmp_path / "copy")]
+    command = ["unshare", "-rm", "sh", "-c", command, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False)
+    assert found.returncode == 0, found.stderr
+    message, end = found.stdout.splitlines()
+    assert "No space left on device; what is written is kept, run it again to go on" in message
+    assert end == f"{N_CHUNKS * ROWS - 1} True"
+    embed(folder, HashEncoder(), tmp_path / "whole", rows_per_chunk=ROWS)
+    assert tree(tmp_path / "copy") == tree(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("error", [28, 5])
+def test_a_write_that_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    """The same wherever there are no mount namespaces: the system's error at the 40th chunk."""
+    write = Chunks.write
+
+    def fails(self: Chunks, number: int, rows: np.ndarray) -> None:
+        if number == 40:
+            raise OSError(error, os.strerror(error))
+        write(self, number, rows)
+
+    monkeypatch.setattr(Chunks, "write", fails)
+    with pytest.raises(StoreError, match=f"{os.strerror(error)}; what is written is kept, run it again"):
+        embed(folder, HashEncoder(), tmp_path / "s", rows_per_chunk=ROWS)
+    monkeypatch.setattr(Chunks, "write", write)
+    done = embed(folder, HashEncoder(), tmp_path / "s", rows_per_chunk=ROWS)
+    assert (done.kept, done.passages) == (40 * ROWS, N_CHUNKS * ROWS - 1 - 40 * ROWS)
+
+
+# fitted encoders ------------------------------------------------------------------------------------------
+
+
+def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:
+    assert embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=4).passages == 15
+    store = EmbeddingStore(tmp_path / "s")
+    texts = toy.passages.texts.to_pylist()
+    fitted = LSAEncoder(4, min_df=1).fit(texts)
+    np.testing.assert_allclose(store.vectors(), fitted.encode(texts), atol=1e-6)
+    np.testing.assert_array_equal(store.encoder().encode(["barking dogs"]), fitted.encode(["barking dogs"]))
+    before = tree(tmp_path / "s")
+    (tmp_path / "s" / "vectors.zarr" / "c.2.0").unlink()
+    embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=4)  # not fitted anew: loaded
+    embed(toy, fitted, tmp_path / "s", rows_per_chunk=4)
+    assert tree(tmp_path / "s") == before
+    with pytest.raises(StoreError, match="n_components': 3"):
+        embed(toy, LSAEncoder(3, min_df=1), tmp_path / "s", rows_per_chunk=4)
+    with pytest.raises(StoreError, match="begun with encoder fitted"):
+        embed(toy, LSAEncoder(4, min_df=1).fit(texts[:9]), tmp_path / "s", rows_per_chunk=4)
+    cached = CachedEncoder(store)
+    np.testing.assert_array_equal(cached.encode(texts[3:5]), store.vectors()[3:5])
+    assert cached.missed == 0
+
+
+def test_an_encoder_whose_saving_was_cut_off(toy: Collection, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    (store / ".encoder.123").mkdir(parents=True)
+    (store / "encoder").mkdir()
+    (store / "passages.parquet").write_bytes(b"half")
+    embed(toy, LSAEncoder(4, min_df=1), store)
+    names = sorted(path.name for path in store.iterdir())
+    assert names == ["encoder", "manifest.json", "passages.parquet", "vectors.zarr"]
+
+
+def test_a_remote_store_keeps_its_encoder(toy: Collection) -> None:
+    embed(toy, LSAEncoder(4, min_df=1, char_ngrams=(2, 3)), "memory://fitted/store")
+    store = EmbeddingStore("memory://fitted/store")
+    np.testing.assert_array_equal(store.encoder().encode(toy.passages.texts.to_pylist()), store.vectors())
+    assert embed(toy, LSAEncoder(4, min_df=1, char_ngrams=(2, 3)), "memory://fitted/store").kept == 15
+
+
+def test_what_no_store_takes(toy: Collection, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="TfidfEncoder makes sparse vectors, which a store does not hold"):
+        embed(toy, TfidfEncoder(min_df=1), tmp_path / "s")
+    with pytest.raises(InputError, match="shards need one fitted encoder"):
+        embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=2, shard=(1, 2))

@@ -1,0 +1,144 @@
+"""Saved models: the same predictions without the solver, and nothing accepted that was not written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from scipy import sparse
+from worlds import world
+
+from haybale.ensemble import ProductKernelSVR, SVREnsemble
+from haybale.ensemble.solvers import solve_sklearn
+from haybale.errors import FileFormatError, OutputExistsError, VectorError
+from haybale.manifest import digest, signed
+from haybale.retrieval import PassageIndex
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"solver": "sklearn", "gamma": (2.0, 1.0)},
+        {"solver": "product", "strategy": "regions", "standardize": True, "gamma": "scale"},
+        {"solver": solve_sklearn, "strategy": "rows"},
+        {"solver": "product", "gamma": [0.7]},
+    ],
+    ids=["sklearn", "regions", "own solver", "a gamma a space"],
+)
+def test_an_ensemble_loads_without_its_solver(tmp_path: Path, settings: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, queries, relevant = world()
+    ids = [f"q{i}" for i in range(len(queries))]
+    ensemble = SVREnsemble(4, k=10, **settings).fit(index, queries, relevant, query_ids=ids)
+    ensemble.save(tmp_path / "model")
+    monkeypatch.setattr("haybale.ensemble.svr_ensemble.find_solver", None)
+    loaded = SVREnsemble.load(tmp_path / "model", index)
+    passages = index.search(queries, 12).passages
+    np.testing.assert_array_equal(
+        loaded.score_candidates(queries, passages), ensemble.score_candidates(queries, passages)
+    )
+    np.testing.assert_array_equal(loaded.votes(queries, passages), ensemble.votes(queries, passages))
+    assert loaded.rank(queries, ids, k=5) == ensemble.rank(queries, ids, k=5)
+    assert str(loaded.explain(queries[0], "3")) == str(ensemble.explain(queries[0], "3"))
+    expected = ensemble.get_params() | ({} if isinstance(settings["solver"], str) else {"solver": "auto"})
+    assert loaded.get_params() == expected
+    for name in ("n_rows_", "bag_sizes_", "gamma_", "n_iter_"):
+        assert getattr(loaded, name) == getattr(ensemble, name)
+
+
+def test_spaces_and_features_are_saved(tmp_path: Path) -> None:
+    index, queries, relevant = world()
+    rng = np.random.default_rng(0)
+    wide = [
+        sparse.random(n, 30, density=0.2, random_state=1, dtype=np.float32).tocsr() for n in (len(queries), len(index))
+    ]
+    candidates = index.search(queries, 10)
+    features = rng.normal(size=(*candidates.passages.shape, 3)).astype(np.float32)
+    ensemble = SVREnsemble(3, eta=0.5).fit(
+        index, [queries, wide[0]], relevant, candidates=candidates, features=features, spaces=[wide[1]]
+    )
+    ensemble.save(tmp_path / "model")
+    loaded = SVREnsemble.load(tmp_path / "model", index, spaces=[wide[1]])
+    found = [model.score_candidates([queries, wide[0]], candidates.passages, features) for model in (ensemble, loaded)]
+    np.testing.assert_array_equal(*found)
+    with pytest.raises(
+        VectorError, match=r"trained on spaces of widths 6, 30 \(sparse\); the index and spaces have 6$"
+    ):
+        SVREnsemble.load(tmp_path / "model", index)
+
+
+@pytest.mark.parametrize("solver", ["product", "sklearn"])
+def test_a_regressor_loads(tmp_path: Path, solver: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 6)), rng.normal(size=80)
+    model = ProductKernelSVR(split=3, solver=solver).fit(x, y)
+    model.save(tmp_path / "model")
+    loaded = ProductKernelSVR.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
+    assert loaded.get_params() == model.get_params()
+    np.testing.assert_array_equal(loaded.support_, model.support_)
+    with pytest.raises(OutputExistsError, match="exists and is not empty"):
+        model.save(tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PassageIndex]:
+    index, queries, relevant = world()
+    folder = tmp_path_factory.mktemp("models") / "model"
+    SVREnsemble(3, k=8).fit(index, queries, relevant).save(folder)
+    return folder, index
+
+
+def _manifest(folder: Path, **changes) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+
+
+def _tensors(folder: Path, **changes) -> None:
+    """Other tensors under a manifest that agrees with them."""
+    tensors = load_file(folder / "tensors.safetensors") | changes
+    save_file({name: value for name, value in tensors.items() if value is not None}, folder / "tensors.safetensors")
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    _manifest(folder, files=files | {"tensors.safetensors": digest(folder / "tensors.safetensors")})
+
+
+def _flip(folder: Path) -> None:
+    path = folder / "tensors.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved model"),
+        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json: expected JSON"),
+        (lambda f: (f / "manifest.json").write_text("[1]"), "expected format 'haybale model', found "),
+        (lambda f: _manifest(f, version=1), "expected version 2, found 1"),
+        (lambda f: _manifest(f, kind="ProductKernelSVR"), "expected kind 'SVREnsemble', found 'ProductKernelSVR'"),
+        (lambda f: _manifest(f, gamma=None), "'gamma' is missing or of another type"),
+        (lambda f: _manifest(f, files={}), "expected 'files' passages.parquet, queries.parquet, tensors.safetensors"),
+        (lambda f: _manifest(f, parameters={"colour": 1}), "parameters: .*colour"),
+        (lambda f: _manifest(f, parameters={"n_bags": -1}), "parameters: The 'n_bags' parameter"),
+        (_flip, "its content is not what was saved"),
+        (lambda f: (f / "queries.parquet").unlink(), "queries.parquet: not found, the manifest lists it"),
+        (lambda f: _tensors(f, coef=None), "tensor 'coef' is missing"),
+        (lambda f: _tensors(f, query=np.full(3, 10**6)), "do not fit each other"),
+        (lambda f: _tensors(f, intercept=np.array([0, 0, np.nan])), "NaN or infinity among the tensors"),
+    ],
+)
+def test_what_was_not_written_is_refused(saved: tuple[Path, PassageIndex], tmp_path: Path, harm, message: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(saved[0], folder)
+    harm(folder)
+    with pytest.raises(FileFormatError, match=message):
+        SVREnsemble.load(folder, saved[1])
+
+
+def test_an_index_of_another_width_is_refused(saved: tuple[Path, PassageIndex]) -> None:
+    with pytest.raises(VectorError, match="widths 6; the index and spaces have 5"):
+        SVREnsemble.load(saved[0], PassageIndex(np.eye(5)))

@@ -1,0 +1,366 @@
+"""Comparisons as a whole: what is ranked, what no ranker sees, what is written, what is refused, what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import assert_same, tree
+from topics import LEARNED, RANKERS, SVR
+
+from haybale import Engine
+from haybale.collections import Collection, CollectionBuilder, Split
+from haybale.ensemble import SVREnsemble
+from haybale.errors import InputError, OutputExistsError, UnknownNameError
+from haybale.evaluation import MEASURES, classify_injected, compare, evaluate
+from haybale.evaluation.comparison import default_rankers, file_name
+from haybale.evaluation.injected import CAVEAT
+from haybale.rankers import (
+    BM25,
+    KNN,
+    RRF,
+    Batch,
+    EmptyRankingWarning,
+    SimilarQueries,
+    from_spec,
+    load,
+    parse,
+)
+from haybale.retrieval import Run, reciprocal_rank_fusion
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.* bags have no relevant row", "ignore::haybale.rankers.EmptyRankingWarning"
+)
+SOME = ("bm25", "knn-doc", "knn-queries(k=7)", f"svr-doc({SVR})", f"rrf(bm25,svr-doc({SVR}))", LEARNED)
+
+
+@pytest.fixture(scope="module")
+def engine(topics: Collection) -> Engine:
+    return Engine(topics)
+
+
+def turned(collection: Collection, split: str) -> Collection:
+    """With other judgements in one split: every document's are the next one's."""
+    part = collection.splits[split]
+    other = replace(part, judged_documents=np.roll(part.judged_documents, 1))
+    return replace(collection, splits={**collection.splits, split: other})
+
+
+def test_every_ranker_is_compared(engine: Engine, topics: Collection) -> None:
+    stages: list[str] = []
+    outcome = compare(engine, RANKERS, report=lambda stage, seconds: stages.append(stage))
+    assert list(outcome.runs) == list(outcome.rankers) == list(RANKERS)
+    ids = topics.queries.ids.take(topics.split("dev").queries).to_pylist()
+    for name, run in outcome.runs.items():
+        assert run.query_ids == ids, name
+        assert_same(run, parse(name).fit(engine).rank("dev"))
+        assert evaluate(run, topics.qrels_frame("dev")).equals(outcome.results.values[name]), name
+        assert outcome.rankers[name] == parse(name)
+    assert outcome.results.baseline == "bm25"
+    assert outcome.results.measures == list(MEASURES)
+    assert outcome.results.n_queries == len(set(topics.qrels_frame("dev").query("relevance > 0")["query_id"]))
+    assert set(stages) == set(outcome.seconds)
+    assert all(seconds >= 0 for seconds in outcome.seconds.values())
+    assert "evaluate" in outcome.seconds
+
+
+def test_by_default() -> None:
+    assert [str(ranker) for ranker in default_rankers()] == [
+        *("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "learned")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rankers", "how", "expected"),
+    [
+        (["knn", "bm25-doc"], {}, ["bm25", "knn", "bm25-doc"]),
+        ("knn, bm25, knn-doc", {}, ["bm25", "knn", "knn-doc"]),
+        ([KNN(), BM25()], {}, ["bm25", "knn"]),
+        ([KNN()], {"baseline": KNN()}, ["knn"]),
+        ([KNN(), "bm25-doc"], {"baseline": "bm25-doc"}, ["bm25-doc", "knn"]),
+        (["knn"], {"baseline": BM25("document", k1=6)}, ["bm25-doc(k1=6)", "knn"]),
+        ({"mine": KNN(), "theirs": "bm25"}, {"baseline": "theirs"}, ["theirs", "mine"]),
+        ({"mine": KNN(), "theirs": "bm25"}, {}, ["bm25", "mine", "theirs"]),
+        ([], {"baseline": "knn"}, ["knn"]),
+    ],
+)
+def test_the_baseline_comes_first(engine: Engine, rankers: Any, how: dict[str, Any], expected: list[str]) -> None:
+    outcome = compare(engine, rankers, **how)
+    assert list(outcome.runs) == expected
+    assert outcome.results.baseline == expected[0]
+    assert set(outcome.results.comparisons) == set(expected[1:])
+
+
+def test_an_engine_or_a_collection(engine: Engine, topics: Collection) -> None:
+    first, second = compare(engine, ["knn"], split="test"), compare(topics, ["knn"], split="test")
+    assert first.runs == second.runs
+    assert first.split == "test"
+    half = topics.doc_ids.to_pylist()[::2]
+    assert set(compare(engine.within(half), ["knn"]).runs["knn"].flat()[2].to_pylist()) <= set(half)
+
+
+def test_equal_rankers_are_fitted_once(topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+    inner = SVREnsemble.fit
+
+    def counted(self: SVREnsemble, *args: Any, **kwargs: Any) -> SVREnsemble:
+        fits.append(1)
+        return inner(self, *args, **kwargs)
+
+    monkeypatch.setattr(SVREnsemble, "fit", counted)
+    svr = f"svr-doc({SVR})"
+    outcome = compare(
+        topics, {"one": svr, "two": parse(svr), "fused": f"rrf(bm25,{svr})", "learned": f"learned(knn,{svr})"}
+    )
+    assert len(fits) == 1
+    assert outcome.rankers["one"] is outcome.rankers["two"]
+    assert outcome.runs["one"] is outcome.runs["two"] or outcome.runs["one"] == outcome.runs["two"]
+    assert outcome.runs["fused"] == reciprocal_rank_fusion([outcome.runs["bm25"], outcome.runs["one"]])
+    other = svr.replace(")", ",random_state=1)")
+    again = compare(topics, [other, svr])
+    assert len(fits) == 3
+    assert again.runs[svr] == outcome.runs["one"]
+    assert again.runs[other] != again.runs[svr]
+
+
+def test_no_label_of_the_split_is_seen_before_the_rankings(topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+
+    def noted(kind: type, method: str, of: Callable[..., str]) -> None:
+        inner = getattr(kind, method)
+
+        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            events.append(of(self, *args))
+            return inner(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, method, wrapped)
+
+    for method in ("qrels_frame", "relevant_ids"):
+        noted(Collection, method, lambda self, split: f"labels of {split}")
+    for method in ("relevant", "relevant_rows"):
+        noted(Split, method, lambda self: f"labels of {self.name}")
+    noted(Batch, "run", lambda self, ranker, depth: f"run over {len(self)}")
+    compare(topics, SOME)
+    assert "labels of train" in events
+    ranked = max(place for place, event in enumerate(events) if event == "run over 15")
+    assert [place for place, event in enumerate(events) if event == "labels of dev" and place < ranked] == []
+    assert "labels of dev" in events[ranked:]
+    assert "labels of test" not in events
+
+
+def test_other_labels_change_measures_and_no_ranking(topics: Collection) -> None:
+    first, second = compare(topics, SOME), compare(turned(topics, "dev"), SOME)
+    for name in SOME:
+        assert first.runs[name] == second.runs[name], name
+    assert not first.results.values["bm25"].equals(second.results.values["bm25"])
+
+
+def test_trained_and_evaluated_on_the_same_split(engine: Engine, tmp_path: Path) -> None:
+    for name in SOME[2:]:
+        with pytest.raises(InputError, match="would be trained and evaluated on the same split, 'train'"):
+            compare(engine, [name], split="train", report=never)
+    with pytest.raises(InputError, match="would be trained and evaluated on the same split, 'dev'"):
+        compare(engine, [SOME[2]], train="dev", report=never)
+    assert len(compare(engine, ["knn-queries"], split="train", train="dev").runs["knn-queries"]) == 60
+    on_dev = RRF(BM25(), SimilarQueries()).fit(engine, "dev")
+    on_dev.save(tmp_path / "ranker")
+    for name, ranker in {"rrf(bm25,knn-queries)": on_dev, "saved": load(tmp_path / "ranker", engine)}.items():
+        with pytest.raises(InputError, match=rf"{re.escape(name)} was trained on 15 queries of 'dev', where it would"):
+            compare(engine, {name: ranker}, report=never)
+    assert compare(engine, [on_dev], split="test").rankers["rrf(bm25,knn-queries)"] is on_dev
+
+
+def never(stage: str, seconds: float) -> None:
+    raise AssertionError(f"{stage} was done first")
+
+
+def test_a_saved_ranker_is_compared_as_it_is(
+    topics: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = Engine.build(topics, tmp_path / "engine")
+    ranker = parse(LEARNED).fit(built)
+    ranker.save(tmp_path / "ranker")
+    expected = compare(built, [LEARNED])
+    monkeypatch.setattr(SVREnsemble, "fit", lambda *args, **kwargs: pytest.fail("trained anew"))
+    engine = Engine.open(tmp_path / "engine")
+    saved = load(tmp_path / "ranker", engine)
+    outcome = compare(engine, {"saved": saved, "knn": "knn"})
+    assert outcome.rankers["saved"] is saved
+    assert_same(outcome.runs["saved"], expected.runs[LEARNED])
+    assert outcome.facts["saved"] == expected.facts[LEARNED]
+
+
+def test_what_is_wrong_is_said_before_the_work(topics: Collection) -> None:
+    for rankers, how, error, message in [
+        ("bm25,bm26", {}, UnknownNameError, "unknown ranker 'bm26'"),
+        (["bm25", "rrf(bm25,bm26)"], {}, UnknownNameError, "unknown ranker 'bm26'"),
+        ("rrf(bm25,svr", {}, InputError, "parentheses may not match"),
+        ("bm25,,svr", {}, InputError, "expected the name of a ranker"),
+        (["bm25"], {"baseline": "bm26"}, UnknownNameError, "unknown ranker 'bm26'"),
+        (["bm25"], {"split": "tset"}, UnknownNameError, "unknown split of topics 'tset'; known: train, dev, test"),
+        (["bm25"], {"measures": ["nDCG@10", "mAP?"]}, InputError, "unknown measure .mAP"),
+        ([BM25(k1=-1)], {}, InputError, "'k1' parameter of BM25"),
+        ([RRF(BM25(), BM25())], {}, InputError, "bm25 stands there twice"),
+        (["svr"], {"train": "tain"}, InputError, "topics has no split 'tain', only train, dev, test; leave svr out"),
+        ({"a b": "bm25", "a-b": "knn"}, {}, InputError, "'a b' and 'a-b' would be written to one file"),
+        ([7], {}, InputError, "a ranker is a name"),
+    ]:
+        with pytest.raises(error, match=message):
+            compare(topics, rankers, report=never, **how)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no such folder"):
+        compare("no/such/collection", report=never)
+
+
+def test_without_a_split_to_learn_from(tmp_path: Path) -> None:
+    builder = CollectionBuilder("no train")
+    builder.add_document("d", ["a dog barks", "a dog sleeps"])
+    builder.add_query("q", ["dog"], split="test")
+    builder.add_judgement("test", "q", "d")
+    made = builder.build()
+    for name in ("svr", "svr-doc", "knn-queries", "rrf(bm25,svr)", "learned(bm25,knn)"):
+        with pytest.raises(InputError, match="needs a split to learn from: no train has no split 'train', only test"):
+            compare(made, [name], split="test", report=never)
+
+
+def test_everything_is_written(engine: Engine, topics: Collection, tmp_path: Path) -> None:
+    outcome = compare(engine, [*SOME, "rrf(knn, bm25-doc)"])
+    outcome.write(tmp_path / "new" / "out")
+    files = sorted(tree(tmp_path / "new"))
+    runs = [f"out/runs/{file_name(name)}.trec" for name in outcome.runs]
+    assert files == sorted([*runs, "out/results.json", "out/settings.json", "out/table.md"])
+    for name, run in outcome.runs.items():
+        read = Run.from_trec(tmp_path / "new" / "out" / "runs" / f"{file_name(name)}.trec")
+        assert evaluate(read, topics.qrels_frame("dev")).equals(outcome.results.values[name])
+        for query in run.query_ids:
+            if run[query]:
+                assert [doc for doc, _ in read[query]] == [doc for doc, _ in run[query]]
+
+    def strict(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    record = json.loads((tmp_path / "new/out/results.json").read_text(), parse_constant=strict)
+    assert set(record) == {
+        *("date", "collection", "settings", "queries measured", "rankers", "seconds", "facts", "environment")
+    }
+    assert {name: record["collection"][name] for name in ("name", "documents", "queries")} == {
+        "name": "topics", "documents": 42, "queries": {"train": 60, "dev": 15, "test": 15},
+    }  # fmt: skip
+    assert record["queries measured"] == outcome.results.n_queries
+    assert record["seconds"] == outcome.seconds
+    assert list(record["rankers"]) == list(outcome.runs)
+    for name, found in record["rankers"].items():
+        for measure in MEASURES:
+            assert found["measures"][measure] == outcome.results.values[name][measure].mean()
+        assert set(found["against_baseline"]) == (set() if name == "bm25" else set(MEASURES))
+    assert record["facts"][LEARNED]["training queries"] == outcome.rankers[LEARNED].facts["training queries"]
+    assert record["facts"]["vectors"] == list(engine.passages.vectors.shape)
+    assert {"python", "machine", "haybale", "numpy"} <= set(record["environment"])
+    settings = json.loads((tmp_path / "new/out/settings.json").read_text())
+    assert record["settings"] == settings
+    assert [settings[name] for name in ("split", "baseline", "encoder")] == ["dev", "bm25", "tfidf"]
+    for name, spec in settings["rankers"].items():
+        assert from_spec(spec) == outcome.rankers[name] == parse(name)
+    assert all(name in (tmp_path / "new/out/table.md").read_text() for name in ("bm25", "knn-doc", *MEASURES))
+
+
+def test_names_of_any_kind_are_written(engine: Engine, tmp_path: Path) -> None:
+    names = ["../../up", "a b\tc", "ünïcode", "()", "x" * 300, "cross-encoder(bm25,model='org/name')"]
+    outcome = compare(engine, {name: BM25(k1=1 + place) for place, name in enumerate(names)})
+    (tmp_path / "out").mkdir()  # an empty folder is taken
+    outcome.write(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    written = list((tmp_path / "out" / "runs").iterdir())
+    assert len(written) == 7
+    assert all(len(path.name) < 200 for path in written)
+    assert list(json.loads((tmp_path / "out" / "results.json").read_text())["rankers"]) == ["bm25", *names]
+    before = tree(tmp_path)
+    for folder in (tmp_path / "out", tmp_path / "out" / "table.md"):
+        with pytest.raises(OutputExistsError, match="exists and is not empty"):
+            outcome.write(folder)
+    assert tree(tmp_path) == before
+
+
+def test_a_failure_while_writing_leaves_nothing(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = compare(engine, ["bm25", "knn"])
+    inner = Run.to_trec
+
+    def full(self: Run, path: Path, tag: str) -> None:
+        if tag == "knn":
+            raise OSError(28, "No space left on device")
+        inner(self, path, tag)
+
+    monkeypatch.setattr(Run, "to_trec", full)
+    with pytest.raises(OSError, match="No space left"):
+        outcome.write(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from topics import topic_collection
+from haybale.evaluation import compare
+outcome = compare(topic_collection(), ["bm25", "knn"])
+print("writing", flush=True)
+for i in range(100_000):
+    outcome.write(Path(sys.argv[1]) / str(i))
+"""
+
+
+def test_a_killed_writer_leaves_whole_folders_only(tmp_path: Path) -> None:
+    """SIGKILL at random moments: a folder under its final name always holds everything."""
+    rng = random.Random(0)
+    command = [sys.executable, "-c", WRITER]
+    with subprocess.Popen(
+        [*command, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+    ) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "writing\n"
+        time.sleep(0.2 + 0.3 * rng.random())
+        os.kill(one.pid, signal.SIGKILL)
+    finished = [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    assert finished
+    for out in finished:
+        assert json.loads((out / "results.json").read_text())["queries measured"] > 0
+        assert json.loads((out / "settings.json").read_text())["split"] == "dev"
+        assert (out / "table.md").read_text().endswith("\n")
+        assert {path.name for path in (out / "runs").iterdir()} == {"bm25.trec", "knn.trec"}
+
+
+def test_queries_that_find_nothing_are_told(topics: Collection) -> None:
+    builder = CollectionBuilder("strange", language="english")
+    builder.add_document("d", ["a dog barks"])
+    builder.add_document("e", ["a dog sleeps"])
+    for query, text in {"q": "dog", "r": "cat"}.items():
+        builder.add_query(query, [text], split="dev")
+        builder.add_judgement("dev", query, "d")
+    with pytest.warns(EmptyRankingWarning, match="bm25 finds no document for 1 of 2 queries, the first is 'r'"):
+        outcome = compare(builder.build(), ["bm25"])
+    assert outcome.results.values["bm25"]["MRR@10"].tolist() == [1.0, 0.0]
+
+
+def test_injected_passages_are_classified(toy: Collection) -> None:
+    engine = Engine(toy, encoder="lsa", width=8)
+    outcome = classify_injected(engine, n_bags=2, k=5, n_jobs=1)
+    assert outcome.figures.n_positive == 4  # the last passage of each relevant document
+    assert outcome.figures.n_rows == 4 * 5 + 4
+    assert 0 <= outcome.figures.recall <= 1
+    assert "cannot be compared" in CAVEAT
+    with pytest.raises(UnknownNameError, match="unknown split of toy 'test'"):
+        classify_injected(engine, split="test")
+    with pytest.raises(InputError, match="trained and evaluated on the same split, 'train'"):
+        classify_injected(engine, split="train")

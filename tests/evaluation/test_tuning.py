@@ -1,0 +1,114 @@
+"""BM25's parameters by a grid: every value against a comparison, ties, draws, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import word_collection
+
+from haybale.collections import Collection, CollectionBuilder
+from haybale.errors import InputError, OutputExistsError
+from haybale.evaluation import Tuned, compare, evaluate, tune_bm25
+from haybale.folders import new_json
+from haybale.rankers import BM25
+from haybale.retrieval import BM25Index
+
+
+@pytest.fixture(scope="module")
+def words() -> Collection:
+    return word_collection(n_dev=40, n_documents=30)
+
+
+@pytest.mark.parametrize("unit", ["passage", "document"])
+@pytest.mark.parametrize("pair", [(0.0, 0.0), (3.0, 1.0), (0.6, 0.3)])
+def test_new_parameters_are_those_of_a_new_index(words: Collection, unit: str, pair: tuple[float, float]) -> None:
+    k1, b = pair
+    index = BM25Index.from_collection(words, unit)
+    given = words.queries.texts(words.split("dev").queries[:20])
+    before = index.documents(given, 50)
+    expected = BM25Index.from_collection(words, unit, k1=k1, b=b).documents(given, 50)
+    other = index.with_parameters(k1, b)
+    for found in (other.documents(given, 50), other.documents(index.analysed(given), 50)):
+        for left, right in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(left, right)
+    np.testing.assert_array_equal(index.documents(given, 50)[2], before[2])  # the first one is what it was
+
+
+@pytest.mark.parametrize(("unit", "ranker"), [("passage", "bm25"), ("document", "bm25-doc")])
+def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranker: str) -> None:
+    tuned = tune_bm25(words, unit, k1=(2.0, 0.6), b=(0.9, 0.3), measure="MRR@10")
+    assert [row[:2] for row in tuned.grid] == [(0.6, 0.3), (0.6, 0.9), (2.0, 0.3), (2.0, 0.9)]
+    for k1, b, value in [*tuned.grid, (1.2, 0.75, tuned.default)]:
+        found = compare(words, {ranker: BM25(unit, k1=k1, b=b)}, baseline=ranker).results
+        assert value == pytest.approx(found.values[ranker]["MRR@10"].mean(), abs=1e-12)
+    assert tuned.value == max(value for *_, value in tuned.grid)
+    assert (tuned.k1, tuned.b, tuned.value) in tuned.grid
+    assert tuned.n_queries == found.n_queries
+    assert tuned.to_dict()["grid"][0] == {"k1": 0.6, "b": 0.3, "value": tuned.grid[0][2]}
+    assert json.loads(json.dumps(tuned.to_dict()))["language"] == "english"
+
+
+def test_among_equals_the_smaller_wins(toy: Collection) -> None:
+    tuned = tune_bm25(toy, "document", k1=(3, 2), b=(0.9, 0.5))
+    assert {value for *_, value in tuned.grid} == {1.0}
+    assert (tuned.k1, tuned.b, tuned.default) == (2.0, 0.5, 1.0)
+    assert tuned.options == "--set bm25-doc.k1=2 --set bm25-doc.b=0.5"
+
+
+def test_drawn_queries(words: Collection) -> None:
+    """So many of those with a relevant document, by the seed: the mean over them."""
+
+    def draw(**how: Any) -> Tuned:
+        return tune_bm25(words, k1=(1.2,), b=(0.75,), n_queries=9, measure="MAP", **how)
+
+    assert draw() == draw()
+    assert draw().n_queries == 9
+    assert len({draw(random_state=seed).value for seed in range(4)}) > 1
+    run = compare(words, "bm25").runs["bm25"]
+    qrels = words.qrels_frame("dev")
+    part = words.split("dev")
+    judged = part.queries[np.isin(part.queries, part.relevant()[0])]
+    chosen = np.random.default_rng(3).choice(judged, size=9, replace=False)
+    ids = [words.queries.ids[int(i)].as_py() for i in chosen]
+    expected = evaluate(run, qrels, ["MAP"]).loc[ids]["MAP"].mean()
+    assert draw(random_state=3).value == pytest.approx(expected)
+    everyone = tune_bm25(words, k1=(1.2,), b=(0.75,), n_queries=10**6)
+    assert everyone == tune_bm25(words, k1=(1.2,), b=(0.75,))
+
+
+def test_what_cannot_be_tuned(toy: Collection) -> None:
+    grid = r"expected k1 >= 0 and b in 0\.\.1"
+    for how, message in [
+        ({"split": "test"}, "unknown split of toy 'test'"),
+        ({"measure": "nDGC@10"}, "unknown measure 'nDGC@10'"),
+        ({"unit": "chapter"}, "'passage' or 'document'"),
+        ({"b": ()}, "at least one k1 and one b"),
+        ({"k1": (-1.0,)}, grid),
+        ({"b": (1.5,)}, grid),
+        ({"k1": (float("nan"),)}, grid),
+        ({"n_queries": 0}, "n_queries must be at least 1, found 0"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            tune_bm25(toy, **how)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="query 1 of 2 is empty"):
+        BM25Index.from_collection(toy).analysed(["dog", " "])
+    builder = CollectionBuilder("empty", language="english")
+    builder.add_document("d", ["a dog"])
+    builder.add_query("q", ["dog"], split="dev")
+    builder.add_judgement("dev", "q", "d", 0)
+    with pytest.raises(InputError, match="split 'dev' has no query with a relevant document"):
+        tune_bm25(builder.build())
+
+
+def test_a_new_file_is_whole_or_absent(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        new_json(tmp_path / "a.json", object())
+    assert list(tmp_path.iterdir()) == []
+    new_json(tmp_path / "a.json", [1])
+    with pytest.raises(OutputExistsError):
+        new_json(tmp_path / "a.json", [2])
+    assert json.loads((tmp_path / "a.json").read_text()) == [1]

@@ -1,0 +1,312 @@
+"""Rankers in folders: the same to the bit in any process, and one error for every file that is not what was saved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import CountingEncoder, assert_same, tree
+from topics import LEARNED, NEW, RANKERS, SVR
+
+import haybale
+from haybale import Engine
+from haybale.collections import Collection
+from haybale.errors import FileFormatError, InputError, NotFittedError, OutputExistsError
+from haybale.manifest import digest, signed
+from haybale.rankers import BM25, RRF, Ranker, Training, load, parse
+from haybale.rankers import SVR as SVRRanker
+from haybale.rankers.ranker import MANIFEST
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row", "ignore:.*bags are trained")
+
+# Ranks with every ranker that was saved beside an engine, in a process that never saw them fitted.
+ELSEWHERE = """
+import sys
+from pathlib import Path
+import numpy as np
+from haybale import Engine, load
+
+folder = Path(sys.argv[1])
+engine = Engine.open(folder / "engine")
+for path in sorted(folder.glob("ranker*")):
+    ranker = load(path, engine)
+    for how, run in (("rank", ranker.rank("dev")), ("out", ranker.out_of_fold("train"))):
+        rows, ranks, documents, scores = run.flat()
+        np.savez(folder / f"{path.name}.{how}.npz", rows=rows, ranks=ranks, scores=scores,
+            documents=np.array(documents.to_pylist()), queries=np.array(run.query_ids))
+"""
+
+
+def same_elsewhere(engine: Engine, rankers: list[Ranker], folder: Path) -> None:
+    """Save rankers of the engine in ``folder / "engine"``, load them in another process, and compare their runs."""
+    for number, ranker in enumerate(rankers):
+        ranker.save(folder / f"ranker{number}")
+    command = [sys.executable, "-c", ELSEWHERE, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for number, ranker in enumerate(rankers):
+        for how, run in (("rank", ranker.rank("dev")), ("out", ranker.out_of_fold("train"))):
+            found = np.load(folder / f"ranker{number}.{how}.npz")
+            rows, ranks, documents, scores = run.flat()
+            assert found["queries"].tolist() == run.query_ids
+            assert np.array_equal(found["rows"], rows)
+            assert np.array_equal(found["ranks"], ranks)
+            assert np.array_equal(found["scores"], scores), str(ranker)
+            assert found["documents"].tolist() == documents.to_pylist(), str(ranker)
+
+
+@pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
+def test_a_ranker_is_the_same_in_another_process(topics: Collection, tmp_path: Path, encoder: str) -> None:
+    engine = Engine.build(topics, tmp_path / "engine", encoder=encoder, width=12).prepare()
+    names = [*RANKERS] + (["svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"] if encoder == "lsa" else [])
+    training = Training.of(engine)
+    same_elsewhere(engine, [training.fitted(parse(name)) for name in names], tmp_path)
+
+
+def test_the_same_on_documents_of_python(pydocs: Collection, tmp_path: Path) -> None:
+    some = pydocs.take(np.arange(0, pydocs.n_documents, 19))
+    engine = Engine.build(some, tmp_path / "engine")
+    asked = [query for query, ids in zip(*judged(some), strict=True) if ids][:150]
+    frame = some.qrels_frame("train")
+    frame = frame[frame["query_id"].isin(asked)]
+    queries = some.queries.take(some.query_numbers(asked))
+    svr = "svr-doc(n_bags=8,n_train=5,n_candidates=15,n_jobs=1)"
+    ranker = parse(f"learned(bm25,bm25-doc(k1=6),knn-doc,knn-queries,parm-vrrf,{svr})").fit(engine, queries, frame)
+    assert len(ranker.learned_from()) == 150
+    same_elsewhere(engine, [ranker], tmp_path)
+
+
+def judged(collection: Collection) -> tuple[list[str], list[list[str]]]:
+    part = collection.split("train")
+    return collection.queries.ids.take(part.queries).to_pylist(), collection.relevant_ids("train")
+
+
+@pytest.fixture(scope="module")
+def engine(topics: Collection) -> Engine:
+    return Engine(topics)
+
+
+@pytest.fixture(scope="module")
+def saved(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Ranker, Path]]:
+    """A ranker and the folder it was saved in, not to be changed."""
+    made: dict[str, tuple[Ranker, Path]] = {}
+
+    def find(name: str) -> tuple[Ranker, Path]:
+        if name not in made:
+            ranker = parse(name).fit(engine)
+            folder = tmp_path_factory.mktemp("saved") / "ranker"
+            ranker.save(folder)
+            made[name] = ranker, folder
+        return made[name]
+
+    return find
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_what_is_loaded_is_what_was_saved(
+    engine: Engine, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path, name: str
+) -> None:
+    ranker, folder = saved(name)
+    again = load(folder, engine)
+    assert again == ranker
+    assert again.key() == ranker.key()
+    assert repr(again) == repr(ranker)
+    assert again.facts == ranker.facts
+    assert again.learned_from() == ranker.learned_from()
+    assert_same(again.rank("dev"), ranker.rank("dev"))
+    assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
+    doc = ranker.rank("dev")["dev1"][0][0]
+    asked = engine.collection.queries.take(engine.collection.query_numbers(["dev1"]))
+    assert again.explain(asked, doc).to_dict() == ranker.explain(asked, doc).to_dict()
+    again.save(tmp_path / "again")
+    assert tree(tmp_path / "again") == tree(folder)
+    # What is loaded is fitted, so it is taken as it is by what is fitted on the same judgements.
+    if ranker.needs_training:
+        whole: Any = RRF(again, BM25(k1=9)).fit(engine)
+        assert whole.rankers_[0] is again
+    assert_same(again.clone().fit(engine).rank("dev"), ranker.rank("dev"))
+
+
+def test_the_folder_holds_what_it_says_and_nothing_that_could_be_executed(
+    saved: Callable[[str], tuple[Ranker, Path]],
+) -> None:
+    for name in RANKERS:
+        ranker, folder = saved(name)
+        files = tree(folder)
+        manifest = json.loads(files.pop(MANIFEST))
+        assert manifest["ranker"] == ranker.to_dict()
+        assert set(manifest["files"]) == set(files)
+        assert bool(files) == ranker.needs_training
+        for path, content in files.items():
+            assert Path(path).suffix in {".json", ".parquet", ".safetensors"}
+            assert not (content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+    _, folder = saved(f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})")
+    fitted = json.loads((folder / MANIFEST).read_text())["fitted"]
+    names = [entry["ranker"]["ranker"] for entry in fitted]
+    assert names.count("svr") == names.count("knn-queries") == 1, "a ranker that is shared is there once"
+
+
+def test_every_damaged_file_is_one_error(
+    engine: Engine, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path
+) -> None:
+    _, whole = saved(LEARNED)
+    folder = tmp_path / "ranker"
+    shutil.copytree(whole, folder)
+    for name, content in tree(whole).items():
+        path = folder / name
+        middle = len(content) // 2
+        flips = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in (0, middle, len(content) - 2)]
+        for damaged in [None, b"", content[:middle], content[:-1], content + b"\n", *flips]:
+            if damaged is None:
+                path.unlink()
+            else:
+                path.write_bytes(damaged)
+            if name == MANIFEST and values_of(damaged) == values_of(content):
+                continue  # a space more or less, or the last digit of a number that is the same number
+            with pytest.raises(FileFormatError, match=path.name):
+                load(folder, engine)
+        path.write_bytes(content)
+    for extra in ("notes.txt", "fitted/more.json", "fitted/9/tensors.safetensors"):
+        (folder / extra).parent.mkdir(exist_ok=True, parents=True)
+        (folder / extra).write_text("mine")
+        with pytest.raises(FileFormatError, match=f"{Path(extra).name}: the manifest does not list it"):
+            load(folder, engine)
+        (folder / extra).unlink()
+    assert load(folder, engine) == parse(LEARNED)
+
+
+def values_of(content: bytes | None) -> Any:
+    try:
+        return json.loads(content or b"")
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "haybale engine"}, "expected format 'haybale ranker', found 'haybale engine'"),
+        ({"version": 2}, "expected version 1, found 2"),
+        ({"fitted": []}, "fitted"),
+        (
+            {"fitted": [{"ranker": {"ranker": "bm26"}, "within": [], "digest": None, "facts": {}}]},
+            "unknown ranker 'bm26'",
+        ),
+        ({"fitted": [{"ranker": {"ranker": "bm25", "k1": -1}, "within": [], "digest": None, "facts": {}}]}, "'k1'"),
+        ({"fitted": [{"ranker": {"ranker": "rrf"}, "within": [7], "digest": None, "facts": {}}]}, "fitted ranker 0"),
+        ({"fitted": [{"ranker": {"ranker": "bm25"}}]}, "fitted ranker 0"),
+        ({"fitted": [3]}, "fitted ranker 0"),
+        (
+            {
+                "fitted": [
+                    {"ranker": {"ranker": "learned", "rankers": ["bm25"]}, "within": [], "digest": "", "facts": {}}
+                ]
+            },
+            "0",
+        ),
+    ],
+)
+def test_what_another_program_wrote(
+    engine: Engine, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    _, whole = saved("bm25")
+    shutil.copytree(whole, tmp_path / "ranker")
+    path = tmp_path / "ranker" / MANIFEST
+    path.write_text(json.dumps(signed(json.loads(path.read_text()) | change)))
+    with pytest.raises(FileFormatError, match=message):
+        load(tmp_path / "ranker", engine)
+
+
+def test_what_is_no_ranker(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="is no saved ranker"):
+        load(tmp_path / "nothing", engine)
+    (tmp_path / MANIFEST).write_text("[]")
+    with pytest.raises(FileFormatError, match="expected format 'haybale ranker', found None"):
+        load(tmp_path, engine)
+    (tmp_path / MANIFEST).write_bytes(b"\xff\xfe")
+    with pytest.raises(FileFormatError, match="expected JSON"):
+        load(tmp_path, engine)
+
+
+def test_a_ranker_belongs_to_its_engine(
+    topics: Collection, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path
+) -> None:
+    """And to one that was built in a folder of the same documents, and to that one after documents came and went."""
+    for name in ("bm25", LEARNED):
+        ranker, folder = saved(name)
+        for other in (
+            Engine(topics, encoder="lsa", width=12),
+            Engine(topics, language="german"),
+            Engine(topics.take(np.arange(40))),
+            Engine(topics, encoder=CountingEncoder()),
+        ):
+            with pytest.raises(InputError, match="this ranker was fitted on another engine"):
+                load(folder, other)
+        built = Engine.build(topics, tmp_path / f"engine {len(name)}")
+        assert_same(load(folder, built).rank("dev"), ranker.rank("dev"))
+
+
+@pytest.mark.parametrize("name", RANKERS)
+@pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
+def test_loaded_on_an_engine_that_has_changed(topics: Collection, tmp_path: Path, name: str) -> None:
+    """As the ranker that was there all the while."""
+    engine = Engine.build(topics, tmp_path / "engine")
+    ranker = parse(name).fit(engine)
+    ranker.save(tmp_path / "ranker")
+    engine.add(NEW)
+    engine.remove(["d01", "d02", "d30"])
+    for each in (engine, Engine.open(tmp_path / "engine")):
+        again = load(tmp_path / "ranker", each)
+        assert_same(again.rank("dev"), ranker.rank("dev"))
+        assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
+        assert_same(again.rank("dev", within=["d05", "n1", "d07"]), ranker.rank("dev", within=["d05", "n1", "d07"]))
+
+
+@pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
+def test_a_ranker_of_an_engine_that_is_limited(topics: Collection, tmp_path: Path) -> None:
+    engine = Engine(topics)
+    ranker = parse(f"rrf(bm25,svr-doc({SVR}))").fit(engine)
+    ranker.save(tmp_path / "ranker")
+    some = ["d05", "d07", "d11", "d12", "d20"]
+    limited = load(tmp_path / "ranker", engine.within(some))
+    assert set(limited.rank("dev").flat()[2].to_pylist()) <= set(some)
+
+
+def test_saving_is_whole_or_not_at_all(
+    engine: Engine, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranker, _ = saved(LEARNED)
+    with pytest.raises(NotFittedError):
+        parse(LEARNED).save(tmp_path / "unfitted")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputExistsError, match="exists and is not empty"):
+        ranker.save(tmp_path / "full")
+
+    def fail(self: Ranker, folder: Path) -> dict[str, Any]:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SVRRanker, "_state", fail)
+        with pytest.raises(OSError, match="No space left"):
+            ranker.save(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+    assert tree(tmp_path) == {"full/notes.txt": b"mine"}
+    (tmp_path / "empty").mkdir()
+    ranker.save(tmp_path / "empty")
+    ranker.save(tmp_path / "deep" / "er")
+    assert tree(tmp_path / "empty") == tree(tmp_path / "deep" / "er")
+    assert haybale.load(tmp_path / "empty", engine) == ranker
+
+
+def test_the_digest_of_a_file_is_its_own(saved: Callable[[str], tuple[Ranker, Path]]) -> None:
+    _, folder = saved(LEARNED)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert manifest["files"] == {name: digest(folder / name) for name in manifest["files"]}

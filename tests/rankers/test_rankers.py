@@ -1,0 +1,763 @@
+"""Every ranker: the laws that all obey, what each is by a slow oracle, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from engines import assert_same
+from topics import LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS
+
+from haybale import Engine
+from haybale.collections import Collection, CollectionBuilder, Queries
+from haybale.ensemble import LearnedFusion, SVREnsemble, novel_queries
+from haybale.errors import FileFormatError, InputError, NotFittedError, UnknownNameError
+from haybale.rankers import (
+    BM25,
+    KNN,
+    RRF,
+    Batch,
+    EmptyRankingWarning,
+    Explanation,
+    Learned,
+    Ranker,
+    Share,
+    SimilarQueries,
+    Training,
+    parse,
+)
+from haybale.rankers import SVR as SVRRanker
+from haybale.rankers.ranker import Ranker as Base
+from haybale.retrieval import QueryNeighbours, Run, reciprocal_rank_fusion
+from haybale.stages import listening
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
+ENCODERS = {"tfidf": {}, "lsa": {"encoder": "lsa", "width": 12}}
+PAPER = "svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"  # standardises features, so not for sparse vectors
+Fitted = Callable[[str, str], Ranker]
+
+
+@pytest.fixture(scope="module")
+def engines(topics: Collection) -> dict[str, Engine]:
+    return {name: Engine(topics, **settings) for name, settings in ENCODERS.items()}
+
+
+@pytest.fixture(scope="module")
+def fitted(engines: dict[str, Engine]) -> Fitted:
+    """Rankers fitted once, by name and encoder; nothing in them is changed."""
+    training = {name: Training.of(engine) for name, engine in engines.items()}
+    return lambda name, encoder="tfidf": training[encoder].fitted(parse(name))
+
+
+def cases() -> list[Any]:
+    made = [(name, encoder) for encoder in ENCODERS for name in RANKERS] + [(PAPER, "lsa")]
+    return [pytest.param(*case, id=" ".join(case)) for case in made]
+
+
+def every(function: Any) -> Any:
+    """Of every ranker on both encoders."""
+    return pytest.mark.parametrize(("name", "encoder"), cases())(function)
+
+
+# laws -------------------------------------------------------------------------------------------------------
+
+
+@every
+def test_the_first_documents_do_not_depend_on_how_many_were_asked_for(fitted: Fitted, name: str, encoder: str) -> None:
+    ranker = fitted(name, encoder)
+    whole = ranker.rank("dev", depth=1000)
+    assert len(whole) == 15
+    assert len(whole.flat()[0]) > 70
+    for depth in (1, 2, 3, 7, 20, 41):
+        assert_same(ranker.rank("dev", depth=depth), whole.top(depth))
+
+
+@every
+def test_a_query_alone_is_ranked_as_among_others(fitted: Fitted, topics: Collection, name: str, encoder: str) -> None:
+    ranker = fitted(name, encoder)
+    numbers = topics.split("dev").queries
+    whole = ranker.rank(topics.queries.take(numbers))
+    backwards = ranker.rank(topics.queries.take(numbers[::-1].copy()))
+    assert backwards.query_ids == whole.query_ids[::-1]
+    for number, query in zip(numbers[:5], whole.query_ids, strict=False):
+        for run in (ranker.rank(topics.queries.take([number])), backwards):
+            if encoder == "tfidf":
+                assert run[query] == whole[query]
+            else:  # products of dense matrices of other shapes may differ in the last bits
+                assert dict(run[query]) == pytest.approx(dict(whole[query]), rel=1e-5, abs=1e-6)
+
+
+@every
+@pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
+def test_no_document_from_without(fitted: Fitted, topics: Collection, name: str, encoder: str) -> None:
+    """Within some documents no other is found, nor ever the one that a query was taken from."""
+    ranker = fitted(name, encoder)
+    own = {
+        query: topics.doc_ids[int(document)].as_py()
+        for query, document in zip(topics.queries.ids.to_pylist(), topics.queries.own, strict=True)
+        if document >= 0
+    }
+    ids = topics.doc_ids.to_pylist()
+    some = ids[1::3]
+    whole, part = ranker.rank("dev"), ranker.rank("dev", within=some)
+    assert_same(ranker.rank("dev", within=np.isin(ids, some)), part)
+    assert set(part.flat()[2].to_pylist()) <= set(some)
+    assert len(part.flat()[0]) > 20
+    for run in (whole, part):
+        for query in run.query_ids:
+            assert own.get(query) not in dict(run[query])
+    assert_same(ranker.rank("dev", within=ids), whole)
+    if name.startswith("knn-queries"):
+        for query in whole.query_ids:
+            assert part[query] == [(doc, score) for doc, score in whole[query] if doc in some]
+
+
+@every
+def test_what_learned_nothing_of_a_query_ranks_it_as_any(fitted: Fitted, name: str, encoder: str) -> None:
+    ranker = fitted(name, encoder)
+    assert_same(ranker.out_of_fold("dev"), ranker.rank("dev"))
+    assert ranker.needs_training == (name in LEARNING or name == PAPER)
+    assert bool(ranker.learned_from()) == ranker.needs_training
+    if not ranker.needs_training:
+        assert_same(ranker.out_of_fold("train"), ranker.rank("train"))
+
+
+@every
+def test_shares_sum_to_the_score(fitted: Fitted, name: str, encoder: str) -> None:
+    ranker = fitted(name, encoder)
+    run = ranker.rank("dev")
+    for query in run.query_ids[:3]:
+        listed = run[query]
+        for rank, (doc, score) in list(enumerate(listed, 1))[:: max(1, len(listed) // 5)]:
+            found = ranker.explain(asked(ranker, query), doc)
+            assert (found.query_id, found.doc_id, found.ranker) == (query, doc, str(ranker))
+            assert found.score == pytest.approx(score, rel=1e-5, abs=1e-6)
+            assert found.rank is not None
+            assert listed[found.rank - 1][1] == pytest.approx(score, rel=1e-5, abs=1e-6)
+            assert rank == found.rank or encoder == "lsa"
+            assert found.shares or score == 0
+            check_sums(found)
+            json.dumps(found.to_dict())
+            assert math.fsum(found.to_frame()["share"]) == pytest.approx(found.score, rel=1e-5, abs=1e-6)
+            assert str(found).startswith(f"{doc}: rank {found.rank:,}, {ranker} ")
+
+
+def check_sums(found: Explanation) -> None:
+    """Here and in every ranker within."""
+    assert found.score is not None
+    size = max(abs(found.score), math.fsum(abs(share.share) for share in found.shares))  # of those that cancel out
+    assert math.fsum(share.share for share in found.shares) == pytest.approx(found.score, abs=1e-6 * size)
+    assert math.fsum(value for _, value, _ in found.leaves()) == pytest.approx(found.score, abs=1e-6 * size)
+    for share in found.shares:
+        if share.of is not None and share.of.score is not None:
+            check_sums(share.of)
+
+
+def asked(ranker: Ranker, *ids: str) -> Queries:
+    collection = ranker.engine_.collection
+    return collection.queries.take(collection.query_numbers(ids))
+
+
+@every
+def test_what_a_ranker_does_not_have_is_not_explained(fitted: Fitted, name: str, encoder: str) -> None:
+    ranker = fitted(name, encoder)
+    found = ranker.explain({"q": "nothing like it"}, "blank")
+    assert (found.score, found.rank, found.shares) == (None, None, [])
+    assert str(found) == f"blank: {ranker} does not have it"
+    assert found.to_frame().empty
+
+
+@pytest.mark.parametrize("name", [name for name in RANKERS if "rrf" not in name])
+def test_ties_are_broken_by_document_id(fitted: Fitted, topics: Collection, name: str) -> None:
+    """Twins have equal texts: where no judgement tells them apart, they are side by side, the smaller id first."""
+    ranker = fitted(name, "tfidf")
+    text = topics.document_texts()[topics.document_numbers([TWINS[0]])[0]]
+    found = [doc for doc, _ in ranker.rank({"q": text.split("\n")})["q"]]
+    if "queries" in name or "svr-doc" in name:  # the first was relevant to training queries, the other was not
+        return
+    place = found.index(TWINS[1])
+    assert found[place + 1] == TWINS[0]
+    for depth in (place + 1, place + 2):
+        assert [doc for doc, _ in ranker.rank({"q": text.split("\n")}, depth=depth)["q"]] == found[:depth]
+
+
+# what each ranker is ----------------------------------------------------------------------------------------
+
+
+def tops(ranker: Ranker, batch: Batch, depth: int) -> list[set[str]]:
+    run = batch.out_of_fold(ranker, depth)
+    return [{doc for doc, _ in run[query]} for query in batch.ids]
+
+
+def dev(engine: Engine, split: str = "dev") -> Batch:
+    return Batch(engine, engine.collection.queries.take(engine.collection.split(split).queries))
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_nearest_neighbours(fitted: Fitted, encoder: str) -> None:
+    """By the whole matrix of products."""
+    engine = fitted("knn", encoder).engine_
+    batch = dev(engine)
+    dense = {
+        "knn": (engine.passages, engine.passages.doc_of),
+        "knn-doc": (engine.documents, engine.documents.doc_of),
+        "knn-firstp": (engine.first_passages, engine.first_passages.doc_of),
+    }
+    ids = engine.collection.doc_ids.to_pylist()
+    for name, (index, doc_of) in dense.items():
+        products: Any = batch.vectors @ index.vectors.T
+        products = products.toarray() if index.is_sparse else products
+        run = fitted(name, encoder).rank("dev")
+        for row, query in enumerate(batch.ids):
+            best: dict[str, float] = {}
+            for place, value in enumerate(products[row]):
+                doc = ids[doc_of[place]]
+                if doc_of[place] != batch.own[row] and (value != 0 or not index.is_sparse):
+                    best[doc] = max(best.get(doc, -np.inf), float(value))
+            assert dict(run[query]) == pytest.approx(best, abs=1e-6)
+
+
+def test_bm25_over_documents_by_the_formula(topics: Collection, engines: dict[str, Engine]) -> None:
+    """Lucene's: idf · tf / (tf + k1 (1 − b + b · length / average)), summed over the words of the query."""
+    k1, b = 0.9, 0.4
+    run = BM25("document", k1=k1, b=b).fit(engines["tfidf"]).rank("dev")
+    texts = [text.split() for text in topics.document_texts()]
+    average = sum(map(len, texts)) / len(texts)
+    ids = topics.doc_ids.to_pylist()
+    for row, query in enumerate(run.query_ids):
+        number = topics.split("dev").queries[row]
+        expected: dict[str, float] = {}
+        for doc_id, words in zip(ids, texts, strict=True):
+            score = 0.0
+            for term in topics.queries.texts([number])[0].split():
+                df = sum(term in other for other in texts)
+                tf = words.count(term)
+                if tf:
+                    idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
+                    score += idf * tf / (tf + k1 * (1 - b + b * len(words) / average))
+            if score and ids.index(doc_id) != topics.queries.own[number]:
+                expected[doc_id] = score
+        assert dict(run[query]) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_similar_queries_leave_a_training_query_out_of_its_neighbours(
+    fitted: Fitted, topics: Collection, encoder: str
+) -> None:
+    ranker = fitted("knn-queries(k=7)", encoder)
+    run, engine, relevant = ranker.out_of_fold("train"), ranker.engine_, topics.relevant_ids("train")
+    batch = dev(engine, "train")
+    for place, query in enumerate(batch.ids):
+        others = np.arange(len(relevant)) != place
+        without = QueryNeighbours(
+            batch.vectors[others],
+            [ids for ids, other in zip(relevant, others, strict=True) if other],
+            topics.doc_ids,
+            k=7,
+        )
+        expected = without.rank(batch.vectors[[place]], [query], exclude=batch.own[[place]])
+        assert dict(run[query]) == pytest.approx(dict(expected[query]))
+    assert run != ranker.rank("train")
+
+
+def predictions(ensemble: SVREnsemble, queries: Any, passages: np.ndarray) -> np.ndarray:
+    """(m, k, n_bags) of every bag."""
+    pairs, real, _ = ensemble._pairs(queries, passages, None)
+    found = np.full((*passages.shape, ensemble.n_bags), -np.inf)
+    found[real] = ensemble.support_.bags(pairs)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder"),
+    [(f"svr-doc({SVR})", "tfidf"), (f"svr-doc({SVR})", "lsa"), (f"svr({SVR})", "tfidf"), (PAPER, "lsa")],
+)
+def test_the_ensemble_scores_its_pool(fitted: Fitted, topics: Collection, name: str, encoder: str) -> None:
+    """New queries by the mean of all bags, training queries by those that did not see them; no document else."""
+    ranker: Any = fitted(name, encoder)
+    engine, ensemble, n = ranker.engine_, ranker.ensemble_, ranker.n_candidates
+    index = engine.documents if ranker.unit == "document" else engine.passages
+    ids = topics.doc_ids.to_pylist()
+    for split in ("dev", "train"):
+        run, batch = ranker.out_of_fold(split), dev(engine, split)
+        batch.label = "train"
+        if ranker.unit == "document":
+            pools = [
+                set.union(*each) - {"blank"} for each in zip(*(tops(r, batch, n) for r in ranker.rankers_), strict=True)
+            ]
+            numbers = [[index.doc_offsets[ids.index(doc)] for doc in sorted(pool)] for pool in pools]
+        else:
+            hits = [r.passage_hits(batch, n) for r in ranker.rankers_]
+            numbers = [sorted({int(p) for h in hits for p in h.passages[row] if p >= 0}) for row in range(len(batch))]
+        for row, query in enumerate(batch.ids):
+            by_bag = predictions(ensemble, batch.vectors[[row]], np.array([numbers[row]]))[0]
+            trusted = np.ones(ensemble.n_bags, dtype=bool) if split == "dev" else ~ensemble.seen_[row]
+            assert trusted.any()
+            best: dict[str, float] = {}
+            for passage, value in zip(numbers[row], by_bag[:, trusted].mean(axis=1), strict=True):
+                doc = ids[index.doc_of[passage]]
+                best[doc] = max(best.get(doc, -np.inf), float(value))
+            assert dict(run[query]) == pytest.approx(best, abs=1e-5)
+        if split == "train":
+            assert not ensemble.seen_.all(axis=1).any()
+            assert ensemble.seen_.any(axis=1).sum() > 40
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Collection, encoder: str) -> None:
+    learned: Any = fitted(LEARNED, encoder)
+    relevant, batch = topics.relevant_ids("train"), dev(learned.engine_, "train")
+    batch.least_depth = 30
+    batch.label = "train"
+    novel = novel_queries(relevant)
+    assert novel.any()
+    how: dict[str, Any] = {
+        "memories": [str(inner) for inner in learned.rankers_ if inner.remembers],
+        "novel": [query for query, new in zip(batch.ids, novel, strict=True) if new],
+    }
+    assert how["memories"] == ["knn-queries", f"svr-doc({SVR})"] or len(how["memories"]) == 2
+    runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
+    judged = dict(zip(batch.ids, relevant, strict=True))
+    fusion = LearnedFusion(depth=30, cold=0.3).fit(runs, judged, **how)
+    asked = dev(learned.engine_)
+    assert_same(learned.rank("dev"), fusion.fuse({str(r): asked.run(r, 30) for r in learned.rankers_}))
+    folds = LearnedFusion(depth=30, cold=0.3).out_of_fold(runs, judged, n_folds=5, random_state=0, **how)
+    assert_same(learned.out_of_fold("train"), folds)
+    facts = learned.facts
+    assert facts["training queries"] == fusion.n_queries_
+    assert facts["of them new"] == fusion.n_novel_
+    weights = fusion.weights_.set_index(["run", "feature"]).standardised
+    assert facts[f"{learned.rankers_[3]} score"] == weights[str(learned.rankers_[3]), "score"]
+
+
+def test_learned_out_of_fold_one_query_at_a_time_and_beside_new_ones(fitted: Fitted, topics: Collection) -> None:
+    learned = fitted("learned(bm25,knn-queries,depth=30)", "tfidf")
+    train, new = topics.split("train").queries, topics.split("dev").queries
+    expected = learned.out_of_fold("train")
+    mixed = learned.out_of_fold(topics.queries.take(np.concatenate([new[:3], train[::7], new[3:5]])))
+    for query in mixed.query_ids:
+        alone = learned.rank("dev") if query.startswith("dev") else expected
+        assert mixed[query] == alone[query]
+    for number in train[::11]:
+        run = learned.out_of_fold(topics.queries.take([number]))
+        assert run[run.query_ids[0]] == expected[run.query_ids[0]]
+    assert learned.rank("train") != expected
+
+
+def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> None:
+    """Weights are learned on the queries that were drawn; the others count as new for them, not for those within."""
+    learned: Any = Learned(BM25(), SimilarQueries(), n_queries=20, depth=30).fit(engines["tfidf"])
+    assert len(learned.query_ids_) == 20
+    assert learned.learned_from() == {f"train{i}" for i in range(60)}
+    again: Any = Learned(BM25(), SimilarQueries(), n_queries=20, depth=30, random_state=1).fit(engines["tfidf"])
+    assert set(again.query_ids_) != set(learned.query_ids_)
+    others = [query for query in (f"train{i}" for i in range(60)) if query not in learned.query_ids_]
+    batch = Batch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
+    runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
+    assert_same(learned.out_of_fold(batch.queries), learned.fusion_.fuse(runs))
+
+
+def test_fusion_of_ranks(fitted: Fitted) -> None:
+    ranker: Any = fitted(f"rrf(knn,rrf(bm25,svr({SVR})),depth=25)", "tfidf")
+    inner = ranker.rankers_[1]
+    for how in ("rank", "out_of_fold"):
+        runs = {name: getattr(each, how)("train") for name, each in (("knn", ranker.rankers_[0]), ("inner", inner))}
+        expected = reciprocal_rank_fusion([run.top(25) for run in runs.values()])
+        assert_same(getattr(ranker, how)("train"), expected)
+        parts = [getattr(each, how)("train") for each in inner.rankers_]
+        assert_same(runs["inner"], reciprocal_rank_fusion(parts))
+
+
+def test_a_relevant_document_without_a_passage_is_no_candidate(topics: Collection) -> None:
+    builder = CollectionBuilder("gap", language="english")
+    builder.add_document("empty", [])
+    for d in range(6):
+        builder.add_document(f"d{d}", [f"topic{d} word{d % 3}"])
+    for split in ("train", "dev"):
+        for i in range(6):
+            builder.add_query(f"{split}{i}", [f"topic{i} word{i % 3}"], split=split)
+            builder.add_judgement(split, f"{split}{i}", f"d{i}")
+            builder.add_judgement(split, f"{split}{i}", "empty")
+    ranker = parse("svr-doc(n_bags=3,overlap=0.0,n_jobs=1)").fit(Engine(builder.build()))
+    assert "empty" not in ranker.rank("dev").flat()[2].to_pylist()
+    assert "empty" in dict(ranker.rankers_[-1].rank("dev")["dev0"])  # similar queries know it
+
+
+# sharing ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "n_queries"),
+    [
+        (LEARNED, 3000),
+        (f"learned(bm25,svr-doc({SVR}))", 3000),
+        (f"learned(bm25,bm25-doc,knn,svr-doc({SVR}),svr({SVR}))", 7),
+    ],
+)
+def test_nested_rankers_share_what_they_ask(
+    topics: Collection, monkeypatch: pytest.MonkeyPatch, name: str, n_queries: int
+) -> None:
+    """Every search of the training queries is done once, whoever asks, and so is every one of the queries ranked."""
+    searched: list[tuple[str, int]] = []
+
+    def counted(kind: type[Base], method: str) -> None:
+        inner = getattr(kind, method)
+
+        def wrapped(self: Ranker, batch: Batch, depth: int) -> Run:
+            searched.append((f"{self} {method}", len(batch)))
+            return inner(self, batch, depth)
+
+        monkeypatch.setattr(kind, method, wrapped)
+
+    for kind in (BM25, KNN, SimilarQueries):
+        counted(kind, "_rank")
+    counted(SimilarQueries, "_out_of_fold")
+    ranker = parse(name)
+    if n_queries < 60:
+        ranker.set_params(n_queries=n_queries)
+    ranker.fit(Engine(topics))
+    kinds = [kind for kind, _ in searched]
+    assert ("bm25 _rank", 60) in searched
+    assert len(set(kinds)) == len(kinds), searched
+    searched.clear()
+    ranker.rank("dev")
+    kinds = [kind for kind, _ in searched]
+    assert ("bm25 _rank", 15) in searched
+    assert len(set(kinds)) == len(kinds), searched
+
+
+def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection) -> None:
+    engine = Engine(topics)
+    memory = SimilarQueries().fit(engine)
+    both: Any = RRF(memory, parse("rrf(knn-queries,bm25)")).fit(engine)
+    assert both.rankers_[0] is memory
+    assert both.rankers_[1].rankers_[0] is not memory  # equal, but nobody said it is fitted
+    assert both.rankers[0] is memory
+    assert not both.rankers[1].__sklearn_is_fitted__()
+    twice: Any = RRF(SimilarQueries(), parse("rrf(knn-queries,bm25)")).fit(engine)
+    assert twice.rankers_[0] is twice.rankers_[1].rankers_[0]
+    on_others: Any = RRF(memory, BM25()).fit(engine, "dev")
+    assert on_others.rankers_[0] is not memory
+    elsewhere: Any = RRF(memory, BM25()).fit(Engine(topics))
+    assert elsewhere.rankers_[0] is not memory
+    memory.set_params(k=3)
+    changed: Any = RRF(memory, BM25()).fit(engine)
+    assert changed.rankers_[0] is not memory
+    assert changed.rankers_[0].neighbours_.k == 3
+
+
+def test_fitting_leaves_the_ranker_as_it_was_made(topics: Collection) -> None:
+    engine = Engine(topics)
+    for name in RANKERS:
+        ranker = parse(name)
+        assert ranker.fit(engine) is ranker
+        assert ranker == parse(name)
+        assert ranker.clone() == ranker
+        assert not ranker.clone().__sklearn_is_fitted__()
+        assert not any(inner.__sklearn_is_fitted__() for inner in ranker.nested())
+        assert ranker.facts == ranker.facts
+        json.dumps(ranker.facts)
+
+
+def test_many_queries_are_ranked_in_blocks(fitted: Fitted, topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = fitted("rrf(bm25,svr-doc(" + SVR + "),k=20)", "tfidf")
+    whole = ranker.rank("train")
+    monkeypatch.setattr("haybale.rankers.ranker._BLOCK", 7)
+    blocks = ranker.rank("train")
+    assert blocks.query_ids == whole.query_ids
+    for query in whole.query_ids:
+        assert dict(blocks[query]) == pytest.approx(dict(whole[query]))
+
+
+# training queries -------------------------------------------------------------------------------------------
+
+
+def few(topics: Collection, n: int) -> tuple[dict[str, list[str]], pd.DataFrame]:
+    """The first n training queries, with their judgements."""
+    frame = topics.qrels_frame("train")
+    ids = list(dict.fromkeys(frame["query_id"]))[:n]
+    asked = {query: topics.queries.paragraphs_of(int(topics.query_numbers([query])[0])) for query in ids}
+    return asked, frame[frame["query_id"].isin(ids)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 10])
+@pytest.mark.parametrize("name", ["svr", "svr-doc", "learned(bm25,knn-queries,svr-doc)"])
+def test_fewer_training_queries_than_bags(topics: Collection, name: str, n: int) -> None:
+    asked, qrels = few(topics, n)
+    with pytest.warns(UserWarning, match=rf"svr.*: {n} training queries for 35 bags; {n} bags are trained"):
+        ranker: Any = parse(name).fit(Engine(topics), asked, qrels)
+    ensemble = ranker.rankers_[2].ensemble_ if name.startswith("learned") else ranker.ensemble_
+    assert ensemble.n_bags == n
+    assert len(ranker.rank("dev").flat()[0]) > 30
+    assert ranker.out_of_fold(asked).query_ids == list(asked)
+    assert ranker.learned_from() == set(asked)
+
+
+def test_one_training_query(topics: Collection) -> None:
+    """Similar queries need no more; an ensemble does, and says so before anything is searched."""
+    asked, qrels = few(topics, 1)
+    engine = Engine(topics)
+    ranker = parse("learned(bm25,knn-queries)").fit(engine, asked, qrels)
+    assert len(ranker.rank("dev").flat()[0]) > 30
+    with pytest.raises(InputError, match="without 'train0' there are too few queries to learn weights from"):
+        ranker.out_of_fold(asked)
+    for name in ("svr", "svr-doc"):
+        with pytest.raises(InputError, match="learns from at least 2 judged queries, found 1"), listening(refuse):
+            parse(name).fit(engine, asked, qrels)
+
+
+def refuse(stage: str, seconds: float) -> None:
+    raise AssertionError(f"{stage} was done first")
+
+
+@pytest.mark.parametrize("name", [*LEARNING, "learned", "learned(bm25,knn)"])
+def test_without_training_queries_nothing_is_begun(name: str) -> None:
+    builder = CollectionBuilder("no train")
+    builder.add_document("d", ["a dog barks", "a dog sleeps"])
+    builder.add_query("q", ["dog"], split="test")
+    builder.add_query("r", ["cat"], split="unjudged")
+    builder.add_judgement("test", "q", "d")
+    builder.add_judgement("unjudged", "r", "d", 0)
+    engine, ranker = Engine(builder.build()), parse(name)
+    for queries, message in [
+        (None, "learns from judged queries: no train has no split 'train', only test, unjudged; name the split"),
+        ("unjudged", "no query has a relevant document: there is nothing to learn"),
+        ({"q": "dog"}, "need their judgements: give qrels, or the name of a split"),
+    ]:
+        with pytest.raises(InputError, match=message), listening(refuse):
+            ranker.fit(engine, queries)
+    with pytest.raises(UnknownNameError, match="unknown split of no train 'tain'; known: test, unjudged"):
+        ranker.fit(engine, "tain")
+    assert engine.made == set()
+    with pytest.raises(NotFittedError):
+        ranker.rank({"q": "dog"})
+
+
+@pytest.mark.parametrize("name", ["knn-queries", f"learned(bm25,svr-doc({SVR}))"])
+def test_judgements_as_frames(fitted: Fitted, topics: Collection, name: str) -> None:
+    engine = fitted(name, "tfidf").engine_
+    expected = fitted(name, "tfidf").rank("dev")
+    frame = topics.qrels_frame("train")
+    names = few(topics, 60)[0]
+    for given in (frame, pa.Table.from_pandas(frame), frame.assign(more=1, relevance=frame["relevance"].astype(float))):
+        for queries in ("train", topics.queries.take(topics.split("train").queries)):
+            assert_same(parse(name).fit(engine, queries, given).rank("dev"), expected)
+    assert parse(name).fit(engine, None, frame).learned_from() <= set(names)
+    frame = frame.assign(query_id=frame["query_id"].map(lambda query: "my " + query))
+    own = {"own": [None] * len(names), "query_id": [f"my {query}" for query in names]}
+    asked = pd.DataFrame(own | {"text": ["\n".join(parts) for parts in names.values()]})
+    ranker = parse(name).fit(engine, asked, frame)
+    assert ranker.learned_from() == set(asked["query_id"])
+    run = ranker.rank("dev")
+    assert run.query_ids == expected.query_ids
+    for changed, message in [
+        (frame.assign(query_id="nobody"), "unknown query id 'nobody'"),
+        (frame.assign(doc_id="nothing"), "unknown document id 'nothing'"),
+        (frame.assign(relevance="high"), "relevance"),
+        (frame.drop(columns="doc_id"), "doc_id"),
+        (frame.assign(relevance=0), "nothing to learn"),
+        (frame.assign(doc_id=None), "doc_id"),
+        (pd.concat([frame, frame.assign(relevance=frame["relevance"] + 1)]), "are judged twice, with different grades"),
+    ]:
+        with pytest.raises(InputError, match=message), listening(refuse):
+            parse(name).fit(engine, asked, changed)
+
+
+# what is asked ----------------------------------------------------------------------------------------------
+
+
+def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_path: Path) -> None:
+    ranker = fitted("rrf(knn,rrf(bm25,svr(" + SVR + ")),depth=25)", "tfidf")
+    numbers = topics.split("dev").queries
+    ids = topics.queries.ids.take(numbers).to_pylist()
+    texts = [topics.queries.paragraphs_of(int(number)) for number in numbers]
+    own = [topics.doc_ids[int(d)].as_py() if d >= 0 else None for d in topics.queries.own[numbers]]
+    expected = ranker.rank("dev")
+    frame = pd.DataFrame({"query_id": ids, "text": ["\n".join(parts) for parts in texts], "own": own})
+    records = [
+        {"_id": query, "text": "\n".join(parts)} | ({"own": doc} if doc else {})
+        for query, parts, doc in zip(ids, texts, own, strict=True)
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
+    for given in (topics.queries.take(numbers), frame, pa.Table.from_pandas(frame), tmp_path / "q.jsonl"):
+        assert_same(ranker.rank(given), expected)
+    without = ranker.rank(frame.drop(columns="own"))
+    assert without != expected
+    assert_same(ranker.rank(frame.assign(own="a document from elsewhere")), without)
+    (tmp_path / "q.tsv").write_text(
+        "".join(f"{query}\t{' '.join(parts)}\n" for query, parts in zip(ids, texts, strict=True))
+    )
+    flat = {query: " ".join(parts) for query, parts in zip(ids, texts, strict=True)}
+    for given in (
+        dict(zip(ids, texts, strict=True)),
+        {pa.scalar(query): parts for query, parts in zip(ids, texts, strict=True)},
+        {query: tuple(parts) for query, parts in zip(ids, texts, strict=True)},
+    ):
+        assert_same(ranker.rank(given), without)
+    assert_same(ranker.rank(tmp_path / "q.tsv"), ranker.rank(flat))
+    assert ranker.rank(list(flat.values())).query_ids == [str(place) for place in range(15)]
+    one = ranker.rank(flat["dev0"])
+    assert one.query_ids == ["0"]
+    assert one["0"] == ranker.rank({7: flat["dev0"]})["7"] == ranker.rank({np.int64(7): pa.scalar(flat["dev0"])})["7"]
+    (tmp_path / "letter.txt").write_text("\n\n".join(texts[1]))
+    assert ranker.rank(tmp_path / "letter.txt").query_ids == ["letter"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("", "query '0' is empty"),
+        ({"q": " \n"}, "query 'q' is empty"),
+        ({"q": []}, "query 'q' is empty"),
+        ({"q": "text", "r": ["", " "]}, "query 'r' is empty"),
+        ({}, "no query"),
+        ([], "no query"),
+        ({1: "a", "1": "b"}, "duplicate query id '1'"),
+        ({"q": None}, "query 'q': expected a text or a list of paragraphs, found None"),
+        ({"q": 7}, "query 'q': expected a text or a list of paragraphs, found 7"),
+        ({"q": ["a", None]}, "query 'q': expected a text or a list of paragraphs"),
+        ({None: "a"}, "a query id is a string or a whole number, found None"),
+        ({"": "a"}, "a query id is a string or a whole number, found ''"),
+        ({1.5: "a"}, "found 1.5"),
+        ({True: "a"}, "found True"),
+        (7, "expected texts, a mapping of ids to texts, a frame, a split or a path, found int"),
+        (None, "found NoneType"),
+        (pd.DataFrame({"query_id": ["q", "q"], "text": ["a", "b"]}), "duplicate query id 'q'"),
+        (pd.DataFrame({"query_id": ["q"], "text": [None]}), "text"),
+        (pd.DataFrame({"query_id": [None], "text": ["a"]}), "query_id"),
+        (pd.DataFrame({"query_id": ["q"]}), "text"),
+        (pd.DataFrame({"query_id": [], "text": []}), "no query|empty"),
+        (Path("no/such/file.tsv"), "no/such/file.tsv: no such file"),
+    ],
+)
+def test_what_is_no_query_is_refused(fitted: Fitted, given: Any, message: str) -> None:
+    for name in ("bm25", "knn-queries(k=7)"):
+        with pytest.raises(InputError, match=message):
+            fitted(name, "tfidf").rank(given)
+
+
+def test_files_of_queries_name_the_place(fitted: Fitted, tmp_path: Path) -> None:
+    ranker = fitted("bm25", "tfidf")
+    for name, text, message in [
+        ("q.jsonl", '{"_id": "a", "text": "b"}\n{"_id": "c"}\n', r"q.jsonl, line 2: .*text"),
+        ("q.jsonl", "{", r"q.jsonl, line 1"),
+        ("q.jsonl", '{"_id": "a", "text": " "}\n', r"q.jsonl: query 'a' is empty"),
+        ("q.jsonl", '{"_id": "a", "text": "b"}\n' * 2, r"q.jsonl: duplicate query id 'a'"),
+        ("q.tsv", "a\n", r"q.tsv, line 1"),
+        ("q.tsv", "", r"q.tsv: no query"),
+        ("q.txt", " \n \n", r"q.txt: the text is empty"),
+    ]:
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=message):
+            ranker.rank(tmp_path / name)
+    (tmp_path / "q.tsv").write_bytes(b"a\t\xff\n")
+    with pytest.raises(FileFormatError, match=r"q\.tsv"):
+        ranker.rank(tmp_path / "q.tsv")
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_what_is_not_fitted_says_so(name: str) -> None:
+    ranker = parse(name)
+    for use in (
+        lambda: ranker.rank("text"),
+        lambda: ranker.out_of_fold(),
+        lambda: ranker.explain("text", "d01"),
+        lambda: ranker.save("folder"),
+    ):
+        with pytest.raises(NotFittedError, match=r"is not fitted: call fit\(engine\) first"):
+            use()
+    assert not Path("folder").exists()
+
+
+def test_what_else_is_refused(fitted: Fitted, topics: Collection) -> None:
+    ranker = fitted("bm25", "tfidf")
+    for depth in (0, -1):
+        with pytest.raises(InputError, match=f"depth must be at least 1, found {depth}"):
+            ranker.rank("dev", depth=depth)
+    with pytest.raises(InputError, match="unknown document id 'nobody'"):
+        ranker.explain("text", "nobody")
+    with pytest.raises(InputError, match="explain takes one query, found 15"):
+        ranker.explain("dev", "d01")
+    with pytest.raises(InputError, match="unknown document id 'nobody'"):
+        ranker.rank("dev", within=["nobody"])
+    with pytest.raises(InputError, match="'k1' parameter of BM25"):
+        BM25(k1=-1).fit(Engine(topics))
+    with pytest.raises(InputError, match="RRF fuses rankers, found 'bm25'"):
+        RRF("bm25", KNN()).fit(Engine(topics))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'b' parameter of BM25"):
+        RRF(BM25(b=2), KNN()).fit(Engine(topics))
+    with pytest.raises(InputError, match="candidates of passages are retrieved by BM25 or KNN"):
+        SVRRanker("passage", candidates=[SimilarQueries()]).fit(Engine(topics))
+
+
+@pytest.mark.parametrize("name", [name for name in RANKERS if "lsa" not in name])
+def test_a_query_that_finds_nothing(fitted: Fitted, name: str) -> None:
+    ranker = fitted(name, "tfidf")
+    asked = {"known": "lababasox kodubakox", "strange": "zzzz", "another": "yyyy"}
+    with pytest.warns(EmptyRankingWarning, match=r"finds no document for 2 of 3 queries, the first is 'strange'"):
+        run = ranker.rank(asked)
+    assert run.query_ids == list(asked)
+    assert run["strange"] == run["another"] == []
+    assert len(run["known"]) > 0
+    found = ranker.explain({"strange": "zzzz"}, "d01")
+    assert (found.score, found.rank) == (None, None)
+
+
+# documents that change --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_documents_that_come_and_go(topics: Collection, name: str) -> None:
+    """A fitted ranker ranks them at once, all others as before where nothing it rests on has changed."""
+    engine = Engine(topics)
+    ranker = parse(name).fit(engine)
+    before = ranker.rank("dev")
+    engine.add(NEW)
+    grown = ranker.rank("dev")
+    gone = [doc for doc, _ in before["dev0"]][:2]
+    engine.remove([*gone, *NEW])
+    shrunk = ranker.rank("dev")
+    assert not {*gone, *NEW} & set(shrunk.flat()[2].to_pylist())
+    assert grown.query_ids == shrunk.query_ids == before.query_ids
+    if name == "knn":
+        query = {"q": NEW["n1"]}
+        assert "n1" not in dict(ranker.rank(query)["q"])
+    with pytest.raises(InputError, match=f"unknown document id '{gone[0]}'"):
+        ranker.explain("text", gone[0])
+
+
+# shares -----------------------------------------------------------------------------------------------------
+
+
+def test_shares_of_shares() -> None:
+    inner = Explanation("bm25", "q", "d", 4.0, 2, [Share("term dog", 3.0, "a dog"), Share("term cat", 1.0)])
+    empty = Explanation("knn", "q", "d", None, None)
+    outer = Explanation(
+        "rrf", "q", "d", 0.5, 1, [Share("bm25", 0.3, of=inner), Share("knn", 0.2, of=empty)], ["a note"]
+    )
+    assert list(outer.leaves()) == [
+        (("bm25", "term dog"), pytest.approx(0.225), "a dog"),
+        (("bm25", "term cat"), pytest.approx(0.075), None),
+        (("knn",), 0.2, None),
+    ]
+    assert outer.to_frame()["path"].tolist() == ["bm25 / term dog", "bm25 / term cat", "knn"]
+    assert outer.text(top=1).splitlines() == [
+        "d: rank 1, rrf 0.5000",
+        "  +0.3000  bm25",
+        "        +3.0000  term dog",
+        "                 a dog",
+        "        +1.0000  1 more",
+        "  +0.2000  1 more",
+        "  a note",
+    ]
+    record = outer.to_dict()
+    assert record["shares"][0]["of"]["shares"][0] == {"what": "term dog", "share": 3.0, "text": "a dog"}
+    cancelling = Explanation("x", "q", "d", 0.0, 1, [Share("a", 1.0), Share("b", -1.0)])
+    assert list(Explanation("y", "q", "d", 2.0, 1, [Share("x", 2.0, of=cancelling)]).leaves()) == [(("x",), 2.0, None)]

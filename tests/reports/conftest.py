@@ -1,0 +1,40 @@
+"""Fixtures: a small collection, the folder of a comparison on it, and reports of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pages import Page, small
+
+from haybale.collections import Collection
+from haybale.evaluation import compare
+from haybale.reports import write_report
+
+RANKERS = ("bm25", "bm25-doc", "knn", "parm-vrrf", "rrf(bm25,knn)")
+
+
+@pytest.fixture(scope="session")
+def collection() -> Collection:
+    return small()
+
+
+@pytest.fixture(scope="session")
+def folder(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of five rankers, on dev."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    compare(collection, RANKERS).write(folder)
+    return folder
+
+
+@pytest.fixture
+def reported(folder: Path, collection: Collection, tmp_path: Path) -> Callable[..., Page]:
+    """The page about runs, by default those of the folder; without a picture unless one is asked for."""
+
+    def report(*runs: Path, **options: object) -> Page:
+        options = {"collection": collection, "picture": "none"} | options
+        write_report(list(runs) or [folder], tmp_path / "report.html", **options)  # type: ignore[arg-type]
+        return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+
+    return report

@@ -1,0 +1,170 @@
+"""The report: a page that is well-formed, loads nothing, escapes all it is given, and shows the numbers there are."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import Page, hostile
+
+from haybale.collections import Collection
+from haybale.evaluation import averages, compare, evaluate, markdown
+from haybale.reports import load, write_report
+from haybale.retrieval import Run
+
+Reported = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def page(collection: Collection, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    out = tmp_path_factory.mktemp("page") / "report.html"
+    write_report([folder], out, collection=collection)
+    return Page(out.read_text(encoding="utf-8"))
+
+
+def is_local(address: str) -> bool:
+    return address.startswith(("#", "data:"))
+
+
+def test_the_page_is_whole_and_loads_nothing(page: Page) -> None:
+    assert page.unbalanced == []
+    assert page.sections == ["results", "recall", "queries", "paragraphs", "picture", "seconds", "facts", "settings"]
+    assert page.absent == []
+    assert {name for name, _ in page.addresses} <= {"href"}
+    assert all(is_local(value) for _, value in page.addresses), page.addresses
+    assert {value[1:] for _, value in page.addresses if value.startswith("#")} <= page.ids
+    assert len(page.ids) == page.n_ids  # none twice
+    assert set(re.findall(r"url\(#([^)]*)\)", page.raw)) <= page.ids
+    assert not re.search(r"url\(|@import|@font-face|\bfetch\(|XMLHttp|import\(", page.style + page.script)
+    assert "default-src 'none'" in page.policy
+    assert page.unlabelled == 0  # every drawing says what it is
+    assert page.raw.count("<svg") == 4
+    assert "<text" in page.raw  # letters are letters, which can be searched and read aloud
+
+
+def test_the_table_has_the_numbers_of_the_evaluation(page: Page, folder: Path, collection: Collection) -> None:
+    runs = load(folder).runs
+    lines = [row for row in page.tables[0] if row[0] != "ranker"]
+    for row, (name, run) in zip(lines, runs.items(), strict=True):
+        means = averages(evaluate(run, collection.qrels_frame("dev")))
+        assert row[0].removesuffix("baseline").strip() == name
+        assert [cell.rstrip("†‡") for cell in row[1:7]] == [f"{value:.4f}" for value in means.values()]
+    # Marks, p and d as in the table that compare writes.
+    written = (folder / "table.md").read_text().replace("**", "").splitlines()
+    for row, line in zip(lines, written[2:], strict=False):
+        assert [row[0].removesuffix("baseline").strip(), *row[1:]] == [cell.strip() for cell in line.split("|")[1:-1]]
+    assert markdown(compare(collection, list(runs)).results).splitlines()[-1] in page.text
+    assert len([cell for cell in page.bold_cells if cell]) >= 6
+
+
+def test_wins_and_losses_are_those_of_a_slow_oracle(folder: Path, collection: Collection, tmp_path: Path) -> None:
+    about = write_report([folder], tmp_path / "x.html", collection=collection, picture="none", ranker="knn")
+    qrels = collection.qrels_frame("dev")
+    ours, theirs = (
+        evaluate(Run.from_trec(folder / f"runs/{name}.trec"), qrels, ["nDCG@10"])["nDCG@10"] for name in ("knn", "bm25")
+    )
+    slow = [(float(ours[query] - theirs[query]), query) for query in ours.index]
+    counts = tuple(sum(sign(d) for d, _ in slow) for sign in (lambda d: d > 0, lambda d: d == 0, lambda d: d < 0))
+    assert about.counts == counts
+    assert about.wins(3) == [q for d, q in sorted(slow, key=lambda each: (-each[0], each[1])) if d > 0][:3]
+    assert about.losses(3) == [q for d, q in sorted(slow) if d < 0][:3]
+    assert about.wins(0) == []
+    page = Page((tmp_path / "x.html").read_text())
+    shown = re.findall(
+        r'<details id="q\d+" class="query"><summary><span[^>]*>([+-]\d\.\d+)</span> <b>([^<]+)', page.raw
+    )
+    assert [query for _, query in shown] == about.wins(5) + about.losses(5)
+    by_query = {query: f"{value:+.3f}" for value, query in slow}
+    assert all(by_query[query] == value for value, query in shown)
+    assert f"knn against bm25 in nDCG@10: {counts[0]} wins, {counts[1]} ties, {counts[2]} losses." in page.text
+    bars = re.findall(r'(?:<a href="#(q\d+)"[^>]*>\s*)?<path[^>]*><title>([^<:]+): ([+-]\d\.\d{3})</title>', page.raw)
+    assert {query: value for _, query, value in bars} == {q: by_query[q] for d, q in slow if d}
+    assert {f"q{number}" for number in range(len(shown))} == {link for link, *_ in bars if link}
+    assert [query for link, query, _ in sorted(bars) if link] == [query for _, query in shown]
+
+
+def test_recall_points_are_those_of_a_slow_oracle(page: Page, folder: Path, collection: Collection) -> None:
+    relevant: dict[str, set[str]] = {}
+    for row in collection.qrels_frame("dev").itertuples():
+        relevant.setdefault(row.query_id, set()).add(row.doc_id)
+    titles = re.findall(r"<title>([^<:]+): (\d\.\d{4}) at ([\d,]+)</title>", page.raw)
+    assert len(titles) == 5 * len({at for _, _, at in titles})
+    runs = load(folder).runs
+    for name, shown, at in titles:
+        cut = int(at.replace(",", ""))
+        recalls = [
+            len(docs & {doc for doc, _ in runs[name][query][:cut]}) / len(docs) for query, docs in relevant.items()
+        ]
+        assert shown == f"{np.mean(recalls):.4f}", (name, cut)
+
+
+def test_ranks_of_relevant_documents(page: Page, folder: Path, collection: Collection) -> None:
+    runs = load(folder).runs
+    card = re.search(r'<details id="q0".*?</details>', page.raw, re.S).group()
+    query = re.search(r"</span> <b>([^<]+)</b>", card).group(1)
+    ranker = re.search(r"<h5>([^<]+)</h5>", card).group(1)
+    qrels = collection.qrels_frame("dev")
+    for name in (ranker, "bm25"):
+        documents = [doc for doc, _ in runs[name][query]]
+        for document in qrels[qrels["query_id"] == query]["doc_id"]:
+            rank = str(documents.index(document) + 1) if document in documents else "not found"
+            assert re.search(rf"<b>{document}</b>.*?{re.escape(name)} <(?:b|span)>{rank}<", card, re.S), (name, rank)
+
+
+def test_hostile_texts_are_shown_not_run(tmp_path: Path) -> None:
+    collection, title = hostile(), "<script>alert(1)</script>$title"
+    compare(collection, ("bm25", "bm25-doc")).write(tmp_path / "runs<b>")
+    out = tmp_path / "r.html"
+    write_report([tmp_path / "runs<b>"], out, collection=collection, title=title, ranker="bm25-doc")
+    page = Page(out.read_text(encoding="utf-8"))
+    assert page.unbalanced == []
+    assert page.n_scripts == 1
+    assert page.handlers == []
+    assert page.title == title
+    for text in ("<script>alert('dev')</script>", "<img src=x onerror=alert(1)>", "</details>", "]]>"):
+        assert text in page.text, text
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", page.raw)
+    assert all(is_local(value) for _, value in page.addresses)
+    drawn = "".join(re.findall(r"<svg.*?</svg>", page.raw, re.S))
+    assert "&lt;script&gt;alert" in drawn  # a query's text, where the pointer rests
+    assert "<script" not in drawn
+
+
+def test_the_same_runs_make_the_same_page(page: Page, reported: Reported) -> None:
+    assert reported(picture="tsne").raw == page.raw
+    assert reported(picture="tsne", random_state=1).raw != page.raw
+
+
+def test_a_query_of_one_paragraph_is_split_into_sentences(reported: Reported) -> None:
+    assert "The query dev-0 has 2 sentences." in reported(query="dev-0").text
+    page = reported(query="dev-1")
+    assert "The query dev-1 has 3 paragraphs." in page.text
+    assert set(re.findall(r"paragraph (\d+) → ", page.raw)) == {"0", "1", "2"}  # as passages are
+    shares = [float(value) for value in re.findall(r"→ [^:<]+: (\d+\.\d) %", page.raw)]
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+
+
+def test_the_picture_counts_what_is_near(page: Page, collection: Collection) -> None:
+    found = re.search(r"In the full space (\d+) of these (\d+) relevant passages are among the nearest", page.text)
+    assert 0 < int(found.group(1)) <= int(found.group(2)) == sum(map(len, collection.relevant_ids("dev")))
+    assert "t-SNE of TF-IDF vectors." in page.text
+    drawn = page.raw.partition('id="picture"')[2].partition("</svg>")[0]
+    titles = re.findall("<title>(.*?)</title>", drawn)
+    assert sum(title.startswith("query dev-") for title in titles) == 24
+    assert set(titles) >= set(collection.passages.ids.to_pylist())
+
+
+def test_an_installed_package_has_the_page() -> None:
+    root = Path(__file__).parents[2]
+    listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    there = {path.name for path in (root / "haybale" / "reports").iterdir() if path.is_file() and path.suffix != ".py"}
+    assert there == set(listed["haybale.reports"])
+
+
+def test_the_parser_of_these_tests_sees_what_is_unbalanced() -> None:
+    assert Page("<p><b>x</p></b>").unbalanced != []
+    assert Page('<p onclick="x()">a</p>').handlers == [("p", "onclick")]

@@ -1,0 +1,234 @@
+"""What a report is made of: folders, files, names, vectors; and what is refused, with nothing written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pages import Page
+
+from haybale.collections import Collection, read_parquet
+from haybale.embeddings import Chunking, LSAEncoder, embed
+from haybale.engine import Engine
+from haybale.errors import FileFormatError, HaybaleError, InputError, MissingExtraError, UnknownNameError
+from haybale.evaluation import compare
+from haybale.rankers import PARM
+from haybale.reports import load, write_report
+from haybale.reports.sources import named_runs, parm_for
+
+Reported = Callable[..., Page]
+
+
+def test_files_alone_make_a_report(folder: Path, reported: Reported, collection: Collection, tmp_path: Path) -> None:
+    files = [folder / "runs" / f"{name}.trec" for name in ("bm25", "knn")]
+    page = reported(*files, split="dev", encoder="none")
+    assert page.unbalanced == []
+    assert page.absent == ["paragraphs", "picture", "seconds", "facts", "settings"]
+    assert "knn against bm25" in page.text
+    assert "A folder written by haybale compare --out would bring settings and environment." in page.text
+    out = tmp_path / "new" / "report.html"
+    about = write_report(files[1:], out, collection=collection, split="dev", picture="none", encoder="none")
+    assert (about.baseline, about.ranker) == ("knn", None)
+    assert "A second one would bring wins and losses by query." in Page(out.read_text()).text
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+
+
+def test_runs_of_the_same_name(folder: Path, reported: Reported, collection: Collection, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    compare(Engine(collection, encoder="lsa", width=4), ("bm25", "knn")).write(second)
+    runs = named_runs([load(folder), load(second)])
+    # BM25 is the same in both; nearest neighbours are those of other vectors.
+    assert list(runs) == ["bm25", "bm25-doc", "first/knn", "second/knn", "parm-vrrf", "rrf(bm25,knn)"]
+    shutil.copytree(folder, tmp_path / "other" / "second")
+    with pytest.raises(InputError, match=r"two runs that differ are called 'second/knn'"):
+        named_runs([load(second), load(tmp_path / "other" / "second")])
+    page = reported(folder, second, encoder="none")
+    assert "against bm25" in page.text
+    assert "second/knn" in page.text
+    assert "encoderlsa" in page.text.replace(" ", "")
+
+
+ERRORS: dict[str, tuple[dict[str, Any], type[HaybaleError], str]] = {
+    "ranker": ({"ranker": "bm26"}, UnknownNameError, "unknown ranker 'bm26'; known: bm25, bm25-doc"),
+    "baseline": ({"baseline": "bm26"}, UnknownNameError, "unknown baseline 'bm26'; known: bm25"),
+    "both": ({"ranker": "bm25"}, InputError, "the ranker 'bm25' is the baseline"),
+    "split": ({"split": "test"}, UnknownNameError, "unknown split of small 'test'; known: train, dev"),
+    "other split": ({"split": "train"}, InputError, "run 'bm25': query 'dev-0' is not in the split 'train' of small"),
+    "query": ({"query": "train-0"}, InputError, "the query 'train-0' is not one of small, dev"),
+    "picture": ({"picture": "pca"}, UnknownNameError, "unknown picture 'pca'; known: tsne, umap, none"),
+    "number": ({"queries": -1}, InputError, "queries must be at least 0, found -1"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_bad_input_is_named_and_leaves_the_page_there_was(case: str, reported: Reported, tmp_path: Path) -> None:
+    options, kind, message = ERRORS[case]
+    (tmp_path / "report.html").write_text("the page before")
+    with pytest.raises(kind, match=re.escape(message)):
+        reported(**options)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"report.html": "the page before"}
+
+
+def test_a_failure_while_writing_leaves_the_page_there_was(
+    reported: Reported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "report.html").write_text("the page before")
+    monkeypatch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        reported(encoder="none")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"report.html": "the page before"}
+
+
+def test_places_without_runs(folder: Path, collection: Collection, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name, text in (
+        ("a.run", ""),
+        ("b.run", "dev-0 Q0 nothing 1 1.0 tag\n"),
+        ("c.run", "dev-99 Q0 d0 1 1.0 tag\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    for name in ("broken", "other"):
+        shutil.copytree(folder, tmp_path / name)
+    (tmp_path / "broken" / "results.json").write_text("{")
+    settings = json.loads((folder / "settings.json").read_text()) | {"split": "train"}
+    (tmp_path / "other" / "settings.json").write_text(json.dumps(settings))
+    known, out = {"collection": collection, "split": "dev"}, tmp_path / "r.html"
+    for names, options, message in [
+        (["empty"], {}, r"empty: no runs found; expected a folder written by haybale compare"),
+        (["nowhere"], {}, r"nowhere: no such folder or file"),
+        (["other/table.md"], {}, r"table.md: expected a TREC run file, \.trec, \.run, \.txt"),
+        ([], {}, "no run was given"),
+        (["a.run"], {}, "a.run: expected a TREC run, found no line"),
+        (["b.run"], known, "run 'b': document 'nothing' is not in small"),
+        (["c.run"], known, "run 'c': query 'dev-99' is not in the split 'dev' of small"),
+        (["c.run"], {}, "do not say what collection they are of; give --collection"),
+        (["c.run"], {"collection": collection}, "do not say what split they are of"),
+        (["broken"], {}, r"results.json: expected JSON"),
+        ([folder, "other"], {"collection": collection}, "the runs are of different splits: dev, train"),
+    ]:
+        with pytest.raises((InputError, FileFormatError), match=message):
+            write_report([tmp_path / name for name in names], out, **options)
+        assert not out.exists()
+    with pytest.raises(InputError, match="is a folder; expected the name of an HTML file"):
+        write_report([folder], tmp_path / "empty")
+
+
+def test_runs_that_agree_and_runs_with_gaps(folder: Path, reported: Reported, tmp_path: Path) -> None:
+    bm25 = folder / "runs" / "bm25.trec"
+    lines = bm25.read_text().splitlines(keepends=True)
+    (tmp_path / "copy.run.txt").write_text("".join(lines))
+    (tmp_path / "part.run").write_text("".join(line for line in lines if not line.startswith("dev-1")))
+    (tmp_path / "one.run").write_text(lines[0])
+    page = reported(bm25, tmp_path / "copy.run.txt", split="dev", ranker="copy.run")
+    assert "0 wins, 24 ties, 0 losses." in page.text
+    assert "Largest" not in page.text
+    assert page.unbalanced == []
+    page = reported(bm25, tmp_path / "part.run", tmp_path / "one.run", split="dev", baseline="bm25")
+    assert "part has no ranking for 11 queries, which count 0. one has no ranking for 23 queries" in page.text
+
+
+@pytest.mark.parametrize("how", ["pieces", "paragraphs", "store"])
+def test_vectors_are_those_of_the_comparison(
+    how: str, reported: Reported, collection: Collection, tmp_path: Path
+) -> None:
+    settings, said = {
+        "pieces": ({"encoder": "tfidf", "chunking": Chunking(4, 2)}, "TF-IDF vectors"),
+        "paragraphs": ({"encoder": "lsa", "width": 6, "paragraphs": "sentences"}, "LSA vectors of width 6"),
+        "store": ({"store": str(tmp_path / "store")}, "vectors of a store (LSAEncoder)"),
+    }[how]
+    if how == "store":
+        collection = read_parquet(_as_parquet(collection, tmp_path / "data"))
+        embed(tmp_path / "data", LSAEncoder(6), tmp_path / "store")
+    compare(Engine(collection, **settings), ("bm25", "parm-vrrf")).write(tmp_path / "run")
+    stages: list[str] = []
+    page = reported(
+        tmp_path / "run", collection=collection, picture="tsne", report=lambda stage, seconds: stages.append(stage)
+    )
+    assert page.absent == []
+    assert said in page.text
+    assert ("read vectors" in stages) == (how == "store")
+    assert str(tmp_path) not in page.raw
+
+
+def _as_parquet(collection: Collection, folder: Path) -> Path:
+    folder.mkdir()
+    part = collection.split("dev")
+    tables = {
+        "passages": {
+            "doc_id": collection.doc_ids.take(pa.array(collection.passages.doc_of)),
+            "passage_id": collection.passages.ids,
+            "text": collection.passages.texts,
+        },
+        "queries": {
+            "query_id": collection.queries.ids.take(pa.array(part.queries)),
+            "text": collection.queries.texts(part.queries),
+            "split": ["dev"] * len(part.queries),
+        },
+        "qrels": dict(collection.qrels_frame("dev").assign(split="dev")),
+    }
+    for name, columns in tables.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    return folder
+
+
+def test_hits_are_those_of_the_comparisons_parm(reported: Reported, collection: Collection, tmp_path: Path) -> None:
+    """Also where PARM stands within another ranker."""
+    compare(collection, ("bm25", "rrf(knn,parm-rrf(n_hits=4,rrf_k=9))")).write(tmp_path / "run")
+    assert parm_for([load(tmp_path / "run")]) == PARM("vrrf", n_hits=4, rrf_k=9)
+    compare(collection, ("bm25", "bm25-parm-rrf")).write(tmp_path / "other")
+    assert parm_for([load(tmp_path / "other")]) == PARM("vrrf")
+    page = reported(tmp_path / "run")
+    assert "rankers, rrf(knn,parm-rrf(n_hits=4,rrf_k=9)), rankers, 1, n_hits" in page.text
+    heatmap = page.raw.partition('id="paragraphs"')[2].partition("</section>")[0]
+    assert {int(rank) for rank in re.findall(r"rank (\d+) of its hits", heatmap)} <= {1, 2, 3, 4}
+
+
+def test_a_comparison_on_an_engine_is_of_its_documents(
+    reported: Reported, collection: Collection, tmp_path: Path
+) -> None:
+    engine = Engine.build(collection, tmp_path / "engine", paragraphs="sentences")
+    engine.add({"later": collection.passages.texts[:3].to_pylist()})
+    outcome = compare(engine, ("bm25", "knn"))
+    replace(outcome, source=str(tmp_path / "engine")).write(tmp_path / "run")
+    page = reported(tmp_path / "run", collection=None)
+    assert "documents31" in page.text.replace(" ", "")
+    assert page.absent == ["picture"]
+    assert str(tmp_path) not in page.raw
+    assert "LSA vectors of width 1024" in reported(tmp_path / "run", collection=None, encoder="lsa").text
+    assert reported(tmp_path / "run", collection=engine).raw == page.raw
+
+
+def test_an_encoder_that_was_given(reported: Reported, collection: Collection, tmp_path: Path) -> None:
+    compare(Engine(collection, encoder=LSAEncoder(4)), ("bm25", "knn")).write(tmp_path / "run")
+    assert "over vectors of LSAEncoder" in reported(tmp_path / "run").text
+    fitted = LSAEncoder(4).fit(collection.passages.texts.to_pylist())
+    compare(Engine(collection, encoder=fitted), ("bm25", "knn")).write(tmp_path / "other")
+    message = r"was given its encoder, of class 'LSAEncoder', .*--encoder none leaves heatmap and picture out"
+    with pytest.raises(InputError, match=message):
+        reported(tmp_path / "other")
+    reported(tmp_path / "other", encoder="tfidf")
+
+
+def test_umap_is_asked_for_by_name(reported: Reported, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Flat:
+        def __init__(self, **options: Any) -> None:
+            assert options["random_state"] == 3
+
+        def fit_transform(self, vectors: Any) -> Any:
+            return np.asarray(vectors)[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "haybale\[umap\]"'):
+        reported(picture="umap")
+    monkeypatch.setitem(sys.modules, "umap", type("umap", (), {"UMAP": Flat}))
+    assert "UMAP of TF-IDF vectors." in reported(picture="umap", random_state=3).text

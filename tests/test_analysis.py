@@ -1,0 +1,84 @@
+"""Words, stems and n-grams of texts: scikit-learn's and Snowball's; languages guessed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from haybale.analysis import LANGUAGES, Analyzer, char_ngrams, guess_language, stop_words
+from haybale.collections import Collection
+from haybale.errors import InputError
+
+
+@given(text=st.text(max_size=30), least=st.integers(1, 5), more=st.integers(0, 3))
+def test_any_text_has_the_ngrams_of_scikit_learn(text: str, least: int, more: int) -> None:
+    analyzer = TfidfVectorizer(analyzer="char_wb", ngram_range=(least, least + more)).build_analyzer()
+    found = [gram for word in text.lower().split() for gram in char_ngrams(word, (least, least + more))]
+    # scikit-learn's pattern for white space and str.split differ on control characters such as \x1c only.
+    if text.lower().split() == " ".join(text.lower().split()).split(" ") or not text.strip():
+        assert sorted(found) == sorted(analyzer(text))
+
+
+def test_every_language_has_its_stemmer() -> None:
+    stemmer = pytest.importorskip("Stemmer")
+    variants = {"porter", "dutch_porter"}  # other stemmers of English and Dutch
+    assert set(stemmer.algorithms()) - variants <= set(LANGUAGES)
+    for language in set(stemmer.algorithms()) - variants | {"none"}:
+        assert len(Analyzer(language).terms("xyzzy 1234")) == 2
+    assert Analyzer("french").terms("les chevaux") == ["cheval"]
+    assert Analyzer("none").terms("The dogs; a DOG") == ["the", "dogs", "dog"]
+    with pytest.raises(InputError, match="single string"):
+        Analyzer("english", "the")
+    with pytest.raises(InputError, match="language 'none'"):
+        Analyzer("english", function=str.split)
+
+
+@given(st.text(max_size=40))
+def test_words_are_those_of_scikit_learns_pattern(text: str) -> None:
+    assert Analyzer("none").terms(text) == re.findall(r"(?u)\b\w\w+\b", text.lower())
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("", "english"),
+        ("xylophone", "english"),
+        (">>> a = la.norm(os.path) as None, os as la", "english"),  # a few stop words of other languages
+        ("El tribunal ha decidido que la demanda no puede ser admitida porque el plazo no era ese.", "spanish"),
+        ("De rechtbank oordeelt dat het beroep niet kan, omdat de termijn voor het geding om was.", "dutch"),
+        (
+            "Суд решил, что жалоба не может быть принята, потому что для её подачи уже было поздно, и они.",
+            "russian",
+        ),
+    ],
+)
+def test_guessed_languages(text: str, language: str) -> None:
+    assert guess_language([text]) == language
+
+
+def test_guesses_of_english_and_german_stay(pydocs: Collection) -> None:
+    """Whichever of the two has more stop words, each passage by itself; none is taken for another language."""
+    stop = {language: stop_words(language) for language in ("english", "german")}
+    for text in pydocs.passages.texts[:1000].to_pylist():
+        words = re.findall(r"\w{2,}", text.lower())
+        expected = max(stop, key=lambda language: sum(word in stop[language] for word in words))
+        assert guess_language([text]) == expected
+
+
+def test_terms_are_the_same_in_every_process() -> None:
+    code = "from haybale.analysis import Analyzer; print(Analyzer('german')(['Die Häuser brennen', 'ein Haus brennt']))"
+    run = partial(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len({run(env={"PYTHONHASHSEED": seed}).stdout for seed in "123"}) == 1
+
+
+def test_a_vocabulary_is_not_grown() -> None:
+    analyzer = Analyzer("english")
+    vocabulary = analyzer(["dogs bark"]).vocabulary
+    assert analyzer(["dogs meow"], vocabulary) == ([[0]], {"dog": 0, "bark": 1})

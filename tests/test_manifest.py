@@ -1,0 +1,193 @@
+"""Tensors and tables on disk: what comes back is what was written, the bytes are the same, damage is named."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.numpy import load_file, save_file
+
+from haybale.errors import FileFormatError
+from haybale.manifest import (
+    check_files,
+    mapped_tensors,
+    read_manifest,
+    read_table,
+    write_manifest,
+    write_table,
+    write_tensors,
+)
+
+KINDS = ["<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1", ">i4"]
+shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+arrays = st.tuples(st.sampled_from(KINDS), shapes).flatmap(lambda kind: hnp.arrays(np.dtype(kind[0]), kind[1]))
+tensors = st.dictionaries(st.text(max_size=5).filter(lambda name: name != "__metadata__"), arrays, max_size=5)
+in_one_folder = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@in_one_folder
+@given(written=tensors)
+def test_what_is_mapped_is_what_was_written(tmp_path: Path, written: dict[str, np.ndarray]) -> None:
+    path = tmp_path / "t"
+    write_tensors(path, written)
+    mapped, loaded = mapped_tensors(path), load_file(path)
+    assert mapped.keys() == loaded.keys() == written.keys()
+    for name, array in written.items():
+        assert mapped[name].shape == array.shape
+        assert mapped[name].dtype == array.dtype.newbyteorder("<")
+        assert mapped[name].flags.aligned
+        assert not mapped[name].flags.writeable
+        assert mapped[name].tobytes() == loaded[name].tobytes() == array.astype(mapped[name].dtype).tobytes()
+    before = path.read_bytes()
+    write_tensors(path, dict(reversed(written.items())))
+    assert path.read_bytes() == before
+
+
+def test_arrays_in_any_order_of_memory_and_files_of_the_library(tmp_path: Path) -> None:
+    wide = np.arange(24, dtype=np.float32).reshape(4, 6)
+    write_tensors(tmp_path / "ours", {"columns": wide.T, "part": wide[::2, 1::2]})
+    found = mapped_tensors(tmp_path / "ours")
+    np.testing.assert_array_equal(found["columns"], wide.T)
+    np.testing.assert_array_equal(found["part"], wide[::2, 1::2])
+    assert found["columns"].flags.c_contiguous
+    save_file({"a": wide, "b": np.arange(3, dtype=np.int8)}, tmp_path / "theirs", metadata={"made": "elsewhere"})
+    np.testing.assert_array_equal(mapped_tensors(tmp_path / "theirs")["a"], wide)
+    save_file({}, tmp_path / "none")
+    assert mapped_tensors(tmp_path / "none") == {}
+
+
+def file_of(header: Any, content: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + content
+
+
+def one(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\1\0\0\0\0\0\0",
+        b"\xff" * 8,
+        (20).to_bytes(8, "little") + b"{}",
+        file_of(b"{"),
+        file_of(b"\xff\xfe"),
+        file_of(b"[" * 100_000),
+        file_of([1]),
+        file_of(b'{"a": 1, "a": 2}'),
+        file_of({"a": 1}),
+        file_of(one("BF16", shape=[4]), b"8" * 8),
+        file_of(one(["F32"]), b"8" * 8),
+        file_of(one(shape=[-2]), b"8" * 8),
+        file_of(one(shape=[True, 2]), b"8" * 8),
+        file_of(one(shape=[2.0]), b"8" * 8),
+        file_of(one(shape=2), b"8" * 8),
+        file_of(one(shape=[3]), b"8" * 8),
+        file_of(one(shape=[0, 2**70], offsets=[0, 0])),
+        file_of(one(shape=[0, 2**62, 2**62], offsets=[0, 0])),
+        file_of(one(shape=[1] * 80, offsets=[0, 4]), b"4" * 4),
+        file_of(one(offsets=[0, 8, 9]), b"8" * 8),
+        file_of(one(offsets=[8, 0]), b"8" * 8),
+        file_of(one(offsets=[4, 12]), b"8" * 12),
+        file_of(one(), b"8" * 7),
+        file_of(one(), b"8" * 9),
+        file_of(one() | {"b": one()["a"]}, b"8" * 16),
+    ],
+)
+def test_what_is_no_safetensors_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match="t: expected safetensors: "):
+        mapped_tensors(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(FileFormatError, match="expected safetensors"):
+            mapped_tensors(path)
+
+
+@in_one_folder
+@given(place=st.integers(0, 400), value=st.integers(0, 255), cut=st.integers(0, 400) | st.none())
+def test_a_damaged_header_gives_arrays_of_the_file_or_an_error(
+    tmp_path: Path, place: int, value: int, cut: int | None
+) -> None:
+    path = tmp_path / "t"
+    write_tensors(path, {"first": np.arange(6.0), "second": np.ones((2, 3), dtype=np.float32)})
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] = value
+    path.write_bytes(content[:cut])
+    try:
+        found = mapped_tensors(path)
+    except FileFormatError:
+        return
+    assert sum(array.nbytes for array in found.values()) <= len(content)
+    for array in found.values():
+        array.tobytes()  # reads all of it
+
+
+# tables -------------------------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema([("id", pa.large_string()), ("n", pa.int64())])
+
+
+@in_one_folder
+@given(
+    ids=st.lists(st.text(max_size=3), max_size=12),
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+    rows=st.integers(1, 9),
+)
+def test_tables_have_the_same_bytes_however_they_are_cut(
+    tmp_path: Path, ids: list[str], cuts: list[int], rows: int
+) -> None:
+    table = pa.table({"id": ids, "n": list(range(len(ids)))}, schema=SCHEMA)
+    ends = [0, *sorted(cuts), len(ids)]
+    parts = [table.slice(a, max(0, b - a)) for a, b in pairwise(ends)]
+    with patch("haybale.manifest._ROWS", rows):
+        write_table(tmp_path / "whole", table)
+        write_table(tmp_path / "parts", pa.concat_tables(parts))
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert read_table(tmp_path / "parts", SCHEMA).equals(table)
+
+
+def test_tables_of_another_form_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    with pytest.raises(FileFormatError, match=r"t\.parquet: expected Parquet"):
+        read_table(path, SCHEMA)
+    path.write_bytes(b"PAR1 or not")
+    with pytest.raises(FileFormatError, match="expected Parquet"):
+        read_table(path, SCHEMA)
+    write_table(path, pa.table({"id": ["a"], "n": ["b"]}))
+    with pytest.raises(FileFormatError, match=r"expected columns id \(large_string\), n \(int64\)"):
+        read_table(path, SCHEMA)
+    write_table(path, pa.table({"id": ["a", None], "n": [1, 2]}, schema=SCHEMA))
+    with pytest.raises(FileFormatError, match="expected a value in every row"):
+        read_table(path, SCHEMA)
+
+
+def test_files_are_found_to_be_what_was_written(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).write_text(name)
+    write_manifest(tmp_path, {"format": "f"})
+    manifest = read_manifest(tmp_path, "thing", {"format": "f"})
+    check_files(tmp_path, manifest, ["a", "b"])
+    (tmp_path / "a").write_text("other")
+    check_files(tmp_path, manifest, ["a", "b"], verify=False)
+    with pytest.raises(FileFormatError, match="a: its content is not what was saved: the SHA-256 differs"):
+        check_files(tmp_path, manifest, ["a", "b"])
+    (tmp_path / "a").unlink()
+    with pytest.raises(FileFormatError, match="a: not found, the manifest lists it"):
+        check_files(tmp_path, manifest, ["a", "b"], verify=False)
+    with pytest.raises(FileFormatError, match=r"expected 'files' a$"):
+        check_files(tmp_path, manifest, ["a"])
