@@ -141,19 +141,13 @@ def shares_memory() -> bool:
 def count_jobs(n_jobs: int | None) -> int:
     """How many tasks are done at once: as ``joblib.effective_n_jobs``; with Dask, the threads of all workers."""
     client = dask_client()
-    if client is None:
-        return int(effective_n_jobs(n_jobs))
-    with dask_errors(client.scheduler.address, "counting its workers"):
-        return max(1, int(sum(client.ncores().values())))
+    return int(effective_n_jobs(n_jobs)) if client is None else max(1, int(sum(client.ncores().values())))
 
 
 def count_workers(n_jobs: int | None) -> int:
     """The same in processes: with Dask, its workers, each of which may have several threads."""
     client = dask_client()
-    if client is None:
-        return count_jobs(n_jobs)
-    with dask_errors(client.scheduler.address, "counting its workers"):
-        return max(1, len(client.ncores()))
+    return count_jobs(n_jobs) if client is None else max(1, len(client.ncores()))
 
 
 def memory_per_task(n_jobs: int | None) -> float:
@@ -161,8 +155,7 @@ def memory_per_task(n_jobs: int | None) -> float:
     client = dask_client()
     if client is None:
         return half_of_memory() / count_jobs(n_jobs)
-    with dask_errors(client.scheduler.address, "asking its workers for their memory"):
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()  # else some versions give five
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()  # else some versions give five
     limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker.get("memory_limit")]
     return min(limits, default=half_of_memory()) / 2
 
@@ -177,10 +170,9 @@ def tasks_here() -> int:
 
 
 def own_threads() -> int:
-    """Threads that a task may use in the process it is sent to.
+    """Threads that a task may use in the process it is sent to: its ``OMP_NUM_THREADS``, else 1.
 
-    ``OMP_NUM_THREADS`` of that process: joblib's processes and Dask's nanny set it to what does not crowd the
-    machine (the nanny to 1, which ``distributed.nanny.pre-spawn-environ`` changes); 1 where it is not set.
+    joblib's processes and Dask's nanny set it to what does not crowd the machine.
     """
     with suppress(ValueError):
         return max(1, min(cpus(), int(os.environ.get("OMP_NUM_THREADS", "1"))))
@@ -191,10 +183,9 @@ def own_threads() -> int:
 def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
     """Let joblib, and with it haybale, work on the Dask cluster whose scheduler is at ``address``.
 
-    ``timeout``: seconds in which the scheduler must answer and a worker be there. Yields the
-    ``distributed.Client``. Errors: :class:`ClusterError` where nothing answers, where there is no worker, where
-    workers or the scheduler have another version of Python, haybale, NumPy, SciPy or Numba or lack one of them, and
-    where the cluster goes away; :class:`MissingExtraError` without distributed.
+    ``timeout``: seconds in which the scheduler must answer and a worker be there. Yields the ``distributed.Client``.
+    Errors: :class:`ClusterError` where nothing answers, where there is no worker, where workers or the scheduler have
+    another Python, haybale, NumPy, SciPy or Numba, and where the cluster goes away.
     """
     distributed = require("distributed", "dask")
     with _quiet():
@@ -249,8 +240,8 @@ def dask_errors(address: str, doing: str) -> Iterator[None]:
     except BaseException as error:
         name, module = type(error).__name__, type(error).__module__.partition(".")[0]
         if isinstance(error, RuntimeError) and "deserialization of the task graph" in str(error):
-            why = first_line(error.__cause__ or error)
-            message = f"{doing}: the scheduler could not unpack what it was sent ({why}); it needs the modules used here"
+            why = f"the scheduler could not unpack what it was sent ({first_line(error.__cause__ or error)})"
+            message = f"{doing}: {why}; it needs the modules that are used here"
         elif name == "KilledWorker":
             why = f"every worker that took up a task died of it ({first_line(error)})"
             message = f"{doing}: {why}; give workers more memory, or a smaller memory_budget"

@@ -32,16 +32,9 @@ def array_namespace(array: Any) -> ModuleType:
 
 
 def stored_type(dtype: Any) -> np.dtype[Any]:
-    """The type of that name; vectors are stored in float32 or float16.
-
-    >>> stored_type("float16")
-    dtype('float16')
-    >>> stored_type("float64")
-    Traceback (most recent call last):
-    haybale.errors.InputError: vectors are stored as float32 or float16, found 'float64'
-    """
+    """The type of that name; vectors are stored in float32 or float16."""
     try:
-        found = np.dtype(dtype)
+        found: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
         found = None
     if found is None or found.name not in STORED:
@@ -80,11 +73,7 @@ def check_vectors(vectors: Any, what: str, width: int | None = None, dtype: Any 
 
 
 def squared_lengths(vectors: Any) -> Any:
-    """(n,) float32 sums of squares of the rows (n, d), in float32 whatever their type; no array of n × d arises.
-
-    >>> squared_lengths(np.full((1, 2), 256, dtype=np.float16))
-    array([131072.], dtype=float32)
-    """
+    """(n,) float32 sums of squares of the rows (n, d), in float32 whatever their type; no array of n × d arises."""
     if isinstance(vectors, np.ndarray) and vectors.dtype == np.float32:
         return np.einsum("nd,nd->n", vectors, vectors)
     xp = array_namespace(vectors)
@@ -106,10 +95,6 @@ def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
     """``vectors`` (n, d) on a device as ``dtype``; the same memory where they are that already.
 
     They are converted tile by tile: beside the result, no array of their size arises on either side.
-
-    >>> from haybale.device import CPU
-    >>> moved(np.ones((1, 2), dtype=np.float32), CPU, "float16")
-    array([[1., 1.]], dtype=float16)
     """
     dtype, here = stored_type(dtype), device_of(vectors)
     if here == device:
@@ -124,12 +109,7 @@ def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
 
 
 def check_sparse(vectors: Any, what: str, width: int | None = None) -> sparse.csr_matrix:
-    """``vectors``, any sparse matrix, as SciPy's float32 CSR in canonical form: terms rise in a row, no stored zero.
-
-    >>> check_sparse(sparse.csr_matrix([[0.0, float("inf")]]), "queries")
-    Traceback (most recent call last):
-    haybale.errors.VectorError: queries: row 0 has NaN or infinity
-    """
+    """``vectors``, any sparse matrix, as SciPy's float32 CSR in canonical form: terms rise in a row, no stored zero."""
     matrix = sparse.csr_matrix(to_numpy(vectors), dtype=np.float32)
     if not matrix.has_canonical_format or not matrix.data.all():
         matrix = matrix.copy()  # it may share arrays with the caller's
@@ -162,12 +142,7 @@ def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
 
 
 def normalized(vectors: Floats) -> Floats:
-    """Rows scaled to unit length; a zero row (a text without a known term) stays zero.
-
-    >>> normalized(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))
-    array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
-    """
+    """Rows scaled to unit length; a zero row (a text without a known term) stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 

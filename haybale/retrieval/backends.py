@@ -10,7 +10,7 @@ import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,10 @@ def _largest(numbers: Any, scores: Any, k: int) -> Proposal:
     return xp.take_along_axis(numbers, columns, axis=1), xp.take_along_axis(scores, columns, axis=1)
 
 
+def _checked_error(width: int) -> float:
+    return 4 * _sums(width)  # for float32 products made of three TF32 ones
+
+
 def _cupy_error(width: int) -> float:
     # Where the user lets CuPy multiply in TF32, inputs are rounded to 11 bits.
     coarse = os.environ.get("CUPY_TF32", "0") not in ("", "0")
@@ -160,14 +164,6 @@ def _outputs(device: Device, m: int, k: int) -> Proposal:
     return device.xp.empty((m, k), dtype=np.int64), device.xp.empty((m, k), dtype=np.float32)
 
 
-def _missing_faiss() -> Exception | None:
-    return _missing("faiss")
-
-
-def _missing_cupy() -> Exception | None:
-    return _missing("cupy", "gpu")
-
-
 def _missing(module: str, extra: str | None = None) -> Exception | None:
     try:
         require(module, extra)
@@ -203,17 +199,12 @@ def _missing_faiss_gpu() -> Exception | None:
     return None if faiss.get_num_gpus() else DeviceError("faiss has GPU support, and finds no GPU")
 
 
-def _checked_error(width: int) -> float:
-    """Four times that of float32 sums, for products made of three TF32 ones."""
-    return 4 * _sums(width)
-
-
 NUMPY = Backend("numpy", "cpu", propose_by_tiles, takes_half=True)
-CUPY = Backend("cupy", "cuda", propose_by_tiles, _cupy_error, _missing_cupy, takes_half=True)
+CUPY = Backend("cupy", "cuda", propose_by_tiles, _cupy_error, partial(_missing, "cupy", "gpu"), takes_half=True)
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("faiss", "cpu", _propose_faiss, missing=_missing_faiss),
+        Backend("faiss", "cpu", _propose_faiss, missing=partial(_missing, "faiss")),
         NUMPY,
         Backend("cuvs", "cuda", _propose_cuvs, _checked_error, _missing_cuvs, _prepare_cuvs, is_checked=True),
         Backend(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -43,8 +43,7 @@ class ShardedIndex(PassageTable):
 
     A shard is a range of the store's chunks; each is searched by one task: in threads by default, by processes or on a
     Dask cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says. A task opens the store at
-    its path, which every worker must reach. The ids of all passages are held here; the vectors are not: :meth:`rows`
-    reads some.
+    its path, which every worker must reach. The ids of all passages are held here; the vectors are not.
 
     Parameters
     ----------
@@ -98,7 +97,8 @@ class ShardedIndex(PassageTable):
         if not m:
             return Hits(*_no_hits(0, k))
         budget = memory_per_task(self.n_jobs) if self.memory_budget is None else self.memory_budget
-        memory = _Memory(budget, self.keep_vectors, count_jobs(self.n_jobs) if shares_memory() else 1)
+        tasks_at_once = count_jobs(self.n_jobs) if shares_memory() else 1
+        cached = budget / 2 * tasks_at_once if self.keep_vectors else 0.0
         tasks, size, n = [], rows_per_chunk(self.store), count_chunks(self.store)
         wanted = min(n, self.n_shards or count_jobs(self.n_jobs))
         for first, last in pairwise(n * number // wanted for number in range(wanted + 1)):
@@ -106,21 +106,11 @@ class ShardedIndex(PassageTable):
             document, offsets = _offsets_within(self.doc_offsets, start, end)
             where = address_of(self.store), fingerprint_of(self.store)
             shard = _Shard(*where, first, last, start, self.device, self.backend)
-            tasks.append((shard, memory, k, offsets, queries, _within(excluded, document, len(offsets) - 1)))
+            tasks.append((shard, budget, cached, k, offsets, queries, _within(excluded, document, len(offsets) - 1)))
         best = _no_hits(m, 0)
         for found in spread(search_shard, tasks, self.n_jobs, "searching shards"):
             best = _merged(best, found, k)
         return Hits(*best)
-
-    def rows(self, numbers: Ints) -> Floats:
-        """(len(numbers), d) float32 vectors of some passages, read from the store."""
-        return self.store.rows(numbers)
-
-    def similarities(self, queries: Floats, document: int) -> Floats:
-        """(m, passages of the document) inner products of query vectors (m, d) with its passages."""
-        start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
-        index = PassageIndex(self.rows(np.arange(start, end)), np.array([0, end - start]))
-        return np.asarray(index.similarities(queries, 0))
 
     def narrowed(self, hits: Hits, documents: Sequence[int] = ()) -> Narrowed:
         """An index of only the passages that were found, vectors and all, and the hits in its numbers.
@@ -133,7 +123,7 @@ class ShardedIndex(PassageTable):
         used = np.unique(np.concatenate([hits.passages[real], *whole]))
         used = used if len(used) else np.zeros(1, dtype=np.int64)  # an index needs a passage
         ids = {"passage_ids": self.passage_ids.take(pa.array(used)), "doc_ids": self.doc_ids}
-        index = PassageIndex(self.rows(used), np.searchsorted(used, self.doc_offsets), **ids)
+        index = PassageIndex(self.store.rows(used), np.searchsorted(used, self.doc_offsets), **ids)
         passages = np.where(real, np.searchsorted(used, hits.passages), NO_PASSAGE)
         return Narrowed(index, Hits(passages, hits.scores), used)
 
@@ -157,21 +147,23 @@ class _Shard(NamedTuple):
     backend: str
 
 
-class _Memory(NamedTuple):
-    """``budget`` bytes of vectors for a task; whether to ``keep`` them after it; how many ``threads`` have a task."""
-
-    budget: float
-    keep: bool
-    threads: int
-
-
-def search_shard(shard: _Shard, memory: _Memory, k: int, offsets: Ints, queries: Floats, excluded: Ints) -> Found:
+def search_shard(
+    shard: _Shard, budget: float, cached: float, k: int, offsets: Ints, queries: Floats, excluded: Ints
+) -> Found:
     """The k best passages of a shard for each query (m, d), in the numbers of the store.
 
-    ``offsets`` (n + 1,) where the shard's documents begin; ``excluded`` (m,) the one to leave out, -1 for none.
+    ``budget`` bytes of vectors are half for a block at a time; ``cached`` bytes may stay after the task; ``offsets``
+    (n + 1,) where the shard's documents begin; ``excluded`` (m,) the one to leave out, -1 for none.
     """
     best = _no_hits(len(queries), 0)
-    for start, index, document in _blocks(shard, memory, offsets):
+    store = opened(shard.address, shard.fingerprint)
+    size = rows_per_chunk(store)
+    step = int(max(1, budget / 2 // (4 * store.dim * size)))
+    for first in range(shard.first, shard.last, step):
+        last = min(first + step, shard.last)
+        start, end = first * size - shard.start, min(last * size, len(store)) - shard.start
+        document, block_offsets = _offsets_within(offsets, start, end)
+        index = _index(store, shard, first, last, block_offsets, cached)
         hits = index.search(queries, min(k, len(index)), exclude=_within(excluded, document, len(index.doc_ids)))
         numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + (shard.start + start), NO_PASSAGE)
         best = _merged(best, (numbers, hits.scores), k)
@@ -204,23 +196,11 @@ def _within(documents: Ints, first: int, n: int) -> Ints:
     return np.where((documents >= first) & (documents < first + n), documents - first, -1)
 
 
-def _blocks(shard: _Shard, memory: _Memory, offsets: Ints) -> Iterator[tuple[int, PassageIndex, int]]:
-    """``(first row in the shard, index, first document)`` of every block that half of the budget holds."""
-    store = opened(shard.address, shard.fingerprint)
-    size = rows_per_chunk(store)
-    step = int(max(1, memory.budget / 2 // (4 * store.dim * size)))
-    for first in range(shard.first, shard.last, step):
-        last = min(first + step, shard.last)
-        start, end = first * size - shard.start, min(last * size, len(store)) - shard.start
-        document, own_offsets = _offsets_within(offsets, start, end)
-        yield start, _index(store, shard, first, last, own_offsets, memory), document
-
-
 _cache: OrderedDict[tuple[object, ...], PassageIndex] = OrderedDict()  # of this process, the last used last
 _lock = threading.Lock()
 
 
-def _index(store: EmbeddingStore, shard: _Shard, first: int, last: int, offsets: Ints, memory: _Memory) -> PassageIndex:
+def _index(store: EmbeddingStore, shard: _Shard, first: int, last: int, offsets: Ints, cached: float) -> PassageIndex:
     """The index of some chunks, kept where they are a whole shard: what is streamed would drive out all else."""
     key = (*shard, first, last)
     with _lock:
@@ -231,11 +211,10 @@ def _index(store: EmbeddingStore, shard: _Shard, first: int, last: int, offsets:
     if shard.device is not None:
         vectors = to_device(vectors, find_device(shard.device))
     index = PassageIndex(vectors, offsets, backend=shard.backend)
-    if memory.keep and (first, last) == (shard.first, shard.last):
-        allowed = memory.budget / 2 * max(memory.threads, tasks_here())
+    if cached and (first, last) == (shard.first, shard.last):
         with _lock:
             _cache[key] = index
-            while sum(kept.vectors.nbytes for kept in _cache.values()) > allowed and len(_cache) > 1:
+            while len(_cache) > 1 and sum(each.vectors.nbytes for each in _cache.values()) > cached * tasks_here():
                 _cache.popitem(last=False)
     return index
 

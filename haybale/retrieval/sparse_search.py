@@ -57,7 +57,7 @@ class InvertedIndex:
 
         def search(rows: range) -> None:
             sums = self._clean_sums()
-            _search(rows.start, rows.stop, *given, first, end, *sums, numbers, best)
+            _search(rows.start, rows.stop, *given, first, end, *sums, numbers, best)  # type: ignore[call-arg]
             self._sums.append(sums)
 
         parts = [range(start, min(start + _QUERIES, m)) for start in range(0, m, _QUERIES)]
@@ -85,8 +85,8 @@ class InvertedIndex:
             parts = []
             for row in rows:
                 query = slice(offsets[row], offsets[row + 1])
-                asked = terms[query], values[query]
-                n = _best_of_documents(*asked, *postings, excluded[row], doc_of, *sums, best, listed)
+                given = terms[query], values[query], *postings, excluded[row], doc_of, *sums, best, listed
+                n = _best_of_documents(*given)  # type: ignore[call-arg]
                 found = np.sort(listed[:n])
                 scores = best[found]
                 best[found] = -np.inf

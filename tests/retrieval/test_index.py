@@ -1,4 +1,4 @@
-"""Exact search, on the CPU and on a device, against the slow, obvious way: every product in float64, one stable sort."""
+"""Exact search, on the CPU and on a device, against the slow way: every product in float64, one stable sort."""
 
 from __future__ import annotations
 

@@ -16,8 +16,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from haybale.collections import Collection
-from haybale.embeddings import TfidfEncoder
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
 from haybale.manifest import digest, mapped_tensors, signed, write_tensors
 from haybale.retrieval import Hits, PassageIndex
@@ -126,24 +124,6 @@ def test_an_index_that_grew_is_one_made_at_once(case: Case, data: st.DataObject)
         assert content(Path(folder) / "a") == content(Path(folder) / "b")
 
 
-def test_on_real_passages(pydocs: Collection, tmp_path: Path) -> None:
-    encoder = TfidfEncoder().fit(pydocs.passages.texts.to_pylist())
-    index = PassageIndex.from_collection(pydocs, encoder.encode(pydocs.passages.texts.to_pylist()))
-    queries = encoder.encode(pydocs.queries.texts(range(40)))
-    expected = index.search(queries, 100)
-    index.save(tmp_path / "i")
-    opened = PassageIndex.open(tmp_path / "i")
-    same(opened.search(queries, 100), expected)
-    half = pydocs.n_documents // 2
-    parts = pydocs.take(range(half)), pydocs.take(range(half, pydocs.n_documents))
-    vectors = [encoder.encode(part.passages.texts.to_pylist()) for part in parts]
-    more = {"passage_ids": parts[1].passages.ids, "doc_ids": parts[1].doc_ids}
-    grown = PassageIndex.from_collection(parts[0], vectors[0]).extended(
-        vectors[1], parts[1].passages.doc_offsets, **more
-    )
-    same(grown.search(queries, 100), expected)
-
-
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_opening_reads_no_vector_and_checks_none_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -208,9 +188,6 @@ def test_settings_are_those_of_opening(tmp_path: Path) -> None:
         assert (part.backend, part.memory_budget) == ("numpy", 1e6)
     half = PassageIndex.open(tmp_path / "i", dtype="float16")
     same(half.search(queries, 9), PassageIndex(vectors, dtype="float16").search(queries, 9))
-    half.save(tmp_path / "half")
-    assert PassageIndex.open(tmp_path / "half").vectors.dtype == np.float16
-    assert PassageIndex.open(tmp_path / "half", dtype="float32").vectors.dtype == np.float32
     assert np.shares_memory(index.take([3, 4]).vectors, index.vectors)
     with pytest.raises(UnknownNameError, match="known: auto, faiss, numpy"):
         PassageIndex.open(tmp_path / "i", backend="hnsw")
