@@ -83,7 +83,9 @@ def figures(engine: Engine, split: str, rows_per_bag: int, n_bags: int, k: int) 
     with stage("search kNN (train)"):
         train_near = learned.neighbours("passage", k).to_numpy()
     pairs, train_pairs = judged(engine, asked, split), judged(engine, learned, "train")
-    truth = candidate_rows("end-to-end", train_near, train_pairs, index, train_vectors)
+    truth = candidate_rows(
+        "end-to-end", train_near, collection.relevant_ids("train"), index, train_vectors, learned.own
+    )
 
     def injected(choice: str, which: str = "train", true_labels: bool = False) -> CandidateRows:
         hits, given, asked = (train_near, train_pairs, train_vectors) if which == "train" else (near, pairs, vectors)

@@ -182,7 +182,7 @@ def cold_tradeoff(collection: Collection, space: Space, best: Ranker) -> list[di
     unseen = strata.by_relevant(collection, "dev")["none seen"]
     rows = []
     for cold in COLD:
-        fused = space.batches["dev"].run(space.training.fitted(set_values(best, {"unseen_share": cold})), DEPTH)
+        fused = space.batches["dev"].run(space.training.fitted(set_values(best, {"cold": cold})), DEPTH)
         table = ordered(evaluate(fused, collection.qrels_frame("dev")), space.batches["dev"].ids)
         group = unseen & table["MRR@10"].notna().to_numpy()
         rows.append(

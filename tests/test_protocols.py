@@ -56,7 +56,8 @@ def small() -> tuple[PassageIndex, Any, Hits, tuple[Any, Any]]:
 def test_injected_candidates_are_those_of_the_protocol(figures: Any) -> None:
     index, queries, near, pairs = small()
     found = figures.candidates(near, pairs, figures.representatives("last", index, queries, pairs), index)
-    expected = candidate_rows("injected", near, pairs, index, queries)
+    relevant = [[f"d{d}" for d in pairs[1][pairs[0] == row]] for row in range(len(queries))]
+    expected = candidate_rows("injected", near, relevant, index, queries)
     for name in ("query", "passage", "label", "place"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     true = figures.candidates(near, pairs, index.doc_offsets[pairs[1] + 1] - 1, index, true_labels=True)

@@ -43,7 +43,7 @@ def test_other_parameters_stay_as_they_were() -> None:
 
 
 def test_what_no_value_changes_stays_implied() -> None:
-    changed = set_values(parse("learned"), {"learned.cold": 0.5})
+    changed = set_values(parse("learned"), {"learned.unseen_share": 0.5})
     assert str(changed) == "learned(unseen_share=0.5)"
     assert changed.implied()
 

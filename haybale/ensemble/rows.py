@@ -49,6 +49,11 @@ class CandidateRows:
     def __len__(self) -> int:
         return len(self.query)
 
+    def take(self, chosen: Ints) -> CandidateRows:
+        """Some of the rows, which must stay sorted."""
+        place = None if self.place is None else self.place[chosen]
+        return CandidateRows(self.query[chosen], self.passage[chosen], self.label[chosen], place)
+
 
 def candidate_rows(
     protocol: str,
