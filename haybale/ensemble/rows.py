@@ -116,8 +116,8 @@ def candidate_rows(
     if not len(query):
         raise InputError("no query has a candidate passage")
     order = np.argsort(query, kind="stable")
-    columns = (column[order].astype(np.int32) for column in (query, passage))
-    return CandidateRows(*columns, label[order], place[order].astype(np.int32))
+    query, passage, place = (column[order].astype(np.int32) for column in (query, passage, place))
+    return CandidateRows(query, passage, label[order], place)
 
 
 def _relevant_pairs(
