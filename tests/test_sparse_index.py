@@ -173,7 +173,6 @@ def test_pair_features() -> None:
         {"strategy": "regions", "routes": 2},
         {"strategy": "rows", "gamma": "scale"},
         {"solver": "sklearn"},
-        {"solver": "sklearn-features"},
         {"memory_budget": 4e5},
         {"oob_score": True, "eta": 0.5, "blend": True},
     ],
