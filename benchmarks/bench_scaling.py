@@ -37,7 +37,7 @@ from haybale import (
 )
 from haybale.device import CPU
 from haybale.ensemble import Dual, Problem
-from haybale.ensemble.solvers.working_set import WORKING_SET, solve_working_set
+from haybale.ensemble.working_set import WORKING_SET, solve_working_set
 from haybale.machine import cpus
 from haybale.retrieval import Hits, Vectors, aggregate
 

@@ -1,6 +1,6 @@
 """What the machine has: cores, memory, and work cut into pieces that fit them.
 
-Threads have BLAS on one thread each. Their pieces do not depend on ``n_jobs``, and each is computed by one thread alone:
+Threads have BLAS on one thread each. Pieces do not depend on ``n_jobs``, and each is computed by one thread alone:
 so a result is the same bit for bit whatever ``n_jobs`` is. A tile that memory does not hold is halved.
 """
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 
-class Device:
+class _Current(threading.local):
+    """CUDA's current device belongs to a thread, and is the first at the start."""
+
+    number = 0
+
+
+_current = _Current()
+
+
+class _Kind(type):
+    current = property(lambda self: _current.number, lambda self, number: setattr(_current, "number", number))
+
+
+class Device(metaclass=_Kind):
     """``cupy.cuda.Device``: that many, the current one is where arrays are made."""
 
     free, total = 2**33, 2**34
-    current, count = 0, 1
+    count = 1
 
     def __init__(self, number: int | None = None) -> None:
         self.id = Device.current if number is None else number

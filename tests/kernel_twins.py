@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from cupy_double import _inside
 
-from haybale.ensemble.solvers import batch, cuda_choice, subproblem
-from haybale.ensemble.solvers import cuda_kernels as of_solver
 from haybale.retrieval.aggregation import cuda_kernels as of_aggregation
 from haybale.retrieval.exact import cuda_kernels as of_search
 from haybale.retrieval.exact.kept import _append_numpy
@@ -27,13 +25,8 @@ def launch(kernel: Any, blocks: Any, threads: int, *arguments: Any) -> None:
         of_search.append_better: _append_numpy,
         of_aggregation.multiply: multiply,
         of_aggregation.extremes: extremes,
-        of_solver.fill_matrix: subproblem.fill_matrix,
-        of_solver.update_kernel(batch.LANES, batch.SLICES): subproblem.update,
-        cuda_choice.choose_kernel(batch.CHOOSING): choose,
     }
-    if kernel not in twins:
-        assert kernel is of_solver.optimise_kernel(threads)
-    twins.get(kernel, subproblem.optimise)(*(_inside(argument) for argument in arguments))
+    twins[kernel](*(_inside(argument) for argument in arguments))
 
 
 def multiply(wanted: Any, q: Any, passages: Any, numbers: Any, out: Any) -> None:
@@ -47,8 +40,3 @@ def extremes(
     for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         of = passages[passage[start : start + length]].astype(np.float64)
         out[number] = q[query[number]] @ (of.max(axis=0) if largest else of.min(axis=0))
-
-
-def choose(gain: Any, cost: Any, gain_bits: Any, cost_bits: Any, *rest: Any) -> None:
-    offsets, tol, limit, _mark, *sets = rest
-    subproblem.choose(gain, cost, offsets, tol, limit, *sets)

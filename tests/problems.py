@@ -1,37 +1,60 @@
-"""Problems for the tests of the solvers."""
+"""Problems for the tests of kernels and solvers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+from scipy import sparse
 from worlds import random_rows
 
-from haybale.ensemble.half import Half
+from haybale.device import Device
+from haybale.ensemble.kernel import Points
 from haybale.ensemble.problem import Problem
+
+CUDA = Device("cuda", 0)
+
+
+def points(seed: int, n: int, d: int = 7, kind: str = "dense") -> Points:
+    """Random vectors: dense, sparse, or both."""
+    rng = np.random.default_rng(seed)
+    dense = 0.4 * rng.normal(size=(n, d)).astype(np.float32)
+    wide = sparse.random(n, 30, density=0.15, random_state=seed, dtype=np.float32).tocsr()
+    return Points(None if kind == "sparse" else dense, None if kind == "dense" else wide)
+
+
+def matrix_of(of: Points) -> np.ndarray:
+    """(n, d) all spaces side by side, float64."""
+    parts = [of.dense if of.dense is not None else None, None if of.sparse is None else of.sparse.toarray()]
+    return np.concatenate([part for part in parts if part is not None], axis=1).astype(np.float64)
+
+
+def rbf(a: np.ndarray, b: np.ndarray, gamma: float = 1.0) -> np.ndarray:
+    """The obvious way."""
+    return np.exp(-gamma * np.sum((a[:, None].astype(np.float64) - b[None]) ** 2, axis=-1))
 
 
 def problem(
     seed: int,
     n: int,
-    evidence: bool = False,
-    interactions: bool = False,
+    features: bool = False,
     n_queries: int = 5,
     n_passages: int = 9,
-    **changes,
+    kind: str = "dense",
+    **changes: Any,
 ) -> Problem:
     """Random rows, equal ones among them."""
     rng = np.random.default_rng(seed)
     rows = random_rows(seed, n, n_queries, n_passages)
-    if evidence:
-        changes["evidence"] = rng.normal(size=(n, 3)).astype(np.float32)
-        changes["evidence_root"] = np.where(rng.random(n) < 0.8, np.sqrt(0.7), 0).astype(np.float32)
-    halves = [Half(0.6 * rng.normal(size=(m, 3)).astype(np.float32)) for m in (n_queries, n_passages)]
-    columns = {"query": rows.query.astype(np.int64), "passage": rows.passage.astype(np.int64)}
-    if interactions:  # of the two halves, as they are: equal rows have equal ones
-        q, p = halves[0].dense[columns["query"]], halves[1].dense[columns["passage"]]
-        changes["interactions"] = 0.5 * np.abs(q - p)
+    if features:
+        changes["features"] = rng.normal(size=(n, 3)).astype(np.float32)
+        changes["features_root"] = np.where(rng.random(n) < 0.8, np.sqrt(0.7), 0).astype(np.float32)
     return Problem(
-        *halves,
-        **columns,
+        points(seed, n_queries, 3, kind),
+        points(seed + 1, n_passages, 3, kind),
+        rows.query.astype(np.int64),
+        rows.passage.astype(np.int64),
         label=rows.label.astype(np.float64),
         weight=rng.uniform(0.5, 3, size=n),
         **({"tol": 1e-5} | changes),
@@ -54,5 +77,12 @@ def realistic(n: int, d: int = 64, each: int = 20) -> Problem:
     query, passage = np.repeat(np.arange(len(queries)), each), nearest.ravel()
     relevant = (topic_q[query] == topic_p[passage]) & (rng.random(len(query)) < 0.12)
     used, passage = np.unique(passage, return_inverse=True)
-    halves = Half(queries), Half(passages[used])
-    return Problem(*halves, query, passage, relevant.astype(np.float64), np.ones(len(query)))
+    return Problem(
+        Points(queries), Points(passages[used]), query, passage, relevant.astype(np.float64), np.ones(len(query))
+    )
+
+
+def moved(of: Any) -> Any:
+    """A problem, a support or pairs with vectors, and Gram matrices, on the device."""
+    changes = {"queries": of.queries.to(CUDA), "passages": of.passages.to(CUDA)}
+    return replace(of, **changes)

@@ -11,8 +11,7 @@ from encoders import HashEncoder
 
 from haybale.collections import Collection
 from haybale.embeddings import EmbeddingStore, embed
-from haybale.ensemble.gram import kernel_tile
-from haybale.ensemble.half import Half
+from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate
 from haybale.vectors import array_namespace
 
@@ -31,8 +30,8 @@ def test_kernel_tiles_are_those_of_numpy() -> None:
     cupy = _cupy()
     rng = np.random.default_rng(0)
     a, b = (0.1 * rng.normal(size=(n, 64)).astype(np.float32) for n in (300, 200))
-    found = cupy.asnumpy(kernel_tile(Half(cupy.asarray(a)), Half(cupy.asarray(b))))
-    np.testing.assert_allclose(found, kernel_tile(Half(a), Half(b)), atol=1e-5)
+    found = cupy.asnumpy(kernel_tile(Points(cupy.asarray(a)), Points(cupy.asarray(b))))
+    np.testing.assert_allclose(found, kernel_tile(Points(a), Points(b)), atol=1e-5)
 
 
 def test_blocks_of_a_store_on_the_device(cupy: Any, toy: Collection, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_what_holds_here_holds_there() -> None:
     other = "Haswell" if features.get("AVX512_SKX") else "Nehalem"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", ANYWHERE]
     done = subprocess.run(
-        [*command, str(TESTS / "test_svr.py"), str(TESTS / "test_bag_tasks.py")],
+        [*command, str(TESTS / "ensemble" / "test_product_kernel_svr.py"), str(TESTS / "test_bag_tasks.py")],
         env={**os.environ, "OPENBLAS_CORETYPE": other, "PYTHONPATH": os.pathsep.join(sys.path)},
         cwd=TESTS.parent,
         capture_output=True,

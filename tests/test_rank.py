@@ -163,7 +163,8 @@ def test_a_heatmap_also_of_a_parm_within(ranker: str, engine: str, document: str
 @pytest.mark.filterwarnings("ignore:.* training queries for")
 def test_a_ranker_is_trained_on_the_fly(engine: str, here: Call) -> None:
     status, shown, said = here(
-        "rank", engine, "rare5x common1", "--ranker", "learned(bm25,knn-queries)", "--set", "unseen_share=0.1", "--top", "1"
+        *("rank", engine, "rare5x common1", "--ranker", "learned(bm25,knn-queries)"),
+        *("--set", "unseen_share=0.1", "--top", "1"),
     )
     assert status == 0, said
     assert said.startswith("learned(bm25,knn-queries,unseen_share=0.1) is trained first; haybale train would keep it\n")

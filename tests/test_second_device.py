@@ -103,7 +103,7 @@ def test_ensemble(strategy: str, n_jobs: int) -> None:
     assert len(plain.rank(there, [str(i) for i in range(M)], k=5)) == M
 
 
-@pytest.mark.parametrize("settings", [{}, {"interactions": "product"}, {"solver": "sklearn"}])
+@pytest.mark.parametrize("settings", [{}, {"solver": "sklearn"}])
 def test_regressor(settings: dict[str, Any]) -> None:
     passages, queries = data()
     rng = np.random.default_rng(2)

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from haybale.cluster.spreading import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
 from haybale.device import CPU, find_device
-from haybale.ensemble.gram import gram
-from haybale.ensemble.half import Half
+from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
 from haybale.machine import cpus, one_blas_thread
 from haybale.vectors import Floats
 
-_COLUMNS = ("label", "weight", "evidence", "evidence_root")
+_COLUMNS = ("label", "weight", "features", "features_root")
 Used = tuple[Ints, Ints]  # numbers of distinct queries and passages
 
 
@@ -31,17 +30,17 @@ Used = tuple[Ints, Ints]  # numbers of distinct queries and passages
 class TrainingSet:
     """All rows of all bags, over the distinct vectors they use."""
 
-    queries: Half
-    passages: Half
+    queries: Points
+    passages: Points
     query: Ints  # (n,)
     passage: Ints  # (n,)
     label: NDArray[np.float64]  # (n,)
     weight: NDArray[np.float64]  # (n,)
-    evidence: Floats | None = None  # (n, f)
-    evidence_root: Floats | None = None  # (n,)
+    features: Floats | None = None  # (n, f)
+    features_root: Floats | None = None  # (n,)
 
     def columns(self, rows: Ints) -> dict[str, Any]:
-        """Everything that belongs to some rows but their halves."""
+        """Everything that belongs to some rows but their vectors."""
         return {name: value[rows] for name in _COLUMNS if (value := getattr(self, name)) is not None}
 
     def used(self, bags: list[Ints]) -> Used:
@@ -54,7 +53,7 @@ class TrainingSet:
         return float(sum(4 * len(used) ** 2 for used in self.used(bags)))
 
     def places(self, rows: Ints, used: Used) -> dict[str, Any]:
-        """Everything that belongs to some rows, with their places in halves of what is used."""
+        """Everything that belongs to some rows, with their places among what is used."""
         query, passage = np.searchsorted(used[0], self.query[rows]), np.searchsorted(used[1], self.passage[rows])
         return {"query": query, "passage": passage} | self.columns(rows)
 
@@ -184,12 +183,12 @@ def sent(
     """The arguments of :func:`solve_part` for each ``(group, part of it)``, made when they are sent."""
     last: list[int] = []
     on_device = not data.queries.device.is_cpu
-    halves = data.queries.to_numpy(), data.passages.to_numpy()  # copied once, not for each group
+    points = data.queries.to_numpy(), data.passages.to_numpy()  # copied once, not for each group
     for group, part in parts:
         if group != last:
             last, used = group, data.used([bags[number] for number in group])
-            taken = [half.take(numbers) for half, numbers in zip(halves, used, strict=True)]
-            vectors = [half.dense for half in taken] + [half.sparse for half in taken]
+            taken = [of.take(numbers) for of, numbers in zip(points, used, strict=True)]
+            vectors = [of.dense for of in taken] + [of.sparse for of in taken]
         offsets = np.cumsum([0, *(len(bags[number]) for number in part)])
         columns = {"offsets": offsets} | data.places(np.concatenate([bags[number] for number in part]), used)
         how = {"settings": settings, "share": len(group) > 1, "on_device": on_device, "names": tuple(columns)}
@@ -207,14 +206,14 @@ def solve_part(
 ) -> list[Dual]:
     """Solve some bags of a group, in whichever process; plain arrays, which joblib sends to Dask's workers by itself.
 
-    ``how``: the settings of each problem; whether the bags ``share`` the Gram matrices of the halves; whether the
-    halves go on the worker's CUDA device; the ``names`` of the columns.
+    ``how``: the settings of each problem; whether the bags ``share`` the Gram matrices; whether the vectors
+    go on the worker's CUDA device; the ``names`` of the columns.
     """
-    dense_q, dense_p = (None if half is None else _aligned(half) for half in (dense_q, dense_p))
+    dense_q, dense_p = (None if part is None else _aligned(part) for part in (dense_q, dense_p))
     arrays = dict(zip(how["names"], (_aligned(column) for column in columns), strict=True))
     offsets = arrays.pop("offsets")
     device = find_device("cuda") if how["on_device"] else CPU
-    queries, passages = (Half(*parts).to(device) for parts in ((dense_q, sparse_q), (dense_p, sparse_p)))
+    queries, passages = (Points(*parts).to(device) for parts in ((dense_q, sparse_q), (dense_p, sparse_p)))
     threads = own_threads()
     settings = how["settings"] | {"threads": threads}
     with one_blas_thread():

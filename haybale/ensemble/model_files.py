@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 from scipy import sparse
 
 from haybale.device import to_numpy
-from haybale.ensemble.half import Half
+from haybale.ensemble.kernel import Points
 from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError
@@ -34,7 +34,7 @@ from haybale.sealed import MANIFEST, check_files, read_manifest, read_tensors, s
 FORMAT, VERSION = "haybale model", 2  # 1 had parameters that are gone
 _TENSORS = "tensors.safetensors"
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
-_OPTIONAL = ("interactions", "evidence", "evidence_root")
+_OPTIONAL = ("features", "features_root")
 
 Tensors = dict[str, NDArray[Any]]
 M = TypeVar("M")
@@ -65,7 +65,8 @@ def save_model(
     tensors: Tensors | None = None,
 ) -> None:
     """Write a trained model; the folder must be new or empty."""
-    found = _half_tensors("queries", support.queries) | _half_tensors("passages", support.passages) | (tensors or {})
+    found = _points_tensors("queries", support.queries) | _points_tensors("passages", support.passages)
+    found |= tensors or {}
     found |= {name: getattr(support, name) for name in _COLUMNS}
     found |= {name: value for name in _OPTIONAL if (value := getattr(support, name)) is not None}
     for number, halves in enumerate(zip(spaces.query, spaces.passage, strict=True)):
@@ -132,22 +133,22 @@ def _unplain(value: Any) -> Any:
     return [_unplain(item) for item in value] if isinstance(value, list) else value
 
 
-def _half_tensors(name: str, half: Half) -> Tensors:
-    tensors: Tensors = {} if half.dense is None else {f"{name}.dense": to_numpy(half.dense)}
-    if half.sparse is not None:
-        wide = to_numpy(half.sparse)
+def _points_tensors(name: str, points: Points) -> Tensors:
+    tensors: Tensors = {} if points.dense is None else {f"{name}.dense": to_numpy(points.dense)}
+    if points.sparse is not None:
+        wide = to_numpy(points.sparse)
         tensors |= {f"{name}.sparse.{part}": np.asarray(getattr(wide, part)) for part in ("data", "indices", "indptr")}
         tensors[f"{name}.sparse.shape"] = np.array(wide.shape, dtype=np.int64)
     return tensors
 
 
-def _half(tensors: Tensors, name: str) -> Half:
+def _points(tensors: Tensors, name: str) -> Points:
     wide = None
     if f"{name}.sparse.data" in tensors:
         data, indices, indptr, shape = (tensors[f"{name}.sparse.{p}"] for p in ("data", "indices", "indptr", "shape"))
         wide = sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
         wide.check_format(full_check=True)
-    return Half(tensors.get(f"{name}.dense") if wide is not None else tensors[f"{name}.dense"], wide)
+    return Points(tensors.get(f"{name}.dense") if wide is not None else tensors[f"{name}.dense"], wide)
 
 
 def _scaling_tensors(name: str, scaling: Scaling) -> Tensors:
@@ -172,7 +173,7 @@ def _spaces(tensors: Tensors, gamma: list[Any]) -> Spaces:
 def _support(tensors: Tensors, eta: float) -> Support:
     columns: dict[str, Any] = {name: tensors[name] for name in _COLUMNS}
     columns |= {name: tensors.get(name) for name in _OPTIONAL}
-    queries, passages = _half(tensors, "queries"), _half(tensors, "passages")
+    queries, passages = _points(tensors, "queries"), _points(tensors, "passages")
     return Support(queries=queries, passages=passages, eta=eta, **columns).checked()
 
 

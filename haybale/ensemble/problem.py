@@ -3,40 +3,41 @@
 A solver learns; it does not predict. Prediction needs only the support rows and their coefficients
 (:mod:`haybale.ensemble.support`), so a model does not depend on the solver that trained it.
 
-Halves may be on a device, and the Gram matrices are where they are; all that is one number or one short row a
+Vectors may be on a device, and the Gram matrices are where they are; all that is one number or one short row a
 candidate row is NumPy.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
-from haybale.device import Device, to_device, to_numpy
-from haybale.ensemble.gram import empty_on, gram, kernel_tile
-from haybale.ensemble.half import Half
+from haybale.device import Device, to_numpy
+from haybale.ensemble.kernel import Points, gram, out_of_memory, pair_kernel
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError
-from haybale.tiling import fitting, in_tiles
 from haybale.vectors import Floats
+
+_TILE = 2**24  # kernel values computed at once
 
 
 @dataclass(frozen=True)
 class Problem:
     """min ½‖w‖² + C Σ weight_i (ξ_i + ξ*_i), with |label_i - f_i| <= ε + ξ, over candidate rows (n,).
 
-    Row i is the pair ``queries[query[i]]``, ``passages[passage[i]]``; its kernel with row j is
-    Kq · Kp · Kr + r_i r_j Ks. Kr, over ``interactions``, and Ks, over ``evidence``, are RBFs with γ = 1 as the halves'
-    are, and absent where those are None; ``evidence_root`` r is √η, or 0 for a row that has no evidence.
+    Row i is the pair ``queries[query[i]]``, ``passages[passage[i]]``; its kernel with row j is Kq · Kp + r_i r_j Ks.
+    Ks, over pair ``features``, is an RBF with γ = 1 as the others are, and absent where those are None;
+    ``features_root`` r is √η, or 0 for a row that has no features.
     """
 
-    queries: Half  # (n_queries, ·)
-    passages: Half  # (n_passages, ·)
+    queries: Points  # (n_queries, ·)
+    passages: Points  # (n_passages, ·)
     query: Ints  # (n,)
     passage: Ints  # (n,)
     label: NDArray[np.float64]  # (n,)
@@ -45,25 +46,24 @@ class Problem:
     epsilon: float = 0.1
     tol: float = 1e-3
     max_iter: int = -1  # -1: as many as it takes
-    interactions: Floats | None = None  # (n, r)
-    evidence: Floats | None = None  # (n, f)
-    evidence_root: Floats | None = None  # (n,)
+    features: Floats | None = None  # (n, f)
+    features_root: Floats | None = None  # (n,)
     memory_budget: float = 2e9  # bytes a solver may hold in kernel values
-    grams: tuple[Any, Any] | None = None  # of both halves, where they are, if somebody holds them already
+    grams: tuple[Any, Any] | None = None  # of queries and passages, where they are, if somebody holds them already
     threads: int | None = None  # None: one a core
 
     def __post_init__(self) -> None:
         n = len(self.label)
         if n == 0:
             raise InputError("an empty bag: there is no row to learn from")
-        for name in ("query", "passage", "weight", "interactions", "evidence", "evidence_root"):
+        for name in ("query", "passage", "weight", "features", "features_root"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise InputError(f"{name}: expected {n} rows, as there are labels, found {len(value)}")
         if self.queries.device != self.passages.device:
             raise DeviceError(f"queries on {self.queries.device} meet passages on {self.passages.device}")
-        if (self.evidence is None) != (self.evidence_root is None):
-            raise InputError("evidence and evidence_root belong together")
+        if (self.features is None) != (self.features_root is None):
+            raise InputError("features and features_root belong together")
         for name, numbers, size in (
             ("query", self.query, len(self.queries)),
             ("passage", self.passage, len(self.passages)),
@@ -79,7 +79,7 @@ class Problem:
 
     @property
     def device(self) -> Device:
-        """Where the halves are."""
+        """Where the vectors are."""
         return self.queries.device
 
     def to_numpy(self) -> Problem:
@@ -92,87 +92,54 @@ class Problem:
     @property
     def diagonal(self) -> Floats:
         """(n,) the kernel of each row with itself."""
-        root = np.zeros(len(self.label)) if self.evidence_root is None else self.evidence_root
+        root = np.zeros(len(self.label)) if self.features_root is None else self.features_root
         return np.asarray(1 + np.square(root), dtype=np.float32)
 
-    def gram(self, rows: Ints | slice = slice(None)) -> Any:
-        """(n_rows, n) float32 kernel values of some rows with all rows, where the halves are."""
-        if not self.device.is_cpu:
-            with self.device.current():
-                return self._gram_on_device(rows)
-        query, passage = self.query[rows], self.passage[rows]
+    def with_grams(self) -> Problem:
+        """The problem with both Gram matrices, made if nobody holds them."""
         if self.grams is not None:
-            values = np.take(self.grams[0][query], self.query, axis=1)
-            values *= np.take(self.grams[1][passage], self.passage, axis=1)
-        elif isinstance(rows, slice) and rows == slice(None):
-            kq, kp = gram(self.queries, self.threads), gram(self.passages, self.threads)
-            values = np.empty((len(query), len(query)), dtype=np.float32)
-            for i in range(len(query)):  # row by row: no second matrix of the size is ever held
-                np.multiply(kq[query[i], self.query], kp[passage[i], self.passage], out=values[i])
-        else:
-            values = _gathered(self.queries, query, self.query) * _gathered(self.passages, passage, self.passage)
-        if self.interactions is not None:
-            values *= kernel_tile(Half(self.interactions[rows]), Half(self.interactions))
-        if self.evidence is not None and self.evidence_root is not None:
-            shared = kernel_tile(Half(self.evidence[rows]), Half(self.evidence))
-            shared *= self.evidence_root[rows][:, None]
-            shared *= self.evidence_root
-            values += shared
+            return self
+        return replace(self, grams=(gram(self.queries, self.threads), gram(self.passages, self.threads)))
+
+    def gram(self, rows: Ints | slice = slice(None)) -> Any:
+        """(n_rows, n) float32 kernel values of some rows with all rows, where the vectors are."""
+        n = len(self.label)
+        chosen = np.arange(n)[rows]
+        grams = self.with_grams().grams if len(chosen) == n else self.grams
+        with self.device.current(), out_of_memory(self.device, (len(chosen), n), "kernel matrix"):
+            values = self.queries.xp.empty((len(chosen), n), dtype=np.float32)
+            step = max(1, _TILE // n)
+            for start in range(0, len(chosen), step):
+                values[start : start + step] = pair_kernel(self, chosen[start : start + step], grams)
         return values
 
-    def _gram_on_device(self, rows: Ints | slice) -> Any:
-        """The same in tiles of rows that fit the memory, so that no second matrix of the size is ever held."""
-        xp = self.queries.xp
-        chosen = np.arange(len(self.label))[rows]
-        grams = self.grams
-        if grams is None and isinstance(rows, slice) and rows == slice(None):
-            grams = gram(self.queries), gram(self.passages)
-        ends = to_device(self.query, self.device), to_device(self.passage, self.device)
-        more = {name: self._on_device(name) for name in ("interactions", "evidence")}
-        root = None if self.evidence_root is None else to_device(self.evidence_root, self.device)
-        values = empty_on(self.device, (len(chosen), len(self.label)), "kernel matrix")
+    def merged(self) -> tuple[Problem, Ints]:
+        """The problem with equal rows made one and sorted by query, and the first of the rows each stands for.
 
-        def fill(part: slice) -> None:
-            here = to_device(chosen[part], self.device)
-            tile = values[part]
-            tile.fill(1)
-            for number, (half, end) in enumerate(zip((self.queries, self.passages), ends, strict=True)):
-                wanted = end[here]
-                near = kernel_tile(half.take(wanted), half) if grams is None else grams[number][wanted]
-                tile *= xp.take(near, end, axis=1)
-            if more["interactions"] is not None:
-                tile *= kernel_tile(more["interactions"].take(here), more["interactions"])
-            if more["evidence"] is not None and root is not None:
-                shared = kernel_tile(more["evidence"].take(here), more["evidence"])
-                shared *= root[here][:, None]
-                shared *= root
-                tile += shared
-
-        wide = len(self.label) + max(len(self.queries), len(self.passages))
-        for _ in in_tiles(len(chosen), fitting(self.device.half_of_memory() / 4, 8 * wide), fill, what="kernel rows"):
-            pass
-        return values
-
-    def _on_device(self, name: str) -> Half | None:
-        columns = getattr(self, name)
-        return None if columns is None else Half(to_device(columns, self.device))
-
-    def features(self) -> Any:
-        """(n, width) the rows [q ; p] themselves, scaled so that one RBF with γ = 1 serves; sparse if a space is."""
-        if self.evidence is not None:
-            raise InputError("a kernel with pair features is a sum: it has no features to materialise")
-        parts = [half.take(rows) for half, rows in ((self.queries, self.query), (self.passages, self.passage))]
-        dense = [part.dense for part in parts if part.dense is not None]
-        dense += [] if self.interactions is None else [to_device(self.interactions, self.device)]
-        wide = [part.sparse for part in parts if part.sparse is not None]
-        with self.device.current():
-            return sparse.hstack([*dense, *wide]).tocsr() if wide else self.queries.xp.concatenate(dense, axis=1)
-
-
-def _gathered(half: Half, rows: Ints, columns: Ints) -> Floats:
-    """(n_rows, n_columns) kernel values between members of a half, each distinct pair computed once."""
-    used, where = np.unique(rows, return_inverse=True)
-    return np.take(kernel_tile(half.take(used), half)[where], columns, axis=1)
+        Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is
+        the same); rows of weight zero take no part.
+        """
+        kept = np.flatnonzero(self.weight > 0)
+        keys: list[NDArray[Any]] = [self.label[kept], self.passage[kept], self.query[kept]]
+        if self.features is not None and self.features_root is not None:
+            keys = [self.features_root[kept], *self.features[kept].T, *keys]
+        order = np.lexsort(keys)
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+        weight = np.add.reduceat(self.weight[kept[order]], np.flatnonzero(new))
+        kept = kept[order][new]
+        passage, passages = self.passage[kept], self.passages
+        if self.grams is None:
+            # Passages in the order of the rows: where each occurs once, kernel rows are read without a gather.
+            used, where, passage = np.unique(passage, return_index=True, return_inverse=True)
+            by_row = np.argsort(where)
+            place = np.empty_like(by_row)
+            place[by_row] = np.arange(len(by_row))
+            passage, passages = place[passage], passages.take(used[by_row])
+        columns = {"query": self.query[kept], "passage": passage, "label": self.label[kept], "weight": weight}
+        if self.features is not None and self.features_root is not None:
+            columns |= {"features": self.features[kept], "features_root": self.features_root[kept]}
+        return replace(self, passages=passages, **columns), kept  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -187,3 +154,47 @@ class Dual:
 
 
 Solver = Callable[[Problem], Dual]
+
+
+class Solution:
+    """A solution that is being reached, as our own solvers do it: of the merged problem, with labels around 0.
+
+    Small residuals lose less in float32. ``tol`` below a millionth of the labels' range is raised to it: float32 tells
+    nothing finer apart.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.given = problem
+        self.problem, self.rows = problem.merged()
+        label = self.problem.label
+        self.centre = float((label.max() + label.min()) / 2)
+        self.label = label - self.centre
+        self.tol = max(problem.tol, 1e-6 * float(np.abs(self.label).max()))
+        self.bound = problem.C * self.problem.weight
+        self.beta = np.zeros(len(label))  # (n,) the coefficients
+        # Steps that may be taken; -1 stands for LIBSVM's own limit.
+        self.limit = problem.max_iter if problem.max_iter >= 0 else max(10_000_000, 100 * len(label))
+
+    def dual(self, error: Floats, n_iter: int, violation: float, n_working_sets: int = 0) -> Dual:
+        """Over all rows given; warns where ``tol`` was not reached. ``error`` (n,) are the residuals."""
+        if violation >= self.tol:
+            warnings.warn(
+                f"the support vector regressor stopped after {n_iter:,} steps with a violation of {violation:.2g}, "
+                f"tol is {self.tol:.2g}: raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        coef = np.zeros(len(self.given.label))
+        coef[self.rows] = self.beta
+        intercept = self.centre + self._intercept(error.astype(np.float64))
+        return Dual(coef, intercept, n_iter, violation < self.tol, n_working_sets)
+
+    def _intercept(self, error: NDArray[np.float64]) -> float:
+        """The mean over free coefficients of what their optimality conditions say, as in LIBSVM."""
+        beta, bound, epsilon = self.beta, self.bound, self.problem.epsilon
+        free = (beta != 0) & (np.abs(beta) < bound)
+        if free.any():
+            return float(np.mean(error[free] - epsilon * np.sign(beta[free])))
+        gain = np.where(beta < 0, error + epsilon, error - epsilon)[beta < bound]
+        cost = np.where(beta > 0, error - epsilon, error + epsilon)[beta > -bound]
+        return float((gain.max() + cost.min()) / 2)

@@ -9,66 +9,77 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from haybale.device import Device, device_of, to_device, to_numpy
-from haybale.ensemble.half import distinct_rows
+from haybale.ensemble.bagging import TrainingSet, gathered
 from haybale.ensemble.model_files import load_model, save_model
-from haybale.ensemble.placing import home_of, taken_back
 from haybale.ensemble.problem import Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import Gamma, check_spaces, fit_spaces, given_spaces
-from haybale.ensemble.support import Pairs, Support
+from haybale.ensemble.spaces import Gamma, check_spaces, distinct_rows, fit_spaces, given_spaces, home_of, taken_back
+from haybale.ensemble.support import Pairs
 from haybale.errors import FileFormatError, InputError
 from haybale.vectors import Floats, Matrix
-
-INTERACTIONS = ("difference", "product")
 
 
 class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Epsilon-support vector regression with an RBF kernel on pairs [q ; p]; ``sklearn.svm.SVR`` several times faster.
 
     exp(-γ|[q;p] - [q';p']|²) = Kq(q, q') · Kp(p, p') exactly: the kernel is gathered from the Gram matrices of the
-    distinct queries and the distinct passages (DESIGN of Bönisch & Mehler's features, solved as LIBSVM does: Fan,
-    Chen & Lin 2005). Computed in float32; predictions are those of ``SVR`` within 2 · tol.
+    distinct queries and the distinct passages (Bönisch & Mehler's features, solved as LIBSVM does: Fan, Chen & Lin
+    2005). Computed in float32; predictions are those of ``SVR`` within 2 · tol.
 
-    A prediction does not depend on the rows it is asked with, where the halves of the support vectors have up to 65,536
-    numbers each. Those of larger models may, by float32's rounding: some 1e-6 for targets of the size of 1.
+    A prediction does not depend on the rows it is asked with, where the queries and the passages of the support vectors
+    have up to 65,536 numbers each. Those of larger models may, by float32's rounding: some 1e-6 for targets of the size
+    of 1.
 
-    Two ways in. ``fit(X, y)`` takes features; ``split`` is the number of columns that are the query half, and the
-    distinct halves are found by the estimator. ``fit_pairs(Q, P, query_index, passage_index, y)`` takes the halves, and
-    never builds X; there a half may be dense or sparse, or a list of several spaces, each with its own γ.
+    Two ways in. ``fit(X, y)`` takes features; ``split`` is the number of columns that are the query's, and the distinct
+    queries and passages are found by the estimator. ``fit_pairs(Q, P, query_index, passage_index, y)`` takes these, and
+    never builds X; each may be dense or sparse, or a list of several spaces, each with its own γ.
 
-    Parameters:
-        C, epsilon, tol, max_iter: as in ``SVR``; -1 steps are as many as it takes, and a ConvergenceWarning says
-            when they end before ``tol`` is reached.
-        gamma: ``"scale"`` (1 / (n_features · Var X), of each space), a number, a pair (query half, passage half), or a
-            list with one of these a space.
-        split: columns of X that are the query half; None: X is one half.
-        interactions: None, or one or both of ``"difference"`` (absolute, of q and p) and ``"product"`` (q ∘ p) as
-            further features of a pair, with γ of the passage half. They do not factorise: training holds n_rows × width
-            numbers more, and n_rows² kernel values where they fit ``memory_budget``; a prediction costs
-            n_support_rows × width each.
-        memory_budget: bytes of kernel values held while training. If the Gram matrices do not fit, blocks of kernel
-            rows are computed as they are needed and kept in what is there: the same result, later.
-        solver: ``"product"`` (on a device it is ``"working-set"``, which also runs on the CPU, slower), ``"sklearn"``,
-            ``"sklearn-features"``, ``"cuml"``, or a callable; see
-            :data:`~haybale.ensemble.solvers.SOLVERS`.
-        device: of halves and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``; None: where the matrices are.
-        n_jobs: threads; None or -1: one a core. The result does not depend on it.
+    Parameters
+    ----------
+    C, epsilon, tol, max_iter
+        As in ``SVR``; -1 steps are as many as it takes, and a ConvergenceWarning says when they end before ``tol`` is
+        reached.
+    gamma : "scale", float, pair or list, default="scale"
+        1 / (n_features · Var X) of each space, a number, a pair (queries, passages), or a list with one of these a
+        space.
+    split : int, default=None
+        Columns of X that are the query's; None: X is one matrix.
+    memory_budget : float, default=2.2e9
+        Bytes of kernel values held while training. If the Gram matrices do not fit, blocks of kernel rows are computed
+        as they are needed: the same result, later.
+    solver : str or callable, default="auto"
+        A name of :data:`~haybale.ensemble.solvers.SOLVERS`, or a function from
+        :class:`~haybale.ensemble.problem.Problem` to :class:`~haybale.ensemble.problem.Dual`.
+    device : str, default=None
+        Of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``; None: where the matrices are.
+    n_jobs : int, default=None
+        Threads; None or -1: one a core. The result does not depend on it.
 
-    Fitted: ``support_`` (n_SV,) the training rows that are support vectors (of equal rows, the first stands for all);
-    ``dual_coef_`` (1, n_SV); ``intercept_`` (1,); ``gamma_`` the pair of each space; ``n_iter_``; ``expansion_``
-    (:class:`~haybale.ensemble.support.Support`).
+    Attributes
+    ----------
+    support_ : (n_SV,)
+        The training rows that are support vectors (of equal rows, the first stands for all).
+    dual_coef_ : (1, n_SV)
+    intercept_ : (1,)
+    gamma_
+        The pair of each space.
+    n_iter_ : int
+    expansion_ : :class:`~haybale.ensemble.support.Support`
+        On a device its vectors are CuPy's; every other fitted attribute is NumPy.
 
-    On a device the halves of ``expansion_`` are CuPy arrays, and every other fitted attribute is NumPy. Matrices may be
-    NumPy or on that device; predictions come back as they were given. ``fit(X, y)`` and ``predict(X)`` look for the
-    distinct halves on the CPU, and ``interactions`` are made there; sparse halves stay on the CPU altogether.
+    Notes
+    -----
+    Matrices may be NumPy's, SciPy's or on the device; predictions come back as they were given. ``fit(X, y)`` and
+    ``predict(X)`` look for the distinct rows on the CPU.
 
+    Examples
+    --------
     >>> X = np.random.default_rng(0).normal(size=(60, 6))
     >>> y = np.sin(X[:, 0]) + X[:, 4]
     >>> model = ProductKernelSVR(split=3).fit(X, y)
@@ -83,7 +94,6 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "split": [Interval(Integral, 0, None, closed="left"), None],
-        "interactions": [None, StrOptions(set(INTERACTIONS)), tuple, list],
         "max_iter": [Interval(Integral, -1, None, closed="left")],
         "memory_budget": [Interval(Real, 0, None, closed="neither")],
         "solver": [str, callable],
@@ -99,10 +109,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         tol: float = 1e-3,
         split: int | None = None,
         *,
-        interactions: str | Sequence[str] | None = None,
         max_iter: int = -1,
         memory_budget: float = 2.2e9,
-        solver: str | Solver = "product",
+        solver: str | Solver = "auto",
         device: str | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -111,7 +120,6 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.gamma = gamma
         self.tol = tol
         self.split = split
-        self.interactions = interactions
         self.max_iter = max_iter
         self.memory_budget = memory_budget
         self.solver = solver
@@ -121,7 +129,15 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     # learning -----------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ProductKernelSVR:
-        """Train on features (n, d) and targets (n,); ``sample_weight`` (n,) multiplies C row by row."""
+        """Train on features.
+
+        Parameters
+        ----------
+        X : (n, d)
+        y : (n,)
+        sample_weight : (n,), default=None
+            Multiplies C row by row.
+        """
         self._validate_params()
         where = home_of(self.device, [X])
         X, y, sample_weight = (
@@ -132,7 +148,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"split is {self.split}, X has {X.shape[1]} columns")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        queries, passages, query, passage = self._halves(X, where)
+        queries, passages, query, passage = self._distinct(X, where)
         return self._fit([queries], [passages], query, passage, y, sample_weight)
 
     def fit_pairs(
@@ -144,27 +160,33 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         y: Any,
         sample_weight: Any = None,
     ) -> ProductKernelSVR:
-        """Train on pairs ``(Q[query_index[i]], P[passage_index[i]])``, (n,) each, with targets ``y`` (n,).
+        """Train on pairs ``(Q[query_index[i]], P[passage_index[i]])``.
 
-        ``Q`` (n_queries, d), ``P`` (n_passages, d'): dense or sparse, or a list with one matrix a space.
+        Parameters
+        ----------
+        Q : (n_queries, d), dense or sparse, or a list with one matrix a space
+        P : (n_passages, d'), likewise
+        query_index, passage_index : (n,) int
+        y : (n,)
+        sample_weight : (n,), default=None
+            Multiplies C row by row.
         """
         self._validate_params()
         where = home_of(self.device, [*given_spaces(Q)[0], *given_spaces(P)[0]])
         queries, passages = check_spaces(Q, "Q", where=where), check_spaces(P, "P", where=where)
         if len(queries) != len(passages):
             raise InputError(f"Q has {len(queries)} spaces, P has {len(passages)}")
-        query = _indices(query_index, queries, "query_index")
-        passage = _indices(passage_index, passages, "passage_index")
+        query, passage = _indices(query_index, queries, passage_index, passages)
         y = np.asarray(to_numpy(y), dtype=np.float64).ravel()
         if sample_weight is not None:
             sample_weight = np.asarray(to_numpy(sample_weight), dtype=np.float64).ravel()
-        if not len(query) == len(passage) == len(y):
-            raise InputError(f"{len(query)} query numbers, {len(passage)} passage numbers and {len(y)} targets")
+        if len(query) != len(y):
+            raise InputError(f"{len(query)} pairs and {len(y)} targets")
         self.n_features_in_ = sum(int(matrix.shape[1]) for matrix in (*queries, *passages))
         return self._fit(queries, passages, query, passage, y, sample_weight)
 
-    def _halves(self, X: Floats, where: Device) -> tuple[Any, Any, Ints, Ints]:
-        """The distinct halves of feature rows, on the device, and which of them each row has."""
+    def _distinct(self, X: Floats, where: Device) -> tuple[Any, Any, Ints, Ints]:
+        """The distinct queries and passages of feature rows, on the device, and which of them each row has."""
         split = self.split or 0
         left, right = X[:, :split], X[:, split:]
         (first_q, query), (first_p, passage) = distinct_rows(left), distinct_rows(right)
@@ -182,63 +204,17 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not len(y):
             raise InputError("there is no row to learn from")
         self.spaces_ = fit_spaces(query, passage, queries, passages, self.gamma)
-        self._interaction_factor = np.float32(np.sqrt(self.spaces_.gamma[0][1]))
-        problem = Problem(
-            queries=self.spaces_.queries(queries),
-            passages=self.spaces_.passages(passages),
-            query=query,
-            passage=passage,
-            label=np.asarray(y, dtype=np.float64),
-            weight=np.ones(len(y)) if sample_weight is None else sample_weight,
-            C=self.C,
-            epsilon=self.epsilon,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            interactions=self._interact(queries, passages, query, passage),
-            memory_budget=self.memory_budget,
-            threads=self._threads(),
-        )
-        dual = find_solver(self.solver)(problem)
+        weight = np.ones(len(y)) if sample_weight is None else sample_weight
+        points = self.spaces_.queries(queries), self.spaces_.passages(passages)
+        data = TrainingSet(*points, query, passage, np.asarray(y, dtype=np.float64), weight)
+        settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol", "max_iter", "memory_budget")}
+        threads = None if self.n_jobs is None or self.n_jobs < 1 else self.n_jobs
+        dual = find_solver(self.solver)(Problem(**vars(data), **settings, threads=threads))
         self.support_ = np.flatnonzero(dual.coef)
-        self.dual_coef_ = dual.coef[self.support_][None]
-        self.intercept_ = np.array([dual.intercept])
-        self.n_iter_ = dual.n_iter
-        self.gamma_ = self.spaces_.gamma
-        used_q, of_query = np.unique(query[self.support_], return_inverse=True)
-        used_p, of_passage = np.unique(passage[self.support_], return_inverse=True)
-        interactions = problem.interactions
-        self.expansion_ = Support(
-            queries=problem.queries.take(used_q),
-            passages=problem.passages.take(used_p),
-            query=of_query,
-            passage=of_passage,
-            coef=self.dual_coef_[0],
-            label=problem.label[self.support_].astype(np.float32),
-            offsets=np.array([0, len(self.support_)]),
-            intercept=self.intercept_,
-            interactions=None if interactions is None else interactions[self.support_],
-        )
+        self.expansion_, _, _ = gathered(data, [np.arange(len(y))], [dual], 0.0)
+        self.dual_coef_, self.intercept_ = self.expansion_.coef[None], self.expansion_.intercept
+        self.n_iter_, self.gamma_ = dual.n_iter, self.spaces_.gamma
         return self
-
-    def _threads(self) -> int | None:
-        return None if self.n_jobs is None or self.n_jobs < 1 else self.n_jobs
-
-    def _interact(self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints) -> Floats | None:
-        """(n, r) what the options ask of each pair, times the root of γ."""
-        wanted = [self.interactions] if isinstance(self.interactions, str) else list(self.interactions or ())
-        if not wanted:
-            return None
-        unknown = sorted(set(wanted) - set(INTERACTIONS))
-        if unknown:
-            raise InputError(f"unknown interaction {unknown[0]!r}; known: {', '.join(INTERACTIONS)}")
-        q, p = queries[0], passages[0]
-        if len(queries) > 1 or sparse.issparse(q) or q.shape[1] != p.shape[1]:
-            raise InputError(
-                "interactions need one dense space with halves of the same width (for X: split in the middle)"
-            )
-        left, right = to_numpy(q)[query], to_numpy(p)[passage]
-        parts = [np.abs(left - right) if name == "difference" else left * right for name in wanted]
-        return np.asarray(np.concatenate(parts, axis=1) * self._interaction_factor)
 
     # predicting ---------------------------------------------------------------------------------------
 
@@ -247,7 +223,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "expansion_")
         asked_from, where = device_of(X), self.expansion_.device
         X = validate_data(self, taken_back(X, where, "X"), dtype=np.float32, order="C", reset=False)
-        queries, passages, query, passage = self._halves(X, where)
+        queries, passages, query, passage = self._distinct(X, where)
         return to_device(self._predict([queries], [passages], query, passage), asked_from)
 
     def predict_pairs(
@@ -260,16 +236,12 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             check_spaces(given, name, [scaling.width for scaling in scalings], where=where)
             for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
-        query = _indices(query_index, queries, "query_index")
-        passage = _indices(passage_index, passages, "passage_index")
-        if len(query) != len(passage):
-            raise InputError(f"{len(query)} query numbers and {len(passage)} passage numbers")
+        query, passage = _indices(query_index, queries, passage_index, passages)
         return to_device(self._predict(queries, passages, query, passage), asked_from)
 
     def _predict(self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints) -> Any:
-        interactions = self._interact(queries, passages, query, passage)
-        halves = self.spaces_.queries(queries), self.spaces_.passages(passages)
-        return self.expansion_.mean(Pairs(*halves, query, passage, interactions))
+        points = self.spaces_.queries(queries), self.spaces_.passages(passages)
+        return self.expansion_.mean(Pairs(*points, query, passage))
 
     def save(self, folder: Path | str) -> None:
         """Write the model to a new folder: safetensors and JSON, whole or not at all."""
@@ -290,18 +262,22 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model.device, model.expansion_, model.spaces_ = device, saved.support.to(home_of(device, [])), saved.spaces
         model.support_, model.gamma_ = saved.tensors["support_rows"], saved.spaces.gamma
         model.dual_coef_, model.intercept_ = saved.support.coef[None], saved.support.intercept
-        model._interaction_factor = np.float32(np.sqrt(model.gamma_[0][1]))
         for name in ("n_features_in_", "n_iter_"):
             if name in saved.facts:
                 setattr(model, name, saved.facts[name])
         return model
 
 
-def _indices(numbers: Any, half: list[Matrix], name: str) -> Ints:
-    """(n,) row numbers of a half."""
-    array = np.asarray(to_numpy(numbers))
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise InputError(f"{name}: expected a one-dimensional array of whole numbers")
-    if len(array) and (array.min() < 0 or array.max() >= half[0].shape[0]):
-        raise InputError(f"{name} must lie in 0..{half[0].shape[0] - 1}, found {array.min()}..{array.max()}")
-    return array.astype(np.int64)
+def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Matrix]) -> tuple[Ints, Ints]:
+    """(n,) row numbers of the matrices, each."""
+    found = []
+    for name, numbers, matrices in (("query_index", query, queries), ("passage_index", passage, passages)):
+        array, size = np.asarray(to_numpy(numbers)), matrices[0].shape[0]
+        if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+            raise InputError(f"{name}: expected a one-dimensional array of whole numbers")
+        if len(array) and (array.min() < 0 or array.max() >= size):
+            raise InputError(f"{name} must lie in 0..{size - 1}, found {array.min()}..{array.max()}")
+        found.append(array.astype(np.int64))
+    if len(found[0]) != len(found[1]):
+        raise InputError(f"{len(found[0])} query numbers and {len(found[1])} passage numbers")
+    return found[0], found[1]

@@ -116,8 +116,8 @@ def candidate_rows(
     if not len(query):
         raise InputError("no query has a candidate passage")
     order = np.argsort(query, kind="stable")
-    query, passage, place = (column[order].astype(np.int32) for column in (query, passage, place))
-    return CandidateRows(query, passage, label[order], place)
+    columns = [column[order].astype(np.int32) for column in (query, passage, place)]
+    return CandidateRows(columns[0], columns[1], label[order], columns[2])
 
 
 def _relevant_pairs(

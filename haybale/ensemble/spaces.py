@@ -1,33 +1,29 @@
-"""From vectors to halves: scaling and γ of every space, fitted on the candidate rows.
+"""Spaces: vectors of queries and of passages, how they are scaled, and on which device they are.
 
-    exp(-γ |[q;p] - [q';p']|²) = exp(-γ |q - q'|²) · exp(-γ |p - p'|²)
+A space is dense (an encoder's vectors) or sparse (TF-IDF rows, never densified), and has a γ for queries and one for
+passages. Scaling multiplies by the root of γ, so that the product of several spaces' kernels is one RBF with γ = 1
+(:mod:`haybale.ensemble.kernel`).
 
-exactly, with any scaling of the features and with a γ for each half. So a kernel matrix over candidate rows is
-gathered from two small Gram matrices, over the distinct queries and the distinct passages.
-
-A space holds vectors for queries and for passages: dense (an encoder's) or sparse (TF-IDF rows, never
-densified). Several spaces side by side are the product of their kernels.
-
-Vectors may be on a device; sums are float64 there too, and scalings, being one row, are kept in NumPy.
+Only vectors are large: they are on an ensemble's device, and so are kernels and products. Numbers of rows, labels,
+coefficients, pair features and scalings, being one row, are NumPy wherever the vectors are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-from scipy import sparse
 
-from haybale.device import Device, device_of, to_device, to_numpy
-from haybale.ensemble.half import Half
-from haybale.ensemble.placing import matrix_on
+from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
+from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
-from haybale.errors import InputError, VectorError
-from haybale.tiling import fitting, in_tiles
-from haybale.vectors import Floats, Matrix, array_namespace, check_like, check_matrix
+from haybale.errors import DeviceError, InputError, VectorError
+from haybale.machine import fitting, in_tiles
+from haybale.vectors import Floats, Matrix, check_like, check_matrix
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry a space
@@ -43,12 +39,12 @@ class Scaling:
 
     def __call__(self, vectors: Matrix) -> Matrix:
         """(n, d) scaled, float32, where the vectors are."""
-        if sparse.issparse(vectors) != (self.shift is None):
+        if is_sparse(vectors) != (self.shift is None):
             raise VectorError(f"expected a {'sparse' if self.shift is None else 'dense'} matrix, as in training")
-        if self.shift is None:
-            return sparse.csr_matrix(vectors.multiply(np.float32(self.factor)))
         where = device_of(vectors)
         with where.current():
+            if self.shift is None:
+                return where.sparse.csr_matrix(vectors.multiply(np.float32(self.factor.item())))
             scaled = vectors - to_device(self.shift, where)
             scaled *= to_device(self.factor, where)
         return scaled
@@ -66,10 +62,11 @@ class Scaling:
 def described(matrix: Matrix) -> str:
     """The width of a space, and whether it is sparse.
 
-    >>> described(sparse.identity(3, format="csr")), described(np.eye(2))
+    >>> from scipy.sparse import identity
+    >>> described(identity(3, format="csr")), described(np.eye(2))
     ('3 (sparse)', '2')
     """
-    return f"{matrix.shape[1]} (sparse)" if sparse.issparse(matrix) else str(matrix.shape[1])
+    return f"{matrix.shape[1]} (sparse)" if is_sparse(matrix) else str(matrix.shape[1])
 
 
 @dataclass(frozen=True)
@@ -80,24 +77,26 @@ class Spaces:
     passage: tuple[Scaling, ...]
     gamma: tuple[tuple[float, float], ...]  # (query half, passage half) of each space
 
-    def queries(self, vectors: Sequence[Matrix]) -> Half:
-        """The half of queries, from one matrix a space."""
-        return _half(self.query, vectors)
+    def queries(self, vectors: Sequence[Matrix]) -> Points:
+        """The queries of a kernel, from one matrix a space."""
+        return _scaled(self.query, vectors)
 
-    def passages(self, vectors: Sequence[Matrix]) -> Half:
-        """The half of passages."""
-        return _half(self.passage, vectors)
+    def passages(self, vectors: Sequence[Matrix]) -> Points:
+        """Its passages."""
+        return _scaled(self.passage, vectors)
 
 
-def _half(scalings: tuple[Scaling, ...], vectors: Sequence[Matrix]) -> Half:
+def _scaled(scalings: tuple[Scaling, ...], vectors: Sequence[Matrix]) -> Points:
+    """The spaces side by side."""
+    where = device_of(vectors[0])
     scaled = [scaling(matrix) for scaling, matrix in zip(scalings, vectors, strict=True)]
-    dense = [matrix for matrix in scaled if not sparse.issparse(matrix)]
-    wide = [matrix for matrix in scaled if sparse.issparse(matrix)]
-    joined = None
-    if dense:
-        with device_of(dense[0]).current():
-            joined = dense[0] if len(dense) == 1 else array_namespace(dense[0]).concatenate(dense, axis=1)
-    return Half(joined, sparse.hstack(wide).tocsr() if wide else None)
+    dense = [matrix for matrix in scaled if not is_sparse(matrix)]
+    wide = [matrix for matrix in scaled if is_sparse(matrix)]
+    with where.current():
+        return Points(
+            (dense[0] if len(dense) == 1 else where.xp.concatenate(dense, axis=1)) if dense else None,
+            where.sparse.hstack(wide, format="csr") if wide else None,
+        )
 
 
 def given_spaces(vectors: Any) -> tuple[list[Any], bool]:
@@ -134,10 +133,12 @@ def check_spaces(
     checked: list[Matrix] = []
     for i, matrix in enumerate(given):
         name = f"{what}, space {i}" if several else what
-        matrix = matrix if where is None else matrix_on(matrix, where, name)
+        home = device_of(matrix) if where is None else where
+        matrix = matrix if is_sparse(matrix) else placed(matrix, home, name)
         width = None if widths is None else widths[i]
-        with device_of(matrix).current():
-            checked.append(check_matrix(matrix, name, width) if like is None else check_like(matrix, name, like[i]))
+        with home.current():
+            found = check_matrix(matrix, name, width) if like is None else check_like(matrix, name, like[i])
+        checked.append(placed(found, home, name))  # a sparse matrix is checked on the CPU
         rows, expected = checked[i].shape[0], checked[0].shape[0]
         if rows != expected:
             raise VectorError(f"{name}: expected {expected} rows, as in space 0, found {rows}")
@@ -167,7 +168,7 @@ def fit_spaces(
     scalings: list[tuple[Scaling, Scaling]] = []
     resolved = []
     for of_space, q, p in zip(gammas, queries, passages, strict=True):
-        if sparse.issparse(q) != sparse.issparse(p):
+        if is_sparse(q) != is_sparse(p):
             raise InputError("both halves of a space must be dense, or both sparse")
         halves = [_moments(query, q, standardize), _moments(passage, p, standardize)]
         pair = _resolved(of_space, halves)
@@ -197,12 +198,14 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:
     width = int(vectors.shape[1])
     if width == 0:  # a half without features: the same for all rows
         return _Moments(np.zeros(0, dtype=np.float32), np.ones((), dtype=np.float32), 0, 0.0, 0.0)
-    if sparse.issparse(vectors):
+    if is_sparse(vectors):
         if standardize:
             raise InputError("standardize centres features: a sparse space would no longer be sparse")
-        chosen = vectors[numbers]
-        mean = share @ np.asarray(chosen.sum(axis=1)).ravel() / width
-        square = share @ np.asarray(chosen.multiply(chosen).sum(axis=1)).ravel() / width
+        where = device_of(vectors)
+        with where.current():
+            chosen = vectors[to_device(numbers, where)]
+            sums = [to_numpy(matrix.sum(axis=1)) for matrix in (chosen, chosen.multiply(chosen))]
+        mean, square = (share @ np.asarray(values).ravel() / width for values in sums)
         return _Moments(None, np.ones((), dtype=np.float32), width, float(mean), float(square))
     mean, deviation = _mean_and_deviation(numbers, share, vectors)
     if not standardize:
@@ -218,29 +221,19 @@ def _mean_and_deviation(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(d,) each, over rows (n,) of the vectors that count ``share`` (n,); sums in float64."""
     where, width = device_of(vectors), int(vectors.shape[1])
-    if where.is_cpu:
-        chosen = vectors[numbers].astype(np.float64)
-        mean = share @ chosen
-        chosen -= mean
-        return mean, np.sqrt(share @ np.square(chosen, out=chosen))
-    xp = where.xp
+    size = len(numbers) if where.is_cpu else fitting(where.half_of_memory() / 4, 24 * width)
+
+    def summed(part: slice, mean: Any = None) -> Any:
+        chosen = vectors[to_device(numbers[part], where)].astype(np.float64)
+        if mean is not None:
+            chosen -= mean
+            chosen *= chosen
+        return to_device(share[part], where) @ chosen
+
     with where.current():
-        size = fitting(where.half_of_memory() / 4, 24 * width)
-
-        def summed(part: slice, mean: Any = None) -> Any:
-            chosen = vectors[to_device(numbers[part], where)].astype(np.float64)
-            if mean is not None:
-                chosen -= mean
-                chosen *= chosen
-            return to_device(share[part], where) @ chosen
-
-        total = xp.zeros(width)
-        for part in in_tiles(len(numbers), size, summed, what="vectors"):
-            total += part
-        squares = xp.zeros(width)
-        for part in in_tiles(len(numbers), size, lambda rows: summed(rows, total), what="vectors"):
-            squares += part
-        return to_numpy(total), np.sqrt(to_numpy(squares))
+        mean = sum(in_tiles(len(numbers), size, summed, what="vectors"))
+        squares = sum(in_tiles(len(numbers), size, lambda part: summed(part, mean), what="vectors"))
+    return to_numpy(mean), np.sqrt(to_numpy(squares))
 
 
 def _constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -270,3 +263,73 @@ def fit_features(values: Floats, gamma: float | str) -> Scaling:
     value = 1 / values.shape[1] if gamma == "scale" else float(gamma)
     factor = np.sqrt(value) / np.where(_constant(mean, deviation), 1, deviation)
     return Scaling(mean.astype(np.float32), factor.astype(np.float32))
+
+
+def home_of(device: str | None, matrices: Iterable[Any]) -> Device:
+    """The device of that name; None: where the first of the matrices that is on a device lies, else the CPU.
+
+    >>> home_of(None, [np.ones((2, 2))])
+    Device(kind='cpu', number=0)
+    """
+    if device is not None:
+        return find_device(device)
+    return next((found for found in map(device_of, matrices) if not found.is_cpu), CPU)
+
+
+def rows_of(matrix: Matrix, rows: Any, where: Device) -> Matrix:
+    """Some rows of a matrix, gathered where it is and moved to the device; float16 becomes float32 for them alone.
+
+    Errors: :class:`DeviceError` where they do not fit.
+    """
+    here = device_of(matrix)
+    try:
+        with here.current():
+            chosen = matrix[to_device(rows, here)]
+            chosen = chosen if chosen.dtype == np.float32 else chosen.astype(np.float32)
+        return to_device(chosen, where)
+    except MemoryError as error:
+        size = 4 * len(rows) * int(matrix.shape[1]) / 1e9
+        raise DeviceError(f"out of memory: {len(rows):,} vectors of {size:.2g} GB do not fit on {where}") from error
+
+
+def taken_back(array: Any, where: Device, what: str) -> Any:
+    """What somebody else is to check on the CPU: a copy from the device ``where``; from another it is refused."""
+    return array if device_of(array).is_cpu else to_numpy(placed(array, where, what))
+
+
+@njit(nogil=True, cache=True)
+def _hashes(words: Any, factors: Any) -> Any:  # pragma: no cover - compiled
+    """(n,) uint64 from (n, d) uint32."""
+    out = np.empty(len(words), dtype=np.uint64)
+    for i in range(len(words)):
+        total = np.uint64(0)
+        for j in range(words.shape[1]):
+            mixed = np.uint64(words[i, j]) * factors[j]
+            total += mixed ^ (mixed >> np.uint64(29))
+        out[i] = total
+    return out
+
+
+def distinct_rows(vectors: Floats) -> tuple[Ints, Ints]:
+    """``(first, where)``: row numbers of the distinct rows, and for each row which of them it equals.
+
+    The order of the distinct rows depends on their content alone, not on the order of ``vectors`` (n, d).
+    Rows are compared by a hash and then in full: several times faster than sorting them.
+
+    >>> first, where = distinct_rows(np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32))
+    >>> sorted(first.tolist()), bool(where[0] == where[2] != where[1])
+    ([0, 1], True)
+    """
+    vectors = vectors + np.float32(0)  # contiguous, and -0.0 becomes 0.0
+    if not vectors.shape[1]:
+        return np.zeros(min(1, len(vectors)), dtype=np.int64), np.zeros(len(vectors), dtype=np.int64)
+    words: NDArray[np.uint32] = vectors.view(np.uint32)
+    # Multiply-shift hashing: odd 64-bit factors, one a column, from a fixed seed; overflow wraps.
+    factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
+    hashes = _hashes(words, factors)
+    _, first, where = np.unique(hashes, return_index=True, return_inverse=True)
+    where = where.ravel()
+    repeated = np.flatnonzero(first[where] != np.arange(len(where)))
+    if not np.array_equal(vectors[repeated], vectors[first[where[repeated]]]):  # two rows with one hash
+        _, first, where = np.unique(vectors, axis=0, return_index=True, return_inverse=True)
+    return first, where.ravel()

@@ -1,10 +1,13 @@
-"""The fitted ensemble: support rows of all bags over shared vectors, and how much each weighs.
+"""The fitted ensemble: support rows of all bags over shared vectors, and the kernel expansions that predict.
 
 A bag scores a query q against any passage p by Σ_u Kp(p, u) W(q, u) + intercept, where u runs over the support
-passages and W(q, u) sums coef · Kq(q, ·) over the support rows of u. A mean over bags is linear in the coefficients,
-also with other weights for every query, so it costs what one bag costs.
+passages and W(q, u) sums coef · Kq(q, ·) over the support rows of u. So many queries and passages are scored by matrix
+products: for every tile of support passages, W is made once for all queries, Kp once for every distinct passage that
+any query asks about, and a pair's score is the inner product of its two rows. A mean over bags is linear in the
+coefficients, also with other weights for every query, so it costs what one bag costs.
 
-The two halves may be on a device, and predictions are made there; everything else is NumPy.
+The vectors may be on a device, and predictions are made there; everything else is NumPy. Products are float32, sums
+over them float64.
 """
 
 from __future__ import annotations
@@ -15,65 +18,90 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import Device, to_device, to_numpy
-from haybale.ensemble.expansion import Group, expand
-from haybale.ensemble.gram import kernel_tile
-from haybale.ensemble.half import Half
+from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
+from haybale.machine import cpus, in_threads, in_tiles
+from haybale.progress import track
 from haybale.vectors import Floats
 
-_SMALL = 2**16  # numbers of a half, whose products with a row take microseconds in float64
+_SMALL = 2**16  # numbers of queries or passages, whose products with a row take microseconds in float64
+_PASSAGES = 1024  # distinct candidate passages a tile, at most; 16 times as many on a device
+_SUPPORT = 2048  # support passages a tile: 8 MiB of kernel values
+_FEW = 64  # candidates: threads would take longer to start than to work
+_PAIRS = 2**15  # pairs whose rows are gathered at once on a device
+_MEMORY = 2**28  # numbers held at once for the queries of a chunk: 1 GiB
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """(n,) pairs to score: rows of the query half and of the passage half, with what belongs to the pair itself.
+    """(n,) pairs to score: rows of the queries and of the passages, which are where those of the support are."""
 
-    The halves are where those of the support are; the rest is NumPy.
-    """
-
-    queries: Half
-    passages: Half
+    queries: Points
+    passages: Points
     query: Ints
     passage: Ints
-    interactions: Floats | None = None  # (n, r)
-    evidence: Floats | None = None  # (n, f)
+    features: Floats | None = None  # (n, f) scaled pair features
+
+
+@dataclass(frozen=True)
+class Group:
+    """Support rows whose sum is wanted, sorted by passage: a bag, or all bags added up."""
+
+    query: Ints  # (n_rows,)
+    passage: Ints  # (n_rows,)
+    coef: NDArray[np.float64]  # (n_rows,)
+    row: Ints | None = None  # (n_rows,) place in the support; None: rows were added up, and have none
+
+    @classmethod
+    def of(cls, support: Support, rows: Ints) -> Group:
+        rows = rows[np.argsort(support.passage[rows], kind="stable")]
+        return cls(support.query[rows], support.passage[rows], support.coef[rows], rows)
+
+    @cached_property
+    def tiles(self) -> list[tuple[slice, Ints, Ints, Floats]]:
+        """Of each tile of support passages the group's rows, the columns that these use, which of them each row uses,
+        and the coefficients."""
+        tiles = []
+        for start in range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT):
+            rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
+            columns, column = np.unique(self.passage[rows] - start, return_inverse=True)
+            tiles.append((rows, columns, column, self.coef[rows].astype(np.float32)))
+        return tiles
 
 
 @dataclass(frozen=True)
 class Support:
     """Support rows of all bags, bag after bag, over the distinct queries and passages among them."""
 
-    queries: Half  # (n_queries, ·)
-    passages: Half  # (n_passages, ·)
+    queries: Points  # (n_queries, ·)
+    passages: Points  # (n_passages, ·)
     query: Ints  # (n_rows,)
     passage: Ints  # (n_rows,)
     coef: NDArray[np.float64]  # (n_rows,)
     label: NDArray[np.float32]  # (n_rows,) what the row was taught
     offsets: Ints  # (n_bags + 1,) bag b is rows offsets[b]:offsets[b + 1]
     intercept: NDArray[np.float64]  # (n_bags,)
-    interactions: Floats | None = None  # (n_rows, r)
-    evidence: Floats | None = None  # (n_rows, f)
-    evidence_root: Floats | None = None  # (n_rows,) √η, or 0 for a row without evidence
+    features: Floats | None = None  # (n_rows, f)
+    features_root: Floats | None = None  # (n_rows,) √η, or 0 for a row without features
     eta: float = 0.0
 
     def checked(self) -> Support:
         """Itself, if all parts fit each other; for what was read from a file."""
         n = len(self.coef)
         finite: list[NDArray[Any]] = [self.coef, self.intercept, self.label]
-        finite += [half.dense for half in (self.queries, self.passages) if half.dense is not None]
+        finite += [points.dense for points in (self.queries, self.passages) if points.dense is not None]
         fits = all(len(column) == n for column in (self.query, self.passage, self.label))
-        fits &= all(
-            len(part) == n for part in (self.interactions, self.evidence, self.evidence_root) if part is not None
-        )
+        fits &= all(len(part) == n for part in (self.features, self.features_root) if part is not None)
         fits &= len(self.offsets) == len(self.intercept) + 1 >= 2 and self.offsets[0] == 0 and self.offsets[-1] == n
         fits &= bool((np.diff(self.offsets) >= 0).all())
-        for numbers, half in ((self.query, self.queries), (self.passage, self.passages)):
-            fits &= not n or bool(numbers.min() >= 0 and numbers.max() < len(half))
+        for numbers, points in ((self.query, self.queries), (self.passage, self.passages)):
+            fits &= not n or bool(numbers.min() >= 0 and numbers.max() < len(points))
         if not fits:
             raise InputError("the tensors of the support do not fit each other")
         if not all(np.isfinite(values).all() for values in finite):
@@ -82,11 +110,11 @@ class Support:
 
     @property
     def device(self) -> Device:
-        """Where the halves are."""
+        """Where the vectors are."""
         return self.queries.device
 
     def to(self, device: Device) -> Support:
-        """The support with its halves on a device; itself, where they are there."""
+        """The support with its vectors on a device; itself, where they are there."""
         if device == self.device:
             return self
         return replace(self, queries=self.queries.to(device), passages=self.passages.to(device))
@@ -97,7 +125,7 @@ class Support:
 
         It depends on the support alone, and so do the predictions.
         """
-        parts = [self.queries.dense, self.passages.dense, self.interactions]
+        parts = [self.queries.dense, self.passages.dense]
         return all(part is None or part.size <= _SMALL for part in parts)
 
     @property
@@ -114,11 +142,19 @@ class Support:
         return [Group.of(self, np.arange(a, b)) for a, b in pairwise(self.offsets)]
 
     @cached_property
+    def tiles(self) -> list[Points]:
+        """The passages in tiles, kept with what is derived from them, since many others meet them."""
+        return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
+
+    @cached_property
+    def _everything(self) -> Group:
+        return Group.of(self, np.arange(len(self.coef)))
+
+    @cached_property
     def _mean(self) -> Group:
         """All bags as one: the coefficients of rows that several bags share, added up."""
-        if self.interactions is not None or self.evidence is not None:
-            everything = Group.of(self, np.arange(len(self.coef)))
-            return everything.scaled(1 / self.n_bags)
+        if self.features is not None:
+            return replace(self._everything, coef=self._everything.coef * (1 / self.n_bags))
         entries = (self.coef / self.n_bags, (self.passage, self.query))
         summed = sparse.coo_matrix(entries, shape=(len(self.passages), len(self.queries))).tocsr()
         passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
@@ -127,16 +163,15 @@ class Support:
     def mean(self, pairs: Pairs, bag_weights: NDArray[np.float64] | None = None) -> Any:
         """(n,) float64 mean prediction of the bags; ``bag_weights`` (n_queries, n_bags) weighs them for each query.
 
-        An array of the halves' library, as are those of :meth:`bags`.
+        An array of the vectors' library, as are those of :meth:`bags`.
         """
         with self.device.current():
             if bag_weights is None:
                 return expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean()
-            if self.interactions is not None or self.evidence is not None:
+            if self.features is not None:
                 weighted = self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)
                 return weighted.sum(axis=1)
-            everything = Group.of(self, np.arange(len(self.coef)))
-            scores = expand(self, pairs, [everything], bag_weights.astype(np.float32))[:, 0]
+            scores = expand(self, pairs, [self._everything], bag_weights.astype(np.float32))[:, 0]
             return scores + to_device((bag_weights @ self.intercept)[pairs.query], self.device)
 
     def bags(self, pairs: Pairs) -> Any:
@@ -150,13 +185,175 @@ class Support:
         Each bag's shares and its intercept add up to its prediction; divided by the number of bags they all add
         up to the mean.
         """
-        exact = self.is_small
-        kq = kernel_tile(pair.queries.take(pair.query), self.queries, exact=exact)[0]
-        kp = kernel_tile(pair.passages.take(pair.passage), self.passages, exact=exact)[0]
+        kq = kernel_tile(pair.queries.take(pair.query), self.queries, self.is_small)[0]
+        kp = kernel_tile(pair.passages.take(pair.passage), self.passages, self.is_small)[0]
         kernel = to_numpy(kq).astype(np.float64)[self.query] * to_numpy(kp).astype(np.float64)[self.passage]
-        if self.interactions is not None and pair.interactions is not None:
-            kernel *= kernel_tile(Half(pair.interactions), Half(self.interactions), exact=exact)[0]
-        if self.evidence is not None and pair.evidence is not None:
-            shared = kernel_tile(Half(pair.evidence), Half(self.evidence))[0].astype(np.float64)
-            kernel += np.sqrt(self.eta) * self.evidence_root * shared
+        if self.features is not None and pair.features is not None:
+            shared = kernel_tile(Points(pair.features), Points(self.features))[0].astype(np.float64)
+            kernel += np.sqrt(self.eta) * self.features_root * shared
         return np.asarray(self.coef * kernel)
+
+
+# expansions -----------------------------------------------------------------------------------------------
+
+
+def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Floats | None = None) -> Any:
+    """(n_pairs, n_groups) float64 Σ coef K over each group's rows, without intercepts; where the vectors are.
+
+    Chunks of queries, as many as memory allows, against tiles of support passages. ``bag_weights`` (n_queries, n_bags)
+    multiplies the coefficients of each bag, for each query.
+    """
+    where, xp = support.device, support.device.xp
+    out = xp.zeros((len(groups), len(pairs.query)))
+    if not len(support.coef) or not len(pairs.query):
+        return out.T
+    order = np.argsort(pairs.query, kind="stable")
+    queries, starts = np.unique(pairs.query[order], return_index=True)
+    ends = np.append(starts[1:], len(order))
+
+    def score(part: slice) -> tuple[Ints, Any]:
+        chosen = order[starts[part.start] : ends[part.stop - 1]]
+        return _chunk(support, pairs, groups, bag_weights, queries[part], chosen)
+
+    size = max(1, _MEMORY // (len(support.queries) + _SUPPORT * len(groups)))
+    for chosen, sums in in_tiles(len(queries), size, score, what="queries"):
+        out[:, to_device(chosen, where)] = sums
+    if support.features is not None and pairs.features is not None:
+        for group, sums in zip(groups, out, strict=True):
+            _add_features(support, group, pairs.features, sums)
+    return out.T
+
+
+def _chunk(
+    support: Support, pairs: Pairs, groups: list[Group], weights: Floats | None, queries: Ints, chosen: Ints
+) -> tuple[Ints, Any]:
+    """The numbers of some queries' pairs, ``chosen``, sorted by passage; and their sums (n_groups, n)."""
+    where, xp, exact = support.device, support.device.xp, support.is_small
+    threads = None if where.is_cpu else 1  # a device has its own
+    chosen = chosen[np.argsort(pairs.passage[chosen], kind="stable")]
+    query = np.searchsorted(queries, pairs.query[chosen])
+    distinct, passage = np.unique(pairs.passage[chosen], return_inverse=True)
+    asked, candidates = pairs.queries.take(queries), pairs.passages.take(distinct)
+    weights = None if weights is None else weights[queries]
+    kq = xp.empty((len(queries), len(support.queries)), dtype=np.float32)
+    split = np.array_split(np.arange(len(queries)), 4 * cpus() if where.is_cpu else 1)
+    parts = [slice(part[0], part[-1] + 1) for part in split if len(part)]
+
+    def fill(part: slice) -> None:
+        kq[part] = kernel_tile(asked.take(part), support.queries, exact)
+
+    in_threads(fill, parts, threads)
+    # Tiles of candidates, each with its pairs side by side: as many for each core, of one size.
+    cores = cpus() if where.is_cpu else 1
+    most = _PASSAGES * cores if where.is_cpu else 16 * _PASSAGES
+    n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _FEW else 1
+    edges = np.linspace(0, len(distinct), n_tiles + 1).astype(np.int64)
+    ends = np.searchsorted(passage, edges)
+    sums = xp.zeros((len(groups), len(chosen)))
+    for tile, there in enumerate(track(support.tiles, "scoring")):
+        weighed = [_weighed(support, group, tile, kq, weights, parts) for group in groups]
+
+        def add(number: int, there: Points = there, weighed: list[Any] = weighed) -> None:
+            here = slice(ends[number], ends[number + 1])
+            kp = kernel_tile(candidates.take(slice(edges[number], edges[number + 1])), there, exact)
+            asked_for, asking = (to_device(of[here], where) for of in (passage - edges[number], query))
+            for (columns, w), total in zip(weighed, sums, strict=True):
+                if len(columns):  # each pair is in one tile only
+                    used = kp if len(columns) == len(there) else xp.take(kp, columns, axis=1)
+                    total[here] += _pair_sums(used, w, asked_for, asking, where)
+
+        in_threads(add, range(n_tiles), threads)
+    return chosen, sums
+
+
+def _weighed(
+    support: Support, group: Group, tile: int, kq: Any, weights: Floats | None, parts: list[slice]
+) -> tuple[Any, Any]:
+    """The columns of a tile of support passages that the group uses, and W (n_queries, n_used)."""
+    where = support.device
+    if tile >= len(group.tiles):
+        return (), None
+    rows, columns, column, coef = group.tiles[tile]
+    query = group.query[rows]
+    bag = None if weights is None else support.bag[group.row[rows]]  # type: ignore[index]
+    w = where.xp.zeros((len(kq), len(columns)), dtype=np.float32)
+    if where.is_cpu:
+
+        def weigh(part: slice) -> None:
+            _weigh(kq[part], query, column, coef, bag, None if weights is None else weights[part], w[part])
+
+        in_threads(weigh, parts)
+        return columns, w
+    for number in (None,) if bag is None else np.unique(bag):
+        some = slice(None) if number is None else bag == number
+        entries = coef[some], (column[some], query[some])
+        a = sparse.csr_matrix(entries, shape=(len(columns), kq.shape[1]), dtype=np.float32)
+        product = (to_device(a, where) @ kq.T).T
+        if weights is not None:
+            product *= to_device(weights[:, number], where)[:, None]
+        w += product
+    return to_device(columns, where), w
+
+
+def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
+    """(n,) float64 <kp[passage[n]], w[query[n]]>."""
+    out = where.xp.zeros(len(passage))
+    if where.is_cpu:
+        _dots(kp, w, passage, query, out)
+        return out
+    for start in range(0, len(passage), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        product = kp[passage[part]]
+        product *= w[query[part]]
+        out[part] = product.sum(axis=1, dtype=np.float64)
+    return out
+
+
+def _add_features(support: Support, group: Group, features: Floats, sums: Any) -> None:
+    """Add what pair features (n_pairs, f) contribute."""
+    assert support.features is not None
+    assert support.features_root is not None
+    where, n = support.device, len(features)
+    coef = (np.sqrt(support.eta) * support.features_root[group.row] * group.coef).astype(np.float32)
+    here, there = Points(to_device(features, where)), Points(to_device(support.features[group.row], where))
+    weight = to_device(coef, where)
+    size = 256 if where.is_cpu else _PAIRS  # so many rows of kernel values stay in the cache
+
+    def add(part: slice) -> None:
+        asked = here.take(part)
+        for start in range(0, len(coef), _SUPPORT):
+            tile = slice(start, start + _SUPPORT)
+            sums[part] += kernel_tile(asked, there.take(tile), support.is_small) @ weight[tile]
+
+    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    in_threads(add, parts, None if where.is_cpu else 1)
+
+
+# On the CPU, loops: nothing is gathered that is not kept.
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _weigh(
+    kq: Any, query: Any, column: Any, coef: Any, bag: Any, weights: Any, out: Any
+) -> None:  # pragma: no cover - compiled
+    """out[i, u] += Σ coef_r Kq(i, r) over the rows r of column u; times the weight that query i gives to r's bag."""
+    for i in range(len(kq)):
+        kernel, sums = kq[i], out[i]
+        if weights is None:
+            for r in range(len(coef)):
+                sums[column[r]] += coef[r] * kernel[query[r]]
+        else:
+            weight = weights[i]
+            for r in range(len(coef)):
+                sums[column[r]] += coef[r] * weight[bag[r]] * kernel[query[r]]
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _dots(kp: Any, w: Any, passage: Any, query: Any, out: Any) -> None:  # pragma: no cover - compiled
+    """out[n] += <kp[passage[n]], w[query[n]]>."""
+    for n in range(len(out)):
+        a, b = kp[passage[n]], w[query[n]]
+        total = np.float32(0)
+        for u in range(len(a)):
+            total += a[u] * b[u]
+        out[n] += total

@@ -25,7 +25,6 @@ from haybale.ensemble.bagging import TrainingSet, gathered, solve_bags
 from haybale.ensemble.bags import STRATEGIES, make_bags, seen_by, thinned
 from haybale.ensemble.explanation import Explanation, explained
 from haybale.ensemble.model_files import load_model, save_model
-from haybale.ensemble.placing import home_of, rows_of
 from haybale.ensemble.problem import Solver
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
@@ -38,7 +37,9 @@ from haybale.ensemble.spaces import (
     fit_features,
     fit_spaces,
     given_spaces,
+    home_of,
     n_axes,
+    rows_of,
 )
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import DeviceError, InputError, VectorError
@@ -71,7 +72,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     C, epsilon, tol, max_iter : float, default 1, 0.1, 1e-3; int, default -1
         Of the ε-SVR; -1 steps are as many as it takes.
     gamma : default (3, 2.5)
-        ``"scale"``, a number, a pair (query half, passage half), or a list with one of these a space.
+        ``"scale"``, a number, a pair (queries, passages), or a list with one of these a space.
     standardize : bool, default False
         Whether every feature is z-scored over the candidate rows.
     eta, feature_gamma : float, default 0; float or "scale", default "scale"
@@ -84,7 +85,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         ``"injected"`` repeats the paper's table; see :func:`candidate_rows`.
     threshold, proof : float, default 0.5; int, default 1
         :meth:`relevant` says yes where at least ``proof`` bags predict over ``threshold``.
-    solver : str or callable, default "product"
+    solver : str or callable, default "auto"
         A name of :data:`~haybale.ensemble.SOLVERS`, or a function from :class:`Problem` to :class:`Dual`.
     memory_budget : float, optional
         Bytes of kernel values held while training, by each task where joblib's backend is Dask; default half of the
@@ -168,7 +169,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         protocol: str = "end-to-end",
         threshold: float = 0.5,
         proof: int = 1,
-        solver: str | Solver = "product",
+        solver: str | Solver = "auto",
         memory_budget: float | None = None,
         device: str | None = None,
         n_jobs: int | None = None,
@@ -322,7 +323,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             self.features_ = fit_features(features[rows.place[found]], self.feature_gamma)
             values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
             values[found] = self.features_(features[rows.place[found]])
-            columns = {"evidence": values, "evidence_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
+            columns = {"features": values, "features_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
         label = rows.label.astype(np.float64)
         data = TrainingSet(
             queries=self.spaces_.queries(of_queries),
@@ -560,7 +561,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             passages=self.spaces_.passages([rows_of(matrix, distinct, self.support_.device) for matrix in matrices]),
             query=query,
             passage=place,
-            evidence=None if self.features_ is None else np.asarray(self.features_(features)),
+            features=None if self.features_ is None else np.asarray(self.features_(features)),
         )
 
     # keeping ------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class SVR(Ranker):
         standardize: bool = False,
         positive_weight: float = 3.0,
         rows_per_bag: int | None = None,
-        solver: Any = "product",
+        solver: Any = "auto",
         memory_budget: float | None = None,
         n_jobs: int | None = -1,
         random_state: int | None = 0,

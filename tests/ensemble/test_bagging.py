@@ -9,7 +9,7 @@ import pytest
 
 from haybale.device import device_of
 from haybale.ensemble.bagging import TrainingSet, sent, solve_bags, solve_part
-from haybale.ensemble.half import Half
+from haybale.ensemble.kernel import Points
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.solvers import find_solver
 
@@ -22,8 +22,8 @@ def training_set(put: Any = np.asarray) -> TrainingSet:
     rng = np.random.default_rng(0)
     query = np.repeat(np.arange(12), 5)
     return TrainingSet(
-        Half(put(0.3 * rng.normal(size=(12, 4)).astype(np.float32))),
-        Half(put(0.3 * rng.normal(size=(40, 4)).astype(np.float32))),
+        Points(put(0.3 * rng.normal(size=(12, 4)).astype(np.float32))),
+        Points(put(0.3 * rng.normal(size=(40, 4)).astype(np.float32))),
         query,
         rng.integers(40, size=60),
         rng.integers(2, size=60).astype(np.float64),
@@ -59,7 +59,7 @@ def at_an_odd_address(array: np.ndarray, offset: int) -> np.ndarray:
 def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int) -> None:
     """NumPy copies what lies at an odd byte, and then sees no more that it multiplies a matrix with itself."""
     rng, n = np.random.default_rng(0), 400
-    halves = [Half((rng.normal(size=(size, width)) / width**0.5).astype(np.float32)) for size in (33, 244)]
+    halves = [Points((rng.normal(size=(size, width)) / width**0.5).astype(np.float32)) for size in (33, 244)]
     numbers = [np.append(np.arange(size), rng.integers(size, size=n - size)) for size in (33, 244)]
     data = TrainingSet(*halves, *numbers, rng.integers(2, size=n).astype(np.float64), np.ones(n))
     bags, settings = [np.arange(300), np.arange(100, n)], SETTINGS | {"memory_budget": 1e9}

@@ -19,7 +19,7 @@ from worlds import candidates_with_features, world
 from haybale.device import CPU, Device, device_of, to_numpy
 from haybale.ensemble import ProductKernelSVR, SVREnsemble, candidate_rows, pair_features
 from haybale.ensemble.problem import Dual, Problem
-from haybale.ensemble.solvers.product import solve_product
+from haybale.ensemble.smo import solve_product
 from haybale.errors import DeviceError, UnknownNameError
 from haybale.retrieval import Hits, PassageIndex
 
@@ -200,6 +200,28 @@ def test_what_cannot_be_is_refused(cupy: Any) -> None:
         SVREnsemble(3, device="gpu").fit(index, queries, relevant)
     with pytest.raises(InvalidParameterError, match="'device'"):
         SVREnsemble(3, device=0).fit(index, queries, relevant)
+
+
+def test_a_sparse_space_on_a_device(cupy: Any, tmp_path: Path) -> None:
+    """Beside a dense one, or alone: TF-IDF rows on the CPU are scaled, trained on and scored on the device."""
+    index, queries, relevant = world(3)
+    there = moved(cupy, index)
+    wide = [sparse.random(n, 9, 0.5, format="csr", dtype=np.float32) for n in (len(queries), len(index))]
+    passages = index.search(queries, 5).passages
+    settings: dict[str, Any] = {"k": 10, "tol": 1e-5}
+    here = SVREnsemble(3, **settings).fit(index, [queries, wide[0]], relevant, spaces=[wide[1]])
+    expected = here.score_candidates([queries, wide[0]], passages)
+    mixed = SVREnsemble(3, **settings).fit(there, [queries, wide[0]], relevant, spaces=[wide[1]])
+    assert mixed.support_.device == CUDA
+    np.testing.assert_allclose(mixed.score_candidates([queries, wide[0]], passages), expected, atol=2e-4)
+    mixed.save(tmp_path / "model")
+    for device in (None, "cpu"):
+        loaded = SVREnsemble.load(tmp_path / "model", there, spaces=[wide[1]], device=device)
+        np.testing.assert_allclose(loaded.score_candidates([queries, wide[0]], passages), expected, atol=2e-4)
+    of = PassageIndex(wide[1], index.doc_offsets, doc_ids=index.doc_ids)
+    alone = [SVREnsemble(3, device=device, **settings).fit(of, wide[0], relevant) for device in ("cpu", "cuda")]
+    assert alone[1].support_.device == CUDA
+    np.testing.assert_allclose(*(model.score_candidates(wide[0], passages) for model in alone), atol=2e-4)
 
 
 def test_the_device_is_a_parameter() -> None:

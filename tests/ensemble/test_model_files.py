@@ -13,7 +13,7 @@ from scipy import sparse
 from worlds import world
 
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
-from haybale.ensemble.solvers.sklearn import solve_sklearn
+from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import FileFormatError, OutputExistsError, VectorError
 from haybale.retrieval import PassageIndex
 from haybale.sealed import digest, signed
@@ -43,7 +43,7 @@ def test_an_ensemble_loads_without_its_solver(tmp_path: Path, settings: dict, mo
     np.testing.assert_array_equal(loaded.votes(queries, passages), ensemble.votes(queries, passages))
     assert loaded.rank(queries, ids, k=5) == ensemble.rank(queries, ids, k=5)
     assert str(loaded.explain(queries[0], "3")) == str(ensemble.explain(queries[0], "3"))
-    expected = ensemble.get_params() | ({} if isinstance(settings["solver"], str) else {"solver": "product"})
+    expected = ensemble.get_params() | ({} if isinstance(settings["solver"], str) else {"solver": "auto"})
     assert loaded.get_params() == expected
     for name in ("n_rows_", "bag_sizes_", "gamma_", "n_iter_"):
         assert getattr(loaded, name) == getattr(ensemble, name)
@@ -74,7 +74,7 @@ def test_spaces_and_features_are_saved(tmp_path: Path) -> None:
 def test_a_regressor_loads(tmp_path: Path, solver: str) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(80, 6)), rng.normal(size=80)
-    model = ProductKernelSVR(split=3, solver=solver, interactions=("difference",)).fit(x, y)
+    model = ProductKernelSVR(split=3, solver=solver).fit(x, y)
     model.save(tmp_path / "model")
     loaded = ProductKernelSVR.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(x), model.predict(x))

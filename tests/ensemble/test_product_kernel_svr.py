@@ -1,11 +1,15 @@
-"""ProductKernelSVR against a quadratic programme, against scikit-learn, and on its own terms."""
+"""ProductKernelSVR against a quadratic programme, against scikit-learn, on its own terms, and on a device."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import CUDA, rbf
 from scipy import sparse
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.exceptions import ConvergenceWarning
@@ -13,21 +17,18 @@ from sklearn.svm import SVR
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from haybale.device import to_numpy
 from haybale.ensemble import ProductKernelSVR
-from haybale.errors import InputError, VectorError
+from haybale.errors import DeviceError, InputError, VectorError
 
 
 def pairs(seed: int, n: int, n_queries: int, n_passages: int, d: int = 3):
-    """Distinct halves, pairs of them (some repeat), and targets that depend on both."""
+    """Distinct queries and passages, pairs of them (some repeat), and targets that depend on both."""
     rng = np.random.default_rng(seed)
     q, p = rng.normal(size=(n_queries, d)).astype(np.float32), rng.normal(size=(n_passages, d)).astype(np.float32)
     query, passage = rng.integers(n_queries, size=n), rng.integers(n_passages, size=n)
     y = np.sin(2 * q[query, 0]) * p[passage, 0] + rng.normal(scale=0.1, size=n)
     return q, p, query, passage, y
-
-
-def rbf(a: np.ndarray, b: np.ndarray, gamma: float) -> np.ndarray:
-    return np.exp(-gamma * np.sum((a[:, None].astype(np.float64) - b[None]) ** 2, axis=-1))
 
 
 # the optimum ----------------------------------------------------------------------------------------------
@@ -146,19 +147,16 @@ def test_a_weight_is_a_number_of_rows_and_order_is_nothing() -> None:
 
 
 def test_a_small_memory_budget_gives_the_same_model() -> None:
-    """Rows of the kernel computed in blocks and evicted, against both Gram matrices held."""
+    """Working sets of kernel rows computed as they are needed, against both Gram matrices held."""
     q, p, query, passage, y = pairs(5, 1500, 30, 1500, d=6)
     fit = {"gamma": 0.2, "tol": 1e-4}
     whole = ProductKernelSVR(**fit).fit_pairs(q, p, query, passage, y)
-    n = len(np.unique(np.stack([query, passage, y]), axis=1).T)
-    budget = 4 * 64 * (30 + len(np.unique(passage)) + 3 * n) + 140 * 4 * n  # two blocks of 64 rows, and a little
-    assert budget < 4 * len(np.unique(passage)) ** 2
-    rows = ProductKernelSVR(**fit, memory_budget=budget).fit_pairs(q, p, query, passage, y)
+    rows = ProductKernelSVR(**fit, memory_budget=1e6).fit_pairs(q, p, query, passage, y)
     np.testing.assert_allclose(
         rows.predict_pairs(q, p, query, passage), whole.predict_pairs(q, p, query, passage), atol=2e-4
     )
-    with pytest.raises(InputError, match=r"memory_budget of 0\.1 MB is too small .* need \S+ MB"):
-        ProductKernelSVR(**fit, memory_budget=1e5).fit_pairs(q, p, query, passage, y)
+    with pytest.raises(InputError, match=r"take \S+ MB, the memory_budget is 1\.0 MB; raise it, or take solver='auto'"):
+        ProductKernelSVR(**fit, memory_budget=1e6, solver="product").fit_pairs(q, p, query, passage, y)
 
 
 def test_threads_do_not_change_a_bit() -> None:
@@ -172,7 +170,7 @@ def test_threads_do_not_change_a_bit() -> None:
 
 
 @pytest.mark.parametrize(("small", "apart"), [(2**16, 1e-7), (0, 2e-5)])
-@pytest.mark.parametrize("how", [{"split": None}, {"split": 20}, {"split": 20, "interactions": "product"}])
+@pytest.mark.parametrize("how", [{"split": None}, {"split": 20}])
 def test_a_prediction_does_not_depend_on_the_rows_it_is_asked_with(
     how: dict, small: int, apart: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +206,7 @@ def test_targets_of_any_size(scale: float) -> None:
     np.testing.assert_allclose(ProductKernelSVR(**fit, split=3).fit(x, y).predict(x), theirs, atol=2e-3 * scale)
 
 
-# spaces and interactions ----------------------------------------------------------------------------------
+# spaces ----------------------------------------------------------------------------------------------
 
 
 def test_several_spaces_one_of_them_sparse_each_with_its_gamma() -> None:
@@ -228,17 +226,76 @@ def test_several_spaces_one_of_them_sparse_each_with_its_gamma() -> None:
     np.testing.assert_allclose(alone.predict_pairs(wide_q, wide_p, query, passage), expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("budget", [2e9, 1.2e6])
-@pytest.mark.parametrize("wanted", ["difference", "product", ("difference", "product")])
-def test_interactions_are_further_features(wanted, budget: float) -> None:
-    q, p, query, passage, y = pairs(10, 600, 12, 300)
+# on a device ----------------------------------------------------------------------------------------------
+
+
+def check_on_a_device(cupy: Any, there: tuple[Any, Any], here: tuple[Any, Any], rows: Any, **settings: Any) -> Any:
+    """Fitted there on arrays of there, it predicts as one of the CPU, for both kinds of arrays."""
+    query, passage, y = rows
+    weight = np.linspace(0.5, 2, len(y))
+    theirs = ProductKernelSVR(tol=1e-5, **settings).fit_pairs(*here, query, passage, y, weight)
+    numbers = cupy.asarray(query), cupy.asarray(passage)
+    ours = ProductKernelSVR(tol=1e-5, **settings)
+    ours.fit_pairs(*there, *numbers, cupy.asarray(y), cupy.asarray(weight))
+    assert ours.expansion_.device == CUDA
+    assert isinstance(ours.dual_coef_, np.ndarray)
+    expected = theirs.predict_pairs(*here, query, passage)
+    found = ours.predict_pairs(*there, *numbers)
+    assert isinstance(found, cupy.ndarray)
+    np.testing.assert_allclose(to_numpy(found), expected, atol=1e-4)
+    back = ours.predict_pairs(*here, query, passage)
+    assert isinstance(back, np.ndarray)
+    np.testing.assert_allclose(back, expected, atol=1e-4)
+    return ours, expected
+
+
+@pytest.mark.parametrize("settings", [{}, {"gamma": (0.4, 0.2)}, {"solver": "sklearn"}, {"memory_budget": 3000}])
+def test_a_regressor_on_a_device(cupy: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    q, p, *rows = pairs(0, 90, 8, 25)
+    ours, expected = check_on_a_device(cupy, (cupy.asarray(q), cupy.asarray(p)), (q, p), rows, **settings)
+    ours.save(tmp_path / "model")
+    here = ProductKernelSVR.load(tmp_path / "model")
+    np.testing.assert_allclose(here.predict_pairs(q, p, *rows[:2]), expected, atol=1e-4)
+    with pytest.raises(DeviceError, match="Q are on cuda:0, and would meet arrays on cpu"):
+        here.predict_pairs(cupy.asarray(q), cupy.asarray(p), *rows[:2])
+    again = ProductKernelSVR.load(tmp_path / "model", device="cuda")
+    assert again.expansion_.device == CUDA
+    np.testing.assert_allclose(again.predict_pairs(q, p, *rows[:2]), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_sparse_spaces_on_a_device(cupy: Any, alone: bool, tmp_path: Path) -> None:
+    q, p, *rows = pairs(9, 90, 8, 25)
+    wide = [sparse.random(n, 40, density=0.2, random_state=n, dtype=np.float32).tocsr() for n in (8, 25)]
+    here = tuple(wide) if alone else ([q, wide[0]], [p, wide[1]])
+    own: Any = __import__("cupyx.scipy.sparse").scipy.sparse.csr_matrix
+    there = tuple(map(own, wide)) if alone else tuple([cupy.asarray(a), b] for a, b in ((q, wide[0]), (p, wide[1])))
+    ours, expected = check_on_a_device(cupy, there, here, rows, gamma=0.5 if alone else [(0.5, 0.2), 0.9])
+    ours.save(tmp_path / "model")
+    for device in (None, "cuda"):
+        again = ProductKernelSVR.load(tmp_path / "model", device=device)
+        np.testing.assert_allclose(again.predict_pairs(*here, *rows[:2]), expected, atol=1e-4)
+
+
+def test_features_on_a_device(cupy: Any) -> None:
+    q, p, query, passage, y = pairs(0, 90, 8, 25)
     x = np.concatenate([q[query], p[passage]], axis=1)
-    further = {"difference": np.abs(x[:, :3] - x[:, 3:]), "product": x[:, :3] * x[:, 3:]}
-    names = [wanted] if isinstance(wanted, str) else wanted
-    full = np.concatenate([x, *(further[name] for name in names)], axis=1)
-    expected = SVR(gamma=0.3, tol=1e-4).fit(full, y).predict(full)
-    model = ProductKernelSVR(gamma=0.3, split=3, interactions=wanted, tol=1e-4, memory_budget=budget).fit(x, y)
-    np.testing.assert_allclose(model.predict(x), expected, atol=3e-4)
+    expected = ProductKernelSVR(split=3, tol=1e-5).fit(x, y).predict(x)
+    for given_as, device in ((cupy.asarray(x), None), (x, "cuda")):
+        ours = ProductKernelSVR(split=3, tol=1e-5, device=device).fit(given_as, y)
+        assert ours.expansion_.device == CUDA
+        found = ours.predict(cupy.asarray(x))
+        assert isinstance(found, cupy.ndarray)
+        np.testing.assert_allclose(to_numpy(found), expected, atol=1e-4)
+        np.testing.assert_allclose(ours.predict(x), expected, atol=1e-4)
+    ours = ProductKernelSVR().fit(cupy.asarray(x), cupy.asarray(y), cupy.ones(90))  # one matrix only
+    np.testing.assert_allclose(ours.predict(x), ProductKernelSVR().fit(x, y).predict(x), atol=2e-3)
+    with pytest.raises(DeviceError, match="X are on cuda:0, and would meet arrays on cpu"):
+        ProductKernelSVR(device="cpu").fit(cupy.asarray(x), y)
+    with pytest.raises(DeviceError, match="X are on cuda:0, and would meet arrays on cpu"):
+        ProductKernelSVR().fit(x, y).predict(cupy.asarray(x))
+    with pytest.raises(DeviceError, match="'cuda:97' does not exist"):
+        ProductKernelSVR(device="cuda:97").fit(x, y)
 
 
 # bad input ------------------------------------------------------------------------------------------------
@@ -259,7 +316,7 @@ def test_bad_input_is_refused() -> None:
         fit(q, p, query, np.where(passage == passage.max(), 9, 0), y)
     with pytest.raises(InputError, match="query_index: expected a one-dimensional array of whole numbers"):
         fit(q, p, query.astype(float), passage, y)
-    with pytest.raises(InputError, match="30 query numbers, 30 passage numbers and 29 targets"):
+    with pytest.raises(InputError, match="30 pairs and 29 targets"):
         fit(q, p, query, passage, y[1:])
     with pytest.raises(InputError, match="label of row 2 is NaN"):
         fit(q, p, query, passage, np.where(np.arange(30) == 2, np.nan, y))
@@ -273,8 +330,6 @@ def test_bad_input_is_refused() -> None:
         ProductKernelSVR(gamma=[0.1, 0.2]).fit_pairs(q, p, query, passage, y)
     with pytest.raises(InputError, match="both halves of a space must be dense"):
         fit(q, sparse.csr_matrix(p), query, passage, y)
-    with pytest.raises(InputError, match="interactions need one dense space"):
-        ProductKernelSVR(interactions="product").fit_pairs(q, p[:, :2], query, passage, y)
     with pytest.raises(InputError, match="split is 9, X has 3 columns"):
         ProductKernelSVR(split=9).fit(q, np.ones(5))
     with pytest.raises(InvalidParameterError, match="'epsilon' parameter"):

@@ -1,4 +1,4 @@
-"""Sequential minimal optimisation of the ε-SVR dual, on kernel rows that are gathered when they are needed.
+"""haybale's own solver: sequential minimal optimisation on kernel rows gathered from the two Gram matrices.
 
 The dual over β = α - α* (both are never positive at once): min ½ βᵀKβ - yᵀβ + ε|β|₁ with Σβ = 0 and
 |β_i| <= C_i. A step moves two coefficients, chosen as in LIBSVM (Fan, Chen & Lin 2005, WSS 2): i violates its
@@ -21,32 +21,114 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from haybale.ensemble.gram import exp_negative
+from haybale.ensemble.kernel import exp_negative, gram
+from haybale.ensemble.problem import Dual, Problem, Solution
+from haybale.ensemble.rows import Ints
+from haybale.errors import InputError
+from haybale.machine import cpus, in_threads
 from haybale.vectors import Floats
 
 _F = np.float32
 _I = np.int32
 _BLOCK = 512  # rows a block: its part of all vectors stays in the first-level cache
+_CHECKED = 64  # residuals taken anew before a solution is accepted
+REFRESHES = 10  # times that all residuals are taken anew, at most
 OUT_OF_REACH = _F(1e30)
-CONVERGED, STOPPED, ROW_NEEDED = 0, 1, 2
+
+
+def gram_bytes(problem: Problem) -> float:
+    """What the Gram matrices over the queries and passages of a problem's rows take, beside those it has."""
+    queries, passages = (len(np.unique(numbers)) for numbers in (problem.query, problem.passage))
+    return 4.0 * queries**2 + (4.0 * passages**2 if problem.grams is None else 0.0)
+
+
+def solve_product(problem: Problem) -> Dual:
+    """Second-order SMO in float32, on the CPU; the result does not depend on the number of threads.
+
+    Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is
+    the same); rows of weight zero take no part. Residuals are updated in float32; before a solution is
+    accepted a sample of them is taken anew, and all of them are if any has drifted by a twentieth of ``tol``.
+    ``tol`` below a millionth of the labels' range is raised to it: float32 tells nothing finer apart.
+
+    Errors: a ``memory_budget`` that does not hold the Gram matrices. Warns if ``max_iter`` steps do not reach ``tol``.
+    """
+    problem = problem.to_numpy()
+    if (needed := gram_bytes(problem)) > problem.memory_budget:
+        raise InputError(
+            f"the Gram matrices of a bag of {len(problem.label):,} rows take {needed / 1e6:,.1f} MB, the memory_budget "
+            f"is {problem.memory_budget / 1e6:,.1f} MB; raise it, or take solver='auto' or 'working-set'"
+        )
+    solution = Solution(problem)
+    rows, state = _kernel_rows(solution.problem, needed), State.of(solution)
+    taken = 0
+    for refresh in range(REFRESHES + 1):
+        steps, violation = optimise(rows, state, problem.epsilon, solution.tol, solution.limit - taken)
+        taken += steps
+        if violation >= solution.tol or refresh == REFRESHES or not _refresh(solution, rows, state):
+            break
+    return solution.dual(state.error, taken, float(violation))
+
+
+def _refresh(solution: Solution, rows: KernelRows, state: State) -> bool:
+    """Take residuals anew if a sample shows that they drifted; says whether."""
+    n, threads = len(solution.label), solution.problem.threads
+
+    def anew(chosen: Ints) -> NDArray[np.float64]:
+        parts = np.array_split(chosen, min(threads or cpus(), len(chosen)))
+        done = in_threads(lambda part: products(rows, part, state.beta), parts, threads)
+        return np.asarray(solution.label[chosen] - np.concatenate(done))
+
+    sample = np.unique(np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64))
+    if np.abs(anew(sample) - state.error[sample]).max() <= solution.tol / 20:
+        return False
+    state.error[:] = anew(np.arange(n))
+    return True
+
+
+def _kernel_rows(problem: Problem, needed: float) -> KernelRows:
+    n = len(problem.label)
+    queries, query = np.unique(problem.query, return_inverse=True)
+    # Kq spread over the rows saves a gather in every step; it is worth a tenth of the budget, or what is left.
+    spread = 4 * len(queries) * n <= max(problem.memory_budget / 10, problem.memory_budget - needed)
+    if problem.grams is None:
+        kq, kp = gram(problem.queries.take(queries), problem.threads), gram(problem.passages, problem.threads)
+    else:
+        kq, kp = problem.grams[0][np.ix_(queries, queries)], problem.grams[1]
+    features = np.empty((0, n), dtype=np.float32) if problem.features is None else problem.features.T
+    return KernelRows(
+        kq=np.take(kq, query, axis=1) if spread else kq,
+        kp=kp,
+        query=query.astype(np.uint32),
+        passage=problem.passage.astype(np.uint32),
+        spread=spread,
+        in_order=bool(np.array_equal(problem.passage, np.arange(n))),
+        features=np.ascontiguousarray(features, dtype=np.float32),
+        root=np.zeros(n, dtype=np.float32) if problem.features_root is None else problem.features_root,
+        diagonal=problem.diagonal,
+    )
 
 
 class KernelRows(NamedTuple):
-    """Where kernel rows come from: gathered from Gram matrices, or copied from a cache of rows."""
+    """Where kernel rows are gathered from."""
 
-    kq: Floats  # (n_queries, n) each query with the query of each row, or (n_queries, n_queries); (0, 0) with a cache
-    kp: Floats  # (n_passages, n_passages), likewise
+    kq: Floats  # (n_queries, n) each query with the query of each row, or (n_queries, n_queries)
+    kp: Floats  # (n_passages, n_passages)
     query: NDArray[np.uint32]  # (n,)
     passage: NDArray[np.uint32]  # (n,)
     spread: bool  # kq is (n_queries, n): read, not gathered
     in_order: bool  # passage is 0, 1, 2, …: kp is read, not gathered
-    kr: Floats  # (n, n) of interactions, or (0, 0)
-    evidence: Floats  # (f, n), or (0, n)
-    root: Floats  # (n,) weight of each row's evidence
+    features: Floats  # (f, n), or (0, n)
+    root: Floats  # (n,) weight of each row's features
     diagonal: Floats  # (n,)
-    slot: NDArray[np.int64]  # (n,) place in the cache, -1 for none; (0,) without a cache
-    cache: Floats  # (n_slots, n)
-    used: NDArray[np.int64]  # (n_slots + 1,) when each place was last read; the last element is the clock
+
+    @classmethod
+    def of_matrix(cls, kernel: Floats) -> KernelRows:
+        """Of a whole kernel matrix (n, n): a product with 1."""
+        n = len(kernel)
+        one, nothing = np.ones((1, 1), dtype=np.float32), np.zeros(n, dtype=np.uint32)
+        none, root = np.empty((0, n), dtype=np.float32), np.zeros(n, dtype=np.float32)
+        rows = np.arange(n, dtype=np.uint32)
+        return cls(kernel, one, rows, nothing, True, False, none, root, np.ascontiguousarray(kernel.diagonal()))
 
 
 class State(NamedTuple):
@@ -57,6 +139,15 @@ class State(NamedTuple):
     up: Floats  # (n,)
     low: Floats  # (n,)
     bound: NDArray[np.float64]  # (n,) C_i
+
+    @classmethod
+    def of(cls, solution: Solution, rows: Ints | slice = slice(None), error: Floats | None = None) -> State:
+        """Of some rows of a solution, with their residuals (None: the labels); ``beta`` is a view, if all are."""
+        beta, bound, eps = solution.beta[rows], solution.bound[rows], np.float32(solution.problem.epsilon)
+        up = np.where(beta < 0, eps, np.where(beta < bound, -eps, -OUT_OF_REACH))
+        low = np.where(beta > 0, -eps, np.where(beta > -bound, eps, OUT_OF_REACH))
+        error = solution.label[rows].astype(np.float32) if error is None else error
+        return cls(beta, error, up, low, bound)
 
 
 @njit(inline="always")
@@ -69,12 +160,6 @@ def _ordered(x: Any) -> Any:  # pragma: no cover - compiled
 @njit(nogil=True, fastmath=True, cache=True)
 def fill_row(rows: KernelRows, i: int, out: Floats) -> None:  # pragma: no cover - compiled
     """(n,) the kernel of row i with all rows."""
-    if rows.slot.size > 0:
-        place = rows.slot[i]
-        rows.used[-1] += 1
-        rows.used[place] = rows.used[-1]
-        out[:] = rows.cache[place]
-        return
     kq, query = rows.kq[rows.query[i]], rows.query
     kp, passage = rows.kp[rows.passage[i]], rows.passage
     if rows.spread and rows.in_order:
@@ -86,18 +171,14 @@ def fill_row(rows: KernelRows, i: int, out: Floats) -> None:  # pragma: no cover
     else:
         for k in range(len(out)):
             out[k] = kq[query[k]] * kp[passage[k]]
-    if rows.kr.size > 0:
-        kr = rows.kr[i]
-        for k in range(len(out)):
-            out[k] *= kr[k]
-    n_features = rows.evidence.shape[0]
+    n_features = rows.features.shape[0]
     if n_features > 0 and rows.root[i] > 0:
         far = np.empty(_BLOCK, dtype=np.float32)
         for b in range(0, len(out), _BLOCK):
             size = min(_BLOCK, len(out) - b)
             far[:] = _F(0)
             for f in range(n_features):
-                here, column = rows.evidence[f, i], rows.evidence[f, b : b + size]
+                here, column = rows.features[f, i], rows.features[f, b : b + size]
                 for k in range(size):
                     d = column[k] - here
                     far[k] -= d * d
@@ -173,27 +254,19 @@ def _partner(state: State, row: Floats, gain: Any, here: Any, diagonal: Floats) 
 @njit(nogil=True, fastmath=True, cache=True)
 def optimise(
     rows: KernelRows, state: State, epsilon: float, tol: float, steps: int
-) -> tuple[int, int, int, float]:  # pragma: no cover - compiled
-    """Take up to ``steps`` steps. Returns ``(status, row that is needed, steps taken, remaining violation)``.
-
-    With a cache, a step whose kernel rows are absent is not taken: the caller brings the row and calls again.
-    """
+) -> tuple[int, float]:  # pragma: no cover - compiled
+    """Take up to ``steps`` steps. Returns ``(steps taken, remaining violation)``."""
     n = len(state.error)
     row_i, row_j = np.empty(n, dtype=np.float32), np.empty(n, dtype=np.float32)
-    cached = rows.slot.size > 0
     row_i[:], row_j[:] = _F(0), _F(0)
     eps, change = _F(epsilon), _F(0)
     for step in range(steps):
         gain, least, i = _steepest(state, change, row_i, row_j)
         change = _F(0)
         if gain - least < tol:
-            return CONVERGED, -1, step, gain - least
-        if cached and rows.slot[i] < 0:
-            return ROW_NEEDED, i, step, gain - least
+            return step, gain - least
         fill_row(rows, i, row_i)
         j = _partner(state, row_i, gain, rows.diagonal[i], rows.diagonal)
-        if cached and rows.slot[j] < 0:
-            return ROW_NEEDED, j, step, gain - least
         fill_row(rows, j, row_j)
         curvature = max(rows.diagonal[i] + rows.diagonal[j] - 2.0 * row_i[j], 1e-12)
         # A coefficient stops at 0, where its offset changes sign, and at its bound.
@@ -213,4 +286,4 @@ def optimise(
             state.low[k] = -eps if state.beta[k] > 0 else (eps if state.beta[k] > -state.bound[k] else OUT_OF_REACH)
         change = _F(move)
     gain, least, _ = _steepest(state, change, row_i, row_j)
-    return CONVERGED if gain - least < tol else STOPPED, -1, steps, gain - least
+    return steps, gain - least

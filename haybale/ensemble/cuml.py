@@ -1,0 +1,63 @@
+"""``cuml.svm.SVR`` on a GPU, on the kernel matrix gathered from two Gram matrices.
+
+Where the vectors are on a device, the matrix is made there and never leaves it. cuML addresses dense input with 32-bit
+integers: rows × columns must stay below 2^31 and it does not check, so it is checked here. That is 46,340 rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haybale.device import to_device, to_numpy
+from haybale.ensemble.problem import Dual, Problem
+from haybale.errors import InputError, MissingExtraError
+from haybale.extras import require
+
+_INDEXABLE = 2**31 - 1
+_OLDEST = (26, 2)  # the first release whose SVR takes a kernel matrix
+
+
+def cuml_takes(problem: Problem) -> bool:
+    """Whether cuML is there, new enough, and the kernel matrix within its limits and the memory budget."""
+    try:
+        _check(problem)
+    except (MissingExtraError, InputError):
+        return False
+    return True
+
+
+def solve_cuml(problem: Problem) -> Dual:
+    """On the kernel matrix, of up to 46,340 rows.
+
+    Errors: :class:`~haybale.errors.MissingExtraError` without cuML; :class:`InputError` for a cuML before 26.02, and
+    for a bag beyond its limits or ``memory_budget``.
+    """
+    _check(problem)
+    svm = require("cuml.svm", "gpu")
+    settings = {"C": problem.C, "epsilon": problem.epsilon, "tol": problem.tol, "max_iter": problem.max_iter}
+    with problem.device.current():
+        # A number as gamma: 'scale' would take the variance of the whole kernel matrix. What comes back is one number
+        # a support vector, wherever it is.
+        output = "numpy" if problem.device.is_cpu else "cupy"
+        model = svm.SVR(kernel="precomputed", gamma=1.0, **settings, output_type=output)
+        columns = problem.label.astype(np.float32), problem.weight.astype(np.float32)
+        label, weight = (to_device(values, problem.device) for values in columns)
+        # The matrix is symmetric, so its transpose is itself in the Fortran order that cuML wants.
+        model.fit(problem.gram().T, label, sample_weight=weight)
+    coef = np.zeros(len(problem.label))
+    coef[to_numpy(model.support_).astype(np.int64)] = to_numpy(model.dual_coef_).astype(np.float64).ravel()
+    intercept = float(np.ravel(to_numpy(model.intercept_))[0])
+    return Dual(coef, intercept, int(np.max(to_numpy(getattr(model, "n_iter_", 0)))))
+
+
+def _check(problem: Problem) -> None:
+    version = str(require("cuml", "gpu").__version__)
+    found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if found < _OLDEST:
+        raise InputError(f"cuML {version} has no kernel='precomputed' in its SVR; 26.02 or later is expected")
+    n = len(problem.label)
+    if n * n > _INDEXABLE or 4 * n * n > problem.memory_budget:
+        raise InputError(
+            f"cuML takes a kernel matrix of at most 46,340 rows and within memory_budget; this bag has {n:,} rows, and "
+            f"a matrix of {4 * n * n / 1e9:.2g} GB; set rows_per_bag, take more bags, or solver='working-set'"
+        )

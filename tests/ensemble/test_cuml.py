@@ -1,0 +1,101 @@
+"""cuML as a solver, through a double that answers as cuML documents it."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from problems import moved, problem
+from sklearn.svm import SVR
+
+from haybale.device import device_of, to_device, to_numpy
+from haybale.ensemble import SOLVERS
+from haybale.ensemble import cuml as module
+from haybale.ensemble.cuml import cuml_takes, solve_cuml
+from haybale.errors import InputError, MissingExtraError
+
+
+class _CumlSVR:
+    """cuml.svm.SVR as far as haybale asks: keywords only, float32 and Fortran order in, no check of its limits."""
+
+    where = "cpu"
+
+    def __init__(self, *, kernel, gamma, C, epsilon, tol, max_iter, output_type) -> None:
+        assert (kernel, gamma) == ("precomputed", 1.0)
+        assert output_type == ("numpy" if self.where == "cpu" else "cupy")
+        self._model = SVR(kernel=kernel, gamma=gamma, C=C, epsilon=epsilon, tol=tol, max_iter=max_iter)
+
+    def fit(self, x, y, sample_weight=None):
+        assert x.dtype == y.dtype == sample_weight.dtype == np.float32
+        assert x.flags.f_contiguous
+        devices = {device_of(array) for array in (x, y, sample_weight)}
+        assert [device.kind for device in devices] == [self.where]
+        device = devices.pop()
+        x, y, sample_weight = (to_numpy(array) for array in (x, y, sample_weight))
+        self._model.fit(x.astype(np.float64), y, sample_weight=sample_weight)
+        self.support_ = to_device(self._model.support_.astype(np.int32), device)
+        self.dual_coef_ = to_device(self._model.dual_coef_.astype(np.float32), device)
+        self.intercept_ = to_device(self._model.intercept_.astype(np.float32), device)
+        self.n_iter_ = np.array([7])
+        return self
+
+
+@pytest.fixture
+def cuml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    package, svm = ModuleType("cuml"), ModuleType("cuml.svm")
+    package.svm, svm.SVR = svm, _CumlSVR  # type: ignore[attr-defined]
+    package.__version__ = "26.10.00"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuml", package)
+    monkeypatch.setitem(sys.modules, "cuml.svm", svm)
+    return package
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_on_the_host_and_on_a_device(
+    cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch, features: bool
+) -> None:
+    """The kernel matrix is made where the vectors are, labels and weights go there; the result is NumPy's."""
+    posed = problem(0, 40, features)
+    expected, kernel = SOLVERS["sklearn"](posed), posed.gram()
+    found = solve_cuml(posed)
+    assert found.n_iter == 7
+    np.testing.assert_allclose(
+        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=1e-4
+    )
+    monkeypatch.setattr(_CumlSVR, "where", "cuda")
+    for solver in ("cuml", "auto"):
+        there = SOLVERS[solver](moved(posed))
+        assert there.n_iter == 7
+        np.testing.assert_allclose(there.coef, found.coef, atol=1e-3)
+
+
+def test_beyond_its_limits_it_is_not_asked(cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    posed = problem(0, 40)
+    for name, limit in (("_INDEXABLE", 40 * 40 - 1), ("_OLDEST", (27, 0))):
+        with monkeypatch.context() as patch:
+            assert cuml_takes(posed)
+            patch.setattr(module, name, limit)
+            assert not cuml_takes(posed)
+            there = SOLVERS["auto"](moved(posed))
+            assert there.n_working_sets > 0
+    monkeypatch.setattr(module, "_INDEXABLE", 40 * 40 - 1)
+    with pytest.raises(InputError, match=r"at most 46,340 rows and within memory_budget; this bag has 40 rows"):
+        solve_cuml(posed)
+    with pytest.raises(InputError, match="this bag has 40 rows"):
+        solve_cuml(problem(0, 40, memory_budget=6000))
+
+
+@pytest.mark.parametrize("version", ["25.12.00", "26.00", "24.04.1a1"])
+def test_too_old_it_says_so(cuml: ModuleType, version: str) -> None:
+    cuml.__version__ = version  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=rf"cuML {version} has no kernel='precomputed' .* 26.02 or later is expected"):
+        solve_cuml(problem(0, 10))
+
+
+def test_absent_it_names_its_pip_line() -> None:
+    with pytest.raises(MissingExtraError, match=r'cuml is not installed; pip install "haybale\[gpu\]"'):
+        solve_cuml(problem(0, 10))
+    assert not cuml_takes(problem(0, 10))

@@ -1,0 +1,113 @@
+"""The product kernel: tiles, Gram matrices and rows of it, each against the obvious way, on the CPU and on a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import CUDA, matrix_of, moved, points, problem, rbf
+
+from haybale.device import CPU, Device, to_numpy
+from haybale.ensemble import kernel as module
+from haybale.ensemble.kernel import Points, gram, kernel_tile
+from haybale.errors import DeviceError
+
+KINDS = ["dense", "sparse", "both"]
+
+
+def test_the_kernel_is_a_product() -> None:
+    rng = np.random.default_rng(0)
+    q, p = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(9, 4)).astype(np.float32)
+    both = np.concatenate([q, p], axis=1)
+    np.testing.assert_allclose(gram(Points(both)), gram(Points(q)) * gram(Points(p)), atol=1e-6)
+    np.testing.assert_allclose(kernel_tile(Points(both), Points(both)), rbf(both, both), atol=5e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(1, 90), tile=st.sampled_from([7, 32, 1024]), seed=st.integers(0, 99), kind=st.sampled_from(KINDS))
+def test_a_gram_matrix_is_exact_and_symmetric_whatever_the_tiles(n: int, tile: int, seed: int, kind: str) -> None:
+    of = points(seed, n, 5, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "TILE", tile)
+        found = gram(of)
+    np.testing.assert_allclose(found, rbf(matrix_of(of), matrix_of(of)), atol=5e-6)
+    assert (found == found.T).all()
+    assert (np.diag(found) == 1).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tiles_on_a_device_are_those_of_numpy(cupy: Any, kind: str) -> None:
+    a, b = points(0, 30, kind=kind), points(1, 20, kind=kind)
+    there = a.to(CUDA), b.to(CUDA)
+    found = kernel_tile(*there)
+    assert isinstance(found, cupy.ndarray)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(to_numpy(found), kernel_tile(a, b), rtol=1e-5)
+    np.testing.assert_allclose(to_numpy(there[0].norms), a.norms, rtol=1e-5)
+    for chosen in (np.array([4, 1, 4]), cupy.asarray(np.array([4, 1, 4])), slice(2, 9)):
+        numbers = chosen if isinstance(chosen, slice) else to_numpy(chosen)
+        np.testing.assert_array_equal(matrix_of(there[0].take(chosen).to_numpy()), matrix_of(a)[numbers])
+    assert there[0].to(CUDA) is there[0]
+    assert a.to_numpy() is a.to(CPU) is a
+
+
+def test_the_ends_of_a_kernel_on_a_device(cupy: Any) -> None:
+    """Without features all rows are the same; far apart, the kernel is nothing, and never above 1."""
+    np.testing.assert_array_equal(to_numpy(kernel_tile(points(0, 3, 0).to(CUDA), points(0, 2, 0).to(CUDA))), 1)
+    same = Points(cupy.asarray(np.full((4, 3), 1e3 + 1 / 3, dtype=np.float32)))
+    assert to_numpy(kernel_tile(same, same)).max() <= 1
+    assert float(kernel_tile(same, Points(-same.dense)).max()) == 0
+    with pytest.raises(DeviceError, match=r"points on cpu meet points on cuda:0; move one with Points\.to"):
+        kernel_tile(points(0, 3), points(0, 3).to(CUDA))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tile", [4096, 7])
+def test_gram_matrices_on_a_device(cupy: Any, monkeypatch: pytest.MonkeyPatch, tile: int, kind: str) -> None:
+    """Equal to NumPy's, symmetric to the bit, ones on the diagonal; in one tile and in many."""
+    monkeypatch.setattr(module, "_DEVICE_TILE", tile)
+    of = points(2, 40, kind=kind)
+    found = to_numpy(gram(of.to(CUDA)))
+    np.testing.assert_allclose(found, gram(of), rtol=1e-5)
+    np.testing.assert_array_equal(found, found.T)
+    np.testing.assert_array_equal(np.diag(found), 1)
+
+
+def test_a_gram_matrix_that_does_not_fit_says_what_to_do(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def empty(*_: Any, **__: Any) -> Any:
+        raise MemoryError("Out of memory allocating 6,400 bytes")
+
+    of = points(2, 40).to(CUDA)
+    monkeypatch.setattr(cupy_double, "empty", empty)
+    with pytest.raises(DeviceError, match=r"a Gram matrix of 40 × 40 is .* GB; lower memory_budget"):
+        gram(of)
+
+
+@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernel_rows_of_a_problem(cupy: Any, features: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K = Kq·Kp + η·Ks, and only Kq·Kp for rows without pair features: by hand, whole, by rows, and in tiles."""
+    here = problem(1, 60, features, n_queries=8, n_passages=25, kind=kind)
+    q, p = matrix_of(here.queries)[here.query], matrix_of(here.passages)[here.passage]
+    expected = rbf(q, q) * rbf(p, p)
+    if features:
+        expected += np.outer(here.features_root, here.features_root) * rbf(here.features, here.features)
+    np.testing.assert_allclose(here.diagonal, np.diag(expected), atol=1e-5)
+    there = moved(here)
+    for tile in (2**24, 200):
+        monkeypatch.setattr("haybale.ensemble.problem._TILE", tile)
+        for posed in (here, here.with_grams(), there, there.with_grams()):
+            for rows in (slice(None), np.array([5, 0, 7]), slice(3, 40)):
+                found = posed.gram(rows)
+                assert isinstance(found, np.ndarray if posed.device == CPU else cupy.ndarray)
+                np.testing.assert_allclose(to_numpy(found), expected[rows], atol=1e-5)
+    back = there.with_grams().to_numpy()
+    np.testing.assert_array_equal(matrix_of(back.queries), matrix_of(here.queries))
+    assert isinstance(back.grams[1], np.ndarray)
+    with pytest.raises(DeviceError, match="queries on cpu meet passages on cuda:0"):
+        replace(here, passages=there.passages)
+    assert there.device == Device("cuda", 0)

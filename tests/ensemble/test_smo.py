@@ -1,0 +1,99 @@
+"""The solvers side by side, on random problems; what a problem refuses; and SMO's own terms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import moved, problem, realistic
+from worlds import world
+
+from haybale.ensemble import SOLVERS, SVREnsemble
+from haybale.ensemble import smo as module
+from haybale.ensemble.solvers import find_solver
+from haybale.errors import InputError, UnknownNameError
+
+OURS = [name for name in SOLVERS if name != "cuml"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 999), n=st.integers(2, 60), features=st.booleans(), C=st.sampled_from([0.1, 1.0, 10.0]))
+def test_all_solvers_agree(seed: int, n: int, features: bool, C: float) -> None:
+    """Random problems, duplicate rows and single-label bags among them, with pair features and without."""
+    posed = problem(seed, n, features, C=C)
+    gram = posed.gram()
+    predictions = {name: gram @ (dual := SOLVERS[name](posed)).coef + dual.intercept for name in OURS}
+    for name in OURS:
+        np.testing.assert_allclose(predictions[name], predictions["sklearn"], atol=2e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("solver", OURS)
+def test_an_ensemble_of_any_solver_ranks_the_same(solver: str) -> None:
+    index, queries, relevant = world()
+    ids = [f"q{i}" for i in range(len(queries))]
+    scores = [
+        SVREnsemble(3, k=10, tol=1e-5, solver=name).fit(index, queries, relevant).rank(queries, ids, k=10).to_frame()
+        for name in (solver, "sklearn")
+    ]
+    merged = scores[0].merge(scores[1], on=["query_id", "doc_id"])
+    assert len(merged) == len(scores[0]) == len(scores[1])
+    np.testing.assert_allclose(merged["score_x"], merged["score_y"], atol=2e-4)
+
+
+def test_shared_gram_matrices_and_gathers_give_the_same() -> None:
+    """Kq spread over the rows or gathered, passages in the order of the rows or not."""
+    posed = replace(realistic(600), tol=1e-6)
+    expected = SOLVERS["product"](posed)
+    needed = module.gram_bytes(posed)
+    for way in (replace(posed, memory_budget=needed), posed.with_grams()):
+        found = SOLVERS["product"](way)
+        np.testing.assert_allclose(posed.gram() @ (found.coef - expected.coef), 0, atol=1e-4)
+    with pytest.raises(InputError, match="Gram matrices of a bag of 600 rows take"):
+        SOLVERS["product"](replace(posed, memory_budget=needed - 1))
+
+
+def test_residuals_that_drifted_are_taken_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that err a little each time: without the refresh the result would be off by much more."""
+    posed = problem(5, 80, tol=1e-3)
+    expected = SOLVERS["product"](posed)
+    optimise, calls = module.optimise, []
+
+    def erring(rows: Any, state: Any, *more: Any) -> Any:
+        done = optimise(rows, state, *more)
+        calls.append(0)
+        if len(calls) < 4:
+            state.error[::2] += 0.01
+        return done
+
+    monkeypatch.setattr(module, "optimise", erring)
+    found = SOLVERS["product"](posed)
+    assert len(calls) > 2
+    kernel = posed.gram()
+    np.testing.assert_allclose(
+        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=2e-3
+    )
+
+
+def test_solvers_of_the_cpu_take_vectors_from_the_device(cupy: Any) -> None:
+    posed = problem(0, 30)
+    for name in ("product", "sklearn"):
+        np.testing.assert_array_equal(SOLVERS[name](moved(posed)).coef, SOLVERS[name](posed).coef)
+
+
+def test_problems_and_solvers_that_are_none_are_refused() -> None:
+    with pytest.raises(InputError, match="an empty bag"):
+        problem(0, 0)
+    with pytest.raises(InputError, match="features and features_root belong together"):
+        problem(0, 5, features_root=np.ones(5, dtype=np.float32))
+    with pytest.raises(InputError, match="features: expected 5 rows, as there are labels, found 4"):
+        replace(problem(0, 5, features=True), features=np.ones((4, 2), dtype=np.float32))
+    with pytest.raises(InputError, match=r"passage numbers must lie in 0\.\.8, found 9\.\.9"):
+        replace(problem(0, 5), passage=np.full(5, 9))
+    with pytest.raises(UnknownNameError, match="unknown solver 'libsvm'; known: auto, product"):
+        find_solver("libsvm")
+    with pytest.raises(InputError, match="a name or a callable, found int"):
+        find_solver(3)  # type: ignore[arg-type]

@@ -1,0 +1,118 @@
+"""Scalings, γ and distinct rows against the feature matrix that is never built; and spaces on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import CUDA, matrix_of, rbf
+from scipy import sparse
+from sklearn.preprocessing import StandardScaler
+from worlds import features, random_rows
+
+from haybale.device import CPU, Device, device_of, to_device, to_numpy
+from haybale.ensemble.kernel import gram
+from haybale.ensemble.spaces import check_spaces, distinct_rows, fit_spaces, rows_of
+from haybale.errors import DeviceError, InputError, VectorError
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 999), d=st.integers(1, 5))
+def test_scaling_and_gamma_are_those_of_the_feature_matrix(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = random_rows(seed, 60, 7, 12)
+    queries, passages = (rng.normal(2, 3, size=(m, d)).astype(np.float32) for m in (7, 12))
+    queries[:, 0] = 1.5  # a constant feature
+    spaces = fit_spaces(rows.query, rows.passage, [queries], [passages], "scale", standardize=True)
+    expected = StandardScaler().fit_transform(features(rows, queries, passages))
+    gamma = spaces.gamma[0]
+    assert gamma == pytest.approx((1 / (2 * d * expected.var()),) * 2, rel=1e-3)
+    scaled = features(rows, spaces.queries([queries]).dense, spaces.passages([passages]).dense)
+    np.testing.assert_allclose(scaled, expected * np.sqrt(gamma[0]), atol=2e-4)
+    raw = features(rows, queries, passages)
+    plain = fit_spaces(rows.query, rows.passage, [queries], [passages], "scale")
+    assert plain.gamma[0][0] == pytest.approx(1 / (2 * d * raw.var()), rel=1e-4)
+
+
+def two_spaces() -> tuple[list[Any], list[Any]]:
+    rng = np.random.default_rng(1)
+    wide = [sparse.random(n, 20, density=0.3, random_state=1, dtype=np.float32).tocsr() for n in (8, 11)]
+    return [rng.normal(3, 2, size=(8, 3)).astype(np.float32), wide[0]], [
+        rng.normal(3, 2, size=(11, 3)).astype(np.float32),
+        wide[1],
+    ]
+
+
+def test_dense_and_sparse_spaces_multiply() -> None:
+    """Two spaces side by side, one of them sparse: the product of their kernels, each with its own γ."""
+    queries, passages = two_spaces()
+    rows = np.arange(8), np.arange(8)
+    spaces = fit_spaces(*rows, queries, passages, [(0.5, 0.7), 0.9])
+    for made, (dense, wide), gammas in (
+        (spaces.queries(queries), queries, (0.5, 0.9)),
+        (spaces.passages(passages), passages, (0.7, 0.9)),
+    ):
+        expected = rbf(dense, dense, gammas[0]) * rbf(wide.toarray(), wide.toarray(), gammas[1])
+        np.testing.assert_allclose(gram(made), expected, atol=2e-6)
+    scale = fit_spaces(*rows, queries[1:], passages[1:], "scale").gamma[0][0]
+    together = np.concatenate([queries[1].toarray(), passages[1].toarray()[:8]], axis=1)
+    assert scale == pytest.approx(1 / (40 * together.var()), rel=1e-4)
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("memory", [1e9, 500])
+def test_scalings_on_a_device_are_those_of_numpy(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, standardize: bool, memory: float
+) -> None:
+    """Dense and, where nothing is centred, sparse; in one tile and in many."""
+    monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
+    queries, passages = (spaces[: 1 if standardize else 2] for spaces in two_spaces())
+    passages[0][:, 2] = 7  # a constant feature
+    there = [[to_device(matrix, CUDA) for matrix in of] for of in (queries, passages)]
+    rng = np.random.default_rng(0)
+    query, passage = rng.integers(8, size=50), rng.integers(11, size=50)
+    expected = fit_spaces(query, passage, queries, passages, "scale", standardize)
+    found = fit_spaces(query, passage, *there, "scale", standardize)
+    np.testing.assert_allclose(found.gamma, expected.gamma, rtol=1e-6)
+    for ours, theirs in zip((*found.query, *found.passage), (*expected.query, *expected.passage), strict=True):
+        assert isinstance(ours.factor, np.ndarray)
+        np.testing.assert_allclose(ours.factor, theirs.factor, rtol=1e-6)
+        if theirs.shift is not None:
+            np.testing.assert_allclose(ours.shift, theirs.shift, rtol=1e-6)
+    made = found.passages(there[1])
+    assert made.device == CUDA
+    np.testing.assert_allclose(matrix_of(made.to_numpy()), matrix_of(expected.passages(passages)), rtol=1e-5, atol=1e-5)
+
+
+def test_spaces_are_checked_and_brought_to_a_device(cupy: Any) -> None:
+    queries, _ = two_spaces()
+    found = check_spaces(queries, "queries", like=queries, where=CUDA)
+    assert [device_of(matrix) for matrix in found] == [CUDA, CUDA]
+    np.testing.assert_array_equal(to_numpy(found[1]).toarray(), queries[1].toarray())
+    assert device_of(check_spaces(found, "queries", where=CUDA)[1]) == CUDA
+    assert device_of(check_spaces(found, "queries")[0]) == CUDA
+    np.testing.assert_array_equal(to_numpy(rows_of(queries[1], [3, 1], CUDA)).toarray(), queries[1][[3, 1]].toarray())
+    with pytest.raises(DeviceError, match="queries, space 0 are on cuda:0"):
+        check_spaces(found, "queries", where=CPU)
+    broken = np.where(np.arange(8)[:, None] == 2, np.float32(np.nan), queries[0])
+    with pytest.raises(InputError, match="queries, space 1: row 2 has NaN"):
+        check_spaces([found[0], cupy.asarray(broken)], "queries")
+    with pytest.raises(VectorError, match="expected one matrix for each of 1 spaces, found 2"):
+        check_spaces(queries, "queries", like=queries[:1])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 99), n=st.integers(1, 40), d=st.integers(0, 3))
+def test_distinct_rows(seed: int, n: int, d: int) -> None:
+    """First occurrences and where each row went; their order depends on what the rows hold, not on where they are."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(3, size=(n, d)).astype(np.float32) * np.where(rng.random((n, d)) < 0.5, -1, 1)
+    x = x.astype(np.float32)
+    first, where = distinct_rows(x)
+    np.testing.assert_array_equal(x[first][where], x)
+    assert len(first) == len(np.unique(x + np.float32(0), axis=0)) if d else len(first) == 1
+    shuffled = rng.permutation(n)
+    np.testing.assert_array_equal(x[shuffled][distinct_rows(x[shuffled])[0]], x[first])

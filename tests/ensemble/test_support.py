@@ -1,0 +1,152 @@
+"""Expansions over support rows, against their sums by hand; on the CPU and on a device, in tiles of any size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from problems import CUDA, matrix_of, moved, points, rbf
+
+from haybale.device import CPU, to_numpy
+from haybale.ensemble import support as module
+from haybale.ensemble.kernel import Points, kernel_tile
+from haybale.ensemble.support import Pairs, Support
+from haybale.errors import DeviceError, InputError
+
+
+def expansion(
+    seed: int, features: bool = False, kind: str = "dense", n_bags: int = 4
+) -> tuple[Support, Pairs, np.ndarray]:
+    """A random support, in which rows repeat; pairs, which repeat too; and weights of the bags for each query."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 60, size=n_bags)
+    n, m = int(sizes.sum()), 90
+    of_rows: dict[str, Any] = {}
+    of_pairs: dict[str, Any] = {}
+    if features:
+        root = np.where(rng.random(n) < 0.3, 0, 0.7).astype(np.float32)
+        of_rows = {"features": rng.normal(size=(n, 2)).astype(np.float32), "features_root": root, "eta": 0.49}
+        of_pairs = {"features": rng.normal(size=(m, 2)).astype(np.float32)}
+    support = Support(
+        queries=points(seed, 9, kind=kind),
+        passages=points(seed + 1, 20, kind=kind),
+        query=rng.integers(9, size=n),
+        passage=rng.integers(20, size=n),
+        coef=rng.normal(size=n),
+        label=np.ones(n, dtype=np.float32),
+        offsets=np.concatenate(([0], np.cumsum(sizes))),
+        intercept=rng.normal(size=n_bags),
+        **of_rows,
+    )
+    asked = points(seed + 2, 6, kind=kind), points(seed + 3, 100, kind=kind)
+    pairs = Pairs(*asked, rng.integers(6, size=m), rng.integers(100, size=m), **of_pairs)
+    weights = np.where(rng.random((6, n_bags)) < 0.4, 0, rng.random((6, n_bags)))
+    return support, pairs, weights
+
+
+def by_hand(support: Support, pairs: Pairs) -> np.ndarray:
+    """(n_pairs, n_bags) every kernel value with every support row."""
+    (kq, kp) = (
+        rbf(matrix_of(a)[i], matrix_of(b)[j])
+        for a, i, b, j in (
+            (pairs.queries, pairs.query, support.queries, support.query),
+            (pairs.passages, pairs.passage, support.passages, support.passage),
+        )
+    )
+    kernel = kq * kp
+    if support.features is not None:
+        kernel += np.sqrt(support.eta) * support.features_root * rbf(pairs.features, support.features)
+    member = support.bag[:, None] == np.arange(support.n_bags)
+    return (kernel * support.coef) @ member + support.intercept
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "both"])
+@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize("small", [True, False])
+def test_predictions_are_the_sums(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, features: bool, small: bool
+) -> None:
+    """Means, weighted means, bags and shares; whole, and by tiny chunks of queries and tiles of all that has any."""
+    sizes = {} if small else {"_SUPPORT": 13, "_PASSAGES": 2, "_FEW": 1, "_PAIRS": 7, "_MEMORY": 50, "_SMALL": 0}
+    for name, size in sizes.items():
+        monkeypatch.setattr(module, name, size)
+    for seed in range(2):
+        support, pairs, weights = expansion(seed, features, kind)
+        expected = by_hand(support, pairs)
+        one = replace(pairs, query=pairs.query[:1], passage=pairs.passage[:1])
+        if features:
+            one = replace(one, features=pairs.features[:1])
+        for there, asked, single, library in (
+            (support, pairs, one, np),
+            (support.to(CUDA), moved(pairs), moved(one), cupy),
+        ):
+            for found, wanted in (
+                (there.mean(asked), expected.mean(axis=1)),
+                (there.mean(asked, weights), (expected * weights[pairs.query]).sum(axis=1)),
+                (there.bags(asked), expected),
+            ):
+                assert isinstance(found, library.ndarray)
+                assert found.dtype == np.float64
+                np.testing.assert_allclose(to_numpy(found), wanted, atol=2e-5)
+            shares = there.shares(single)
+            assert shares.sum() + support.intercept.sum() == pytest.approx(expected[0].sum(), abs=2e-5)
+        assert support.to(CPU) is support
+        np.testing.assert_array_equal(matrix_of(support.to(CUDA).to(CPU).passages), matrix_of(support.passages))
+
+
+@pytest.mark.usefixtures("cupy")
+@pytest.mark.parametrize("where", [CPU, CUDA])
+def test_expansions_without_pairs_or_support(where: Any) -> None:
+    support, pairs, _ = expansion(0)
+    columns = {name: getattr(support, name)[:0] for name in ("query", "passage", "coef", "label")}
+    nothing = replace(support, offsets=np.zeros(5, dtype=np.int64), **columns).to(where)
+    asked = replace(pairs, queries=pairs.queries.to(where), passages=pairs.passages.to(where))
+    np.testing.assert_allclose(to_numpy(nothing.bags(asked)), np.tile(support.intercept, (90, 1)))
+    none = replace(asked, query=pairs.query[:0], passage=pairs.passage[:0])
+    assert support.to(where).mean(none).shape == (0,)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.MonkeyPatch, features: bool) -> None:
+    """Out of memory anywhere: fewer queries at once, and nothing is added twice."""
+    support, pairs, weights = expansion(1, features)
+    there, asked = support.to(CUDA), moved(pairs)
+    expected = support.bags(pairs), support.mean(pairs, weights)
+    sizes: list[int] = []
+
+    def scarce(room: int) -> None:
+        def tile(a: Points, b: Points, exact: bool = False) -> Any:
+            sizes.append(len(a) * len(b))
+            if len(a) * len(b) > room and a.dense.shape[1] > 2:
+                raise MemoryError("Out of memory allocating")
+            return kernel_tile(a, b, exact)
+
+        monkeypatch.setattr(module, "kernel_tile", tile)
+
+    scarce(700)
+    np.testing.assert_allclose(to_numpy(there.bags(asked)), expected[0], atol=2e-5)
+    np.testing.assert_allclose(to_numpy(there.mean(asked, weights)), expected[1], atol=2e-5)
+    assert max(sizes) > 700
+    scarce(2)
+    with pytest.raises(DeviceError, match="out of memory at a tile of 1 queries"):
+        there.bags(asked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": np.ones(3)}, "tensors of the support do not fit"),
+        ({"offsets": np.array([0, 1])}, "tensors of the support do not fit"),
+        ({"query": np.full(1, 99)}, "tensors of the support do not fit"),
+        ({"intercept": np.array([0, 0, np.nan, 0])}, "NaN or infinity"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    support, _, _ = expansion(0)
+    if "query" in changes:
+        changes = {"query": np.full(len(support.coef), 99)}
+    assert support.checked() is support
+    with pytest.raises(InputError, match=message):
+        replace(support, **changes).checked()

@@ -1,0 +1,140 @@
+"""Working-set SMO: against the other solvers, by working sets far smaller than a bag; in NumPy and on a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cupy_double import HAS_CUDA
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import moved, problem, realistic
+from sklearn.exceptions import ConvergenceWarning
+
+from haybale.ensemble import SOLVERS
+from haybale.ensemble import working_set as module
+from haybale.ensemble.problem import Dual, Problem
+from haybale.ensemble.working_set import solve_working_set
+from haybale.errors import DeviceError
+
+
+def check_same(posed: Problem, found: Dual, expected: Dual, atol: float = 2e-4) -> None:
+    kernel = posed.gram()
+    np.testing.assert_allclose(
+        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=atol
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 9999),
+    n=st.integers(1, 80),
+    features=st.booleans(),
+    q=st.sampled_from([4, 5, 8, 16, 512]),
+    one_label=st.booleans(),
+    C=st.sampled_from([0.1, 1.0, 10.0]),
+    budget=st.sampled_from([2e9, 300.0]),
+)
+def test_it_agrees_with_the_other_solvers(
+    seed: int, n: int, features: bool, q: int, one_label: bool, C: float, budget: float
+) -> None:
+    """Equal rows, rows of weight zero, bags of one label, one or two rows; with pair features; without Grams."""
+    posed = problem(seed, n, features, C=C)
+    rng = np.random.default_rng(seed)
+    weight = np.where(rng.random(n) < 0.2, 0, posed.weight)
+    weight[0] = 1
+    posed = replace(posed, weight=weight, label=np.ones(n) if one_label else posed.label)
+    dual = solve_working_set(replace(posed, memory_budget=budget), q)
+    assert dual.converged
+    assert not dual.coef[weight == 0].any()
+    assert abs(dual.coef.sum()) < 1e-9
+    check_same(posed, dual, SOLVERS["product"](posed))
+
+
+@pytest.mark.parametrize(("tol", "budget"), [(1e-3, 2e9), (1e-5, 2e9), (1e-3, 4e6)])
+def test_a_bag_of_some_size(tol: float, budget: float) -> None:
+    posed = replace(realistic(2000), tol=tol)
+    dual = solve_working_set(replace(posed, memory_budget=budget), 256)
+    assert dual.converged
+    assert dual.n_iter > 600
+    assert dual.n_working_sets > 10
+    check_same(posed, dual, SOLVERS["product"](posed), atol=2 * tol if tol > 1e-4 else 2e-4)
+    # Its own residuals say that it is the optimum: none gains more by rising than another costs by falling.
+    error, bound = posed.label - posed.gram() @ dual.coef, posed.C * posed.weight
+    up = np.where(dual.coef < 0, posed.epsilon, -posed.epsilon)[dual.coef < bound]
+    low = np.where(dual.coef > 0, -posed.epsilon, posed.epsilon)[dual.coef > -bound]
+    assert (error[dual.coef < bound] + up).max() - (error[dual.coef > -bound] + low).min() < 1.3 * tol
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "both"])
+@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize("budget", [2e9, 3000])
+def test_a_solution_on_a_device(cupy: Any, kind: str, features: bool, budget: float) -> None:
+    """With Gram matrices given, with its own, and by kernel rows; only small problems come to the host."""
+    posed = problem(3, 150, features, n_queries=8, n_passages=40, kind=kind, tol=1e-4, memory_budget=budget)
+    expected = SOLVERS["product"](replace(posed, memory_budget=1e9))
+    for there in (moved(posed), moved(posed).with_grams()):
+        found = solve_working_set(there, 16)
+        assert isinstance(found.coef, np.ndarray)
+        assert found.converged
+        check_same(posed, found, expected, 5e-4)
+
+
+def test_the_automatic_solver_goes_where_the_vectors_are(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SMO on the CPU where the Gram matrices fit, else working sets; on a device without cuML working sets."""
+    taken = []
+    for name in ("solve_product", "solve_working_set"):
+        monkeypatch.setattr(f"haybale.ensemble.solvers.{name}", lambda posed, name=name: taken.append(name))
+    posed = problem(0, 30)
+    for given_as in (posed, replace(posed, memory_budget=10), moved(posed)):
+        SOLVERS["auto"](given_as)
+    assert taken == ["solve_product", "solve_working_set", "solve_working_set"]
+
+
+def test_gram_matrices_that_do_not_fit_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    posed = problem(3, 150, n_queries=8, n_passages=40)
+    expected = solve_working_set(posed, 16)
+
+    def none(self: Problem) -> Problem:
+        raise DeviceError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Problem, "with_grams", none)
+        found = solve_working_set(posed, 16)
+    check_same(posed, found, expected)
+
+
+def test_steps_have_a_limit() -> None:
+    posed = problem(0, 80, max_iter=7)
+    with pytest.warns(ConvergenceWarning, match="stopped after 7 steps with a violation of"):
+        dual = solve_working_set(posed, 8)
+    assert not dual.converged
+    assert dual.n_iter == 7
+
+
+def test_residuals_that_drifted_are_taken_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update that errs a little each time: without the refresh the result would be off by much more."""
+    posed = problem(5, 80, tol=1e-3)
+    expected = solve_working_set(posed, 8)
+    improve, calls = module._WorkingSets.improve, []
+
+    def erring(sets: Any) -> None:
+        improve(sets)
+        calls.append(0)
+        if len(calls) < 20:
+            sets.error[::2] += 0.01
+
+    monkeypatch.setattr(module._WorkingSets, "improve", erring)
+    check_same(posed, solve_working_set(posed, 8), expected, atol=4e-3)
+
+
+@pytest.mark.gpu
+def test_a_bag_of_some_size_on_a_device() -> None:
+    if not HAS_CUDA:
+        pytest.skip("no CUDA device")
+    posed = realistic(6000)
+    expected = SOLVERS["product"](posed)
+    for budget in (2e9, 5e7):
+        check_same(posed, solve_working_set(moved(replace(posed, memory_budget=budget))), expected, 2 * posed.tol)
