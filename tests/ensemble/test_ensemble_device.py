@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 from worlds import candidates_with_features, world
 
-from haybale.device import CPU, Device, device_of, to_numpy
+from haybale.device import CPU, Device, device_of, to_device, to_numpy
 from haybale.ensemble import ProductKernelSVR, SVREnsemble, candidate_rows, pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.smo import solve_product
@@ -242,31 +242,26 @@ def test_scoring_in_the_tiles_that_memory_allows(cupy: Any, monkeypatch: pytest.
 # rows and features ----------------------------------------------------------------------------------------
 
 
-def test_candidate_rows_from_a_device(cupy: Any) -> None:
+@pytest.mark.parametrize("wide", [False, True], ids=["dense", "sparse"])
+def test_candidate_rows_and_pair_features_from_a_device(cupy: Any, wide: bool) -> None:
     index, queries, relevant = world(4)
+    queries[3] = 0
     hits = index.search(queries, 3)
+    if wide:
+        index = PassageIndex(sparse.csr_matrix(index.vectors), index.doc_offsets, doc_ids=index.doc_ids)
+        queries = sparse.csr_matrix(queries)
+    there = copy.copy(index)
+    there.vectors, on_it, given = to_device(index.vectors, CUDA), to_device(queries, CUDA), on_device(cupy, hits)
     expected = candidate_rows("end-to-end", hits, relevant, index, queries)
     assert (expected.place < 0).any()  # some had to be added by their vectors
-    there = moved(cupy, index)
-    for given, vectors in ((on_device(cupy, hits), cupy.asarray(queries)), (hits, queries)):
-        found = candidate_rows("end-to-end", given, relevant, there, vectors)
+    features = pair_features(hits, [hits.top(2)], index, queries, spaces=[(queries, index.vectors)])
+    for candidates, vectors in ((given, on_it), (hits, queries)):
+        found = candidate_rows("end-to-end", candidates, relevant, there, vectors)
         for name in ("query", "passage", "label", "place"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-
-
-@pytest.mark.parametrize("memory", [1e9, 2000])
-def test_pair_features_from_a_device(cupy: Any, monkeypatch: pytest.MonkeyPatch, memory: float) -> None:
-    monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
-    index, queries, _ = world(4)
-    queries[3] = 0
-    hits = index.search(queries, 6)
-    wide = [sparse.random(n, 9, 0.5, format="csr", dtype=np.float32) for n in (len(queries), len(index))]
-    settings: dict[str, Any] = {"spaces": [tuple(wide)]}
-    expected = pair_features(hits, [hits.top(3)], index, queries, **settings)
-    there, given = moved(cupy, index), on_device(cupy, hits)
-    for vectors in (queries, cupy.asarray(queries)):
-        found = pair_features(given, [given.top(3)], there, vectors, **settings)
-        assert isinstance(found, np.ndarray)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        spaces = [(vectors, there.vectors)]
+        found_features = pair_features(candidates, [candidates.top(2)], there, vectors, spaces=spaces)
+        assert isinstance(found_features, np.ndarray)
+        np.testing.assert_allclose(found_features, features, atol=1e-6)
     with pytest.raises(DeviceError, match="query_vectors are on cuda:0"):
-        pair_features(hits, [], index, cupy.asarray(queries))
+        pair_features(hits, [], index, on_it)
