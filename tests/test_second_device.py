@@ -92,8 +92,6 @@ def test_ensemble(strategy: str, n_jobs: int) -> None:
     hits = index.search(there, 10)
     features = np.random.default_rng(1).normal(size=(M, 10, 2)).astype(np.float32)
     settings: dict[str, Any] = {"strategy": strategy, "overlap": 0.3, "n_jobs": n_jobs, "standardize": True}
-    if strategy == "regions":
-        settings["routes"] = 2
     model = SVREnsemble(3, k=10, eta=0.5, **settings).fit(index, there, RELEVANT, candidates=hits, features=features)
     scores = model.score_candidates(there, hits.passages, features)
     assert device_of(scores) == device_of(model.relevant(there, hits.passages, features)) == SECOND
