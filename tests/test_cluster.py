@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 from commands import haybale, word_folder
 from encoders import HashEncoder
-from layouts import gerdalir
 from worlds import world
 
 from haybale import cluster

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from commands import haybale
 from cupy_double import installed
-from layouts import gerdalir
 
 from haybale import __version__
 from haybale.cli.doctor import CHECKS, Check, examine

@@ -31,10 +31,10 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+from haybale.collections.ids import id_table
 from haybale.ensemble import LearnedFusion, unseen_queries
 from haybale.ensemble.learned_fusion import ConditionalLogit, feature_list, relevant_rows, run_features
 from haybale.errors import FileFormatError, InputError, UnknownNameError
-from haybale.collections.ids import id_table
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import pooled
 
