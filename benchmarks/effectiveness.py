@@ -172,7 +172,7 @@ def by_share(collection: Collection, space: Space, best: Ranker) -> list[dict[st
     unseen, batch = by_relevant(collection, "dev")["none seen"], space.batches["dev"]
     rows = []
     for share in SHARES:
-        fused = batch.run(space.training.fitted(set_values(best, {"unseen share": share})), DEPTH)
+        fused = batch.run(space.training.fitted(set_values(best, {UNSEEN_SHARE: share})), DEPTH)
         table = evaluate(fused, collection.qrels_frame("dev")).reindex(batch.ids)
         group = unseen & table["MRR@10"].notna().to_numpy()
         means = {m: float(table[m].mean()) for m in MEASURES}

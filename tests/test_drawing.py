@@ -197,9 +197,3 @@ def test_bars() -> None:
 def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         draw()
-
-
-def test_without_matplotlib_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r'matplotlib is not installed; pip install "haybale\[plots\]"'):
-        lines()

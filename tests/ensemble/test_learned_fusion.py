@@ -25,7 +25,6 @@ from fusion_oracle import (
     several,
     trust,
 )
-from haybale.ensemble.conditional_logit import ConditionalLogit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone

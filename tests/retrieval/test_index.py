@@ -15,7 +15,7 @@ from index_oracle import oracle
 from haybale.collections import Collection
 from haybale.device import CPU, Device
 from haybale.embeddings import EmbeddingStore, LSAEncoder, embed
-from haybale.embeddings.store import reading
+from haybale.embeddings import store as reading
 from haybale.errors import DeviceError, InputError, UnknownNameError, VectorError
 from haybale.retrieval import Hits, PassageIndex, backends, exact
 from haybale.retrieval.backends import backends_on
