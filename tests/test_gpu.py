@@ -7,14 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-<<<<<<< HEAD
-from haybale.collections import Collection
-from haybale.embeddings import EmbeddingStore, embed
 from haybale.ensemble.kernel import Points, kernel_tile
-=======
-from haybale.ensemble.gram import kernel_tile
-from haybale.ensemble.half import Half
->>>>>>> embed
 from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate
 
 
