@@ -70,7 +70,7 @@ The same hits, aggregated otherwise ({relevant_count} relevant documents; their 
 {aggregations}
 
 `rrf`, `combsum`, `maxp` and `firstp` also work over BM25: `PARM("rrf", over="bm25")`. A new aggregation is one function
-and one line in [`registry.py`](../haybale/retrieval/aggregation/registry.py). On an index of one's own, without an
+and one line in [`formulas.py`](../haybale/retrieval/parm/formulas.py). On an index of one's own, without an
 engine, `ParagraphSearch(index, "vrrf", encoder=encoder)` does the same.
 
 ## A text of one's own
