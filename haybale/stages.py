@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 
 class Stages:
     """Seconds by stage, in the order in which stages first ended.
 
-    Parameters
-    ----------
-    report : callable, optional
-        Called with ``(stage, seconds)`` whenever a stage ends; the seconds are all that this stage has taken so far.
+    ``report(stage, seconds)`` is called whenever a stage ends; the seconds are all that this stage has taken so far.
     """
 
     def __init__(self, report: Callable[[str, float], None] | None = None) -> None:
@@ -25,16 +22,19 @@ class Stages:
         self._report = report
         self._within: list[float] = []  # seconds of the stages inside each stage that has not ended
 
-    def _begin(self) -> None:
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
         self._within.append(0.0)
-
-    def _end(self, name: str, seconds: float) -> None:
-        inside = self._within.pop()
-        if self._within:
-            self._within[-1] += seconds
-        self.seconds[name] = self.seconds.get(name, 0.0) + seconds - inside
-        if self._report is not None:
-            self._report(name, self.seconds[name])
+        try:
+            yield
+        finally:
+            seconds, inside = time.perf_counter() - start, self._within.pop()
+            if self._within:
+                self._within[-1] += seconds
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds - inside
+            if self._report is not None:
+                self._report(name, self.seconds[name])
 
 
 _listening: ContextVar[Stages | None] = ContextVar("stages", default=None)
@@ -58,16 +58,7 @@ def listening(report: Callable[[str, float], None] | None = None) -> Iterator[St
         _listening.reset(token)
 
 
-@contextmanager
-def stage(name: str) -> Iterator[None]:
+def stage(name: str) -> AbstractContextManager[None]:
     """Name a piece of work; its seconds go to whoever is listening."""
     stages = _listening.get()
-    if stages is None:
-        yield
-        return
-    start = time.perf_counter()
-    stages._begin()
-    try:
-        yield
-    finally:
-        stages._end(name, time.perf_counter() - start)
+    return nullcontext() if stages is None else stages._timed(name)

@@ -129,7 +129,7 @@ def killed(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], Non
 def check(folder: Path) -> None:
     """What a kill left is an engine that opens, or one that says it is not finished; never one that seems whole."""
     if not (folder / "engine.json").exists():
-        with pytest.raises((StoreError, ValueError), match=r"not finished|is no engine"):
+        with pytest.raises((StoreError, ValueError), match=r"not finished|is no saved engine"):
             Engine.open(folder)
         return
     assert Engine.open(folder).collection.n_documents in (42, 44)

@@ -52,11 +52,10 @@ def aggregate(
     offsets : (n_queries + 1,) array of int, optional
         Query document j has the paragraphs ``offsets[j]:offsets[j + 1]``; default: every row a query.
     vectors : Vectors, optional
-        For the aggregations whose names begin with v; on the device of the hits, or in main memory, from where they are
-        copied there. Passages may be float16, which are multiplied as they are. Sparse ones are in main memory only.
+        For the aggregations whose names begin with v; copied to the device of the hits. Sparse ones: CPU only.
     weights : (n_paragraphs,) sequence of float, optional
         Default 1. A paragraph of weight 2 counts as if it stood in its document twice, one of weight 0 as if it did
-        not, what lies between accordingly; maxima and minima only ask whether it is 0.
+        not; maxima and minima only ask whether it is 0.
     rrf_k : float, default 60
         The constant of Cormack et al. 2009.
     n_hits : int, optional
@@ -65,8 +64,7 @@ def aggregate(
         All hits of a document in a list count, as in the authors' code, or its best in each.
     memory_budget : float, optional
         Bytes beside the input and the result; default: 256 MiB, or on a device a quarter of what is free, at most
-        4 GiB. One query document is the least that is done at once. Where memory runs out nevertheless, half as many
-        query documents are done at once.
+        4 GiB. Where memory runs out nevertheless, half as many query documents are done at once, at least one.
 
     Returns
     -------
@@ -75,10 +73,8 @@ def aggregate(
 
     Raises
     ------
-    UnknownNameError
-        For an unknown aggregation.
-    InputError
-        For what does not fit together.
+    UnknownNameError, InputError
+        For an unknown aggregation, and for what does not fit together.
     DeviceError
         For arrays on different devices, sparse vectors with hits on a device, or too little memory.
 

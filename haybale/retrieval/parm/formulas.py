@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,15 +259,7 @@ def _mean_products(block: Block, weight: Array) -> Scored:
     return Scored(score / by, share, by)
 
 
-def _minimum(block: Block, weight: Array) -> Scored:
-    return _extreme(block, "minimum")
-
-
-def _maximum(block: Block, weight: Array) -> Scored:
-    return _extreme(block, "maximum")
-
-
-def _extreme(block: Block, ufunc: str) -> Scored:
+def _extreme(block: Block, weight: Array, ufunc: str) -> Scored:
     """⟨q̂, d̂⟩. A passage that several paragraphs retrieved counts once."""
     assert block.vectors is not None
     xp, doc_of, n = block.xp, block.doc_of, len(block.doc_of)
@@ -358,8 +351,8 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "rrf": Aggregation(_reciprocal_rank, _total, "Σ_i Σ_p 1/(k + rank_i(p))"),
     "vsum": Aggregation(_alike, _products, "⟨Σ_i q_i, Σ_i Σ_p p⟩", "products"),
     "vavg": Aggregation(_alike, _mean_products, "⟨mean_i q_i, mean_{i,p} p⟩", "products"),
-    "vmin": Aggregation(_alike, _minimum, "⟨min_i q_i, min_{i,p} p⟩", "minimum"),
-    "vmax": Aggregation(_alike, _maximum, "⟨max_i q_i, max_{i,p} p⟩", "maximum"),
+    "vmin": Aggregation(_alike, partial(_extreme, ufunc="minimum"), "⟨min_i q_i, min_{i,p} p⟩", "minimum"),
+    "vmax": Aggregation(_alike, partial(_extreme, ufunc="maximum"), "⟨max_i q_i, max_{i,p} p⟩", "maximum"),
     "vscores": Aggregation(_score, _products, "⟨Σ_i q_i, Σ_i Σ_p score_i(p) p⟩", "products"),
     "vranks": Aggregation(_falling_rank, _products, "⟨Σ_i q_i, Σ_i Σ_p (N + 1 - rank_i(p)) p⟩", "products"),
     "vrrf": Aggregation(_reciprocal_rank, _products, "⟨Σ_i q_i, Σ_i Σ_p p/(k + rank_i(p))⟩", "products"),

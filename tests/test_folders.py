@@ -1,0 +1,43 @@
+"""Files and folders that are whole or absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from haybale.errors import OutputExistsError
+from haybale.folders import check_output, new_json, replace_json, whole_file, whole_folder
+
+
+def test_a_folder_is_there_when_all_is_written(tmp_path: Path) -> None:
+    target = tmp_path / "a/b"
+    with whole_folder(target) as aside:
+        (aside / "file").write_text("x")
+        assert not target.exists()
+    assert [path.name for path in target.iterdir()] == ["file"]
+    for taken in (target, target / "file"):
+        with pytest.raises(OutputExistsError, match="exists and is not empty"):
+            check_output(taken)
+    with pytest.raises(KeyError), whole_folder(tmp_path / "c") as aside:  # noqa: PT012
+        (aside / "file").write_text("x")
+        raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_is_the_old_one_until_all_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "new/file"
+    with whole_file(path) as file:
+        file.write("old \ud800\n")
+    assert path.read_text() == "old \\ud800\n"
+    with pytest.raises(KeyError), whole_file(path) as file:  # noqa: PT012
+        file.write("new")
+        raise KeyError
+    with pytest.raises(TypeError):
+        replace_json(path, object())
+    assert path.read_text() == "old \\ud800\n"
+    replace_json(path, {"ü": 1})
+    assert path.read_text(encoding="utf-8") == '{\n  "ü": 1\n}\n'
+    with pytest.raises(OutputExistsError, match="exists; give a new name"):
+        new_json(path, {})
+    assert [each.name for each in path.parent.iterdir()] == ["file"]
