@@ -50,9 +50,10 @@ def state(browser: Browser) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["small", "hostile"])
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"),
+    [("small", PHONE, "light"), ("small", DESK, "dark"), ("hostile", PHONE, "dark"), ("hostile", DESK, "light")],
+)
 def test_it_renders(
     browser: Browser, pages: dict[str, str], tmp_path: Path, name: str, size: tuple[int, int], scheme: str
 ) -> None:
