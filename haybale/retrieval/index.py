@@ -233,7 +233,7 @@ class PassageIndex(PassageTable):
             more = to_device(check_like(vectors, "passages", self.vectors), self.device)
         else:
             dtype = self.vectors.dtype
-            more = moved(check_vectors(vectors, "passages", self.width, dtype), self.device, dtype)
+            more = moved(check_vectors(vectors, "passages", self.dim, dtype), self.device, dtype)
         columns = self._columns.joined(Columns.checked(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
         with self.device.current():
             if self.is_sparse:
@@ -264,7 +264,7 @@ class PassageIndex(PassageTable):
         return InvertedIndex.name if self.device.is_cpu else ProductSearch.name
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         return int(self.vectors.shape[1])
 
     @property
@@ -382,7 +382,7 @@ class PassageIndex(PassageTable):
         if self.is_sparse or is_sparse(queries):
             queries = check_like(queries, "queries", self.vectors)
         else:
-            queries = check_vectors(queries, "queries", self.width)
+            queries = check_vectors(queries, "queries", self.dim)
         return placed(queries, self.device, "queries"), here.is_cpu
 
 
