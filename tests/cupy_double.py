@@ -9,9 +9,7 @@ time are not imitated.
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,8 +30,6 @@ def _cuda_answers() -> bool:
 
 
 HAS_CUDA = _cuda_answers()
-if not HAS_CUDA:  # our CUDA kernels then run in numba's simulator, which numba asks for when it is first imported
-    os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
 
 def _words(text: str) -> list[str]:
@@ -273,38 +269,13 @@ def module(devices: int = 1) -> types.ModuleType:
 
 @contextmanager
 def installed(devices: int = 1) -> Iterator[types.ModuleType]:
-    """The double in CuPy's place, and kernels launched in numba's simulator on the memory of its arrays."""
+    """The double in CuPy's place."""
     import pytest
     from cupyx_double import modules as cupyx_modules
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
-    from numba.np.numpy_support import as_dtype
-
-    from haybale import cuda
-
-    lock = threading.Lock()
-
-    def shared_array(self: Any, shape: Any, dtype: Any) -> np.ndarray:
-        # The simulator's own looks the array up and makes it without a lock: two threads may get two arrays.
-        caller = sys._getframe(1)
-        with lock:
-            key = (caller.f_code.co_filename, caller.f_lineno)
-            if key not in self._allocations:
-                self._allocations[key] = np.empty(shape, as_dtype(dtype))
-            return self._allocations[key]
-
-    def launch(kernel: Any, blocks: Any, threads: int, *arguments: Any) -> None:
-        kernel[blocks, threads](*(_inside(argument) for argument in arguments))
 
     with pytest.MonkeyPatch.context() as patch:
         double = module(devices)
         patch.setitem(sys.modules, "cupy", double)
         for name, part in cupyx_modules().items():
             patch.setitem(sys.modules, name, part)
-        patch.setattr(cuda, "launch", launch)
-        patch.setattr(FakeCUDAShared, "array", shared_array)
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(1e-5)  # a thread of a kernel is one of Python's: they take turns often
-        try:
-            yield double
-        finally:
-            sys.setswitchinterval(interval)
+        yield double

@@ -132,8 +132,6 @@ def test_small_gpu(
         pytest.skip("no CUDA device")
     if device == "double":
         request.getfixturevalue("cupy_double")
-        if importlib.util.find_spec("kernel_twins"):
-            monkeypatch.setattr("haybale.cuda.launch", importlib.import_module("kernel_twins").launch)
     on = "cpu" if device == "cpu" else "cuda"
     page = ran("bench_gpu", "gpu.md", "--device", on, "--scale", "0.0003", "--rounds", "1")
     assert ("**Not yet run on a GPU.**" in page) == (on == "cpu")

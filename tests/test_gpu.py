@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from encoders import HashEncoder
 
-from haybale.collections import Collection
-from haybale.embeddings import EmbeddingStore, embed
 from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate
 
@@ -31,14 +27,6 @@ def test_kernel_tiles_are_those_of_numpy() -> None:
     a, b = (0.1 * rng.normal(size=(n, 64)).astype(np.float32) for n in (300, 200))
     found = cupy.asnumpy(kernel_tile(Points(cupy.asarray(a)), Points(cupy.asarray(b))))
     np.testing.assert_allclose(found, kernel_tile(Points(a), Points(b)), atol=1e-5)
-
-
-def test_blocks_of_a_store_on_the_device(cupy: Any, toy: Collection, tmp_path: Path) -> None:
-    embed(toy, HashEncoder(), tmp_path / "store", rows_per_chunk=4)
-    store = EmbeddingStore(tmp_path / "store")
-    for start, block in store.blocks("cupy"):
-        assert isinstance(block, cupy.ndarray)
-        np.testing.assert_array_equal(cupy.asnumpy(block), store.rows(np.arange(start, start + len(block))))
 
 
 @pytest.mark.gpu

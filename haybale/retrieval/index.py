@@ -277,7 +277,8 @@ class PassageIndex(PassageTable):
         """Over sparse vectors; as large as these once more."""
         if self.device.is_cpu:
             return InvertedIndex(self.vectors.tocsc(), self.doc_offsets)
-        return ProductSearch(self.vectors, self.doc_offsets, self.memory_budget)
+        with self.device.current():
+            return ProductSearch(self.vectors, self.doc_offsets, self.memory_budget)
 
     def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector.
