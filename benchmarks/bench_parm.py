@@ -10,9 +10,9 @@ it is missing.)
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -122,38 +122,40 @@ def by_dictionaries(name: str, hits: Hits, documents: list[str], offsets: Any, v
     pairs = [list(zip(row, scores.tolist(), strict=False)) for row, scores in zip(lists, hits.scores, strict=True)]
     return [
         _query(name, pairs[first:last], documents, vectors, first, hits.passages.shape[1])
-        for first, last in pairwise(offsets.tolist())
+        for first, last in itertools.pairwise(offsets.tolist())
     ]
 
 
 def _query(name: str, lists: list[Any], documents: list[str], vectors: Any, first: int, n_hits: int) -> dict[str, Any]:
+    """A loop for each kind, so that a hit pays for nothing but its own."""
     found: dict[str, Any] = {}
+    if name in ("rrf", "combsum"):
+        for pairs in lists:
+            for rank, (passage, score) in enumerate(pairs, start=1):
+                document = documents[passage]
+                found[document] = found.get(document, 0.0) + (1 / (60 + rank) if name == "rrf" else score)
+        return found
+    paragraphs = vectors.paragraphs[first : first + len(lists)]
+    if name in ("vmin", "vmax"):
+        extreme = np.minimum if name == "vmin" else np.maximum
+        for passage, _ in itertools.chain.from_iterable(lists):
+            document, vector = documents[passage], vectors.passages[passage]
+            found[document] = extreme(found[document], vector) if document in found else vector
+        query = extreme.reduce(paragraphs, axis=0)
+        return {document: float(query @ vector) for document, vector in found.items()}
     counts: dict[str, int] = {}
-    extreme = {"vmin": np.minimum, "vmax": np.maximum}.get(name)
     for pairs in lists:
         for rank, (passage, score) in enumerate(pairs, start=1):
-            document = documents[passage]
-            if name in ("rrf", "combsum"):
-                found[document] = found.get(document, 0.0) + (1 / (60 + rank) if name == "rrf" else score)
-                continue
-            vector = vectors.passages[passage]
+            document, vector = documents[passage], vectors.passages[passage]
             if name == "vrrf":
                 vector = vector / (60 + rank)
             elif name == "vscores":
                 vector = vector * score
             elif name == "vranks":
                 vector = vector * (n_hits + 1 - rank)
-            if document not in found:
-                found[document], counts[document] = vector, 1
-            elif extreme is not None:
-                found[document] = extreme(found[document], vector)
-            else:
-                found[document] = found[document] + vector
-                counts[document] += 1
-    if name in ("rrf", "combsum"):
-        return found
-    paragraphs = vectors.paragraphs[first : first + len(lists)]
-    query = paragraphs.sum(axis=0) if extreme is None else extreme.reduce(paragraphs, axis=0)
+            found[document] = found[document] + vector if document in found else vector
+            counts[document] = counts.get(document, 0) + 1
+    query = paragraphs.sum(axis=0)
     if name == "vavg":
         return {doc: float(query @ vector) / len(paragraphs) / counts[doc] for doc, vector in found.items()}
     return {doc: float(query @ vector) for doc, vector in found.items()}
@@ -175,7 +177,9 @@ def against_ranx(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
 
     full = (lists.passages >= 0).any(axis=1)
     making, made = timed(
-        lambda: [[theirs_of(r) for r in range(first, last) if full[r]] for first, last in pairwise(found.offsets)]
+        lambda: [
+            [theirs_of(r) for r in range(first, last) if full[r]] for first, last in itertools.pairwise(found.offsets)
+        ]
     )
     lines = [
         f"Against ranx, on {int((lists.passages >= 0).sum()):,} entries of lists of documents (making its runs from "

@@ -77,7 +77,9 @@ def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, 
     tests = {choice: injected(choice, test=True) for choice in CHOICES}
     last, learned_last = tests["last"], injected("last")
     wanted = np.concatenate([keys(rows.query, rows.passage, index) for rows in tests.values()])
-    truth = candidate_rows("end-to-end", train_near, train_pairs, index, train_vectors)
+    truth = candidate_rows(
+        "end-to-end", train_near, collection.relevant_ids("train"), index, train_vectors, learned.own
+    )
     models = {"injected": fitted("injected", learned_last), "end-to-end": fitted("end-to-end", truth)}
     votes = {name: Votes(name, model, vectors, wanted) for name, model in models.items()}
 

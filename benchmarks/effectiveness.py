@@ -30,7 +30,7 @@ from haybale.evaluation import results
 from haybale.rankers import Batch, Training, set_all, set_values
 from haybale.stages import listening
 
-UNSEEN_SHARE = "cold"  # the parameter of Learned: the share of the loss for queries that training has not met
+UNSEEN_SHARE = "unseen_share"  # the parameter of Learned: the share of the loss for queries that training has not met
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
 BEST = f"learned({SEARCHES},knn-queries,svr-doc)"
 ALONE = "learned(knn,knn-doc,svr-doc)"  # nothing but the ensemble and cosines of the vectors it is trained on
@@ -176,7 +176,7 @@ def by_share(collection: Collection, space: Space, best: Ranker) -> list[dict[st
         table = evaluate(fused, collection.qrels_frame("dev")).reindex(batch.ids)
         group = unseen & table["MRR@10"].notna().to_numpy()
         means = {m: float(table[m].mean()) for m in MEASURES}
-        rows.append({UNSEEN_SHARE: share} | means | {"none seen": float(table["MRR@10"][group].mean())})
+        rows.append({"unseen share": share} | means | {"none seen": float(table["MRR@10"][group].mean())})
     return rows
 
 

@@ -33,7 +33,7 @@ FIGURES = "precision | recall | F1"
 
 def page(found: dict[str, Any]) -> str:
     """The file."""
-    facts, counted, apart = found["facts"], found["relevant neighbours count"], found["same queries"]
+    facts, apart = found["facts"], found["same queries"]
     paper = [
         [MODELS[model], point["votes"], *figures(point), point["accuracy"]]
         for model, points in found["paper"].items()
@@ -48,8 +48,11 @@ def page(found: dict[str, Any]) -> str:
         for kind, words in KINDS.items()
         if (choice, kind) != ("last", "train and test")
     ]
-    held = {"queries of the split, never trained on (A)": found["paper"]["injected"][0]}
-    held["a tenth of the training rows"] = apart
+    ruled = [[RULES[name], *figures(values), values["accuracy"]] for name, values in found["rules"].items()]
+    true = [[MODELS[name], *figures(values)] for name, values in found["relevant neighbours count"].items()]
+    names = "queries of the split, never trained on (A)", "a tenth of the training rows"
+    points = found["paper"]["injected"][0], apart
+    held = [[n, f"{p['n_positive'] / p['n_rows']:.1%}", *figures(p)] for n, p in zip(names, points, strict=True)]
     return f"""# The paper's protocol and retrieval: {found["collection"]}, {found["split"]}
 
 {facts["passages"]:,} passages of {facts["documents"]:,} documents; {facts["queries"]:,} queries with \
@@ -82,28 +85,18 @@ said. Yes to every neighbour gives the ceiling.
 ## D. What the first figure measures
 
 Rules that never ask whether a passage answers the query, on the candidates of A:
-{
-        lines(
-            f"a candidate is relevant if | {FIGURES} | accuracy",
-            ([RULES[name], *figures(values), values["accuracy"]] for name, values in found["rules"].items()),
-        )
-    }
+{lines(f"a candidate is relevant if | {FIGURES} | accuracy", ruled)}
 
 Another passage of the relevant document injected, at one vote. *Test only*: the model trained on last passages. \
 *Train and test*: one trained on the same choice.
 {lines(f"injected passage | who says so | {FIGURES}", chosen, words=2)}
 
 A with relevant neighbours counted as what they are, at one vote, test only:
-{lines(f"model | {FIGURES}", ([MODELS[name], *figures(values)] for name, values in counted.items()))}
+{lines(f"model | {FIGURES}", true)}
 
 Rows held back in place of queries, at one vote: a model trained on nine tenths of the training rows, drawn at random, \
 and measured on {apart["n_rows"]:,} of the others, whose queries it was trained on. Positives: their share of the rows.
-{
-        lines(
-            f"measured on | positives | {FIGURES}",
-            ([words, f"{point['n_positive'] / point['n_rows']:.1%}", *figures(point)] for words, point in held.items()),
-        )
-    }
+{lines(f"measured on | positives | {FIGURES}", held)}
 
 - seconds a stage: {", ".join(f"{stage} {seconds:.1f}" for stage, seconds in found["seconds"].items())}
 {found["provenance"]}

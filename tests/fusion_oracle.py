@@ -34,8 +34,13 @@ def first(scores: dict[str, float], depth: int) -> list[tuple[str, float]]:
     return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:depth]
 
 
+def qrels(relevant: dict[str, list[str]]) -> pd.DataFrame:
+    rows = [(query, document, 1) for query, documents in relevant.items() for document in documents]
+    return pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
+
+
 def oracle(
-    world: dict[str, Scores], query: str, depth: int, memories: set[str]
+    world: dict[str, Scores], query: str, depth: int, trained: set[str]
 ) -> dict[str, dict[tuple[str, str], float]]:
     """Features by document, then by run and kind."""
     table: dict[str, dict[tuple[str, str], float]] = {}
@@ -46,7 +51,7 @@ def oracle(
             row = table.setdefault(document, {})
             row[name, "level"] = (score - lowest) / (best - lowest) if best > lowest else 1.0
             row[name, "rank"], row[name, "first"] = 61 / (60 + rank), 1 / rank
-            if name in memories:
+            if name in trained:
                 row[name, "score"] = score
     return table
 
@@ -55,22 +60,22 @@ def oracle_loss(
     world: dict[str, Scores],
     relevant: dict[str, list[str]],
     depth: int,
-    memories: set[str],
-    novel: set[str],
-    cold: float,
+    trained: set[str],
+    unseen: set[str],
+    unseen_share: float,
     w: Any,
 ) -> float:
     """The loss without its penalty, document by document."""
     losses: dict[str, float] = {}
     for query in QUERIES:
-        table = oracle(world, query, depth, memories)
+        table = oracle(world, query, depth, trained)
         right = [document in relevant[query] for document in table]
         if any(right):
             scores = [sum(w.get(key, 0.0) * value for key, value in row.items()) for row in table.values()]
             losses[query] = -float(log_softmax(scores)[right].mean())
-    new = [loss for query, loss in losses.items() if query in novel]
+    new = [loss for query, loss in losses.items() if query in unseen]
     whole = float(np.mean(list(losses.values())))
-    return (1 - cold) * whole + cold * float(np.mean(new)) if new else whole
+    return (1 - unseen_share) * whole + unseen_share * float(np.mean(new)) if new else whole
 
 
 def trust(fusion: LearnedFusion, runs: dict[str, Run], name: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,14 +60,6 @@ def test_the_same_drawing_gives_the_same_bytes(draw: Callable[..., Any], suffix:
     assert matplotlib.rcParams.copy() == before
     draw(tmp_path / f"other.{suffix}", title="another")
     assert (tmp_path / f"other.{suffix}").read_bytes() not in written
-
-
-def test_pyplot_is_left_alone() -> None:
-    code = """import sys; from haybale.drawing import draw_lines
-draw_lines({"a": ([1, 2], [1, 2])})
-print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed == "True False\n"
 
 
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
@@ -142,14 +133,6 @@ def test_a_heatmap_of_any_size_is_readable(r: int, c: int) -> None:
         assert axes.get_window_extent().width >= 1400 / 1.5  # of 100 pixels an inch; files have 150: a pixel each
 
 
-def test_long_names_of_columns_stand_upright() -> None:
-    axes = draw_heatmap(np.ones((2, 30)), "ab", [f"document {i} of many, with a long name" for i in range(30)]).axes[0]
-    labels = axes.get_xticklabels()
-    assert {label.get_rotation() for label in labels} == {90}
-    assert len(labels) == 30
-    assert all(len(label.get_text()) == 32 and label.get_text().endswith("…") for label in labels)
-
-
 def test_a_single_strong_value_is_seen_among_thousands() -> None:
     values = np.full((2, 5000), 0.1)
     values[0, 1234], values[1, 4999] = 7.0, -9.0
@@ -214,9 +197,3 @@ def test_bars() -> None:
 def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         draw()
-
-
-def test_without_matplotlib_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r'matplotlib is not installed; pip install "haybale\[plots\]"'):
-        lines()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from haybale.errors import FileFormatError
 from haybale.manifest import (
@@ -50,19 +50,6 @@ def test_what_is_mapped_is_what_was_written(tmp_path: Path, written: dict[str, n
     before = path.read_bytes()
     write_tensors(path, dict(reversed(written.items())))
     assert path.read_bytes() == before
-
-
-def test_arrays_in_any_order_of_memory_and_files_of_the_library(tmp_path: Path) -> None:
-    wide = np.arange(24, dtype=np.float32).reshape(4, 6)
-    write_tensors(tmp_path / "ours", {"columns": wide.T, "part": wide[::2, 1::2]})
-    found = mapped_tensors(tmp_path / "ours")
-    np.testing.assert_array_equal(found["columns"], wide.T)
-    np.testing.assert_array_equal(found["part"], wide[::2, 1::2])
-    assert found["columns"].flags.c_contiguous
-    save_file({"a": wide, "b": np.arange(3, dtype=np.int8)}, tmp_path / "theirs", metadata={"made": "elsewhere"})
-    np.testing.assert_array_equal(mapped_tensors(tmp_path / "theirs")["a"], wide)
-    save_file({}, tmp_path / "none")
-    assert mapped_tensors(tmp_path / "none") == {}
 
 
 def file_of(header: Any, content: bytes = b"") -> bytes:

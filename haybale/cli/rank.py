@@ -63,7 +63,7 @@ def run_rank(
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     collection = (base if limits is None else base.within(limits)).collection
     only = _numbered(collection, explain_document)
-    chosen = load(model, base) if named is None else _fitted(named, base)
+    chosen = load(model, base) if model is not None else _fitted(named, base)
     if heatmap is not None and not any(isinstance(each, PARM) for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []
@@ -96,7 +96,8 @@ def _numbered(collection: Collection, doc_ids: Sequence[str]) -> dict[str, int]:
     return dict(zip(doc_ids, collection.document_numbers(doc_ids).tolist(), strict=True))
 
 
-def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
+def _fitted(ranker: Ranker | None, engine: Engine) -> Ranker:
+    assert ranker is not None
     if not ranker.needs_training:
         return ranker.fit(engine)
     say(f"{ranker} is trained first; haybale train would keep it")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from haybale.errors import InputError
 
 Ints = NDArray[np.int64]
-Strings = pa.ChunkedArray
+Strings: TypeAlias = pa.ChunkedArray
 _NUL = "\0"  # ends a string in trec_eval and all that is made of it
 
 
@@ -49,7 +49,9 @@ def as_id(value: Any, what: str) -> str:
 
 
 def _listed(values: Iterable[Any], what: str) -> list[str]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes):
+        raise InputError(f"{what}: expected a sequence of ids, found one string: {values!r}")
+    if not isinstance(values, Iterable):
         raise InputError(f"{what}: expected a sequence of ids, found {values!r}")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = values.to_pylist()
@@ -96,9 +98,9 @@ def id_strings(values: Iterable[Any], kind: str) -> pa.Array | pa.ChunkedArray:
     Traceback (most recent call last):
     haybale.errors.InputError: document ids: expected strings or whole numbers, found None (NoneType)
     """
-    is_column = isinstance(values, pa.Array | pa.ChunkedArray) and not values.null_count
-    if is_column and (pa.types.is_integer(values.type) or _is_strings(values.type)):
-        return values.cast(pa.large_string())
+    column: Any = values if isinstance(values, pa.Array | pa.ChunkedArray) and not values.null_count else None
+    if column is not None and (pa.types.is_integer(column.type) or _is_strings(column.type)):
+        return column.cast(pa.large_string())
     try:
         return pa.array(_listed(values, f"{kind} ids"), type=pa.large_string())
     except UnicodeEncodeError as error:

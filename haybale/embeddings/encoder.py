@@ -86,7 +86,7 @@ def make_encoder(
     InputError
         For prompts, and for what is for a Longformer, given to an encoder that does not take them.
     """
-    prompts = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
+    prompts: dict[str, Any] = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
     is_lexical = name in LEXICAL or (Path(name) / "manifest.json").is_file()
     is_longformer = not is_lexical and (name.startswith(LONGFORMER) or _is_longformer(Path(name)))
     unused = [] if is_longformer else sorted(longformer)

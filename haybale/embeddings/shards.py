@@ -11,23 +11,22 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from uuid import uuid4
 
 from haybale.cluster import count_workers, shares_memory, spread
 from haybale.collections import Collection
-from haybale.collections.spool import PassageSpool, spool
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.encoder import LEXICAL, make_encoder
-from haybale.embeddings.store import BUILDING, ENCODER, MANIFEST, PASSAGES, StoreFiles, open_passages
+from haybale.embeddings.store import BUILDING, ENCODER, MANIFEST, StoreFiles, open_passages
 from haybale.embeddings.token_batches import EncodeCounts
 from haybale.embeddings.writing import (
     LOCK,
     Embedded,
-    check_input,
     check_storable,
     embed,
     is_fitted,
+    read_input,
     same_fitted,
     save_fitted,
     shard_name,
@@ -62,9 +61,8 @@ def embed_shards(
     source, out, layout, dtype, rows_per_chunk, chunking
         As in :func:`embed`. ``source``, where it is a folder, and ``out`` must be reached by every worker.
     encoder : Encoder, str or callable
-        One that has to be fitted, which is fitted first, here and once, on all passages, and kept in ``out``; one that
-        is ready, which is pickled; or, for a model that each worker had better load itself, the name that
-        :func:`make_encoder` knows or a function without arguments that makes it, such as
+        One that has to be fitted, which is done first, here and once, and kept in ``out``; one that is ready, which is
+        pickled; or, for a model that each worker had better load itself, a name or function that makes it, such as
         ``functools.partial(make_encoder, name, device="cuda")``: each thread of a worker makes it once.
     n_shards : int, optional
         None: those that ``out`` was begun with, or as many as there are workers.
@@ -74,13 +72,7 @@ def embed_shards(
     Returns
     -------
     Embedded
-        What all tasks did together; ``seconds`` are those of this call.
-
-    Raises
-    ------
-    StoreError
-        Where ``out`` was begun with another number of shards; and as :func:`embed`.
-    ClusterError
+        What all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed`, and ``ClusterError``.
     """
     files = StoreFiles(out)
     top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders
@@ -169,16 +161,11 @@ def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, op
     check_storable(made)
     if is_fitted(made):
         return encoder
-    chunking = options["chunking"]
-    split = None if chunking is None else chunking.splitter()
-
-    def read(file: BinaryIO | None) -> dict[str, Any]:
-        found = spool(source, PassageSpool(file, options["rows_per_chunk"], (0, 1), split), options["layout"])
-        return {"passages": found.passages, "sha256": found.sha256}
-
+    begun = top.read_json(_FITTED_ON) if top.exists(ENCODER) and top.exists(_FITTED_ON) else None
+    how = (source, options["layout"], options["chunking"], options["rows_per_chunk"])
     with writer_lock(top):
-        if top.exists(ENCODER) and top.exists(_FITTED_ON):
-            check_input(top, top.read_json(_FITTED_ON), read(None))
+        if begun is not None:
+            read_input(top, begun, *how, write=False)
             same_fitted(made, top)
         else:
             for name in top.names():
@@ -186,12 +173,11 @@ def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, op
                     top.remove(name)
             with tempfile.TemporaryDirectory(prefix=_FITTING, dir=top.root if top.is_local else None) as folder:
                 files = StoreFiles(folder)
-                with files.whole(PASSAGES) as file:
-                    now = read(file)
+                now = read_input(files, None, *how)
                 with open_passages(files) as passages:
                     made.fit(passages)
             save_fitted(made, top)
-            top.write_json(_FITTED_ON, now)
+            top.write_json(_FITTED_ON, {name: now[name] for name in ("passages", "sha256")})
     return partial(_load, str(top))
 
 

@@ -235,9 +235,7 @@ def open_passages(files: StoreFiles) -> Iterator[PassageFile]:
 
 
 class EmbeddingStore:
-    """The vectors that :func:`~haybale.embeddings.embed` wrote, with the ids and texts of their passages.
-
-    Rows are read from disk when they are asked for.
+    """The vectors that :func:`~haybale.embeddings.embed` wrote, read from disk when they are asked for.
 
     Parameters
     ----------
@@ -256,10 +254,7 @@ class EmbeddingStore:
     Raises
     ------
     StoreError
-        For a store that is not finished, shards that are missing or do not belong together, a damaged chunk (when it
-        is read).
-    InputError
-        For a folder that is no store.
+        For a store that is not finished, shards that do not belong together, a damaged chunk (when it is read).
     """
 
     def __init__(self, path: str | Path) -> None:

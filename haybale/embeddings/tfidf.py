@@ -131,10 +131,8 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         frequencies = np.bincount(counts.matrix.indices, minlength=counts.matrix.shape[1])
         return self._fit(counts.analyzer, len(counts), {"word": counts.vocabulary}, {"word": frequencies})
 
-    def _fit(
-        self, analyzer: Analyzer, n: int, grown: dict[str, Vocabulary], frequencies: dict[str, NDArray[np.int64]]
-    ) -> Self:
-        """From the texts that each term occurs in."""
+    def _fit(self, analyzer: Analyzer, n: int, grown: dict[str, Vocabulary], frequencies: dict[str, Any]) -> Self:
+        """From the number of texts that each term occurs in."""
         if n == 0:
             raise InputError(f"{type(self).__name__}.fit: no texts")
         chosen = {kind: np.flatnonzero(found >= self.min_df) for kind, found in frequencies.items()}
@@ -171,17 +169,16 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         """The same for counted texts, bit for bit; their vocabulary may be any, their analyzer must be this one's."""
         check_is_fitted(self, "idf_")
         self._check_counts(counts, self.analyzer_)
-        places = (self.vocabularies_["word"].get(term, -1) for term in counts.vocabulary)
-        columns = np.fromiter(places, dtype=np.int32, count=len(counts.vocabulary))
+        ours = self.vocabularies_["word"]
+        place = np.array([(old, ours[term]) for term, old in counts.vocabulary.items() if term in ours], dtype=np.int32)
+        old, new = place.reshape(-1, 2).T
+        shape = (counts.matrix.shape[1], self.dim)
+        moved = sparse.csr_matrix((np.ones(len(old), dtype=np.float32), (old, new)), shape=shape)
         parts = []
         for start in range(0, len(counts), counting.BATCH):
-            rows = counts.matrix[start : start + counting.BATCH]
-            found = columns[rows.indices]
-            is_known = found >= 0
-            indptr = np.concatenate(([0], np.cumsum(is_known)))[rows.indptr]
-            known = sparse.csr_matrix((rows.data[is_known], found[is_known], indptr), shape=(rows.shape[0], self.dim))
-            known.sort_indices()
-            parts.append(self._weighted(known))
+            rows = counts.matrix[start : start + counting.BATCH] @ moved
+            rows.sort_indices()
+            parts.append(self._weighted(rows))
         return self._joined(parts)
 
     def _weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
@@ -221,7 +218,7 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
 
         Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
         """
-        return load_encoder(cls, Path(folder), ("idf",))[1]  # type: ignore[return-value]
+        return load_encoder(cls, Path(folder), ("idf",))[1]
 
     @property
     def counts_words_alone(self) -> bool:

@@ -44,7 +44,6 @@ from haybale.errors import InputError, OutputExistsError, StoreError, Truncation
 from haybale.progress import track
 from haybale.vectors import check_vectors
 
-DTYPES = ("float32", "float16")
 LOCK = ".lock"
 _LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "transformers", "sentence-transformers")
 
@@ -93,10 +92,9 @@ def embed(
     Parameters
     ----------
     source : str, Path or Collection
-        A collection, ``"pydocs"``, or a folder, which is streamed: memory does not grow with the texts.
+        A folder, or what :func:`open_collection` knows, is streamed: memory does not grow with the texts.
     encoder : Encoder
-        Has ``encode``, ``dim`` and ``describe``; one that has to be fitted is fitted on the passages and kept in the
-        store.
+        With ``dim`` and ``describe``; one that is to be fitted is fitted on the passages and kept in the store.
     out : str or Path
         A local folder or an fsspec address.
     layout : str, optional
@@ -105,8 +103,7 @@ def embed(
         Of the vectors on disk.
     rows_per_chunk : int, default 2048
     shard : (int, int), optional
-        ``(i, n)``, i from 1, embeds every n-th chunk into ``out/shard-i-of-n``; the reader puts shards together, which
-        must have been made with one and the same encoder.
+        ``(i, n)``, i from 1: every n-th chunk, into ``out/shard-i-of-n``; all shards are of one and the same encoder.
     chunking : Chunking, optional
         Cuts passages into pieces.
 
@@ -117,8 +114,8 @@ def embed(
     OutputExistsError
         For a folder that holds something else.
     """
-    if dtype not in DTYPES:
-        raise UnknownNameError("dtype", dtype, DTYPES)
+    if dtype not in ("float32", "float16"):
+        raise UnknownNameError("dtype", dtype, ("float32", "float16"))
     if rows_per_chunk < 1:
         raise InputError(f"rows_per_chunk must be at least 1, found {rows_per_chunk}")
     files = StoreFiles(out)
@@ -134,7 +131,8 @@ def embed(
         try:
             begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
             begun = files.manifest() if files.exists(MANIFEST) else begun
-            found = _read_input(files, begun, source, layout, chunking, rows_per_chunk, shard or (1, 1))
+            then = None if begun is None else begun.get("input", {})
+            found = read_input(files, then, source, layout, chunking, rows_per_chunk, shard or (1, 1))
             encoder = _fitted(encoder, files, shard)
             settings = as_json(
                 {
@@ -170,16 +168,20 @@ def shard_name(i: int, n: int) -> str:
     return f"shard-{i}-of-{n}"
 
 
-def _read_input(
+def read_input(
     files: StoreFiles,
-    begun: dict[str, Any] | None,
+    begun: Any,
     source: str | Path | Collection,
     layout: str | None,
     chunking: Chunking | None,
     rows_per_chunk: int,
-    shard: tuple[int, int],
+    shard: tuple[int, int] = (1, 1),
+    write: bool = True,
 ) -> dict[str, Any]:
-    """Read the input whole, to know what it is and, the first time, to write the passages."""
+    """Read the input whole, to know what it is and to write the passages where they are not there.
+
+    ``begun``: what it was found to be when the store was begun, or None.
+    """
     i, n = shard
 
     def read(file: BinaryIO | None) -> dict[str, Any]:
@@ -192,27 +194,21 @@ def _read_input(
             "sha256": spooled.sha256,
             "chunking": None if chunking is None else chunking.describe(),
         }
-        if begun is not None:
-            check_input(files, begun.get("input", {}), found)
+        if begun is not None and begun.get("sha256") != spooled.sha256:
+            raise StoreError(
+                f"{files}: the input has changed since this store was begun with {begun.get('passages')} passages, now "
+                f"{spooled.passages} or other texts; give the old input or a new folder"
+            )
         if file is not None and spooled.empty:
             warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=2)
         if file is not None and not spooled.rows:
             raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {i} of {n}")
         return found
 
-    if begun is not None and files.exists(PASSAGES):
+    if not write or (begun is not None and files.exists(PASSAGES)):
         return read(None)
     with files.whole(PASSAGES) as file:
         return read(file)
-
-
-def check_input(files: StoreFiles, then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to go on with other passages than the store was begun with."""
-    if then.get("sha256") != now["sha256"]:
-        raise StoreError(
-            f"{files}: the input has changed since this store was begun with {then.get('passages')} passages, now "
-            f"{now['passages']} or other texts; give the old input or a new folder"
-        )
 
 
 def _check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:

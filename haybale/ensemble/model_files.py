@@ -165,11 +165,9 @@ def _scaling(tensors: Tensors, name: str) -> Scaling:
 
 
 def _spaces(tensors: Tensors, gamma: list[Any]) -> Spaces:
-    halves = (
-        tuple(_scaling(tensors, f"space{number}.{half}") for number in range(len(gamma)))
-        for half in ("query", "passage")
-    )
-    return Spaces(*halves, tuple((float(q), float(p)) for q, p in gamma))
+    query = tuple(_scaling(tensors, f"space{number}.query") for number in range(len(gamma)))
+    passage = tuple(_scaling(tensors, f"space{number}.passage") for number in range(len(gamma)))
+    return Spaces(query, passage, tuple((float(q), float(p)) for q, p in gamma))
 
 
 def _support(tensors: Tensors, eta: float) -> Support:

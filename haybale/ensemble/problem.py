@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from haybale.device import Device, to_numpy
@@ -113,16 +112,6 @@ class Problem:
             for start in range(0, len(chosen), step):
                 values[start : start + step] = pair_kernel(self, chosen[start : start + step], grams)
         return values
-
-    def features_of_rows(self) -> Any:
-        """(n, width) the rows [q ; p] themselves, scaled so that one RBF with γ = 1 serves; sparse if a space is."""
-        if self.features is not None:
-            raise InputError("a kernel with pair features is a sum: it has no features to materialise")
-        here = self.to_numpy()
-        parts = [points.take(rows) for points, rows in ((here.queries, here.query), (here.passages, here.passage))]
-        dense = [part.dense for part in parts if part.dense is not None]
-        wide = [part.sparse for part in parts if part.sparse is not None]
-        return sparse.hstack([*dense, *wide]).tocsr() if wide else np.concatenate(dense, axis=1)
 
     def merged(self) -> tuple[Problem, Ints]:
         """The problem with equal rows made one and sorted by query, and the first of the rows each stands for.

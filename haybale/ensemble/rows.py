@@ -49,6 +49,11 @@ class CandidateRows:
     def __len__(self) -> int:
         return len(self.query)
 
+    def take(self, chosen: Ints) -> CandidateRows:
+        """Some of the rows, which must stay sorted."""
+        place = None if self.place is None else self.place[chosen]
+        return CandidateRows(self.query[chosen], self.passage[chosen], self.label[chosen], place)
+
 
 def candidate_rows(
     protocol: str,
@@ -111,8 +116,8 @@ def candidate_rows(
     if not len(query):
         raise InputError("no query has a candidate passage")
     order = np.argsort(query, kind="stable")
-    columns = (column[order].astype(np.int32) for column in (query, passage))
-    return CandidateRows(*columns, label[order], place[order].astype(np.int32))
+    columns = [column[order].astype(np.int32) for column in (query, passage, place)]
+    return CandidateRows(columns[0], columns[1], label[order], columns[2])
 
 
 def _relevant_pairs(

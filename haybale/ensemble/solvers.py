@@ -1,14 +1,11 @@
 """Solvers of one bag's problem by name: a solver is a function from :class:`Problem` to :class:`Dual`.
 
-scikit-learn's are here: ``sklearn.svm.SVR`` on the gathered kernel matrix, and on materialised features.
+scikit-learn's is here: ``sklearn.svm.SVR`` on the gathered kernel matrix.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy import sparse
 from sklearn.svm import SVR
 
 from haybale.ensemble.cuml import cuml_takes, solve_cuml
@@ -41,24 +38,11 @@ def solve_sklearn(problem: Problem) -> Dual:
             f"a bag of {n:,} rows needs {needed / 1e9:.2g} GB for its kernel matrix, the memory_budget is "
             f"{problem.memory_budget / 1e9:.2g} GB; raise it, set rows_per_bag, take more bags, or solver='auto'"
         )
-    return _fitted(SVR(kernel="precomputed", **_settings(problem)), problem.gram(), problem)
-
-
-def solve_sklearn_features(problem: Problem) -> Dual:
-    """On [q ; p] itself: slow, and the oracle of the tests. Refuses pair features, whose kernel is a sum."""
-    return _fitted(SVR(kernel="rbf", gamma=1.0, **_settings(problem)), problem.features_of_rows(), problem)
-
-
-def _settings(problem: Problem) -> dict[str, Any]:
-    settings = {"C": problem.C, "epsilon": problem.epsilon, "tol": problem.tol, "max_iter": problem.max_iter}
-    return settings | {"cache_size": 500}
-
-
-def _fitted(model: SVR, x: Any, problem: Problem) -> Dual:
-    model.fit(x, problem.label, sample_weight=problem.weight)
-    coef = np.zeros(len(problem.label))
-    dual = model.dual_coef_
-    coef[model.support_] = dual.toarray()[0] if sparse.issparse(dual) else dual[0]
+    settings = {name: getattr(problem, name) for name in ("C", "epsilon", "tol", "max_iter")}
+    model = SVR(kernel="precomputed", cache_size=500, **settings)
+    model.fit(problem.gram(), problem.label, sample_weight=problem.weight)
+    coef = np.zeros(n)
+    coef[model.support_] = model.dual_coef_[0]
     # A run that max_iter ended has warned already.
     n_iter = int(np.max(model.n_iter_))
     return Dual(coef, float(model.intercept_[0]), n_iter, problem.max_iter < 0 or n_iter < problem.max_iter)
@@ -70,7 +54,6 @@ SOLVERS: dict[str, Solver] = {
     "working-set": solve_working_set,
     "cuml": solve_cuml,
     "sklearn": solve_sklearn,
-    "sklearn-features": solve_sklearn_features,
 }
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import Device, to_device, to_numpy
-from haybale.ensemble.kernel import Points, exp_negative, kernel_tile
+from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.machine import cpus, in_threads, in_tiles
@@ -256,11 +256,11 @@ def _chunk(
         def add(number: int, there: Points = there, weighed: list[Any] = weighed) -> None:
             here = slice(ends[number], ends[number + 1])
             kp = kernel_tile(candidates.take(slice(edges[number], edges[number + 1])), there, exact)
-            rows = [to_device(of[here], where) for of in (passage - edges[number], query)]
+            asked_for, asking = (to_device(of[here], where) for of in (passage - edges[number], query))
             for (columns, w), total in zip(weighed, sums, strict=True):
                 if len(columns):  # each pair is in one tile only
                     used = kp if len(columns) == len(there) else xp.take(kp, columns, axis=1)
-                    total[here] += _pair_sums(used, w, *rows, where)
+                    total[here] += _pair_sums(used, w, asked_for, asking, where)
 
         in_threads(add, range(n_tiles), threads)
     return chosen, sums
@@ -313,19 +313,20 @@ def _add_features(support: Support, group: Group, features: Floats, sums: Any) -
     """Add what pair features (n_pairs, f) contribute."""
     assert support.features is not None
     assert support.features_root is not None
-    rows, where = support.features[group.row], support.device
+    where, n = support.device, len(features)
     coef = (np.sqrt(support.eta) * support.features_root[group.row] * group.coef).astype(np.float32)
-    if where.is_cpu:
-        columns = np.ascontiguousarray(rows.T)
-        parts = [slice(start, start + 256) for start in range(0, len(sums), 256)]
-        in_threads(lambda part: _weigh_features(features[part], columns, coef, sums[part]), parts)
-        return
-    here, there, coef = Points(to_device(features, where)), Points(to_device(rows, where)), to_device(coef, where)
-    for start in range(0, len(rows), _SUPPORT):
-        tile = slice(start, start + _SUPPORT)
-        for first in range(0, len(here), _PAIRS):
-            part = slice(first, first + _PAIRS)
-            sums[part] += kernel_tile(here.take(part), there.take(tile)) @ coef[tile]
+    here, there = Points(to_device(features, where)), Points(to_device(support.features[group.row], where))
+    weight = to_device(coef, where)
+    size = 256 if where.is_cpu else _PAIRS  # so many rows of kernel values stay in the cache
+
+    def add(part: slice) -> None:
+        asked = here.take(part)
+        for start in range(0, len(coef), _SUPPORT):
+            tile = slice(start, start + _SUPPORT)
+            sums[part] += kernel_tile(asked, there.take(tile), support.is_small) @ weight[tile]
+
+    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    in_threads(add, parts, None if where.is_cpu else 1)
 
 
 # On the CPU, loops: nothing is gathered that is not kept.
@@ -355,25 +356,4 @@ def _dots(kp: Any, w: Any, passage: Any, query: Any, out: Any) -> None:  # pragm
         total = np.float32(0)
         for u in range(len(a)):
             total += a[u] * b[u]
-        out[n] += total
-
-
-@njit(nogil=True, fastmath=True, cache=True)
-def _weigh_features(here: Any, support: Any, coef: Any, out: Any) -> None:  # pragma: no cover - compiled
-    """out[n] += Σ_r coef_r exp(-|here_n - support_r|²): (n, f), (f, n_rows)."""
-    far = np.empty(512, dtype=np.float32)
-    for n in range(len(here)):
-        total = 0.0
-        for b in range(0, support.shape[1], 512):
-            size = min(512, support.shape[1] - b)
-            far[:] = np.float32(0)
-            for f in range(support.shape[0]):
-                value, column = here[n, f], support[f, b : b + size]
-                for r in range(size):
-                    d = column[r] - value
-                    far[r] -= d * d
-            block, part = coef[b : b + size], np.float32(0)
-            for r in range(size):
-                part += block[r] * exp_negative(far[r])
-            total += float(part)
         out[n] += total

@@ -130,7 +130,7 @@ class Learned(Fusion):
         found: list[LearnedFusion | None] = []
         with stage("learn fusion of folds"):
             for fold in range(self.fold_of_.max() + 1):
-                inside = [self.query_ids_[row] for row in np.flatnonzero(self.fold_of_ == fold)]
+                inside = [self.query_ids_[row] for row in np.flatnonzero(self.fold_of_ == fold).tolist()]
                 try:
                     found.append(self._learned(runs, qrels[~qrels["query_id"].isin(inside)], unseen))
                 except InputError:  # the others have nothing to learn from

@@ -30,8 +30,8 @@ from haybale.retrieval.hits import from_flat
 
 SPARSE_GAMMA = (8.0, 2.5)  # two TF-IDF vectors are farther apart than two of LSA: a narrower kernel for queries
 DENSE_GAMMA = (3.0, 2.5)
-_SHARED = ("n_bags", "overlap", "strategy", "C", "epsilon", "tol", "standardize", "positive_weight", "rows_per_bag")
-_SHARED += ("solver", "memory_budget", "n_jobs", "random_state")
+_SHARED = ["n_bags", "overlap", "strategy", "C", "epsilon", "tol", "standardize", "positive_weight", "rows_per_bag"]
+_SHARED += ["solver", "memory_budget", "n_jobs", "random_state"]
 PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "n_train": 50, "n_candidates": 50}
 PUBLISHED |= {"gamma": "scale", "strategy": "rows", "standardize": True, "positive_weight": 1.0}
 _FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
@@ -164,7 +164,7 @@ class SVR(Ranker):
         if gamma is None:
             gamma = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
         candidates = self._pool(batch, self.n_train or (10 if self.unit == "document" else 20), out_of_fold=True)
-        known = {"candidates": candidates, "exclude": batch.own, "query_ids": batch.ids}
+        known: dict[str, Any] = {"candidates": candidates, "exclude": batch.own, "query_ids": batch.ids}
         with batch.stage(f"fit {self}"):
             self.ensemble_ = SVREnsemble(gamma=gamma, **settings).fit(index, vectors, training.relevant, **known)
         self.query_ids_ = batch.ids

@@ -65,7 +65,8 @@ def inline(figure: Figure, name: str, label: str, titles: Titles | None = None) 
         elif parent.get("id") not in used:
             parent.attrib.pop("id", None)
     root.attrib |= {"class": f"chart {name}", "role": "group", "aria-label": label}
-    return require("markupsafe").Markup(ElementTree.tostring(root, encoding="unicode"))
+    markup: Markup = require("markupsafe").Markup(ElementTree.tostring(root, encoding="unicode"))
+    return markup
 
 
 def _marks(group: ElementTree.Element) -> list[ElementTree.Element]:
@@ -84,6 +85,7 @@ def _axes(width: float, height: float) -> tuple[Figure, Any]:
     figure: Figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.tick_params(labelsize=8, length=0)
+    axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
     return figure, axes
 
@@ -103,7 +105,7 @@ def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], la
         log_x=True,
     )
     axes = figure.axes[0]
-    legend = axes.get_legend()
+    legend: Any = axes.get_legend()
     for number, line in enumerate(axes.get_lines()):
         line.set_gid(f"series-{number}")
         legend.legend_handles[number].set_gid(f"switch-{number}")
@@ -149,7 +151,7 @@ def share_chart(
     figure.axes[0].add_collection(_boxes(corners, "cells", facecolors="#ffffff", alpha=0.004))
     sign = {"boxstyle": "circle,pad=0.15", "facecolor": "#ffffff", "edgecolor": "none"}
     for number, (row, column) in enumerate(strongest, 1):
-        figure.axes[0].text(column, row, number, ha="center", va="center", fontsize=8, weight="bold", bbox=sign)
+        figure.axes[0].text(column, row, str(number), ha="center", va="center", fontsize=8, weight="bold", bbox=sign)
     return inline(figure, "share-chart", label, {"cells": [titles[cell] for cell in cells]})
 
 

@@ -69,7 +69,7 @@ def picture_section(study: Study, engine: Engine | None, method: str, random_sta
         places = in_plane(_stacked(index.vectors[passages], asked), method, random_state)
     # In colour: queries from the one nearest to a relevant passage to the one farthest from all of its own.
     order = sorted((i for i, rows in enumerate(relevant_rows) if rows), key=lambda i: (-best[i][1], queries[i]))
-    spread = np.unique(np.linspace(0, len(order) - 1, HIGHLIGHTED).round().astype(int)) if order else []
+    spread: Any = np.unique(np.linspace(0, len(order) - 1, HIGHLIGHTED).round().astype(int)) if order else []
     colours = {order[place]: SERIES[number] for number, place in enumerate(spread)}
     names = [str(name) for name in index.passage_ids.take(passages).to_pylist()]
     names += [f"query {query}: {' '.join(study.query_text(query).split())[:90]}" for query in queries]

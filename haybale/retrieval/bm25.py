@@ -297,10 +297,10 @@ class BM25Index(PassageTable):
             (m, k), higher scores first, among equal ones the lower number.
         """
         self._check_k(k)
-        terms, own = self._prepared(queries, exclude)
+        terms, excluded = self._prepared(queries, exclude)
         numbers, scores = np.full((terms.m, k), NO_PASSAGE), np.full((terms.m, k), -np.inf, dtype=np.float32)
         for rows in self._batches(terms):
-            counts, found, values = best(self._index, terms.part(rows), k, own[rows])
+            counts, found, values = best(self._index, terms.part(rows), k, excluded[rows])
             there = np.arange(k) < counts[:, None]
             numbers[rows][there], scores[rows][there] = found, values
         return Hits(numbers, scores)
@@ -325,11 +325,11 @@ class BM25Index(PassageTable):
         """
         if k < 1:
             raise InputError(f"k must be at least 1, found {k}")
-        terms, own = self._prepared(queries, exclude)
+        terms, excluded = self._prepared(queries, exclude)
         empty = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         parts = [empty]
         for rows in self._batches(terms):
-            parts.append(best(self._index, terms.part(rows), k, own[rows], self._doc_of))
+            parts.append(best(self._index, terms.part(rows), k, excluded[rows], self._doc_of))
         counts, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return np.repeat(np.arange(terms.m), counts), documents, scores
 

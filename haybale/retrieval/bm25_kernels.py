@@ -73,18 +73,18 @@ class Queries(NamedTuple):
 
 
 def best(
-    index: Weighted, queries: Queries, k: int, own: Ints, doc_of: NDArray[np.uint32] | None = None
+    index: Weighted, queries: Queries, k: int, excluded: Ints, doc_of: NDArray[np.uint32] | None = None
 ) -> tuple[Ints, Ints, Floats]:
     """``(how many of each query, number, score)`` of what is best, in the order of the keys, or of the documents.
 
     The k best passages of each query, those with any; or, with the document ``doc_of`` (n,) of each passage, the
-    documents that score at least as high as the k-th best. ``own`` (m,): a document to leave out, -1 for none.
+    documents that score at least as high as the k-th best. ``excluded`` (m,): a document to leave out, -1 for none.
     """
     n, n_documents = int(index.doc_offsets[-1]), len(index.doc_offsets) - 1
     by_document = doc_of is not None
     of = np.empty(0, dtype=np.uint32) if doc_of is None else doc_of
     most = n_documents if by_document else n
-    first, end = (np.where(own >= 0, index.doc_offsets[own + i], 0) for i in (0, 1))
+    first, end = (np.where(excluded >= 0, index.doc_offsets[excluded + i], 0) for i in (0, 1))
 
     def search(rows: slice) -> tuple[Ints, Ints, Floats]:
         room = most if by_document else 0
@@ -211,11 +211,11 @@ def _score_within(
     """Add the scores of the passages ``first:end`` to ``out`` (m, end - first)."""
     for row in range(len(rows) - 1):
         for term in terms[rows[row] : rows[row + 1]]:
-            own = passages[offsets[term] : offsets[term + 1]]
-            for place in range(_place(own, first), len(own)):
-                if own[place] >= end:
+            of_term = passages[offsets[term] : offsets[term + 1]]
+            for place in range(_place(of_term, first), len(of_term)):
+                if of_term[place] >= end:
                     break
-                out[row, own[place] - first] += weights[offsets[term] + place]
+                out[row, of_term[place] - first] += weights[offsets[term] + place]
 
 
 @njit(nogil=True, cache=True)
@@ -301,9 +301,9 @@ def _pairs(offsets: Any, terms: Any) -> int:  # pragma: no cover - compiled
 @njit(nogil=True, cache=True)
 def _add(offsets: Any, passages: Any, weights: Any, terms: Any, sums: Any) -> None:  # pragma: no cover - compiled
     for term in terms:
-        own, own_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
-        for i in range(len(own)):
-            sums[own[i]] += own_weights[i]
+        of_term, term_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
+        for i in range(len(of_term)):
+            sums[of_term[i]] += term_weights[i]
 
 
 @njit(nogil=True, cache=True)
@@ -313,9 +313,9 @@ def _add_listed(
     """The same; how many passages have a sum, which are then in ``found``."""
     n = 0
     for term in terms:
-        own, own_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
-        for i in range(len(own)):
-            passage, weight = own[i], own_weights[i]
+        of_term, term_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
+        for i in range(len(of_term)):
+            passage, weight = of_term[i], term_weights[i]
             before = sums[passage]
             found[n] = passage  # stays where the passage is a new one
             n += (before == 0) & (weight > 0)
@@ -344,9 +344,9 @@ def _add_once(offsets: Any, passages: Any, weights: Any, terms: Any, sums: Any) 
         times[_place(different, term)] += np.float32(1)
     for i in range(len(different)):
         term, factor = different[i], times[i]
-        own, own_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
-        for pair in range(len(own)):
-            sums[own[pair]] += factor * own_weights[pair]
+        of_term, term_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
+        for pair in range(len(of_term)):
+            sums[of_term[pair]] += factor * term_weights[pair]
     return 2.2 * (len(terms) + len(different) + 4) * _ULP
 
 
@@ -375,10 +375,10 @@ def _sum_again(
     size = 0
     for i in range(len(different)):
         term = different[i]
-        own, own_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
-        for pair in range(len(own)):
-            place = places[own[pair]]
-            few[size], few_weights[size] = place, own_weights[pair]  # stay where the passage is among them
+        of_term, term_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
+        for pair in range(len(of_term)):
+            place = places[of_term[pair]]
+            few[size], few_weights[size] = place, term_weights[pair]  # stay where the passage is among them
             size += place < chosen
         few_offsets[i + 1] = size
     exact = np.zeros(chosen, dtype=np.float32)
@@ -449,9 +449,9 @@ def _collect(bits: Any, k: int, keys: Any) -> int:  # pragma: no cover - compile
     for group in range(groups):
         tops[group] = bits[group]
     for row in range(1, _GROUP):
-        own = bits[row * groups : (row + 1) * groups]
+        line = bits[row * groups : (row + 1) * groups]
         for group in range(groups):
-            tops[group] = max(tops[group], own[group])
+            tops[group] = max(tops[group], line[group])
     size, limit = 0, np.uint32(1)
     if k < groups:
         limit = max(limit, _kth_highest(tops, k))

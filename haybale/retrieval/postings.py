@@ -77,11 +77,11 @@ class Postings:
         places = np.full(len(self.lengths), -1, dtype=np.int32)
         places[chosen] = np.arange(len(chosen), dtype=np.int32)
         texts = places[self.texts]
-        kept = texts >= 0
-        offsets = np.concatenate(([0], np.cumsum(kept)))[self.offsets]
+        there = texts >= 0
+        offsets = np.concatenate(([0], np.cumsum(there)))[self.offsets]
         lengths = self.lengths[chosen]
         statistics = self.frequencies, self.n_texts, self.n_terms
-        return Postings(texts[kept], self.counts[kept], offsets, lengths, *statistics), kept
+        return Postings(texts[there], self.counts[there], offsets, lengths, *statistics), there
 
     def extended(self, more: Postings) -> Postings:
         """Those of more texts behind these; a term's number is the same in both, ``more`` may have further terms."""

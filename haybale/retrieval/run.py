@@ -20,7 +20,7 @@ from haybale.folders import replaced
 from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
 from haybale.retrieval.hits import Ints
 
-DEPTH = 1000  # documents kept for each query unless asked otherwise
+DEPTH = 1000  # documents of each query that stay unless asked otherwise
 
 Scores = NDArray[np.float64]
 
@@ -77,7 +77,7 @@ class Run:
         ----------
         query_ids : (m,) distinct ids
         doc_ids : (n_documents,) distinct ids
-            A chunked array of strings is kept as it is, and shared by all runs that are made with it.
+            A chunked array of strings is left as it is, and shared by all runs that are made with it.
         rows, documents : (n,) int64
             Places in ``query_ids`` and in ``doc_ids``.
         scores : (n,) numbers
@@ -225,8 +225,8 @@ class Run:
 
     def top(self, k: int) -> Run:
         """The first ``k`` documents of every query."""
-        kept = self._ranks <= k
-        return Run(self.query_ids, self._rows[kept], self._documents[kept], self._doc_ids, self._scores[kept])
+        stay = self._ranks <= k
+        return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
 
     def take(self, query_ids: Sequence[str]) -> Run:
         """The rankings of some of the queries, distinct ones, in the order they are given in.
@@ -350,9 +350,9 @@ def _in_order(
         keys = group * len(doc_ids) + by_id.places[documents[at]]
         keys.sort()
         documents[at] = by_id.codes[keys % len(doc_ids)]
-    kept = np.arange(len(rows)) - offsets[rows] < k
-    if not kept.all():
-        rows, documents, scores = rows[kept], documents[kept], scores[kept]
+    stay = np.arange(len(rows)) - offsets[rows] < k
+    if not stay.all():
+        rows, documents, scores = rows[stay], documents[stay], scores[stay]
     return rows, documents, doc_ids, scores
 
 

@@ -106,11 +106,7 @@ def test_compare_an_engine_with_a_model(built: Path, data: Path, tmp_path: Path,
     other = str(tmp_path / "other")
     assert here("index", str(data), "--out", other, "--encoder", "lsa", "--width", "3")[0] == 0
     for place, arguments, message in [
-        (engine, ("--model", model), f"--model takes NAME=FOLDER, found {model!r}"),
-        (engine, ("--model", "a=nowhere"), "nowhere: no trained ranker; haybale train makes one"),
         (engine, ("--model", f"bm25={model}", "--rankers", "bm25"), "two rankers are called 'bm25'"),
-        (engine, ("--encoder", "lsa"), "is an engine, which was built with its settings: leave out --encoder"),
-        (engine, ("--layout", "beir"), "leave out --layout"),
         (other, ("--rankers", "bm25", "--model", f"mine={model}"), "this ranker was fitted on another engine"),
     ]:
         status, _, said = here("compare", place, *arguments)
@@ -136,37 +132,6 @@ def test_tune(data: Path, tmp_path: Path, here: Call) -> None:
         settings = results["settings"]["rankers"][name]
         assert (settings["k1"], settings["b"]) == (tuned["k1"], tuned["b"])
         assert results["rankers"][name]["measures"]["nDCG@10"] == pytest.approx(tuned["value"], abs=1e-12)
-    for arguments, message in [
-        (("--out", str(out)), f"{out} exists; give a new name or remove it"),
-        (("--unit", "chapter"), "unknown unit 'chapter'; known: passage, document, both"),
-        (("--out", str(out / "x.json")), f"{out / 'x.json'}: nothing can be written to {out}"),
-        (("--queries", "0"), "'--queries'"),
-    ]:
-        status, shown, said = here("tune", str(data), *arguments)
-        assert (status, shown) == (2, "")
-        assert message in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nowhere",), r"haybale: nowhere: no such folder; expected 'pydocs' or the folder of a collection\n"),
-        (("pydocs", "--rankers", "bm26"), r"haybale: unknown ranker 'bm26'; known: bm25, .*\n"),
-        (("pydocs", "--rankers", "bm25,"), r"haybale: ranker 'bm25,': expected the name of a ranker, .*\n"),
-        (("pydocs", "--baseline", "bm26"), r"haybale: unknown ranker 'bm26'; known: bm25, .*\n"),
-        (("pydocs", "--set", "bags=3"), r"haybale: unknown parameter of .* 'bags'; known: .*\n"),
-        (("pydocs", "--set", "b=1.5"), r"haybale: The 'b' parameter of BM25 must be .*\n"),
-        (("pydocs", "--out", "DATA/corpus.jsonl/x"), r"haybale: .*: nothing can be written to .*corpus.jsonl\n"),
-        (("pydocs", "--device", "cuda"), r"haybale: tfidf makes sparse vectors, which stay on the CPU, .*\n"),
-        (("DATA", "--split", "test"), r"(?s).*haybale: unknown split of words 'test'; known: train, dev\n"),
-        (("DATA", "--split", "train"), r"(?s).*haybale: .* would be trained and evaluated on the same split, .*\n"),
-        (("DATA", "--bags", "3"), r"haybale: No such option: --bags.*\n"),
-    ],
-)
-def test_bad_input_is_one_line(data: Path, here: Call, arguments: tuple[str, ...], message: str) -> None:
-    status, _, said = here("compare", *(each.replace("DATA", str(data)) for each in arguments))
-    assert status == 2
-    assert re.fullmatch(message, said), said
 
 
 def test_a_missing_extra_is_one_line_with_the_pip_line(

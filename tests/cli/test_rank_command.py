@@ -152,44 +152,6 @@ def test_no_document_at_all_is_one_line(built: Path, here: Call) -> None:
     assert said == "haybale: bm25 finds no document for 1 of 1 queries, the first is '0'\n"
 
 
-def test_what_cannot_be_ranked(built: Path, document: str, tmp_path: Path, here: Call) -> None:
-    files = {"empty.txt": b" \n", "latin.txt": "one\nGeb\u00fchr".encode("latin-1"), "twice.tsv": b"a\tone\na\ttwo\n"}
-    files |= {"hollow.jsonl": b'{"_id": "a", "text": " "}\n', "ids": b"d07\nd99\n"}
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    new = str(tmp_path / "m")
-    for arguments, message in [
-        ((str(tmp_path / "empty.txt"),), "empty.txt: no paragraph found by blank-lines"),
-        ((str(tmp_path / "none.txt"),), "none.txt: no such file"),
-        (("none.jsonl",), "none.jsonl: no such file"),
-        ((str(tmp_path / "latin.txt"),), "latin.txt, line 2: expected UTF-8 text: "),
-        ((str(tmp_path / "twice.tsv"),), "twice.tsv: duplicate query id 'a'"),
-        ((str(tmp_path / "hollow.jsonl"),), "hollow.jsonl: query 'a' is empty"),
-        (("",), "empty"),
-        ((document, "--paragraphs", "pages"), "unknown splitter 'pages'; known: lines, blank-lines, "),
-        (("dev", "--paragraphs", "lines"), "--paragraphs splits one document"),
-        ((document, "--ranker", "bm26"), "unknown ranker 'bm26'; known: bm25, "),
-        ((document, "--ranker", "bm25", "--set", "n_bags=3"), "'n_bags'"),
-        ((document, "--explain-document", "nobody"), "unknown document id 'nobody'"),
-        ((document, "--model", new), "m is no saved ranker"),
-        ((document, "--model", new, "--ranker", "bm25"), "leave out --ranker and --set"),
-        ((document, "--k", "0"), "Invalid value for '--k'"),
-        ((document, "--within", str(tmp_path / "none")), "none: no such file"),
-        ((document, "--within", str(tmp_path / "ids")), "unknown document id 'd99'"),
-        ((document, "--within", str(tmp_path / "empty.txt")), "to search within"),
-        ((document, "--out", str(tmp_path)), "is a folder; expected the name of a file"),
-        ((document, "--out", str(tmp_path / "empty.txt" / "x.trec")), "nothing can be written to"),
-        ((document, "--heatmap", str(tmp_path / "x.bmp")), "a figure is saved as one of .svg, .png, .pdf"),
-        ((document, "--ranker", "bm25", "--heatmap", str(tmp_path / "x.svg")), "of PARM, which is not in bm25"),
-        ((document, "--device", "cuda:x"), "'cuda:x'"),
-    ]:
-        status, shown, said = here("rank", str(built), *arguments)
-        assert (status, shown) == (2, ""), arguments
-        assert said.startswith("haybale: "), said
-        assert message in said, said
-        assert said.count("\n") == 1, said
-
-
 @pytest.mark.filterwarnings("default")
 def test_paragraphs_longer_than_the_encoder_reads_are_said_to_be(data: Path, tmp_path: Path, here: Call) -> None:
     pytest.importorskip("sentence_transformers")

@@ -63,7 +63,8 @@ def test_links_go_out_from_every_piece() -> None:
     builder.add_external_link("b.2", "a")
     collection = builder.build()
     cut_up = cut(collection, Chunking(2)).collection
-    assert collection.links is not None and cut_up.links is not None
+    assert collection.links is not None
+    assert cut_up.links is not None
     assert cut_up.sections is collection.sections
     assert cut_up.passages.ids.to_pylist() == ["a0#0", "a1#0", "a1#1", "b0#0", "b1#0", "b1#1"]
     assert cut_up.links.internal.tolist() == [[1, 0], [2, 0]]

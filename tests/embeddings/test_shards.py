@@ -56,8 +56,9 @@ def test_shards_together_are_the_store_of_one_writer(folder: Path, tmp_path: Pat
     LSAEncoder(3).fit(["dogs and law", "tax and salt", "law of tax", "dogs of salt"]).save(tmp_path / "lsa")
     with pytest.warns(UserWarning, match=EMPTY):
         embed(folder, LSAEncoder.load(tmp_path / "lsa"), tmp_path / "whole lsa", rows_per_chunk=7)
-        with joblib.parallel_config(backend=backend, n_jobs=2):  # by its name, found by each worker
-            embed_shards(folder, str(tmp_path / "lsa"), tmp_path / "shards lsa", 2, rows_per_chunk=7)
+    # By its name, found by each worker.
+    with joblib.parallel_config(backend=backend, n_jobs=2), pytest.warns(UserWarning, match=EMPTY):
+        embed_shards(folder, str(tmp_path / "lsa"), tmp_path / "shards lsa", 2, rows_per_chunk=7)
     same(tmp_path / "shards lsa", tmp_path / "whole lsa")
 
 

@@ -52,7 +52,7 @@ def test_batches_are_halved_where_memory_runs_out(sizes: list[int], room: int) -
 
 @pytest.mark.parametrize(
     ("bad", "message"),
-    [(["a b", ""], "text 1 of 2 is empty"), (["x", " \n"], "text 1 of 2 is empty"), ("one", "single string"), ([3], "int")],
+    [(["a", ""], "text 1 of 2 is empty"), (["a", " \n"], "text 1 of 2"), ("one", "single string"), ([3], "int")],
 )
 def test_bad_texts_are_refused(bad: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -189,9 +189,9 @@ def test_a_folder_with_something_else_is_refused(topics: Collection, tmp_path: P
     with pytest.raises(OutputExistsError, match=r"holds other files \(notes.txt\)"):
         Engine.build(topics, tmp_path)
     assert tree(tmp_path) == {"notes.txt": b"mine"}
-    with pytest.raises(FileFormatError, match="is no engine"):
+    with pytest.raises(FileFormatError, match="is no saved engine"):
         Engine.open(tmp_path)
-    with pytest.raises(FileFormatError, match="is no engine"):
+    with pytest.raises(FileFormatError, match="is no saved engine"):
         Engine.open(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
     Engine.build(topics, tmp_path / "empty")
@@ -378,7 +378,7 @@ def test_what_is_not_json(copied: Callable[..., Path]) -> None:
     folder = copied()
     for text, message in {
         "{": "engine.json: expected JSON",
-        "[]": "engine.json: expected a JSON object",
+        "[]": "engine.json: expected format",
         "\xff": "engine.json: expected JSON",
     }.items():
         (folder / "engine.json").write_bytes(text.encode("latin-1"))

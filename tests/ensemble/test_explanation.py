@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
-from worlds import candidates_with_features
+from worlds import candidates_with_features, word_collection
 
-from haybale import open_collection
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
+from haybale.retrieval import PassageIndex
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.5])
@@ -44,28 +45,20 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
 
 
 def test_an_explanation_reads_well() -> None:
-    """On real text: ids, texts, the parts and the sum."""
-    collection = open_collection("pydocs")
-    from haybale import LSAEncoder, PassageIndex
-
-    texts = collection.passages.texts.to_pylist()
-    encoder = LSAEncoder(n_components=32).fit(texts)
-    index = PassageIndex.from_collection(collection, encoder.encode(texts))
-    train = collection.split("train").queries[:120]
-    queries, ids = (
-        encoder.encode(collection.queries.texts(train)),
-        [collection.queries.ids[int(i)].as_py() for i in train],
-    )
-    relevant = collection.relevant_ids("train")[:120]
-    ensemble = SVREnsemble(3, k=20).fit(index, queries, relevant, query_ids=ids)
-    hits = index.ids(index.search(queries[:1], 1))[0]
-    found = ensemble.explain(queries[0], hits[0], top=3, collection=collection)
+    """Ids, texts, the parts and the sum."""
+    collection = word_collection()
+    rng, train = np.random.default_rng(0), collection.split("train").queries
+    index = PassageIndex.from_collection(collection, rng.normal(size=(24, 5)))
+    queries, ids = rng.normal(size=(24, 5)), collection.queries.ids.take(train).to_pylist()
+    ensemble = SVREnsemble(3, k=20).fit(index, queries, collection.relevant_ids("train"), query_ids=ids)
+    passage = index.passage_ids[3].as_py()
+    found = ensemble.explain(queries[0], passage, top=3, collection=collection)
     text = str(found)
-    assert text.splitlines()[0].startswith(f"{hits[0]}: ")
+    assert text.splitlines()[0].startswith(f"{passage}: ")
     assert "of 3 bags vote for it" in text
     assert "other training pairs" in text
     assert f"{found.intercept:+.4f}  intercept" in text
-    assert found.evidence[0].query_text
+    assert found.evidence[0].query_text in collection.queries.texts(train)
     assert found.to_frame().loc[0, "passage_text"] == found.evidence[0].passage_text
     with pytest.raises(InputError, match="unknown passage id 'zz'"):
         ensemble.explain(queries[0], "zz")

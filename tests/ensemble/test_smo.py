@@ -26,9 +26,8 @@ def test_all_solvers_agree(seed: int, n: int, features: bool, C: float) -> None:
     """Random problems, duplicate rows and single-label bags among them, with pair features and without."""
     posed = problem(seed, n, features, C=C)
     gram = posed.gram()
-    names = [name for name in OURS if not (features and name == "sklearn-features")]
-    predictions = {name: gram @ (dual := SOLVERS[name](posed)).coef + dual.intercept for name in names}
-    for name in names:
+    predictions = {name: gram @ (dual := SOLVERS[name](posed)).coef + dual.intercept for name in OURS}
+    for name in OURS:
         np.testing.assert_allclose(predictions[name], predictions["sklearn"], atol=2e-4, err_msg=name)
 
 
@@ -81,7 +80,7 @@ def test_residuals_that_drifted_are_taken_anew(monkeypatch: pytest.MonkeyPatch) 
 
 def test_solvers_of_the_cpu_take_vectors_from_the_device(cupy: Any) -> None:
     posed = problem(0, 30)
-    for name in ("product", "sklearn", "sklearn-features"):
+    for name in ("product", "sklearn"):
         np.testing.assert_array_equal(SOLVERS[name](moved(posed)).coef, SOLVERS[name](posed).coef)
 
 
@@ -94,8 +93,6 @@ def test_problems_and_solvers_that_are_none_are_refused() -> None:
         replace(problem(0, 5, features=True), features=np.ones((4, 2), dtype=np.float32))
     with pytest.raises(InputError, match=r"passage numbers must lie in 0\.\.8, found 9\.\.9"):
         replace(problem(0, 5), passage=np.full(5, 9))
-    with pytest.raises(InputError, match="a kernel with pair features is a sum"):
-        SOLVERS["sklearn-features"](problem(0, 5, features=True))
     with pytest.raises(UnknownNameError, match="unknown solver 'libsvm'; known: auto, product"):
         find_solver("libsvm")
     with pytest.raises(InputError, match="a name or a callable, found int"):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from sklearn.utils._param_validation import InvalidParameterError
-from worlds import features, world
+from worlds import candidates_with_features, features, world
 
-from haybale.ensemble import Problem, SVREnsemble, candidate_rows
+from haybale.ensemble import CandidateRows, Problem, SVREnsemble, candidate_rows
 from haybale.ensemble import support as expansion
 from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import InputError, UnknownNameError, VectorError
@@ -211,3 +216,218 @@ def test_bad_input_is_refused() -> None:
         fitted.score(queries[:1], [["1"], ["2"]])
     with pytest.raises(InputError, match="1 query ids for 2 query vectors"):
         fitted.rank(queries[:2], ["q"])
+
+
+# out of bag -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["queries", "regions", "rows"])
+def test_out_of_bag_scores_are_the_mean_of_the_bags_that_did_not_see_the_query(strategy: str) -> None:
+    """Also where the labels of a query were others: its own judgements are nowhere in its scores."""
+    index, queries, relevant = world(6, n_queries=60)
+    ensemble = SVREnsemble(8, overlap=0.5, k=8, strategy=strategy).fit(index, queries, relevant)
+    rows = candidate_rows("end-to-end", index.search(queries, 8), relevant, index, queries)
+    bags = ensemble._bags(rows, queries)
+    asked = np.flatnonzero(~ensemble.seen_.all(axis=1))[::-1]
+    assert len(asked) > 30
+    passages = index.search(queries[asked], 11).passages
+    passages[3, 5:] = -1
+    found = ensemble.out_of_bag_scores(asked, queries[asked], passages)
+    for row, query in enumerate(asked):
+        unseen = [number for number, bag in enumerate(bags) if query not in rows.query[bag]]
+        assert unseen == np.flatnonzero(~ensemble.seen_[query]).tolist()
+        by_bag = []
+        for number in unseen:
+            part, support = copy.copy(ensemble), ensemble.support_
+            inside = slice(support.offsets[number], support.offsets[number + 1])
+            columns = {name: getattr(support, name)[inside] for name in ("query", "passage", "coef", "label")}
+            offsets = np.array([0, inside.stop - inside.start])
+            part.support_ = replace(support, **columns, offsets=offsets, intercept=support.intercept[[number]])
+            by_bag.append(part.score_candidates(queries[[query]], passages[[row]])[0])
+        np.testing.assert_allclose(found[row], np.mean(by_bag, axis=0), atol=1e-5)
+    taught = [[index.doc_ids[0].as_py()] if row == asked[0] else ids for row, ids in enumerate(relevant)]
+    if strategy == "queries":  # in others, the bags depend on how many rows there are
+        other = SVREnsemble(8, overlap=0.5, k=8).fit(index, queries, taught)
+        again = other.out_of_bag_scores(asked[:1], queries[asked[:1]], passages[:1])
+        np.testing.assert_array_equal(other.seen_, ensemble.seen_)
+        np.testing.assert_allclose(again, found[:1], atol=1e-2)
+        assert np.abs(other.score_candidates(queries, passages[:1].repeat(60, 0))[asked[0]] - found[0]).max() > 0.02
+
+
+def test_what_out_of_bag_scores_cannot_be_is_refused(tmp_path: Path) -> None:
+    index, queries, relevant = world()
+    one = SVREnsemble(1, overlap=0, k=5).fit(index, queries, relevant)
+    passages = index.search(queries[:2], 5).passages
+    with pytest.raises(InputError, match="every bag saw 2 of 2 queries, the first is training query 4; take more bags"):
+        one.out_of_bag_scores(np.array([4, 5]), queries[:2], passages)
+    for wrong, message in (
+        ([1, 40], "40 is none of the 40 training queries"),
+        ([-1, 1], "-1 is none of"),
+        ([0.5, 1], "expected 2 whole numbers, found float64"),
+        ([1], "expected 2 whole numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            one.out_of_bag_scores(np.array(wrong), queries[:2], passages)
+    one.save(tmp_path / "model")
+    with pytest.raises(InputError, match="a loaded model does not know which bags saw which"):
+        SVREnsemble.load(tmp_path / "model", index).out_of_bag_scores(np.array([1, 2]), queries[:2], passages)
+
+
+def test_shared_gram_matrices_change_nothing() -> None:
+    """A budget too small to share makes every bag compute its own: the same ensemble to float32."""
+    index, queries, relevant = world(5)
+    passages = index.search(queries, 10).passages
+    scores = [
+        SVREnsemble(4, overlap=2, k=10, tol=1e-5, memory_budget=budget)
+        .fit(index, queries, relevant)
+        .score_candidates(queries, passages)
+        for budget in (6e9, 2.4e5)
+    ]
+    np.testing.assert_allclose(scores[0], scores[1], atol=5e-5)
+
+
+def test_candidate_rows_of_ones_own() -> None:
+    """fit is fit_rows on the rows it makes; rows that reach beyond the vectors are refused."""
+    index, queries, relevant = world()
+    rows = candidate_rows("end-to-end", index.search(queries, 10), relevant, index, queries)
+    passages = index.search(queries, 5).passages
+    given, made = (
+        SVREnsemble(3, k=10).fit_rows(index, queries, rows),
+        SVREnsemble(3, k=10).fit(index, queries, relevant),
+    )
+    np.testing.assert_array_equal(given.score_candidates(queries, passages), made.score_candidates(queries, passages))
+    np.testing.assert_array_equal(given.seen_, made.seen_)
+    with pytest.raises(InputError, match=r"passage numbers must lie in 0\.\."):
+        SVREnsemble(3).fit_rows(index, queries, CandidateRows(rows.query, rows.passage + 10_000, rows.label))
+    with pytest.raises(InputError, match="nothing to learn"):
+        SVREnsemble(3).fit_rows(index, queries, CandidateRows(rows.query, rows.passage, 0 * rows.label))
+
+
+# pair features and spaces ---------------------------------------------------------------------------------
+
+
+def test_a_passage_added_for_its_label_has_no_features() -> None:
+    """Whatever its features were, the model is the same: they cannot give it away."""
+    index, queries, relevant, candidates, features = candidates_with_features()
+    rows = candidate_rows("end-to-end", candidates, relevant, index, queries)
+    assert (rows.place == -1).any()
+    assert rows.label[rows.place == -1].all()
+    flat = candidates.passages.ravel()
+    found = rows.place >= 0
+    np.testing.assert_array_equal(flat[rows.place[found]], rows.passage[found])
+    ensemble = SVREnsemble(2, eta=1.0).fit(index, queries, relevant, candidates=candidates, features=features)
+    support = ensemble.support_
+    added = {
+        (ensemble.support_query_ids_[q], ensemble.support_passage_ids_[p])
+        for q, p in zip(support.query, support.passage, strict=True)
+    } & {
+        (str(q), index.passage_ids[int(p)].as_py())
+        for q, p in zip(rows.query[~found], rows.passage[~found], strict=True)
+    }
+    assert added
+    for q, p, root in zip(support.query, support.passage, support.features_root, strict=True):
+        key = ensemble.support_query_ids_[q], ensemble.support_passage_ids_[p]
+        assert root == (0 if key in added else 1)
+
+
+def test_eta_adds_a_kernel_over_pair_features() -> None:
+    """Every score against the sum over support rows of coef · (Kq·Kp + η·Ks), written out."""
+    index, queries, relevant, candidates, features = candidates_with_features(1)
+    eta = 0.6
+    ensemble = SVREnsemble(3, eta=eta, feature_gamma=0.4).fit(
+        index, queries, relevant, candidates=candidates, features=features
+    )
+    support, scaled = ensemble.support_, ensemble.features_(features)
+    q, p = ensemble.spaces_.queries([queries]).dense, ensemble.spaces_.passages([index.vectors]).dense
+    scores = ensemble.score_candidates(queries, candidates.passages, features)
+    votes = ensemble.votes(queries, candidates.passages, features)
+    for i in range(0, len(queries), 7):
+        for j in range(3):
+            kq = np.exp(-np.sum((q[i] - support.queries.dense) ** 2, axis=1))[support.query]
+            kp = np.exp(-np.sum((p[candidates.passages[i, j]] - support.passages.dense) ** 2, axis=1))[support.passage]
+            ks = np.exp(-np.sum((scaled[i, j] - support.features) ** 2, axis=1))
+            share = support.coef * (kq * kp + np.sqrt(eta) * support.features_root * ks)
+            bags = np.bincount(support.bag, share) + support.intercept
+            assert scores[i, j] == pytest.approx(bags.mean(), abs=1e-5)
+            assert votes[i, j] == (bags > 0.5).sum()
+
+
+def test_pair_features_find_what_no_training_query_had() -> None:
+    """A feature that tells the relevant, on documents that no training query had: Kq·Kp is blind, Ks is not."""
+    index, queries, relevant = world(3, n_documents=80, n_queries=160)
+    candidates = index.search(queries, 20)
+    wanted = np.array([int(ids[0][1:]) for ids in relevant])
+    telling = (index.doc_of[candidates.passages] == wanted[:, None]).astype(np.float32)
+    features = np.stack([telling, np.zeros_like(telling)], axis=2) + np.random.default_rng(0).normal(
+        scale=0.3, size=(*telling.shape, 2)
+    ).astype(np.float32)
+    train, new = wanted < 40, wanted >= 40
+    taught = [ids for ids, chosen in zip(relevant, train, strict=True) if chosen]
+    ids = [f"q{i}" for i in range(int(new.sum()))]
+
+    def mrr(eta: float) -> float:
+        ensemble = SVREnsemble(3, eta=eta).fit(
+            index,
+            queries[train],
+            taught,
+            candidates=Hits(candidates.passages[train], candidates.scores[train]),
+            features=features[train],
+        )
+        pooled = Hits(candidates.passages[new], candidates.scores[new])
+        run = ensemble.rank(queries[new], ids, candidates=pooled, features=features[new])
+        ranks = [[doc for doc, _ in run[q]] for q in ids]
+        return float(
+            np.mean(
+                [1 / (1 + r.index(f"d{d}")) if f"d{d}" in r else 0 for r, d in zip(ranks, wanted[new], strict=True)]
+            )
+        )
+
+    assert mrr(1.0) > mrr(0.0) + 0.2
+
+
+def test_features_are_checked() -> None:
+    index, queries, relevant, candidates, features = candidates_with_features()
+    ensemble = SVREnsemble(2, eta=1.0)
+    with pytest.raises(InputError, match="eta > 0 asks for features"):
+        ensemble.fit(index, queries, relevant, candidates=candidates)
+    with pytest.raises(InputError, match="features belong to candidates"):
+        ensemble.fit(index, queries, relevant, features=features)
+    with pytest.raises(InputError, match=r"features: expected shape \(40, 12\)"):
+        ensemble.fit(index, queries, relevant, candidates=candidates, features=features[:, :3])
+    broken = features.copy()
+    broken[3, 2, 1] = np.nan
+    with pytest.raises(InputError, match="features: NaN"):
+        ensemble.fit(index, queries, relevant, candidates=candidates, features=broken)
+    with pytest.raises(InputError, match="eta needs features of candidates: use fit"):
+        ensemble.fit_rows(index, queries, candidate_rows("end-to-end", candidates, relevant, index, queries))
+    ensemble.fit(index, queries, relevant, candidates=candidates, features=features)
+    with pytest.raises(InputError, match="trained with pair features, which must be given"):
+        ensemble.rank(queries, [str(i) for i in range(40)], candidates=candidates)
+    with pytest.raises(InputError, match="features: expected 2 a pair, found 1"):
+        ensemble.score_candidates(queries, candidates.passages, features[:, :, :1])
+
+
+def test_a_second_space_multiplies_the_kernel() -> None:
+    """Dense vectors and TF-IDF rows side by side are one space of both, columns scaled to their γ."""
+    index, queries, relevant = world(4)
+    wide = [
+        sparse.random(n, 25, density=0.3, random_state=2, dtype=np.float32).tocsr() for n in (len(queries), len(index))
+    ]
+    two = SVREnsemble(2, k=10, tol=1e-5, gamma=[(1.0, 0.8), (0.5, 0.3)])
+    two.fit(index, [queries, wide[0]], relevant, spaces=[wide[1]])
+    passages = index.search(queries, 9).passages
+    support = two.support_
+    q = np.concatenate([queries, np.sqrt(0.5) * wide[0].toarray()], axis=1)
+    p = np.concatenate([np.sqrt(0.8) * index.vectors, np.sqrt(0.3) * wide[1].toarray()], axis=1)
+    by_id = {name: i for i, name in enumerate(index.passage_ids.to_pylist())}
+    q_rows = q[[int(name) for name in two.support_query_ids_]][support.query]
+    p_rows = p[[by_id[name] for name in two.support_passage_ids_]][support.passage]
+    scores = two.score_candidates([queries, wide[0]], passages)
+    for i in range(0, 40, 9):
+        kq = np.exp(-np.sum((q[i] - q_rows) ** 2, axis=1))
+        kp = np.exp(-np.sum((p[passages[i, 2]] - p_rows) ** 2, axis=1))
+        assert scores[i, 2] == pytest.approx((support.coef @ (kq * kp)) / 2 + support.intercept.mean(), abs=1e-5)
+    with pytest.raises(InputError, match="space 1: expected"):
+        SVREnsemble(2).fit(index, [queries, wide[0]], relevant, spaces=[wide[1][:-1]])
+    with pytest.raises(InputError, match="expected one matrix for each of 2 spaces, found 1"):
+        SVREnsemble(2).fit(index, queries, relevant, spaces=[wide[1]])

@@ -17,7 +17,7 @@ from topics import LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS
 
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder, Queries
-from haybale.ensemble import LearnedFusion, SVREnsemble, novel_queries
+from haybale.ensemble import LearnedFusion, SVREnsemble, unseen_queries
 from haybale.errors import FileFormatError, InputError, NotFittedError, UnknownNameError
 from haybale.rankers import (
     BM25,
@@ -269,7 +269,8 @@ def test_similar_queries_leave_a_training_query_out_of_its_neighbours(
 
 def predictions(ensemble: SVREnsemble, queries: Any, passages: np.ndarray) -> np.ndarray:
     """(m, k, n_bags) of every bag."""
-    pairs, real, _ = ensemble._pairs(queries, passages, None)
+    real = passages >= 0
+    pairs = ensemble._pairs([queries], np.nonzero(real)[0], passages[real], None)
     found = np.full((*passages.shape, ensemble.n_bags), -np.inf)
     found[real] = ensemble.support_.bags(pairs)
     return found
@@ -316,23 +317,26 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     relevant, batch = topics.relevant_ids("train"), dev(learned.engine_, "train")
     batch.least_depth = 30
     batch.label = "train"
-    novel = novel_queries(relevant)
-    assert novel.any()
+    unseen = unseen_queries(relevant)
+    assert unseen.any()
     how: dict[str, Any] = {
-        "memories": [str(inner) for inner in learned.rankers_ if inner.remembers],
-        "novel": [query for query, new in zip(batch.ids, novel, strict=True) if new],
+        "trained": [str(inner) for inner in learned.rankers_ if inner.remembers],
+        "unseen": [query for query, new in zip(batch.ids, unseen, strict=True) if new],
     }
-    assert how["memories"] == ["knn-queries", f"svr-doc({SVR})"] or len(how["memories"]) == 2
+    assert how["trained"] == ["knn-queries", f"svr-doc({SVR})"] or len(how["trained"]) == 2
     runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
-    judged = dict(zip(batch.ids, relevant, strict=True))
-    fusion = LearnedFusion(depth=30, cold=0.3).fit(runs, judged, **how)
+    judged = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
+    fusion = LearnedFusion(depth=30).fit(runs, judged, **how)
     asked = dev(learned.engine_)
     assert_same(learned.rank("dev"), fusion.fuse({str(r): asked.run(r, 30) for r in learned.rankers_}))
-    folds = LearnedFusion(depth=30, cold=0.3).out_of_fold(runs, judged, n_folds=5, random_state=0, **how)
-    assert_same(learned.out_of_fold("train"), folds)
+    found, dealt = learned.out_of_fold("train"), np.random.RandomState(0).permutation(len(batch))
+    for number in range(5):  # each fold by what was learned on the others
+        fold = np.array(sorted(batch.ids))[dealt[number::5]].tolist()
+        without = LearnedFusion(depth=30).fit(runs, judged[~judged["query_id"].isin(fold)], **how)
+        assert_same(found.take(fold), without.fuse({name: run.take(fold) for name, run in runs.items()}))
     facts = learned.facts
     assert facts["training queries"] == fusion.n_queries_
-    assert facts["of them new"] == fusion.n_novel_
+    assert facts["of them unseen"] == fusion.n_unseen_
     weights = fusion.weights_.set_index(["run", "feature"]).standardised
     assert facts[f"{learned.rankers_[3]} score"] == weights[str(learned.rankers_[3]), "score"]
 

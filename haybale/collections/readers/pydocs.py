@@ -173,7 +173,7 @@ def _belongs(thing: object, module: str) -> bool:
 def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[bool, int, str, str]]:
     docstring = getattr(thing, "__doc__", None)
     if isinstance(docstring, str) and len(docstring.split()) >= _AT_LEAST:
-        yield inherited, name.count("."), name, _settled(inspect.cleandoc(docstring), name.startswith("numpy."))
+        yield inherited, name.count("."), name, _stable(inspect.cleandoc(docstring), name.startswith("numpy."))
 
 
 def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
@@ -209,7 +209,7 @@ def _split(query_id: str) -> str:
     return "train" if share < _TRAIN else "dev" if share < _TRAIN + _DEV else "test"
 
 
-def _settled(docstring: str, of_numpy: bool) -> str:
+def _stable(docstring: str, of_numpy: bool) -> str:
     """The docstring without what differs from process to process: random samples, and sets in their order of hashes."""
     docstring = _ADDED.sub("", docstring) if of_numpy else docstring
     lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]

@@ -114,11 +114,11 @@ class ParagraphSearch:
             raise InputError(f"{len(query_ids)} query ids for {len(paragraphs)} query documents")
         if weights is not None and [len(part) for part in weights] != [_length(part) for part in paragraphs]:
             raise InputError("weights must hold one number for each paragraph of each query document")
-        own = self.index.excluded(exclude, len(paragraphs))
+        excluded = self.index.excluded(exclude, len(paragraphs))
         _check_paragraphs(query_ids, paragraphs)
         runs = []
         for part in slices(np.array([_length(each) for each in paragraphs]), _ROWS):
-            found = self._search(paragraphs[part], own[part])
+            found = self._search(paragraphs[part], excluded[part])
             flat = None if weights is None else [weight for each in weights[part] for weight in each]
             runs.append(self.aggregate(query_ids[part], found, weights=flat))
         return Run.joined(runs)
@@ -134,20 +134,20 @@ class ParagraphSearch:
         _check_paragraphs([str(i) for i in range(len(paragraphs))] if query_ids is None else query_ids, paragraphs)
         return self._search(paragraphs, self.index.excluded(exclude, len(paragraphs)))
 
-    def _search(self, paragraphs: Sequence[Paragraphs], own: Ints) -> ParagraphHits:
+    def _search(self, paragraphs: Sequence[Paragraphs], excluded: Ints) -> ParagraphHits:
         lengths = [_length(each) for each in paragraphs]
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-        own = np.repeat(own, lengths)
+        excluded = np.repeat(excluded, lengths)
         k = min(self.n_hits, len(self.index))
         texts = bool(len(paragraphs)) and isinstance(paragraphs[0][0], str)
         if isinstance(self.index, BM25Index):
             if not texts:
                 raise InputError("a BM25 index is searched with the texts of paragraphs, not with vectors")
-            hits = self.index.search([text for each in paragraphs for text in each], k, exclude=own)
+            hits = self.index.search([text for each in paragraphs for text in each], k, exclude=excluded)
             return ParagraphHits(hits, offsets, None)
         where = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards take theirs from the host
         vectors = self._vectors(paragraphs, texts, where)
-        hits = self.index.search(vectors, k, exclude=own)
+        hits = self.index.search(vectors, k, exclude=excluded)
         if isinstance(self.index, ShardedIndex):  # of its vectors, those that were found are read
             narrowed = self.index.narrowed(hits)
             return ParagraphHits(narrowed.hits, offsets, Vectors(narrowed.index.vectors, vectors), narrowed)

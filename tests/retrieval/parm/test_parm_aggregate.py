@@ -78,21 +78,6 @@ def test_by_hand(name: str) -> None:
     assert list(aggregate(hits, name, *given[1:], vectors=vectors, rrf_k=1)[2]) == pytest.approx(BY_HAND[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_hits_of_a_search(name: str) -> None:
-    """The hits an index gives, some rows short because the paragraph's own document is left out."""
-    rng = np.random.default_rng(5)
-    vectors = Vectors(*(rng.normal(size=(size, 4)).astype(np.float32) for size in (25, 9)))
-    index = PassageIndex(vectors.passages, np.array([0, 6, 6, 20, 25]))
-    hits = index.search(vectors.paragraphs, 25, exclude=rng.integers(-1, 4, size=9))
-    case = Case(hits, index.doc_of, np.array([0, 4, 5, 9]), vectors, np.ones(9), False)
-    query, document, score = case.aggregate(name)
-    expected, tolerance = case.oracle(name), case.tolerance(name)
-    pairs = sorted(expected)
-    assert list(zip(query, document, strict=True)) == pairs
-    assert all(np.abs(score - [expected[pair] for pair in pairs]) <= [tolerance[pair] for pair in pairs])
-
-
 # Laws ------------------------------------------------------------------------------------------------------
 
 
@@ -231,15 +216,6 @@ def test_n_hits_cuts_lists_and_may_be_more_than_there_are(data: st.DataObject, n
         )
     expected = replace(case, hits=as_wide).aggregate(name, **(chosen | {"n_hits": None}))
     assert_same(case.aggregate(name, **chosen), expected)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20, deadline=None)
-@given(case=cases())
-def test_a_row_is_a_query_without_offsets(case: Case, name: str) -> None:
-    rows = np.arange(len(case.hits) + 1)
-    found = aggregate(case.hits, name, case.doc_of, vectors=case.vectors)
-    assert_same(found, replace(case, offsets=rows).aggregate(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -444,11 +420,6 @@ def test_vector_aggregations_need_vectors(name: str) -> None:
     with pytest.raises(InputError, match=f"'{name}' needs vectors") as refused:
         two_hits(name, vectors=None)
     assert all(other in str(refused.value) for other in BY_SCORE_OR_RANK)
-
-
-@pytest.mark.parametrize("name", BY_SCORE_OR_RANK)
-def test_the_others_do_not(name: str) -> None:
-    assert_same(two_hits(name, vectors=None), two_hits(name))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,7 +15,7 @@ from scipy import sparse
 from haybale.device import CPU, Device, to_numpy
 from haybale.embeddings import LSAEncoder, TfidfEncoder, encode_on
 from haybale.errors import InputError, UnknownNameError
-from haybale.retrieval import AGGREGATIONS, BM25Index, Hits, ParagraphSearch, PassageIndex, Run
+from haybale.retrieval import AGGREGATIONS, BM25Index, Hits, ParagraphSearch, PassageIndex
 from haybale.retrieval.parm import search
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
@@ -211,17 +211,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="known: share, similarity, rank"):
         ranker.explain(queries[0], "d0").heatmap(of="colour")
     assert ranker.rank([], []).query_ids == []
-
-
-def test_runs_are_joined() -> None:
-    index, queries, ids = small(4)
-    run = ParagraphSearch(index).rank(ids, queries)
-    parts = [ParagraphSearch(index).rank([query_id], [query]) for query_id, query in zip(ids, queries, strict=True)]
-    joined = Run.joined(parts)
-    assert joined.query_ids == ids
-    assert [doc for doc, _ in joined["q3"]] == [doc for doc, _ in run["q3"]]
-    with pytest.raises(InputError, match="different queries"):
-        Run.joined([parts[0], parts[0]])
 
 
 # On a device ------------------------------------------------------------------------------------------------

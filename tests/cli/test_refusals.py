@@ -1,0 +1,150 @@
+"""What a command refuses: one line on stderr, exit status 2, nothing on stdout, nothing written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from haybale import Engine
+
+Call = Callable[..., tuple[int, str, str]]
+
+FILES = {
+    "case.txt": b"rare3x and\ncommon1\n\nrare4x common2",
+    "empty.txt": b" \n",
+    "latin.txt": "one\nGeb\u00fchr".encode("latin-1"),
+    "new.txt": b"a new one",
+    "d00.txt": b"an old one",
+    "odd.csv": b"a,b\n",
+    "twice.tsv": b"a\tone\na\ttwo\n",
+    "q.tsv": b"a\ttext\n",
+    "qrels.txt": b"a 0 nobody 1\n",
+    "hollow.jsonl": b'{"_id": "a", "text": " "}\n',
+    "bad.jsonl": b'{"_id": "a", "text": "one"}\n{"_id": "b"}\n',
+    "twice.jsonl": b'{"_id": "new", "text": "one"}\n',
+    "r.yaml": b"rankers: [bm25]\n",
+    "ids": b"d07\nd99\n",
+    "full/notes.txt": b"x",
+}
+# E: an engine; DATA: its collection; T: the folder of these files; M: nothing that is there.
+REFUSED = [
+    ("index nowhere --out M", "nowhere: no such folder"),
+    ("index DATA --out T/ids", "ids is no folder"),
+    ("index DATA --out T/ids/e", "nothing can be written to"),
+    ("index DATA --out T/full", "holds other files (notes.txt); give a new folder"),
+    ("index DATA --out E --language english --encoder lsa", "begun with encoder 'tfidf', now it is 'lsa'"),
+    ("index DATA --out M --pieces 0", "Invalid value for '--pieces'"),
+    ("index DATA --out M --stride 3", "--stride is of pieces: say how long with --pieces"),
+    ("index DATA --out M --width -4", "Invalid value for '--width'"),
+    ("index DATA --out M --paragraphs pages", "'pages'"),
+    ("index DATA --out M --language latin", "'latin'"),
+    ("index DATA --out M --device cuda", "tfidf makes sparse vectors, which stay on the CPU"),
+    ("index DATA --out M --encoder tfidf --query-prompt q:", "'tfidf' takes no query_prompt"),
+    ("index DATA --out M --store T", "haybale: "),
+    ("index DATA", "Missing option '--out'"),
+    ("add E T/new.txt T/d00.txt", "'d00'"),
+    ("add E T/new.txt T/empty.txt", "empty.txt: the text is empty"),
+    ("add E T/new.txt T/bad.jsonl", "bad.jsonl, line 2: expected a string in field 'text', found nothing"),
+    ("add E T/new.txt T/twice.jsonl", "twice.jsonl, line 1: duplicate document id 'new'"),
+    ("add E T/odd.csv", "odd.csv: expected a folder, or a file that ends in .jsonl or .txt"),
+    ("add E T/none.txt", "none.txt: no such file or folder"),
+    ("remove E nobody", "unknown document id 'nobody'"),
+    ("train E --ranker learned --out T/full", "full exists and is not empty"),
+    ("train E --ranker learned --out T/ids/m", "nothing can be written to "),
+    ("train E --ranker learnt --out M", "unknown ranker 'learnt'; known: bm25, "),
+    ("train E --ranker learned(bm25 --out M", "expected ',' or ')', found the end"),
+    ("train E --ranker svr --set bags=3 --out M", "'bags'"),
+    ("train E --ranker svr --set n_bags --out M", "--set takes name=value, found 'n_bags'"),
+    ("train E --ranker svr --set n_bags=0 --out M", "'n_bags'"),
+    ("train E --ranker T/r.yaml --out M", "a ranker is a name, or an object with 'ranker'"),
+    ("train E --ranker T/none.yaml --out M", "none.yaml: cannot be read: No such file"),
+    ("train E --ranker svr --split test --out M", "unknown split of words 'test'; known: train, dev"),
+    ("train E --ranker svr --queries T/q.tsv --out M", "--queries needs their judgements"),
+    ("train E --ranker svr --queries T/q.tsv --qrels T/qrels.txt --out M", "unknown document id 'nobody'"),
+    ("train E --ranker svr --split dev --qrels x --out M", "leave out --qrels"),
+    ("train E --ranker svr --out M --device gpu", "unknown device 'gpu'"),
+    ("train E --out M", "Missing option '--ranker'"),
+    ("rank E T/empty.txt", "empty.txt: no paragraph found by blank-lines"),
+    ("rank E T/none.txt", "none.txt: no such file"),
+    ("rank E none.jsonl", "none.jsonl: no such file"),
+    ("rank E T/latin.txt", "latin.txt, line 2: expected UTF-8 text: "),
+    ("rank E T/twice.tsv", "twice.tsv: duplicate query id 'a'"),
+    ("rank E T/hollow.jsonl", "hollow.jsonl: query 'a' is empty"),
+    ("rank E T/case.txt --paragraphs pages", "unknown splitter 'pages'; known: lines, blank-lines, "),
+    ("rank E dev --paragraphs lines", "--paragraphs splits one document"),
+    ("rank E text --ranker bm26", "unknown ranker 'bm26'; known: bm25, "),
+    ("rank E text --ranker bm25 --set n_bags=3", "'n_bags'"),
+    ("rank E text --explain-document nobody", "unknown document id 'nobody'"),
+    ("rank E text --model M", "M is no saved ranker"),
+    ("rank E text --model M --ranker bm25", "leave out --ranker and --set"),
+    ("rank E text --k 0", "Invalid value for '--k'"),
+    ("rank E text --within M", "M: no such file"),
+    ("rank E text --within T/ids", "unknown document id 'd99'"),
+    ("rank E text --within T/empty.txt", "to search within"),
+    ("rank E text --out T", "is a folder; expected the name of a file"),
+    ("rank E text --out T/ids/x.trec", "nothing can be written to"),
+    ("rank E text --heatmap T/x.bmp", "a figure is saved as one of .svg, .png, .pdf"),
+    ("rank E text --ranker bm25 --heatmap T/x.svg", "of PARM, which is not in bm25"),
+    ("rank E text --device cuda:x", "'cuda:x'"),
+    ("compare nowhere", "nowhere: no such folder; expected 'pydocs' or the folder of a collection"),
+    ("compare pydocs --rankers bm26", "unknown ranker 'bm26'; known: bm25, "),
+    ("compare pydocs --rankers bm25,", "ranker 'bm25,': expected the name of a ranker, "),
+    ("compare pydocs --baseline bm26", "unknown ranker 'bm26'; known: bm25, "),
+    ("compare pydocs --set bags=3", "unknown parameter of "),
+    ("compare pydocs --set b=1.5", "The 'b' parameter of BM25 must be "),
+    ("compare pydocs --out T/ids/x", "nothing can be written to "),
+    ("compare pydocs --out T/full", "full exists and is not empty; give a new folder or empty it"),
+    ("compare pydocs --device cuda", "tfidf makes sparse vectors, which stay on the CPU, "),
+    ("compare DATA --split test", "unknown split of words 'test'; known: train, dev"),
+    ("compare DATA --split train", "would be trained and evaluated on the same split, "),
+    ("compare DATA --bags 3", "No such option: --bags"),
+    ("compare E --model M", "--model takes NAME=FOLDER, found "),
+    ("compare E --model a=nowhere", "nowhere: no trained ranker; haybale train makes one"),
+    ("compare E --encoder lsa", "is an engine, which was built with its settings: leave out --encoder"),
+    ("compare E --layout beir", "leave out --layout"),
+    ("tune DATA --out T/ids", "ids exists; give a new name or remove it"),
+    ("tune DATA --unit chapter", "unknown unit 'chapter'; known: passage, document, both"),
+    ("tune DATA --out T/ids/x.json", "nothing can be written to "),
+    ("tune DATA --queries 0", "'--queries'"),
+    ("rank T/none text", "engine"),
+    ("train T/none --ranker bm25 --out M", "engine"),
+    ("add T/none T/new.txt", "engine"),
+    ("remove T/none d00", "engine"),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize(("command", "message"), REFUSED, ids=[command for command, _ in REFUSED])
+def test_it_is_one_line(
+    command: str, message: str, built: Path, data: Path, files: Path, tmp_path: Path, here: Call
+) -> None:
+    before = sorted(files.rglob("*")), sorted(built.rglob("*"))
+    places = {"E": str(built), "DATA": str(data), "T": str(files), "M": str(tmp_path / "M")}
+    arguments = ["/".join(places.get(part, part) for part in each.split("/")) for each in command.split()]
+    status, shown, said = here(*arguments)
+    assert (status, shown) == (2, "")
+    *done, last = said.splitlines()
+    assert last.startswith("haybale: ")
+    assert message in last
+    assert all(line.startswith("  ✓ ") for line in done), said  # stages that came to an end before
+    assert (sorted(files.rglob("*")), sorted(built.rglob("*"))) == before
+
+
+def test_a_split_to_learn_from_is_missing(data: Path, tmp_path: Path, here: Call) -> None:
+    shutil.copytree(data, tmp_path / "judged", ignore=shutil.ignore_patterns("train.tsv"))
+    Engine.build(str(tmp_path / "judged"), tmp_path / "e")
+    status, _, said = here("train", str(tmp_path / "e"), "--ranker", "learned", "--out", str(tmp_path / "m"))
+    assert status == 2
+    assert "judged has no split 'train', only dev; name the split to learn from" in said
+    assert "✓" not in said

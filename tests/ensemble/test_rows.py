@@ -1,0 +1,61 @@
+"""Candidate rows, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import world
+
+from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
+from haybale.errors import InputError, UnknownNameError
+from haybale.retrieval import Hits, PassageIndex
+
+
+def listed(rows: CandidateRows) -> list[tuple[int, int, int]]:
+    return list(zip(rows.query.tolist(), rows.passage.tolist(), rows.label.tolist(), strict=True))
+
+
+def test_end_to_end_rows_by_hand() -> None:
+    vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.5, 0.5]], dtype=np.float32)
+    index = PassageIndex(vectors, [0, 2, 4, 5], doc_ids=["a", "b", "c"])
+    queries = np.array([[1, 0.1], [0, 1]], dtype=np.float32)
+    hits = index.search(queries, 2)
+    # Query 0 (candidates 0, 1) wants documents a and b: its nearest passage of document b is 3. Query 1
+    # (candidates 2, 3) wants document c, which no candidate belongs to.
+    rows = candidate_rows("end-to-end", hits, [["a", "b", "b"], ["c"]], index, queries)
+    expected = [(0, 0, 1), (0, 1, 1), (0, 3, 1), (1, 2, 0), (1, 3, 0), (1, 4, 1)]
+    assert listed(rows) == expected
+    assert rows.place.tolist() == [0, 1, -1, 2, 3, -1]
+    without = candidate_rows("end-to-end", hits, [["a", "b"], ["c"]], index, queries, exclude=["b", None])
+    assert listed(without) == [row for row in expected if row != (0, 3, 1)]
+    with pytest.raises(UnknownNameError, match="unknown protocol 'other'"):
+        candidate_rows("other", hits, [[], []], index, queries)
+
+
+def test_injected_rows_by_hand() -> None:
+    """Neighbours are negatives, relevant or not; the last passage of a relevant document is the positive."""
+    index = PassageIndex(np.eye(4, dtype=np.float32), [0, 3, 4], doc_ids=["a", "b"])
+    hits = Hits(np.array([[0, 3]]), np.ones((1, 2), dtype=np.float32))
+    rows = candidate_rows("injected", hits, [["a"]], index, np.ones((1, 4), dtype=np.float32))
+    assert listed(rows) == [(0, 0, 0), (0, 3, 0), (0, 2, 1)]
+
+
+def test_excluded_documents_and_those_without_passages_are_no_positives() -> None:
+    index, queries, relevant = world()
+    with pytest.raises(InputError, match="nothing to learn"):
+        SVREnsemble(2, k=5).fit(index, queries, relevant, exclude=[ids[0] for ids in relevant])
+    index = PassageIndex(np.eye(2, dtype=np.float32), [0, 1, 1, 2], doc_ids=["a", "b", "c"])
+    hits = Hits(np.array([[0]]), np.ones((1, 1), dtype=np.float32))
+    for protocol in ("end-to-end", "injected"):
+        rows = candidate_rows(protocol, hits, [["b"]], index, np.ones((1, 2), dtype=np.float32))
+        assert rows.label.tolist() == [0]
+
+
+def test_rows_that_are_none_are_refused() -> None:
+    query, label = np.array([0, 1], dtype=np.int32), np.array([0, 1], dtype=np.int8)
+    with pytest.raises(InputError, match="label must be 0 or 1, found 2 in row 1"):
+        CandidateRows(query, query, np.array([1, 2], dtype=np.int8))
+    with pytest.raises(InputError, match="sorted by query"):
+        CandidateRows(query[::-1], query, label)
+    with pytest.raises(InputError, match="1 numbers of label for 2"):
+        CandidateRows(query, query, label[:1])
