@@ -42,14 +42,14 @@ def stored_type(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def check_vectors(vectors: Any, what: str, width: int | None = None, dtype: Any = np.float32) -> Any:
+def check_vectors(vectors: Any, what: str, dim: int | None = None, dtype: Any = np.float32) -> Any:
     """``vectors`` as a C-ordered (n, d) array of ``dtype``, where they are; refuses all that is none.
 
     ``vectors``: an array of NumPy or CuPy, a torch tensor (on the CPU it becomes a NumPy array, on a device a CuPy
     one), or lists. It is the same memory where type and order fit already. ``dtype``: float32 or float16. Errors:
     :class:`VectorError` for another shape or width, and for values that are not finite in that type.
 
-    >>> check_vectors([[1, 2]], "queries", width=3)
+    >>> check_vectors([[1, 2]], "queries", dim=3)
     Traceback (most recent call last):
     haybale.errors.VectorError: queries: expected vectors of width 3, found 2
     >>> check_vectors([[1.0, float("nan")]], "queries")
@@ -63,7 +63,7 @@ def check_vectors(vectors: Any, what: str, width: int | None = None, dtype: Any 
         array = xp.ascontiguousarray(to_device(vectors, device), dtype=dtype)
         if array.ndim != 2:
             raise VectorError(f"{what}: expected a two-dimensional array (rows, width), found shape {array.shape}")
-        _check_width(array, what, width)
+        _check_width(array, what, dim)
         # The sum of squares is finite unless an element is not (or is beyond 1e19, which no embedding is).
         finite = xp.isfinite(squared_lengths(array))
         if not bool(finite.all()):
@@ -108,14 +108,14 @@ def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
     return out
 
 
-def check_sparse(vectors: Any, what: str, width: int | None = None) -> sparse.csr_matrix:
+def check_sparse(vectors: Any, what: str, dim: int | None = None) -> sparse.csr_matrix:
     """``vectors``, any sparse matrix, as SciPy's float32 CSR in canonical form: terms rise in a row, no stored zero."""
     matrix = sparse.csr_matrix(to_numpy(vectors), dtype=np.float32)
     if not matrix.has_canonical_format or not matrix.data.all():
         matrix = matrix.copy()  # it may share arrays with the caller's
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
-    _check_width(matrix, what, width)
+    _check_width(matrix, what, dim)
     finite = np.isfinite(matrix.data)
     if not finite.all():
         row = int(np.searchsorted(matrix.indptr, np.argmin(finite), side="right")) - 1
@@ -123,9 +123,9 @@ def check_sparse(vectors: Any, what: str, width: int | None = None) -> sparse.cs
     return matrix
 
 
-def check_matrix(vectors: Any, what: str, width: int | None = None) -> Matrix:
+def check_matrix(vectors: Any, what: str, dim: int | None = None) -> Matrix:
     """:func:`check_vectors` or, for a sparse matrix, :func:`check_sparse`."""
-    return (check_sparse if is_sparse(vectors) else check_vectors)(vectors, what, width)
+    return (check_sparse if is_sparse(vectors) else check_vectors)(vectors, what, dim)
 
 
 def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
@@ -156,6 +156,6 @@ def normalized_sparse(vectors: sparse.csr_matrix) -> sparse.csr_matrix:
     return sparse.csr_matrix((scaled.astype(np.float32), vectors.indices, vectors.indptr), shape=vectors.shape)
 
 
-def _check_width(matrix: Matrix, what: str, width: int | None) -> None:
-    if width is not None and matrix.shape[1] != width:
-        raise VectorError(f"{what}: expected vectors of width {width}, found {matrix.shape[1]}")
+def _check_width(matrix: Matrix, what: str, dim: int | None) -> None:
+    if dim is not None and matrix.shape[1] != dim:
+        raise VectorError(f"{what}: expected vectors of width {dim}, found {matrix.shape[1]}")

@@ -47,9 +47,9 @@ def topics() -> Collection:
 
 @pytest.fixture
 def cupy_double() -> Iterator[Any]:
-    """A strict stand-in for CuPy, with one device; our kernels run in numba's simulator."""
+    """A strict stand-in for CuPy, with one device."""
     if HAS_CUDA:
-        pytest.skip("the kernels are compiled for the GPU that is here; the tests marked gpu are the ones to run")
+        pytest.skip("a CUDA device is here, and CuPy itself: the tests marked gpu are the ones to run")
     with installed() as double:
         yield double
 

@@ -274,11 +274,11 @@ def test_errors_are_one_line(arguments: tuple[str, ...], message: str, here: Any
 
 
 def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The Python of docs/dask.md, with the cluster that is here already, and another folder."""
-    page = (Path(TESTS).parent / "docs" / "dask.md").read_text(encoding="utf-8")
+    """The Python of docs/tutorials/gpu-and-cluster.md, with the cluster that is here already, and another folder."""
+    page = (Path(TESTS).parent / "docs" / "tutorials" / "gpu-and-cluster.md").read_text(encoding="utf-8")
     start, names, example = re.findall(r"```python\n(.*?)```", page, re.S)
     for code in (start, names):
-        compile(code, "dask.md", "exec")
+        compile(code, "gpu-and-cluster.md", "exec")
     rng, words = np.random.default_rng(0), [f"word{i}" for i in range(200)]
     texts = [" ".join(rng.choice(words, 12)) for _ in range(600)]
     folder = tmp_path / "laws"
@@ -290,7 +290,7 @@ def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixtu
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     found: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
-    exec(compile(example, "dask.md", "exec"), found)
+    exec(compile(example, "gpu-and-cluster.md", "exec"), found)
     assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
     same_hits(found["index"].search(found["queries"], 5), found["passages"].search(found["queries"], 5))
     assert found["ensemble"].n_rows_ >= 1000

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cupy_double import HAS_CUDA, installed
+from scipy import sparse
 
 from haybale import ParagraphSearch, PassageIndex, ProductKernelSVR, SVREnsemble
 from haybale.device import Device, device_of, to_device, to_numpy
@@ -22,7 +23,7 @@ RELEVANT = [[str(i % 20)] for i in range(M)]
 @pytest.fixture(autouse=True)
 def double() -> Iterator[Any]:
     if HAS_CUDA:
-        pytest.skip("here is a GPU, perhaps only one")
+        pytest.skip("a CUDA device is here, and CuPy itself")
     with installed(devices=2) as double:
         yield double
         assert double.cuda.runtime.getDevice() == 0
@@ -33,15 +34,18 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(N, D)).astype(np.float32), rng.normal(size=(M, D)).astype(np.float32)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_search(dtype: str) -> None:
+@pytest.mark.parametrize("kind", ["float32", "float16", "sparse"])
+def test_search(kind: str) -> None:
     passages, queries = data()
-    here = PassageIndex(passages, OFFSETS, dtype=dtype)
+    if kind == "sparse":
+        passages, queries = (sparse.csr_matrix(np.maximum(matrix, 0)) for matrix in (passages, queries))
+    settings = {"dtype": "float16" if kind == "float16" else "float32"}
+    here = PassageIndex(passages, OFFSETS, **settings)
     own = np.arange(M) % 3 - 1
     expected = here.search(queries, 7, exclude=own)
     for index in (
-        PassageIndex(passages, OFFSETS, device="cuda:1", dtype=dtype),
-        PassageIndex(to_device(passages, SECOND), OFFSETS, dtype=dtype),
+        PassageIndex(passages, OFFSETS, device="cuda:1", **settings),
+        PassageIndex(to_device(passages, SECOND), OFFSETS, **settings),
     ):
         np.testing.assert_array_equal(index.search(queries, 7, exclude=own).passages, expected.passages)
         found = index.search(to_device(queries, SECOND), 7, exclude=to_device(own, SECOND))

@@ -16,12 +16,12 @@ from haybale.vectors import array_namespace, check_like, check_vectors, moved, r
 
 def test_vectors_are_checked_where_they_are(cupy: Any) -> None:
     there = cupy.ones((3, 2), dtype=np.float32)
-    assert check_vectors(there, "queries", width=2) is there
+    assert check_vectors(there, "queries", dim=2) is there
     assert check_vectors(cupy.ones((3, 2)), "queries").dtype == np.float32
     with pytest.raises(VectorError, match="queries: row 1 has NaN or infinity"):
         check_vectors(cupy.asarray([[1.0, 1.0], [np.nan, 1.0]]), "queries")
     with pytest.raises(VectorError, match="width 3, found 2"):
-        check_vectors(there, "queries", width=3)
+        check_vectors(there, "queries", dim=3)
     rows = sparse.identity(2, format="csr", dtype=np.float32)
     found = check_like(to_device(rows, device_of(there)), "queries", rows)
     assert found.toarray().tolist() == [[1, 0], [0, 1]]

@@ -233,7 +233,7 @@ class PassageIndex(PassageTable):
             more = to_device(check_like(vectors, "passages", self.vectors), self.device)
         else:
             dtype = self.vectors.dtype
-            more = moved(check_vectors(vectors, "passages", self.width, dtype), self.device, dtype)
+            more = moved(check_vectors(vectors, "passages", self.dim, dtype), self.device, dtype)
         columns = self._columns.joined(Columns.checked(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
         with self.device.current():
             if self.is_sparse:
@@ -264,7 +264,7 @@ class PassageIndex(PassageTable):
         return InvertedIndex.name if self.device.is_cpu else ProductSearch.name
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         return int(self.vectors.shape[1])
 
     @property
@@ -277,7 +277,8 @@ class PassageIndex(PassageTable):
         """Over sparse vectors; as large as these once more."""
         if self.device.is_cpu:
             return InvertedIndex(self.vectors.tocsc(), self.doc_offsets)
-        return ProductSearch(self.vectors, self.doc_offsets, self.memory_budget)
+        with self.device.current():
+            return ProductSearch(self.vectors, self.doc_offsets, self.memory_budget)
 
     def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
         """The k nearest passages of each query vector.
@@ -382,7 +383,7 @@ class PassageIndex(PassageTable):
         if self.is_sparse or is_sparse(queries):
             queries = check_like(queries, "queries", self.vectors)
         else:
-            queries = check_vectors(queries, "queries", self.width)
+            queries = check_vectors(queries, "queries", self.dim)
         return placed(queries, self.device, "queries"), here.is_cpu
 
 

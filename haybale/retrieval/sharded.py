@@ -81,7 +81,7 @@ class ShardedIndex(PassageTable):
         self.device, self.backend, self.keep_vectors, self.n_jobs = device, backend, keep_vectors, n_jobs
 
     @property
-    def width(self) -> int:
+    def dim(self) -> int:
         return self.store.dim
 
     def search(self, queries: Floats, k: int, *, exclude: Exclude | None = None) -> Hits:
@@ -90,7 +90,7 @@ class ShardedIndex(PassageTable):
         Hits are NumPy arrays, wherever the queries are. Errors: also :class:`StoreError` where a worker does not find
         this store, or a chunk is damaged, and :class:`ClusterError`.
         """
-        queries = check_like(to_numpy(queries), "queries", np.empty((0, self.width), dtype=np.float32))
+        queries = check_like(to_numpy(queries), "queries", np.empty((0, self.dim), dtype=np.float32))
         self._check_k(k)
         m = len(queries)
         excluded = self.excluded(exclude, m)

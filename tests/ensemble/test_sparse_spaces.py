@@ -50,12 +50,11 @@ def test_pair_features() -> None:
     [
         {},
         {"strategy": "regions"},
-        {"strategy": "regions", "routes": 2},
         {"strategy": "rows", "gamma": "scale"},
         {"solver": "sklearn"},
         {"solver": "sklearn-features"},
         {"memory_budget": 4e5},
-        {"oob_score": True, "eta": 0.5, "blend": True},
+        {"eta": 0.5},
     ],
     ids=lambda changes: " ".join(map(str, changes.values())) or "defaults",
 )

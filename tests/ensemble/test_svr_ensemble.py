@@ -34,7 +34,7 @@ def test_one_bag_is_sklearns_svr(gamma, standardize: bool) -> None:
     x = features(rows, queries, index.vectors)
     scaler = StandardScaler(with_mean=standardize, with_std=standardize).fit(x)
     half_q, half_p = ensemble.gamma_
-    root = np.sqrt(np.repeat([half_q, half_p], index.width))  # a γ for each half is a scaling of the features
+    root = np.sqrt(np.repeat([half_q, half_p], index.dim))  # a γ for each half is a scaling of the features
     model = SVR(kernel="rbf", gamma=1.0, tol=1e-5)
     model.fit(scaler.transform(x) * root, rows.label, sample_weight=np.where(rows.label > 0, 2.5, 1.0))
     expected = model.predict(scaler.transform(x) * root)

@@ -15,7 +15,7 @@ from index_oracle import oracle
 from haybale.collections import Collection
 from haybale.device import CPU, Device
 from haybale.embeddings import EmbeddingStore, LSAEncoder, embed
-from haybale.embeddings import store as reading
+from haybale.embeddings import store as store_module
 from haybale.errors import DeviceError, InputError, UnknownNameError, VectorError
 from haybale.retrieval import Hits, PassageIndex, backends, exact
 from haybale.retrieval.backends import backends_on
@@ -190,8 +190,8 @@ def test_a_store_is_read_onto_the_device_chunk_by_chunk(
 ) -> None:
     embed(toy, HashEncoder(), tmp_path / "store", rows_per_chunk=4)
     store = EmbeddingStore(tmp_path / "store")
-    whole, sent, send = store.vectors(), [], reading.to_device
-    monkeypatch.setattr(reading, "to_device", lambda rows, device: (sent.append(len(rows)), send(rows, device))[1])
+    whole, sent, send = store.vectors(), [], store_module.to_device
+    monkeypatch.setattr(store_module, "to_device", lambda rows, device: (sent.append(len(rows)), send(rows, device))[1])
     index = PassageIndex.from_store(store, device="cuda", dtype=dtype, backend="cupy", memory_budget=1e6)
     assert max(sent) == 4
     np.testing.assert_array_equal(cupy.asnumpy(index.vectors), whole.astype(dtype))

@@ -104,7 +104,7 @@ def test_any_sparse_layout_is_taken_and_left_as_it_was() -> None:
 
 def test_bad_input_is_refused() -> None:
     index = PassageIndex(sparse.identity(3, format="csr"))
-    assert (index.width, len(index), index.is_sparse) == (3, 3, True)
+    assert (index.dim, len(index), index.is_sparse) == (3, 3, True)
     with pytest.raises(VectorError, match="queries: expected a sparse matrix, as the passages are, found a dense one"):
         index.search(np.eye(3), 1)
     with pytest.raises(VectorError, match="queries: expected a dense matrix, as the passages are, found a sparse one"):

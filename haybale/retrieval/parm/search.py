@@ -224,7 +224,7 @@ class ParagraphSearch:
                 raise InputError("paragraphs given as texts need an encoder; give PARM one, or vectors")
             return encode_on(self.encoder, [text for each in paragraphs for text in each], device, queries=True)
         if not len(paragraphs):
-            return np.empty((0, self.index.width), dtype=np.float32)  # type: ignore[union-attr]
+            return np.empty((0, self.index.dim), dtype=np.float32)  # type: ignore[union-attr]
         if sparse.issparse(paragraphs[0]):
             return sparse.vstack(list(paragraphs), format="csr")
         if all(device_of(each).is_cpu for each in paragraphs):  # then one copy to the device is enough
