@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -31,7 +31,7 @@ Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry a space
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (x - shift) · factor for one half of one space, the root of γ among the factors; sparse: no shift."""
+    """x -> (x - shift) · factor for queries or passages of a space, the root of γ in the factor; sparse: no shift."""
 
     shift: Floats | None  # (d,)
     factor: Floats  # (d,), or () for one number
@@ -71,11 +71,11 @@ def described(matrix: Matrix) -> str:
 
 @dataclass(frozen=True)
 class Spaces:
-    """The scalings of both halves, one a space, and the γ they contain."""
+    """The scalings of queries and of passages, one a space, and the γ they contain."""
 
     query: tuple[Scaling, ...]
     passage: tuple[Scaling, ...]
-    gamma: tuple[tuple[float, float], ...]  # (query half, passage half) of each space
+    gamma: tuple[tuple[float, float], ...]  # (queries, passages) of each space
 
     def queries(self, vectors: Sequence[Matrix]) -> Points:
         """The queries of a kernel, from one matrix a space."""
@@ -153,33 +153,32 @@ def fit_spaces(
     gamma: Gamma,
     standardize: bool = False,
 ) -> Spaces:
-    """Scalings and γ of every space over candidate rows (n,), whose halves are rows of (m, d) and (n_passages, d).
+    """Scalings and γ of every space over candidate rows (n,), pairs of rows of (m, d) and (n_passages, d).
 
     ``standardize`` takes z-scores of dense features, statistics over the candidate rows: a vector counts as often
     as rows use it; a constant feature keeps its values, as in scikit-learn's StandardScaler. Without it, dense
     spaces are centred only, which changes no distance and makes float32 distances more exact.
 
     ``gamma``: ``"scale"`` is scikit-learn's 1 / (n_features · Var X) of each space, X being its columns of all
-    candidate rows; a number is both halves'; a pair is (query half, passage half); a list has one a space.
+    candidate rows; a number is that of both; a pair is (queries, passages); a list has one a space.
     """
     gammas = gamma if isinstance(gamma, list) else [gamma] * len(queries)
     if len(gammas) != len(queries):
         raise InputError(f"expected a gamma for each of {len(queries)} spaces, found {len(gammas)}")
-    scalings: list[tuple[Scaling, Scaling]] = []
-    resolved = []
+    of_queries, of_passages, resolved = [], [], []
     for of_space, q, p in zip(gammas, queries, passages, strict=True):
         if is_sparse(q) != is_sparse(p):
-            raise InputError("both halves of a space must be dense, or both sparse")
-        halves = [_moments(query, q, standardize), _moments(passage, p, standardize)]
-        pair = _resolved(of_space, halves)
+            raise InputError("queries and passages of a space must be dense, or both sparse")
+        moments = _moments(query, q, standardize), _moments(passage, p, standardize)
+        pair = _resolved(of_space, moments)
+        of_queries.append(moments[0].scaling(pair[0]))
+        of_passages.append(moments[1].scaling(pair[1]))
         resolved.append(pair)
-        scalings.append(tuple(half.scaling(value) for half, value in zip(halves, pair, strict=True)))  # type: ignore[arg-type]
-    return Spaces(tuple(q for q, _ in scalings), tuple(p for _, p in scalings), tuple(resolved))
+    return Spaces(tuple(of_queries), tuple(of_passages), tuple(resolved))
 
 
-@dataclass(frozen=True)
-class _Moments:
-    """What one half of one space says of itself, each vector as often as rows use it."""
+class _Moments(NamedTuple):
+    """What the queries or passages of one space say of themselves, each vector as often as rows use it."""
 
     shift: Floats | None  # (d,)
     factor: Floats  # (d,) or ()
@@ -196,7 +195,7 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:
     numbers, counts = np.unique(used, return_counts=True)
     share = counts / counts.sum()
     width = int(vectors.shape[1])
-    if width == 0:  # a half without features: the same for all rows
+    if width == 0:  # no features: the same for all rows
         return _Moments(np.zeros(0, dtype=np.float32), np.ones((), dtype=np.float32), 0, 0.0, 0.0)
     if is_sparse(vectors):
         if standardize:
@@ -241,14 +240,14 @@ def _constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDAr
     return np.asarray(deviation <= 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny))
 
 
-def _resolved(gamma: GammaOfSpace, halves: list[_Moments]) -> tuple[float, float]:
+def _resolved(gamma: GammaOfSpace, moments: tuple[_Moments, _Moments]) -> tuple[float, float]:
     if isinstance(gamma, str):
         if gamma != "scale":
             raise InputError(f"gamma must be 'scale', a number or a pair of numbers, found {gamma!r}")
-        widths = np.array([half.width for half in halves])
+        widths = np.array([each.width for each in moments])
         share = widths / widths.sum()
-        mean = float(share @ [half.mean for half in halves])
-        variance = float(share @ [half.square for half in halves]) - mean**2
+        mean = float(share @ [each.mean for each in moments])
+        variance = float(share @ [each.square for each in moments]) - mean**2
         value = 1 / (float(widths.sum()) * variance) if variance > 0 else 1.0
         return value, value
     pair: tuple[Any, ...] = gamma if isinstance(gamma, tuple) else (gamma, gamma)

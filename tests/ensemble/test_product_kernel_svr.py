@@ -328,7 +328,7 @@ def test_bad_input_is_refused() -> None:
         fit(q, p, query[:0], passage[:0], y[:0])
     with pytest.raises(InputError, match="expected a gamma for each of 1 spaces, found 2"):
         ProductKernelSVR(gamma=[0.1, 0.2]).fit_pairs(q, p, query, passage, y)
-    with pytest.raises(InputError, match="both halves of a space must be dense"):
+    with pytest.raises(InputError, match="queries and passages of a space must be dense"):
         fit(q, sparse.csr_matrix(p), query, passage, y)
     with pytest.raises(InputError, match="split is 9, X has 3 columns"):
         ProductKernelSVR(split=9).fit(q, np.ones(5))
