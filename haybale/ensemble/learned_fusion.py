@@ -444,7 +444,7 @@ class ConditionalLogit:
         ends = self._ends[queries.start : queries.stop + 1]
         rows, starts = slice(ends[0], ends[-1]), ends[:-1] - ends[0]
         of = np.repeat(np.arange(len(starts)), np.diff(ends))  # query of each row
-        features = self.features[:, rows].astype(np.float64)
+        features = self.features[:, rows].astype(np.float64, order="C")
         target, share = self.target[rows], self._share[queries]
         score = raw @ features
         score -= np.maximum.reduceat(score, starts)[of]

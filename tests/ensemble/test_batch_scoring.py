@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from scipy import sparse
 from worlds import candidates_with_features, world
 
 from haybale import SVREnsemble, score_frame
@@ -79,17 +78,6 @@ def test_features_are_columns_of_the_frame_or_an_array(made: Any) -> None:
         score_frame(ensemble, queries, ids, given, features=features[0])
     with pytest.raises(InputError, match="which must be given"):
         score_frame(ensemble, queries, ids, given)
-
-
-def test_several_spaces_and_sparse_vectors() -> None:
-    index, queries, relevant = world()
-    both = [queries, sparse.csr_matrix(np.abs(queries))]
-    ensemble = SVREnsemble(n_bags=3, n_jobs=1).fit(index, both, relevant, spaces=[sparse.csr_matrix(index.vectors)])
-    candidates, ids = index.search(queries, 5), [str(i) for i in range(len(queries))]
-    names = index.passage_ids.take(candidates.passages.ravel()).to_pylist()
-    frame = pd.DataFrame({"query_id": np.repeat(ids, 5), "passage_id": names}).sample(frac=1, random_state=0)
-    found = score_frame(ensemble, both, ids, frame).sort_index()["score"].to_numpy()
-    np.testing.assert_allclose(found, ensemble.score_candidates(both, candidates.passages).ravel(), atol=1e-6)
 
 
 def test_bad_frames_are_refused_by_row_and_name(trained: Any) -> None:

@@ -19,7 +19,6 @@ from haybale.ensemble import CandidateRows, Problem, SVREnsemble, candidate_rows
 from haybale.ensemble import support as expansion
 from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import InputError, UnknownNameError, VectorError
-from haybale.retrieval import Hits, aggregate
 
 
 @pytest.mark.parametrize("gamma", ["scale", 0.7, (1.5, 0.4)])
@@ -114,16 +113,6 @@ def test_it_learns_and_ranks() -> None:
     assert all(doc not in r for q, r in zip(ids, relevant[150:], strict=True) for doc, _ in without[q])
 
 
-def test_rank_is_the_best_candidate_of_each_document() -> None:
-    index, queries, relevant = world()
-    ensemble = SVREnsemble(2, k=10).fit(index, queries, relevant)
-    candidates = index.search(queries[:1], 30)
-    scores = ensemble.score_candidates(queries[:1], candidates.passages)
-    _, documents, best = aggregate(Hits(candidates.passages, scores), "maxp", index.doc_of)
-    expected = sorted(zip([f"d{d}" for d in documents], best, strict=True), key=lambda pair: (-pair[1], pair[0]))
-    assert ensemble.rank(queries[:1], ["q"], candidates=candidates)["q"] == expected
-
-
 @pytest.mark.parametrize("strategy", ["queries", "rows"])
 def test_random_state_and_jobs(strategy: str) -> None:
     index, queries, relevant = world()
@@ -135,13 +124,6 @@ def test_random_state_and_jobs(strategy: str) -> None:
     }
     assert run[0, 1] == run[0, 2]
     assert run[0, 1] != run[1, 1]
-
-
-def test_rows_per_bag_and_facts() -> None:
-    index, queries, relevant = world()
-    ensemble = SVREnsemble(2, k=20, overlap=0, rows_per_bag=150).fit(index, queries, relevant)
-    assert ensemble.bag_sizes_ == [150, 150]
-    assert ensemble.n_rows_ >= 800
 
 
 def test_a_bag_too_large_for_its_memory_budget_is_refused() -> None:
@@ -273,19 +255,6 @@ def test_what_out_of_bag_scores_cannot_be_is_refused(tmp_path: Path) -> None:
         SVREnsemble.load(tmp_path / "model", index).out_of_bag_scores(np.array([1, 2]), queries[:2], passages)
 
 
-def test_shared_gram_matrices_change_nothing() -> None:
-    """A budget too small to share makes every bag compute its own: the same ensemble to float32."""
-    index, queries, relevant = world(5)
-    passages = index.search(queries, 10).passages
-    scores = [
-        SVREnsemble(4, overlap=2, k=10, tol=1e-5, memory_budget=budget)
-        .fit(index, queries, relevant)
-        .score_candidates(queries, passages)
-        for budget in (6e9, 2.4e5)
-    ]
-    np.testing.assert_allclose(scores[0], scores[1], atol=5e-5)
-
-
 def test_candidate_rows_of_ones_own() -> None:
     """fit is fit_rows on the rows it makes; rows that reach beyond the vectors are refused."""
     index, queries, relevant = world()
@@ -350,39 +319,6 @@ def test_eta_adds_a_kernel_over_pair_features() -> None:
             bags = np.bincount(support.bag, share) + support.intercept
             assert scores[i, j] == pytest.approx(bags.mean(), abs=1e-5)
             assert votes[i, j] == (bags > 0.5).sum()
-
-
-def test_pair_features_find_what_no_training_query_had() -> None:
-    """A feature that tells the relevant, on documents that no training query had: Kq·Kp is blind, Ks is not."""
-    index, queries, relevant = world(3, n_documents=80, n_queries=160)
-    candidates = index.search(queries, 20)
-    wanted = np.array([int(ids[0][1:]) for ids in relevant])
-    telling = (index.doc_of[candidates.passages] == wanted[:, None]).astype(np.float32)
-    features = np.stack([telling, np.zeros_like(telling)], axis=2) + np.random.default_rng(0).normal(
-        scale=0.3, size=(*telling.shape, 2)
-    ).astype(np.float32)
-    train, new = wanted < 40, wanted >= 40
-    taught = [ids for ids, chosen in zip(relevant, train, strict=True) if chosen]
-    ids = [f"q{i}" for i in range(int(new.sum()))]
-
-    def mrr(eta: float) -> float:
-        ensemble = SVREnsemble(3, eta=eta).fit(
-            index,
-            queries[train],
-            taught,
-            candidates=Hits(candidates.passages[train], candidates.scores[train]),
-            features=features[train],
-        )
-        pooled = Hits(candidates.passages[new], candidates.scores[new])
-        run = ensemble.rank(queries[new], ids, candidates=pooled, features=features[new])
-        ranks = [[doc for doc, _ in run[q]] for q in ids]
-        return float(
-            np.mean(
-                [1 / (1 + r.index(f"d{d}")) if f"d{d}" in r else 0 for r, d in zip(ranks, wanted[new], strict=True)]
-            )
-        )
-
-    assert mrr(1.0) > mrr(0.0) + 0.2
 
 
 def test_features_are_checked() -> None:
