@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reports import small
+from pages import small
 from scipy import sparse
 
 from haybale import BM25, KNN, PARM, RRF, Learned, SimilarQueries

@@ -86,7 +86,7 @@ class InvertedIndex:
             for row in rows:
                 query = slice(offsets[row], offsets[row + 1])
                 given = terms[query], values[query], *postings, excluded[row], doc_of, *sums, best, listed
-                n = _best_of_documents(*given)  # type: ignore[call-arg]
+                n = _best_of_documents(*given)
                 found = np.sort(listed[:n])
                 scores = best[found]
                 best[found] = -np.inf
