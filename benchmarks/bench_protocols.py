@@ -45,7 +45,7 @@ def main() -> None:
     a = parser.parse_args()
     a.results.mkdir(parents=True, exist_ok=True)
     for name in a.collections:
-        engine = Engine(name, encoder="lsa", width=a.width)
+        engine = Engine(name, encoder="lsa", n_components=a.width)
         with listening(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
             found = compared(engine, a.split, a.rows_per_bag)
         found |= {"seconds": stages.seconds, "provenance": provenance(shown("bench_protocols.py", sys.argv[1:]))}

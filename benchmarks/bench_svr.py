@@ -83,11 +83,11 @@ class Candidates:
     def of(cls, collection: str) -> Candidates:
         """The candidates of a collection's training queries."""
         with listening(lambda stage, seconds: print(f"  {stage} {seconds:.0f} s", flush=True)):
-            engine = Engine(collection, encoder="lsa", width=WIDTH)
+            engine = Engine(collection, encoder="lsa", n_components=WIDTH)
             batch, index = Training.of(engine).batch, engine.passages
             found = pool(*(ranker.passage_hits(batch, 20) for ranker in (BM25(), KNN())))
-        pairs = engine.collection.split("train").relevant_rows()
-        rows = candidate_rows("end-to-end", found, pairs, index, batch.vectors)
+        relevant = engine.collection.relevant_ids("train")
+        rows = candidate_rows("end-to-end", found, relevant, index, batch.vectors, batch.own)
         return cls(engine.collection.name, batch.vectors, index.vectors, rows)
 
     def sample(self, n: int, *, unique: bool = False) -> np.ndarray:

@@ -68,7 +68,7 @@ class Space:
     """A collection under one encoder, its training queries and those of each split: rankers share their searches."""
 
     def __init__(self, collection: Collection, encoder: str, width: int) -> None:
-        engine = Engine(collection, encoder=encoder, width=width)
+        engine = Engine(collection, encoder=encoder, n_components=width)
         self.training = Training.of(engine)
         self.training.batch.least_depth = Learned().depth  # what is searched for others is as deep as its weights need
         queries = collection.queries
@@ -176,7 +176,7 @@ def by_share(collection: Collection, space: Space, best: Ranker) -> list[dict[st
         table = evaluate(fused, collection.qrels_frame("dev")).reindex(batch.ids)
         group = unseen & table["MRR@10"].notna().to_numpy()
         means = {m: float(table[m].mean()) for m in MEASURES}
-        rows.append({"unseen share": share} | means | {"none seen": float(table["MRR@10"][group].mean())})
+        rows.append({UNSEEN_SHARE: share} | means | {"none seen": float(table["MRR@10"][group].mean())})
     return rows
 
 

@@ -249,7 +249,7 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None
         status, _, said = here("train", engine, *how, *more)
         assert status == 0, said
     assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
-    how = ("--width", "4", "--language", "english", "--set", "rows_per_chunk=7")
+    how = ("--n-components", "4", "--language", "english", "--set", "rows_per_chunk=7")
     done = haybale("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"60 passages embedded in .*\nEmbeddingStore .*: 60 × 2 float32\n", done.stderr)

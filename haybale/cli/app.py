@@ -51,7 +51,7 @@ Encoder = Annotated[
         VECTORS,
     ),
 ]
-Width = Annotated[int | None, option("Of the vectors of lsa; default: 1024.", VECTORS, min=1)]
+Components = Annotated[int | None, option("Of the vectors of lsa; default: 1024.", VECTORS, min=1)]
 Store = Annotated[str | None, option("A store made by haybale embed: its vectors, pieces and encoder.", VECTORS)]
 QueryPrompt = Annotated[str | None, option("Put before each query, for models that ask for it.", VECTORS)]
 PassagePrompt = Annotated[str | None, option("Put before each passage, likewise.", VECTORS)]
@@ -89,7 +89,7 @@ def index(
     collection: Source,
     out: Annotated[Path, option("The engine's folder: new, or one to go on with.", RESULTS)],
     encoder: Encoder = None,
-    width: Width = None,
+    n_components: Components = None,
     store: Store = None,
     query_prompt: QueryPrompt = None,
     passage_prompt: PassagePrompt = None,
@@ -274,7 +274,7 @@ def embed(
     out: Annotated[str, option("The store: a folder or fsspec address. The same again goes on with it.", RESULTS)],
     dtype: Annotated[str | None, option("float32 (the default) or float16: of the stored vectors.", RESULTS)] = None,
     encoder: Encoder = None,
-    width: Width = None,
+    n_components: Components = None,
     query_prompt: QueryPrompt = None,
     passage_prompt: PassagePrompt = None,
     set_values: Annotated[
@@ -315,7 +315,7 @@ def embed(
         shards=shards,
         dask=dask,
         store=given(dtype=dtype),
-        lexical=given(n_components=width, language=language, random_state=random_state),
+        lexical=given(n_components=n_components, language=language, random_state=random_state),
         neural=given(device=device, query_prompt=query_prompt, passage_prompt=passage_prompt),
         values=set_values,
     )

@@ -43,9 +43,7 @@ def values_of(texts: Sequence[str] | None) -> dict[str, Any]:
 
 def opened(folder: Path, device: str | None) -> Engine:
     """The engine, on a device."""
-    engine = Engine.open(folder, **given(device=device))
-    check_device(engine.settings["encoder"], engine.settings["store"], device)
-    return engine
+    return Engine.open(folder, **given(device=device))
 
 
 def engine_of(place: str, layout: str | None, device: str | None, settings: dict[str, Any]) -> Engine:
@@ -61,17 +59,8 @@ def engine_of(place: str, layout: str | None, device: str | None, settings: dict
 
 
 def checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of an engine, refused before the work; folders of store and encoder as they are found from anywhere."""
-    check_device(settings.get("encoder", "tfidf"), settings.get("store"), settings.get("device"))
+    """Settings of an engine; folders of store and encoder as they are found from anywhere."""
     return {name: _absolute(value) if name in ("store", "encoder") else value for name, value in settings.items()}
-
-
-def check_device(encoder: Any, store: Any, device: str | None) -> None:
-    """Refuse a device for vectors that cannot be there."""
-    if encoder == "tfidf" and store is None and device not in (None, "cpu", "auto"):
-        raise InputError(
-            f"tfidf makes sparse vectors, which stay on the CPU, found device {device!r}; lsa makes dense ones"
-        )
 
 
 def _absolute(name: str) -> str:

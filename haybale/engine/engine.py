@@ -46,7 +46,7 @@ from haybale.manifest import read_manifest, signed
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.stages import stage
 
-FORMAT, VERSION = "haybale engine", 1
+FORMAT, VERSION = "haybale engine", 2  # 1 had another name for n_components
 UNITS = ("passage", "document")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _DERIVED = 8
@@ -68,7 +68,7 @@ class Engine:
         What makes vectors of texts: ``"tfidf"``, ``"lsa"``, a hub id or folder
         (see :func:`~haybale.embeddings.make_encoder`), or an encoder of one's own. One that can be fitted and is not
         yet is fitted on the passages.
-    width : int, default 1024
+    n_components : int, default 1024
         Of ``"lsa"``.
     language : str, optional
         Of stop words and stemmer; default: the collection's own, else guessed from its passages.
@@ -119,7 +119,7 @@ class Engine:
         collection: Documents,
         *,
         encoder: Any = "tfidf",
-        width: int = 1024,
+        n_components: int = 1024,
         language: str | None = None,
         analyzer: Analyzer | Split | None = None,
         paragraphs: str | None = None,
@@ -137,7 +137,7 @@ class Engine:
         self._analyzer = None if analyzer is None else as_analyzer(analyzer)
         self.settings: dict[str, Any] = {
             "encoder": encoder if isinstance(encoder, str) else _described(encoder),
-            "width": width,
+            "n_components": n_components,
             "language": language,
             "analyzer": None if self._analyzer is None else self._analyzer.describe(),
             "paragraphs": paragraphs,
@@ -377,7 +377,7 @@ class Engine:
                 with stage("load encoder"):
                     encoder = make_encoder(
                         described,
-                        n_components=self.settings["width"],
+                        n_components=self.settings["n_components"],
                         language=self.language,
                         random_state=self.settings["random_state"],
                         query_prompt=self.settings["query_prompt"],

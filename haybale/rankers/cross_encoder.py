@@ -91,8 +91,8 @@ class CrossEncoder(Ranker):
         return bool(self.ranker.needs_training)
 
     @property
-    def remembers(self) -> bool:  # type: ignore[override]
-        return bool(self.ranker.remembers)
+    def learns_documents(self) -> bool:  # type: ignore[override]
+        return bool(self.ranker.learns_documents)
 
     def _fit(self, training: Training) -> None:
         self._load()  # a model that is not there is refused before what it re-ranks is fitted

@@ -140,7 +140,7 @@ class Learned(Fusion):
 
     def _learned(self, runs: dict[str, Run], qrels: pd.DataFrame, unseen: set[str]) -> LearnedFusion:
         settings = {name: getattr(self, name) for name in ("depth", "unseen_share", "l2", "max_iter")}
-        trained = [str(ranker) for ranker in self.rankers_ if ranker.remembers]
+        trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
         return LearnedFusion(**settings).fit(runs, qrels, trained=trained, unseen=unseen)
 
     def _dealt(self, query_ids: list[str]) -> Ints:

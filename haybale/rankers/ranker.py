@@ -46,7 +46,7 @@ class Ranker:
     name: ClassVar[str]  # of the class, in files
     names: ClassVar[dict[str, dict[str, Any]]]  # in the grammar and in tables, each with the parameters it stands for
     needs_training: bool = False  # whether it, or a ranker in it, learns from judged queries
-    remembers: bool = False  # whether it knows documents from the training queries they were relevant to
+    learns_documents: bool = False  # whether it knows documents from the training queries they were relevant to
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     engine_: Engine

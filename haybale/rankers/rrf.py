@@ -28,8 +28,8 @@ class Fusion(Ranker):
         return any(ranker.needs_training for ranker in self.nested())
 
     @property
-    def remembers(self) -> bool:  # type: ignore[override]
-        return any(ranker.remembers for ranker in self.nested())
+    def learns_documents(self) -> bool:  # type: ignore[override]
+        return any(ranker.learns_documents for ranker in self.nested())
 
     def check_params(self) -> None:
         """As every ranker's; one of a kind is fused."""

@@ -36,7 +36,7 @@ class SimilarQueries(Ranker):
     name = "knn-queries"
     names: ClassVar = {"knn-queries": {}}
     needs_training = True
-    remembers = True
+    learns_documents = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "k": [Interval(Integral, 1, None, closed="left")],
         "power": [Interval(Real, 0, None, closed="left")],

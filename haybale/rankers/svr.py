@@ -68,7 +68,7 @@ class SVR(Ranker):
     name = "svr"
     names: ClassVar = {"svr": {"unit": "passage"}, "svr-doc": {}, "svr-paper": PUBLISHED}
     needs_training = True
-    remembers = True
+    learns_documents = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "unit": [StrOptions({"document", "passage"})],
         "n_train": [Interval(Integral, 1, None, closed="left"), None],

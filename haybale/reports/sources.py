@@ -20,7 +20,7 @@ from haybale.retrieval import Run
 
 SUFFIXES = (".trec", ".run", ".txt")
 # With these settings of the comparison, and its encoder or store, vectors are made again.
-_MAKING = ("paragraphs", "query_prompt", "passage_prompt", "width", "language", "random_state")
+_MAKING = ("paragraphs", "query_prompt", "passage_prompt", "n_components", "language", "random_state")
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def described(engine: Engine) -> str:
         return f"vectors of a store ({made.get('model') or made.get('class')})"
     encoder = settings["encoder"]
     name = encoder if isinstance(encoder, str) else str(encoder.get("model") or encoder["class"])
-    named = {"tfidf": "TF-IDF vectors", "lsa": f"LSA vectors of width {settings['width']}"}
+    named = {"tfidf": "TF-IDF vectors", "lsa": f"LSA vectors of width {settings['n_components']}"}
     return named.get(name, f"vectors of {name.rstrip('/').rpartition('/')[2]}")
 
 

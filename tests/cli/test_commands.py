@@ -104,7 +104,7 @@ def test_compare_an_engine_with_a_model(built: Path, data: Path, tmp_path: Path,
     assert first["bm25"] == second["bm25"]
     assert first["mine"]["measures"] == first[trained]["measures"] == second[trained]["measures"]
     other = str(tmp_path / "other")
-    assert here("index", str(data), "--out", other, "--encoder", "lsa", "--width", "3")[0] == 0
+    assert here("index", str(data), "--out", other, "--encoder", "lsa", "--n-components", "3")[0] == 0
     for place, arguments, message in [
         (engine, ("--model", f"bm25={model}", "--rankers", "bm25"), "two rankers are called 'bm25'"),
         (other, ("--rankers", "bm25", "--model", f"mine={model}"), "this ranker was fitted on another engine"),

@@ -24,8 +24,9 @@ from haybale.rankers import parse_all, set_all
 
 
 def test_the_first_passages_are_read_no_further(tmp_path: Path, toy: Collection) -> None:
-    (tmp_path / "collection.tsv").write_text("a\tone\na\ttwo\nb\tthree\nb\n")  # the last line is broken
-    assert first_passages(tmp_path, 3) == ["one", "two", "three"]
+    lines = [f"d{i}\ttext {i}\n" for i in range(40_000)]
+    (tmp_path / "collection.tsv").write_text("".join(lines) + "b\n")  # the last line is broken
+    assert first_passages(tmp_path, 3) == ["text 0", "text 1", "text 2"]
     assert len(first_passages(toy, 100)) == 15
 
 
@@ -36,7 +37,7 @@ def test_compare_on_a_store_is_compare_without(toy: Collection, tmp_path: Path) 
         out = tmp_path / f"s{chunking is None}"
         embed(toy, LSAEncoder(4), out, rows_per_chunk=4, chunking=chunking)
         stored = compare(Engine(toy, store=str(out)), rankers)
-        plain = compare(Engine(toy, encoder="lsa", width=4, chunking=chunking), rankers)
+        plain = compare(Engine(toy, encoder="lsa", n_components=4, chunking=chunking), rankers)
         assert stored.facts["vectors"] == plain.facts["vectors"] == list(EmbeddingStore(out).shape)
         assert list(stored.runs) == list(plain.runs)
         for name, run in stored.runs.items():
@@ -48,7 +49,8 @@ def test_compare_on_a_store_is_compare_without(toy: Collection, tmp_path: Path) 
 def test_the_command(tmp_path: Path) -> None:
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    command = ("embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--set", "rows_per_chunk=16")
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
+    command += ["--set", "rows_per_chunk=16"]
     done = haybale(*command, "--dtype", "float16")
     assert done.returncode == 0, done.stderr
     for part in ("40 passages embedded in ", "passages/s", "40 × 4 float16"):
@@ -88,7 +90,7 @@ def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, 
         (("--set", "unit=tokens"), "--unit is of pieces: say how long with --pieces"),
         (("--pieces", "3", "--set", "unit=letters"), "unknown unit 'letters'"),
         (("--set", "pooling=cls"), "'lsa' takes no pooling"),
-        (("--width", "0"), "Invalid value for '--width'"),
+        (("--n-components", "0"), "Invalid value for '--n-components'"),
         (("--dtype", "int8"), "int8"),
         (("--shard", "1of2"), "shard must be i/n, such as 2/8, found '1of2'"),
         (("--shards", "2"), "--shards asks for --dask"),
@@ -107,7 +109,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     # What runs in a shell's background inherits that interrupts are ignored.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "from haybale.cli import main; main()"
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--width", "4", "--set", "rows_per_chunk=1"]
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4", "--set", "rows_per_chunk=1"]
     process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "s" / "vectors.zarr" / "c.5.0").exists() and process.poll() is None:
         time.sleep(0.01)

@@ -44,13 +44,13 @@ def test_index_and_again(data: Path, tmp_path: Path, here: Call) -> None:
 
 def test_settings_of_an_engine(data: Path, tmp_path: Path, here: Call) -> None:
     status, _, said = here(
-        "index", str(data), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--width", "5", "--pieces", "3",
+        "index", str(data), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--n-components", "5", "--pieces", "3",
         "--stride", "2", "--language", "english", "--paragraphs", "lines", "--random-state", "3", "--layout", "beir",
     )  # fmt: skip
     assert status == 0, said
     opened = Engine.open(tmp_path / "e")
     expected = {
-        "encoder": "lsa", "width": 5, "language": "english", "paragraphs": "lines", "random_state": 3,
+        "encoder": "lsa", "n_components": 5, "language": "english", "paragraphs": "lines", "random_state": 3,
         "chunking": {"length": 3, "stride": 2, "unit": "words", "tokenizer": None},
     }  # fmt: skip
     assert {name: opened.settings[name] for name in expected} == expected
@@ -60,7 +60,7 @@ def test_settings_of_an_engine(data: Path, tmp_path: Path, here: Call) -> None:
 
 def test_an_engine_of_a_store(data: Path, tmp_path: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert here("embed", str(data), "--out", "store", "--width", "4")[0] == 0
+    assert here("embed", str(data), "--out", "store", "--n-components", "4")[0] == 0
     status, _, said = here("index", str(data), "--out", "e", "--store", "store")
     assert status == 0, said
     (tmp_path / "elsewhere").mkdir()
@@ -77,7 +77,7 @@ def test_index_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     # What runs in a shell's background inherits that interrupts are ignored.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "from haybale.cli import main; main()"
-    command = ["index", str(folder), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--width", "8"]
+    command = ["index", str(folder), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--n-components", "8"]
     process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "e" / "0" / "collection").exists() and process.poll() is None:
         time.sleep(0.01)
@@ -165,7 +165,7 @@ def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) ->
     status, _, said = here("train", str(built), "--ranker", str(manifest), "--out", str(tmp_path / "again"))
     assert status == 0, said
     assert json.loads((tmp_path / "again" / "ranker.json").read_text()) == json.loads(manifest.read_text())
-    (tmp_path / "r.yaml").write_text("ranker: learned\nrankers: [bm25, {ranker: bm25-doc, k1: 2}]\ncold: 0.1\n")
+    (tmp_path / "r.yaml").write_text("ranker: learned\nrankers: [bm25, {ranker: bm25-doc, k1: 2}]\nunseen_share: 0.1\n")
     status, _, said = here("train", str(built), "--ranker", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "y"))
     assert status == 0, said
     assert str(load(tmp_path / "y", Engine.open(built))) == "learned(bm25,bm25-doc(k1=2),unseen_share=0.1)"

@@ -41,9 +41,9 @@ from haybale.stages import listening
 INDEXES = ["bm25-document", "bm25-passage", "documents", "passages"]
 VARIANTS: dict[str, dict[str, Any]] = {
     "tfidf": {},
-    "lsa": {"encoder": "lsa", "width": 8},
+    "lsa": {"encoder": "lsa", "n_components": 8},
     "pieces": {"chunking": Chunking(6, 4)},
-    "dense pieces": {"encoder": "lsa", "width": 8, "chunking": Chunking(6)},
+    "dense pieces": {"encoder": "lsa", "n_components": 8, "chunking": Chunking(6)},
     "sentences": {"paragraphs": "sentences"},
     "german": {"language": "german"},
     "n-grams": {"encoder": TfidfEncoder(words=False, char_ngrams=(3, 4))},
@@ -165,7 +165,7 @@ def test_other_settings_and_another_collection_are_refused(topics: Collection, c
     before = tree(folder)
     for name, value in {
         "encoder": "lsa",
-        "width": 7,
+        "n_components": 7,
         "language": "german",
         "paragraphs": "sentences",
         "chunking": Chunking(5),

@@ -52,7 +52,6 @@ def test_pair_features() -> None:
         {"strategy": "regions"},
         {"strategy": "rows", "gamma": "scale"},
         {"solver": "sklearn"},
-        {"solver": "sklearn-features"},
         {"memory_budget": 4e5},
         {"eta": 0.5},
     ],

@@ -7,27 +7,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haybale import Engine
+from haybale import Engine, TfidfEncoder
 from haybale.collections import Collection
-from haybale.errors import DeviceError, InputError
+from haybale.errors import DeviceError
 from haybale.evaluation import Outcome, compare
 from haybale.rankers import parse_all, set_all
 
 RANKERS = "bm25,knn-doc,svr-doc,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr)"
+DENSE = {"encoder": "lsa", "n_components": 8}
+SPARSE = {"encoder": TfidfEncoder(min_df=1)}
 
 
 def compared(collection: Collection, rankers: str = RANKERS, **settings: Any) -> tuple[Engine, Outcome]:
-    engine = Engine(collection, encoder="lsa", width=8, **settings)
+    engine = Engine(collection, **(DENSE | settings))
     values = {"n_bags": 2, "n_jobs": 1} if "svr" in rankers else {}
     return engine, compare(engine, set_all(parse_all(rankers), values))
 
 
 @pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 @pytest.mark.filterwarnings("ignore:.* training queries for")
-def test_all_rankers_on_a_device(toy: Collection, cupy: Any) -> None:
+@pytest.mark.parametrize("vectors", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_all_rankers_on_a_device(toy: Collection, cupy: Any, vectors: dict[str, Any]) -> None:
     """Scores to 1e-4 (the ensemble's) of the CPU's; the same documents for every query."""
-    expected = compared(toy)[1].runs
-    found = compared(toy, device="cuda")[1].runs
+    expected = compared(toy, **vectors)[1].runs
+    engine, outcome = compared(toy, device="cuda", **vectors)
+    assert not engine.passages.device.is_cpu
+    assert not engine.documents.device.is_cpu
+    found = outcome.runs
     assert found.keys() == expected.keys()
     assert len(found) == len(parse_all(RANKERS))
     for name, run in found.items():
@@ -46,7 +52,5 @@ def test_where_the_vectors_are(toy: Collection, cupy: Any) -> None:
 
 
 def test_what_a_device_does_not_do(toy: Collection, cupy: Any) -> None:
-    with pytest.raises(InputError, match="tfidf makes sparse vectors, which stay on the CPU, found device 'cuda'"):
-        compare(Engine(toy, device="cuda"), "knn", baseline="knn")
     with pytest.raises(DeviceError, match="device 'cuda:7' does not exist"):
         Engine(toy, encoder="lsa", device="cuda:7")

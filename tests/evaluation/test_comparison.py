@@ -354,7 +354,7 @@ def test_queries_that_find_nothing_are_told(topics: Collection) -> None:
 
 
 def test_injected_passages_are_classified(toy: Collection) -> None:
-    engine = Engine(toy, encoder="lsa", width=8)
+    engine = Engine(toy, encoder="lsa", n_components=8)
     outcome = classify_injected(engine, n_bags=2, k=5, n_jobs=1)
     assert outcome.figures.n_positive == 4  # the last passage of each relevant document
     assert outcome.figures.n_rows == 4 * 5 + 4

@@ -76,7 +76,7 @@ def test_the_laws(topics: Collection, engine: Engine, model: str) -> None:
     inner = parse(f"rrf(bm25,svr-doc({SVR}))")
     ranker = CrossEncoder(inner, model, n_documents=4, n_passages=1, device="cpu").fit(engine)
     assert ranker.needs_training
-    assert ranker.remembers
+    assert ranker.learns_documents
     asked = topics.queries.take(topics.split("dev").queries[:4])
     whole = ranker.rank(asked)
     for depth in (1, 4, 5, 12):

@@ -64,7 +64,7 @@ def same_elsewhere(engine: Engine, rankers: list[Ranker], folder: Path) -> None:
 
 @pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
 def test_a_ranker_is_the_same_in_another_process(topics: Collection, tmp_path: Path, encoder: str) -> None:
-    engine = Engine.build(topics, tmp_path / "engine", encoder=encoder, width=12).prepare()
+    engine = Engine.build(topics, tmp_path / "engine", encoder=encoder, n_components=12).prepare()
     names = [*RANKERS] + (["svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"] if encoder == "lsa" else [])
     training = Training.of(engine)
     same_elsewhere(engine, [training.fitted(parse(name)) for name in names], tmp_path)
@@ -242,7 +242,7 @@ def test_a_ranker_belongs_to_its_engine(
     for name in ("bm25", LEARNED):
         ranker, folder = saved(name)
         for other in (
-            Engine(topics, encoder="lsa", width=12),
+            Engine(topics, encoder="lsa", n_components=12),
             Engine(topics, language="german"),
             Engine(topics.take(np.arange(40))),
             Engine(topics, encoder=CountingEncoder()),

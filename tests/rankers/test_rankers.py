@@ -39,7 +39,7 @@ from haybale.retrieval import QueryNeighbours, Run, reciprocal_rank_fusion
 from haybale.stages import listening
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
-ENCODERS = {"tfidf": {}, "lsa": {"encoder": "lsa", "width": 12}}
+ENCODERS = {"tfidf": {}, "lsa": {"encoder": "lsa", "n_components": 12}}
 PAPER = "svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"  # standardises features, so not for sparse vectors
 Fitted = Callable[[str, str], Ranker]
 
@@ -320,7 +320,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     unseen = unseen_queries(relevant)
     assert unseen.any()
     how: dict[str, Any] = {
-        "trained": [str(inner) for inner in learned.rankers_ if inner.remembers],
+        "trained": [str(inner) for inner in learned.rankers_ if inner.learns_documents],
         "unseen": [query for query, new in zip(batch.ids, unseen, strict=True) if new],
     }
     assert how["trained"] == ["knn-queries", f"svr-doc({SVR})"] or len(how["trained"]) == 2

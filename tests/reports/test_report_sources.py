@@ -45,7 +45,7 @@ def test_files_alone_make_a_report(folder: Path, reported: Reported, collection:
 
 def test_runs_of_the_same_name(folder: Path, reported: Reported, collection: Collection, tmp_path: Path) -> None:
     second = tmp_path / "second"
-    compare(Engine(collection, encoder="lsa", width=4), ("bm25", "knn")).write(second)
+    compare(Engine(collection, encoder="lsa", n_components=4), ("bm25", "knn")).write(second)
     runs = named_runs([load(folder), load(second)])
     # BM25 is the same in both; nearest neighbours are those of other vectors.
     assert list(runs) == ["bm25", "bm25-doc", "first/knn", "second/knn", "parm-vrrf", "rrf(bm25,knn)"]
@@ -143,7 +143,7 @@ def test_vectors_are_those_of_the_comparison(
 ) -> None:
     settings, said = {
         "pieces": ({"encoder": "tfidf", "chunking": Chunking(4, 2)}, "TF-IDF vectors"),
-        "paragraphs": ({"encoder": "lsa", "width": 6, "paragraphs": "sentences"}, "LSA vectors of width 6"),
+        "paragraphs": ({"encoder": "lsa", "n_components": 6, "paragraphs": "sentences"}, "LSA vectors of width 6"),
         "store": ({"store": str(tmp_path / "store")}, "vectors of a store (LSAEncoder)"),
     }[how]
     if how == "store":

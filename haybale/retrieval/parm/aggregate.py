@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from haybale.device import Device, device_of, placed, to_numpy
-from haybale.errors import DeviceError, InputError, UnknownNameError
+from haybale.device import Device, device_of, is_sparse, placed, to_numpy
+from haybale.errors import InputError, UnknownNameError
 from haybale.machine import in_tiles
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.formulas import AGGREGATIONS, Aggregation, Block, Options, Scored, Vectors, block_of
@@ -69,14 +68,15 @@ def aggregate(
     Returns
     -------
     (query, document, score)
-        Flat, by query and document, each pair once; on the device of the hits.
+        Flat, by query and document, each pair once; on the device of the hits, but for sparse vectors, whose
+        aggregation is done in main memory.
 
     Raises
     ------
     UnknownNameError, InputError
         For an unknown aggregation, and for what does not fit together.
     DeviceError
-        For arrays on different devices, sparse vectors with hits on a device, or too little memory.
+        For arrays on different devices, or too little memory.
 
     >>> hits = Hits(np.array([[0, 2, 1], [2, 0, 1]]), np.array([[3, 2, 1], [9, 8, 7]], dtype=np.float32))
     >>> query, document, score = aggregate(hits, "rrf", np.array([0, 0, 1]), np.array([0, 2]))
@@ -85,6 +85,8 @@ def aggregate(
     """
     width = max(1, hits.passages.shape[1])
     options = Options(width if n_hits is None else n_hits, rrf_k, occurrences)
+    if vectors is not None and is_sparse(vectors.passages):
+        hits, vectors = hits.to_numpy(), Vectors(to_numpy(vectors.passages), to_numpy(vectors.paragraphs))
     with device_of(hits.passages).current():
         task = Task(hits, name, doc_of, offsets, vectors, weights, options, memory_budget)
         parts = [part for done in in_tiles(len(task), len(task), task.columns, what="query documents") for part in done]
@@ -241,12 +243,8 @@ def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, devi
             f"the aggregation {name!r} needs vectors of passages and paragraphs, which a lexical index lacks; "
             f"without them there are {without}"
         )
-    if sparse.issparse(vectors.passages) and not device.is_cpu:
-        raise DeviceError(
-            f"sparse vectors are in main memory only, and the hits are on {device}; give the hits as NumPy arrays"
-        )
     passages, paragraphs = (
-        matrix if sparse.issparse(matrix) else placed(matrix, device, what)
+        matrix if is_sparse(matrix) else placed(matrix, device, what)
         for matrix, what in ((vectors.passages, "passage vectors"), (vectors.paragraphs, "paragraph vectors"))
     )
     paragraphs = check_like(paragraphs, "paragraph vectors", passages)

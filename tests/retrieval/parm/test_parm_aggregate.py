@@ -369,6 +369,8 @@ def test_many_queries_with_few_hits_share_no_large_table(name: str, monkeypatch:
 
 
 def test_what_is_elsewhere(cupy: Any) -> None:
+    import cupyx.scipy.sparse as cupyx
+
     case = larger()
     given_there = there(cupy, case)
     with pytest.raises(DeviceError, match="passage vectors are on cuda:0, and would meet arrays on cpu"):
@@ -378,8 +380,10 @@ def test_what_is_elsewhere(cupy: Any) -> None:
     ):  # where the hits are put together, or where they are used
         aggregate(Hits(case.hits.passages, given_there["hits"].scores), "rrf", case.doc_of, case.offsets)
     rows = Vectors(*map(sparse.csr_matrix, (case.vectors.passages, case.vectors.paragraphs)))
-    with pytest.raises(DeviceError, match=r"sparse vectors are in main memory only, and the hits are on cuda:0"):
-        aggregate(given_there["hits"], "vsum", case.doc_of, case.offsets, vectors=rows)
+    sparse_there = Vectors(*(cupyx.csr_matrix(matrix) for matrix in (rows.passages, rows.paragraphs)))
+    for hits, vectors in ((given_there["hits"], rows), (case.hits, sparse_there), (given_there["hits"], sparse_there)):
+        found = aggregate(hits, "vsum", case.doc_of, case.offsets, vectors=vectors)  # in main memory
+        assert_same(found, aggregate(case.hits, "vsum", case.doc_of, case.offsets, vectors=rows))
     # From main memory they are copied.
     copied = aggregate(given_there["hits"], "vsum", case.doc_of, case.offsets, vectors=case.vectors)
     assert isinstance(copied[2], cupy.ndarray)
