@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,16 @@ from haybale.device import Device, device_of, is_sparse, placed, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.machine import in_tiles
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.parm.formulas import AGGREGATIONS, Aggregation, Block, Options, Scored, Vectors, block_of
+from haybale.retrieval.parm.formulas import (
+    AGGREGATIONS,
+    Aggregation,
+    Block,
+    Options,
+    Scored,
+    Vectors,
+    block_of,
+    products_of,
+)
 from haybale.retrieval.parm.kernels import Array
 from haybale.retrieval.passages import PassageTable
 from haybale.retrieval.run import DEPTH, Run
@@ -20,6 +29,7 @@ from haybale.vectors import array_namespace, check_like
 
 _MEMORY = 2**28  # bytes, in main memory
 _MOST = 2**32  # bytes on a device, where more work at once is no faster
+_BLOCK = 2**22  # bytes of hits numbered at once where only they count: what a cache holds
 _HIT = 64  # bytes that a hit takes while it is numbered, weighed and summed
 _CELL = 24  # bytes that a cell, of a query and a document, takes: its score and what marks it
 _PRODUCT = 5  # bytes of a table of products: a product, and whether it is wanted
@@ -185,29 +195,51 @@ class Task:
         if not n_passages or not width:
             return
         found = int(lengths.max(initial=0)) * width  # hits of a query, at most
-        most = _at_once(found, self.n_documents, budget / 4 / _CELL)
+        groups: Iterable[slice] = [slice(0, len(lengths))]
         if kind == "products":
-            most = min(most, _at_once(found, n_passages, budget / 4 / _PRODUCT))
-        elif kind is not None:  # a table of all passages
+            most = _at_once(found, n_passages, budget / 2 / _PRODUCT)
+            sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / most)
+            groups = slices(sizes, budget / 2)
+        most = _at_once(found, self.n_documents, budget / 4 / _CELL)
+        if kind not in (None, "products"):  # a table of all passages; the faster the more queries share a passage
             most = min(most, max(1, budget / 4 / _CELL / n_passages))
-        for part in slices(np.maximum(_HIT * lengths * width, budget / 2 / most), budget / 2):
-            first, last = queries.start + part.start, queries.start + part.stop
-            rows = slice(int(self.offsets[first]), int(self.offsets[last]))
-            if rows.start == rows.stop:
-                continue
-            block = block_of(
-                Hits(self.hits.passages[rows], self.hits.scores[rows]),
-                self.xp.asarray(np.repeat(np.arange(last - first), np.diff(self.offsets[first : last + 1]))),
-                last - first,
-                self.weight[rows],
-                self.doc_of,
-                self.n_documents,
-                self.options,
-                None if self.vectors is None else Vectors(self.vectors.passages, self.vectors.paragraphs[rows]),
-                self.aggregation.only_first,
-            )
-            if block.used is None or bool(block.used.any()):
-                yield first, block, self.aggregation.score(block, self.aggregation.weigh(block))
+        room = min(_BLOCK, budget / 2) if self.xp is np and kind in (None, "products") else budget / 2
+        for group in groups:
+            start, products = queries.start + group.start, None
+            if kind == "products":
+                rows, query = self._rows(start, queries.start + group.stop)
+                assert self.vectors is not None
+                products = products_of(
+                    self.hits.passages[rows],
+                    query,
+                    self.weight[rows],
+                    group.stop - group.start,
+                    Vectors(self.vectors.passages, self.vectors.paragraphs[rows]),
+                )
+            for part in slices(np.maximum(_HIT * lengths[group] * width, room / most), room):
+                first, last = start + part.start, start + part.stop
+                rows, query = self._rows(first, last)
+                if rows.start == rows.stop:
+                    continue
+                block = block_of(
+                    Hits(self.hits.passages[rows], self.hits.scores[rows]),
+                    query,
+                    last - first,
+                    self.weight[rows],
+                    self.doc_of,
+                    self.n_documents,
+                    self.options,
+                    None if self.vectors is None else Vectors(self.vectors.passages, self.vectors.paragraphs[rows]),
+                    self.aggregation.only_first,
+                    None if products is None else products._replace(first=part.start),
+                )
+                if block.used is None or bool(block.used.any()):
+                    yield first, block, self.aggregation.score(block, self.aggregation.weigh(block))
+
+    def _rows(self, first: int, last: int) -> tuple[slice, Array]:
+        """The paragraphs of some query documents, and (r,) whose each is, from 0."""
+        query = np.repeat(np.arange(last - first), np.diff(self.offsets[first : last + 1]))
+        return slice(int(self.offsets[first]), int(self.offsets[last])), self.xp.asarray(query)
 
 
 def _checked_offsets(offsets: Ints | None, rows: int) -> Ints:

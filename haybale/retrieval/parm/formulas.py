@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from haybale.device import is_sparse
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval.hits import NO_PASSAGE, Hits
-from haybale.retrieval.parm.kernels import Array, extremes, multiply
+from haybale.retrieval.parm.kernels import Array, document_extremes, extremes, multiply
 from haybale.vectors import Matrix, array_namespace
 
 OCCURRENCES = ("all", "best")
@@ -56,6 +57,14 @@ class Vectors:
     paragraphs: Matrix
 
 
+class Products(NamedTuple):
+    """⟨q̂, p⟩ of some queries with all passages that any of them retrieved."""
+
+    table: Array  # (q', m + 1), the last column for padding
+    column: Array | None  # (n_passages + 1,) of each passage in the table; None: at its number
+    first: int  # row of the block's first query
+
+
 @dataclass(frozen=True)
 class Block:
     """r paragraphs of q query documents with up to N hits each; every hit has a cell, of its query and its document.
@@ -75,6 +84,7 @@ class Block:
     doc_of: Array  # (n_passages,) of all passages
     options: Options
     vectors: Vectors | None  # with the paragraphs of the block alone
+    products: Products | None = None
 
     @property
     def xp(self) -> Any:
@@ -108,6 +118,7 @@ def block_of(
     options: Options,
     vectors: Vectors | None,
     only_first: bool,
+    products: Products | None = None,
 ) -> Block:
     """Number the hits of some query documents; ``only_first``: those on the first passage of a document only."""
     passages, xp = hits.passages, array_namespace(hits.passages)
@@ -130,7 +141,8 @@ def block_of(
     cell = query[:, None] * width + document
     if used is not None:
         cell = xp.where(used, cell, n_queries * width)
-    return Block(passages, hits.scores, query, weight, used, cell, n_queries, numbers, width, doc_of, options, vectors)
+    numbered = used, cell, n_queries, numbers, width, doc_of
+    return Block(passages, hits.scores, query, weight, *numbered, options, vectors, products)
 
 
 def _best(document: Array, used: Array, width: int) -> Array:
@@ -234,26 +246,40 @@ def _largest(block: Block, weight: Array) -> Scored:
     return Scored(best[: block.n_cells])
 
 
-def _products(block: Block, weight: Array) -> Scored:
-    """⟨q̂, Σ w p⟩ = Σ w ⟨q̂, p⟩; a passage that several paragraphs of a query retrieved is multiplied once."""
-    assert block.vectors is not None
-    xp, hits, passages = block.xp, block.passages, block.vectors.passages
+def products_of(hits: Array, query: Array, weight: Array, n_queries: int, vectors: Vectors) -> Products:
+    """Of the hits (r, N) of some queries; a passage that several paragraphs of a query retrieved is multiplied once."""
+    xp, passages = array_namespace(hits), vectors.passages
     mark = xp.zeros(int(passages.shape[0]) + 1, dtype=bool)
     mark[hits] = True  # padding marks the place behind the last
-    numbers = xp.flatnonzero(mark[:-1])
-    column = xp.full(len(mark), numbers.size)
-    column[numbers] = xp.arange(numbers.size)
-    place = block.query[:, None] * (numbers.size + 1) + column[hits]
-    wanted = xp.zeros((block.n_queries, int(numbers.size) + 1), dtype=bool)  # the last column is the padding's
-    wanted.ravel()[place] = True
-    return _total(block, weight * multiply(wanted, _summed(block), passages, numbers).ravel()[place])
+    numbers, column = xp.flatnonzero(mark[:-1]), None
+    if 2 * numbers.size > len(mark) and not is_sparse(passages):
+        numbers = xp.arange(len(mark) - 1)  # spares a look-up for each hit
+    else:
+        column = xp.full(len(mark), numbers.size)
+        column[numbers] = xp.arange(numbers.size)
+    wanted = xp.zeros((n_queries, int(numbers.size) + 1), dtype=bool)  # the last column is the padding's
+    wanted[query[:, None], hits if column is None else column[hits]] = True
+    summed = _summed(vectors.paragraphs, query, weight, n_queries)
+    return Products(multiply(wanted, summed, passages, numbers), column, 0)
+
+
+def _products(block: Block, weight: Array) -> Scored:
+    """⟨q̂, Σ w p⟩ = Σ w ⟨q̂, p⟩."""
+    assert block.products is not None
+    table, column, first = block.products
+    place = block.passages if column is None else column[block.passages]
+    return _total(block, weight * table[(block.query + first)[:, None], place])
 
 
 def _mean_products(block: Block, weight: Array) -> Scored:
     """⟨q̂ / Σ_i w_i, Σ w p / Σ w⟩: both sides divided by their weights."""
     xp = block.xp
     score, share, _ = _products(block, weight)
-    of_query = xp.bincount(block.query, weights=_by_rows(block, block.weight[:, None])[:, 0], minlength=block.n_queries)
+    of_query = xp.bincount(
+        block.query,
+        weights=_by_rows(block.weight[:, None], block.query, block.n_queries)[:, 0],
+        minlength=block.n_queries,
+    )
     weights = _sums(block, _terms(block, weight))
     by = xp.where(weights > 0, weights, 1) * xp.repeat(xp.where(of_query > 0, of_query, 1), block.width)
     return Scored(score / by, share, by)
@@ -264,8 +290,12 @@ def _extreme(block: Block, weight: Array, ufunc: str) -> Scored:
     assert block.vectors is not None
     xp, doc_of, n = block.xp, block.doc_of, len(block.doc_of)
     wanted = xp.zeros((block.n_queries, n + 1), dtype=bool)  # the last column is the padding's
-    wanted.ravel()[block.query[:, None] * (n + 1) + block.masked(block.passages, n)] = True
+    wanted[block.query[:, None], block.masked(block.passages, n)] = True
     wanted[:, n:] = False
+    if isinstance(block.vectors.passages, np.ndarray):
+        starts = np.searchsorted(doc_of, np.arange(int(doc_of[-1]) + 2))
+        table = document_extremes(block.vectors.passages, wanted, starts, _extremes(block, ufunc), ufunc)
+        return Scored(np.ravel(table if block.documents is None else table[:, block.documents]))
     query, passage = xp.divmod(xp.flatnonzero(wanted), n + 1)
     document = doc_of[passage]
     is_new = (xp.diff(query, prepend=-1) != 0) | (xp.diff(document, prepend=-1) != 0)
@@ -282,18 +312,17 @@ def _extreme(block: Block, weight: Array, ufunc: str) -> Scored:
 # the vector of a query document ---------------------------------------------------------------------------------
 
 
-def _summed(block: Block) -> Array:
+def _summed(paragraphs: Matrix, query: Array, weight: Array, n: int) -> Array:
     """(q, d) float64, dense: q̂ = Σ_i w_i q_i, in whatever order to the same bits."""
-    assert block.vectors is not None
-    xp, paragraphs, weight, n = block.xp, block.vectors.paragraphs, block.weight, block.n_queries
+    xp = array_namespace(weight)
     if sparse.issparse(paragraphs):  # few queries are held at once, so their sums may be dense
         stored = np.diff(paragraphs.indptr)
-        values, row = paragraphs.data.astype(np.float64) * np.repeat(weight, stored), np.repeat(block.query, stored)
-        terms = on_grid(values[:, None], row, n, np.bincount(block.query, minlength=n))[:, 0]
+        values, row = paragraphs.data.astype(np.float64) * np.repeat(weight, stored), np.repeat(query, stored)
+        terms = on_grid(values[:, None], row, n, np.bincount(query, minlength=n))[:, 0]
         out = np.zeros((n, paragraphs.shape[1]))
         np.add.at(out, (row, paragraphs.indices), terms)
         return out
-    return _by_query("add", _by_rows(block, paragraphs.astype(xp.float64) * weight[:, None]), block.query, n)
+    return _by_query("add", _by_rows(paragraphs.astype(xp.float64) * weight[:, None], query, n), query, n)
 
 
 def _extremes(block: Block, ufunc: str) -> Array:
@@ -310,10 +339,9 @@ def _extremes(block: Block, ufunc: str) -> Array:
     return out
 
 
-def _by_rows(block: Block, terms: Array) -> Array:
+def _by_rows(terms: Array, query: Array, n: int) -> Array:
     """``terms`` (r, any) on a grid on which sums over a query's rows are exact."""
-    count = block.xp.bincount(block.query, minlength=block.n_queries)
-    return on_grid(terms, block.query, block.n_queries, count)
+    return on_grid(terms, query, n, array_namespace(terms).bincount(query, minlength=n))
 
 
 def _by_query(ufunc: str, rows: Array, query: Array, n: int) -> Array:

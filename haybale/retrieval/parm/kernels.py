@@ -62,8 +62,59 @@ def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: 
                 out[i, column] = total
 
 
+def document_extremes(
+    passages: NDArray[Any], wanted: NDArray[np.bool_], starts: Ints, q: Array, ufunc: str
+) -> NDArray[np.float64]:
+    """(q, n_documents) ⟨q, the ``"minimum"`` or ``"maximum"`` of the document's wanted passages⟩, 0 where none is.
+
+    ``wanted`` (q, n_passages) or wider; ``starts`` (n_documents + 1,). Queries share a document while a cache holds it.
+    """
+    n = len(starts) - 1
+    out = np.zeros((len(q), n))
+
+    def fill(first: int) -> None:
+        last, before, vectors = min(first + step, n), 0, passages
+        if passages.dtype == np.float16:  # which numba has no arithmetic for
+            before = int(starts[first])
+            vectors = passages[before : starts[last]].astype(np.float32)
+        _extremes(wanted, q, vectors, before, starts, first, last, ufunc == "maximum", out)
+
+    step = max(1, _CACHED // max(1, len(passages) * passages.shape[1] // max(1, n)))
+    in_threads(fill, range(0, n, step))
+    return out
+
+
+@njit(nogil=True, fastmath=_MATH, cache=True)
+def _extremes(
+    wanted: Any, q: Any, passages: Any, before: Any, starts: Any, first: Any, last: Any, largest: Any, out: Any
+) -> None:  # pragma: no cover - compiled
+    d = passages.shape[1]
+    best = np.empty(d, dtype=np.float32)
+    for document in range(first, last):
+        for i in range(len(q)):
+            found = False
+            for p in range(starts[document], starts[document + 1]):
+                if wanted[i, p]:
+                    vector = passages[p - before]
+                    if not found:
+                        best[:] = vector
+                    elif largest:
+                        for k in range(d):
+                            best[k] = vector[k] if vector[k] > best[k] else best[k]
+                    else:
+                        for k in range(d):
+                            best[k] = vector[k] if vector[k] < best[k] else best[k]
+                    found = True
+            if found:
+                row = q[i]
+                total = 0.0
+                for k in range(d):
+                    total += row[k] * np.float64(best[k])
+                out[i, document] = total
+
+
 def extremes(passages: Matrix, passage: Array, lists: Array, q: Array, query: Array, ufunc: str) -> Array:
-    """(n,) ⟨q[query[i]], the ``"minimum"`` or ``"maximum"`` of the passages of list i⟩, element by element.
+    """(n,) ⟨q[query[i]], the extreme of the passages of list i⟩, element by element: sparse ones, and on a device.
 
     ``passage`` (l,) and ``lists`` (l,) from 0, rising, say which passage is in which list; ``query`` is (n,).
     """
@@ -77,46 +128,17 @@ def extremes(passages: Matrix, passage: Array, lists: Array, q: Array, query: Ar
         some, within = passage[start:end], lists[start:end] - number * step
         if is_sparse:
             score[part] = _sparse_extremes(passages[some], within, q, query[part], ufunc)
-        elif xp is np:
-            half = passages.dtype == np.float16
-            vectors = passages[some].astype(np.float32) if half else passages
-            places = np.arange(len(some)) if half else some
-            _extremes(vectors, places, within, q, query[part], ufunc == "maximum", score[part])
         else:
             best = xp.full((len(query[part]), d), -xp.inf if ufunc == "maximum" else xp.inf, dtype=xp.float32)
             getattr(xp, ufunc).at(best, within, passages[some].astype(xp.float32, copy=False))
             score[part] = (q[query[part]] * best).sum(axis=1)
 
     mean = len(passage) / max(1, len(query)) * (passages.nnz / passages.shape[0] if is_sparse else d)
-    step = max(1, int((_TILE if xp is np else _TILE_ON_DEVICE) / max(mean, 1)))
+    step = max(1, int((_TILE if is_sparse else _TILE_ON_DEVICE) / max(mean, 1)))
     cuts = xp.searchsorted(lists, xp.arange(0, len(query) + step, step)).tolist()
     tiles = zip(range(len(cuts)), cuts[:-1], cuts[1:], strict=False)
-    in_threads(fill, tiles, None if xp is np else 1)
+    in_threads(fill, tiles, None if is_sparse else 1)
     return score
-
-
-@njit(nogil=True, fastmath=_MATH, cache=True)
-def _extremes(
-    passages: Any, places: Any, lists: Any, q: Any, query: Any, largest: Any, out: Any
-) -> None:  # pragma: no cover - compiled
-    d = passages.shape[1]
-    best = np.empty(d, dtype=np.float32)
-    for i in range(len(places)):
-        vector = passages[places[i]]
-        if i == 0 or lists[i] != lists[i - 1]:
-            best[:] = vector
-        elif largest:
-            for k in range(d):
-                best[k] = vector[k] if vector[k] > best[k] else best[k]
-        else:
-            for k in range(d):
-                best[k] = vector[k] if vector[k] < best[k] else best[k]
-        if i == len(places) - 1 or lists[i] != lists[i + 1]:
-            row = q[query[lists[i]]]
-            total = 0.0
-            for k in range(d):
-                total += row[k] * np.float64(best[k])
-            out[lists[i]] = total
 
 
 def _sparse_extremes(rows: Any, lists: Ints, q: Array, query: Ints, ufunc: str) -> NDArray[np.float64]:
