@@ -93,6 +93,8 @@ class TermCounts:
         offsets : (n_documents + 1,) array of int
             Document d is the texts ``offsets[d]:offsets[d + 1]``; they rise from 0 to the number of texts.
 
+        Examples
+        --------
         >>> TermCounts.of(["a dog", "a lead", "dogs"], Analyzer("english")).merged(np.array([0, 2, 3])).matrix.toarray()
         array([[1., 1.], [1., 0.]], dtype=float32)
         """

@@ -58,7 +58,7 @@ def embed_shards(
 
     Parameters
     ----------
-    source, out, layout, dtype, rows_per_chunk, chunking
+    source, out, layout, dtype, rows_per_chunk, chunking : optional but for the first two
         As in :func:`embed`. ``source``, where it is a folder, and ``out`` must be reached by every worker.
     encoder : Encoder, str or callable
         One that has to be fitted, which is done first, here and once, and kept in ``out``; one that is ready, which is
@@ -72,7 +72,12 @@ def embed_shards(
     Returns
     -------
     Embedded
-        What all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed`, and ``ClusterError``.
+        What all tasks did together; ``seconds`` are those of this call.
+
+    Raises
+    ------
+    ClusterError
+        Where the cluster goes away; all else as :func:`embed`.
     """
     files = StoreFiles(out)
     top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders

@@ -50,6 +50,8 @@ def score_frame(
     InputError
         Unknown ids, which are named; a missing id; a query id given twice.
 
+    Examples
+    --------
     >>> from haybale import PassageIndex
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"], doc_ids=["a", "b", "c"])
     >>> model = SVREnsemble(n_bags=2, k=2).fit(index, np.eye(3), [["a"], ["b"], ["c"]])

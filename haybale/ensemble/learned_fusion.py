@@ -95,6 +95,8 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     loss_, n_iter_ : float, int
         The loss with its penalty, and the Newton steps that were taken.
 
+    Examples
+    --------
     >>> good = pd.DataFrame({"query_id": ["q", "q", "r", "r"], "doc_id": ["a", "b", "b", "c"], "score": [2, 1, 2, 1]})
     >>> bad = good.assign(score=[1, 2, 1, 2])
     >>> runs = {"good": Run.from_frame(good), "bad": Run.from_frame(bad)}
@@ -321,6 +323,8 @@ def unseen_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
     -------
     (m,) bool
 
+    Examples
+    --------
     >>> unseen_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
     [False, False, True, False]
     """

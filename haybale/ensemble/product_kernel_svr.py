@@ -42,7 +42,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    C, epsilon, tol, max_iter
+    C, epsilon, tol, max_iter : float, default 1, 0.1, 1e-3; int, default -1
         As in ``SVR``; -1 steps are as many as it takes, and a ConvergenceWarning says when they end before ``tol`` is
         reached.
     gamma : "scale", float, pair or list, default="scale"

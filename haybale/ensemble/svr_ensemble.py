@@ -106,6 +106,8 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     seen_ : (n_training_queries, n_bags) bool
         Whether a bag was trained on any row of a query; not saved.
 
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
     >>> queries = index.vectors[:20] + 0.1

@@ -124,6 +124,8 @@ class BM25Index(PassageTable):
     ) -> Self:
         """The index of texts that were counted already; parameters as those of the class.
 
+        Examples
+        --------
         >>> counts = TermCounts.of(["a lead for dogs", "taxes are due", "the dog tax"], Analyzer("english"))
         >>> BM25Index.from_counts(counts.merged(np.array([0, 2, 3]))).search(["dog taxes"], k=2).passages
         array([[1, 0]])
@@ -216,6 +218,8 @@ class BM25Index(PassageTable):
     def with_parameters(self, k1: float, b: float) -> Self:
         """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared.
 
+        Examples
+        --------
         >>> index = BM25Index(["dog dog dog", "a dog and a cat"], language="english").with_parameters(0.5, 0.9)
         >>> index.search(["cat"], k=2).passages
         array([[ 1, -1]])
@@ -250,6 +254,8 @@ class BM25Index(PassageTable):
         It is the index that would be made of all texts at once. Parameters as those of the class, ``doc_offsets`` from
         0; default ids: the numbers that passages and documents have in the new index.
 
+        Examples
+        --------
         >>> index = BM25Index(["a dog"], language="english").extended(["two dogs", "a cat"])
         >>> index.search(["dog"], k=3).passages
         array([[ 0,  1, -1]])
@@ -340,6 +346,8 @@ class BM25Index(PassageTable):
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
         """What each term of a query that a passage has, by number, adds to its score; their sum rounds to it.
 
+        Examples
+        --------
         >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
         >>> {term: round(share, 3) for term, share in index.term_shares("dog taxes and leads", 2).items()}
         {'dog': 0.214, 'tax': 0.214}

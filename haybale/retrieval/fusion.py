@@ -102,6 +102,8 @@ def reciprocal_rank_fusion(
     Run
         With the queries in the order of the first run.
 
+    Examples
+    --------
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]})
     >>> other = pd.DataFrame({"query_id": "q", "doc_id": ["b"], "score": [7.0]})

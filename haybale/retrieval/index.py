@@ -68,6 +68,8 @@ class PassageIndex(PassageTable):
     memory_budget : float, optional
         Bytes for what a search computes at once; None: on a device half of what is free.
 
+    Examples
+    --------
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
     >>> index
     PassageIndex: 3 × 3 float32, 3 documents, on cpu, backend auto: faiss

@@ -63,6 +63,8 @@ class QueryNeighbours:
     query_ids : (m,) str, optional
         What :meth:`explain` names; None: the rows.
 
+    Examples
+    --------
     >>> training = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
     >>> neighbours = QueryNeighbours(training, [["a"], ["b"], ["a", "c"]], ["a", "b", "c"], k=2)
     >>> neighbours.rank(np.array([[1.0, 0.0]]), ["q"])["q"]

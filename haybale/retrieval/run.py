@@ -48,6 +48,8 @@ class Run:
         For ids that are missing, no ids, or occur twice; the class methods also for NaN or infinite scores and for a
         document twice for one query.
 
+    Examples
+    --------
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["b", "a", "c"], "score": [1.0, 1.0, 2.0]})
     >>> Run.from_frame(frame)["q"]
     [('c', 2.0), ('a', 1.0), ('b', 1.0)]
@@ -117,6 +119,8 @@ class Run:
     def joined(cls, runs: Sequence[Run]) -> Run:
         """Runs about different queries as one, in their order.
 
+        Examples
+        --------
         >>> parts = [Run.from_frame(pd.DataFrame({"query_id": [q], "doc_id": "a", "score": 1.0})) for q in "xy"]
         >>> Run.joined(parts).query_ids
         ['x', 'y']
@@ -203,6 +207,8 @@ class Run:
     def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
         """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise.
 
+        Examples
+        --------
         >>> rows, ranks, doc_ids, scores = Run.from_frame(
         ...     pd.DataFrame({"query_id": ["q", "q", "r"], "doc_id": ["a", "b", "b"], "score": [1.0, 2.0, 3.0]})
         ... ).flat()
@@ -216,6 +222,8 @@ class Run:
 
         A code is a place in the table (n_documents,), which may have more ids than those ranked.
 
+        Examples
+        --------
         >>> table = pa.chunked_array([pa.array(["a", "b", "c"], type=pa.large_string())])
         >>> run = Run.from_numbers(["q"], table, [0, 0], [1, 2], [0.5, 0.9])
         >>> run.coded()[2], run.coded()[3] is table
@@ -231,6 +239,8 @@ class Run:
     def take(self, query_ids: Sequence[str]) -> Run:
         """The rankings of some of the queries, distinct ones, in the order they are given in.
 
+        Examples
+        --------
         >>> frame = pd.DataFrame({"query_id": ["q", "r", "s"], "doc_id": "a", "score": 1.0})
         >>> Run.from_frame(frame).take(["s", "q"]).query_ids
         ['s', 'q']
