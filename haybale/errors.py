@@ -48,8 +48,6 @@ class InputError(HaybaleError, ValueError):
 class FileFormatError(InputError):
     """A file whose content is not what its layout asks for.
 
-    Examples
-    --------
     >>> str(FileFormatError("qrels.tsv", 3, "expected 2 tab-separated columns, found 1"))
     'qrels.tsv, line 3: expected 2 tab-separated columns, found 1'
     """
@@ -64,8 +62,6 @@ class FileFormatError(InputError):
 class UnknownNameError(InputError):
     """A name that is not one of the known ones.
 
-    Examples
-    --------
     >>> str(UnknownNameError("ranker", "bm26", ["bm25", "knn"]))
     "unknown ranker 'bm26'; known: bm25, knn"
     """
@@ -81,8 +77,6 @@ class VectorError(InputError):
 class MissingExtraError(HaybaleError, ImportError):
     """A package that is not installed: one of an extra, or, with ``extra=None``, the distribution of that name.
 
-    Examples
-    --------
     >>> str(MissingExtraError("torch", "neural"))
     'torch is not installed; pip install "haybale[neural]"'
     >>> str(MissingExtraError("bm25s", None))

@@ -204,6 +204,12 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     def explain(self, runs: Mapping[str, Run], query_id: str, doc_id: str) -> pd.DataFrame:
         """What each run adds to the score of a document that it ranks.
 
+        Parameters
+        ----------
+        runs : mapping of str to Run
+            With the names they had in :meth:`fit`.
+        query_id, doc_id : str
+
         Returns
         -------
         DataFrame
@@ -397,22 +403,12 @@ def _plain(value: Any) -> Any:
 
 
 class ConditionalLogit:
-    """The loss and its gradient in the weights of standardised features.
+    """The loss and its gradient in the weights of standardised features (f, n); a constant one has weight 0.
 
     loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query, + l2·|w|².
+    ``query`` (n,) rises; ``target`` (n,) sums to each query's share of the loss.
     McFadden, "Conditional Logit Analysis of Qualitative Choice Behavior", 1974; as a loss of rankings, ListNet's of Cao
     et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
-
-    Parameters
-    ----------
-    query : (n,)
-        The query of each document; rises.
-    features : (f, n) float32
-        They are standardised over all n; a constant one has weight 0.
-    target : (n,) float64
-        0 where a document is not relevant. A query's targets sum to its share of the loss; queries without any add
-        nothing but to the standard deviations.
-    l2 : float
     """
 
     def __init__(self, query: Ints, features: Floats, target: Array, l2: float) -> None:

@@ -146,9 +146,16 @@ class BM25Index(PassageTable):
         b: float = 0.75,
         language: str | None = None,
     ) -> Self:
-        """Index a collection's passages, or with ``unit="document"`` its documents as wholes.
+        """Index a collection's passages or documents; texts become strings a batch at a time.
 
-        ``language`` (None: the collection's own, else guessed). Texts become strings a batch at a time.
+        Parameters
+        ----------
+        collection : Collection
+        unit : {"passage", "document"}, default "passage"
+            What is a passage of the index: the collection's, or its documents as wholes.
+        k1, b : float, default 1.2, 0.75
+        language : str, optional
+            None: the collection's own, else guessed.
         """
         if unit not in ("passage", "document"):
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
@@ -230,9 +237,12 @@ class BM25Index(PassageTable):
         return other
 
     def take(self, documents: Ints) -> Self:
-        """These documents alone, scored as they are here: idf and mean length stay those of the whole.
+        """Some documents alone, scored as they are here: idf and mean length stay those of the whole.
 
-        ``documents``: rising document numbers, with a passage among them; they are 0..n-1 there.
+        Parameters
+        ----------
+        documents : (n,) int
+            Rising document numbers, with a passage among them; they are 0..n-1 there.
         """
         passages, columns = self._columns.take(documents)
         other = type(self).__new__(type(self))
@@ -249,10 +259,13 @@ class BM25Index(PassageTable):
         passage_ids: Ids | None = None,
         doc_ids: Ids | None = None,
     ) -> Self:
-        """An index with these documents behind the present ones; only their texts are analysed.
+        """An index with these documents behind the present ones, as if made of all at once; only their texts are
+        analysed.
 
-        It is the index that would be made of all texts at once. Parameters as those of the class, ``doc_offsets`` from
-        0; default ids: the numbers that passages and documents have in the new index.
+        Parameters
+        ----------
+        texts, doc_offsets, passage_ids, doc_ids
+            As those of the class; ``doc_offsets`` from 0, default ids are the numbers in the new index.
 
         Examples
         --------

@@ -192,7 +192,10 @@ class Run:
     def to_frame(self, library: str = "pandas") -> Frame:
         """A row a ranked document: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
 
-        ``library``: of the frame, ``"pandas"``, ``"cudf"`` or ``"pyarrow"``.
+        Parameters
+        ----------
+        library : {"pandas", "cudf", "pyarrow"}, default "pandas"
+            Of the frame.
         """
         frame = pd.DataFrame(
             {
