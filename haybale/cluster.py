@@ -181,7 +181,7 @@ def own_threads() -> int:
 
 @contextmanager
 def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
-    """Let joblib, and with it haybale, work on a Dask cluster.
+    """Let joblib, and with it haybale, work on a Dask cluster; yields its ``distributed.Client``.
 
     Parameters
     ----------
@@ -189,10 +189,6 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
         Of the scheduler, such as ``"tcp://host:8786"``.
     timeout : float, default 10
         Seconds in which the scheduler must answer and a worker be there.
-
-    Yields
-    ------
-    distributed.Client
 
     Raises
     ------

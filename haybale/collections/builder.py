@@ -73,6 +73,8 @@ class StringColumn:
 class CollectionBuilder:
     """Collects documents, queries and judgements, in this order, then :meth:`build`.
 
+    Refused, each with one error: a document, passage, section or query id used twice; an empty query; a
+    judgement or own document whose id nobody has; two grades for one pair; a collection without a passage.
     Passages of only whitespace are left out, with one warning that counts them.
 
     Parameters
@@ -80,12 +82,6 @@ class CollectionBuilder:
     name : str
     language : str, optional
         Of the collection; None: to be guessed from its texts.
-
-    Raises
-    ------
-    InputError, FileFormatError
-        By the methods: a document, passage, section or query id used twice; an empty query; a judgement or own document
-        whose id nobody has; two grades for one pair; a collection without a passage.
     """
 
     def __init__(self, name: str, language: str | None = None) -> None:

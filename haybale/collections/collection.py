@@ -150,16 +150,10 @@ class Collection:
     ----------
     name : str
     doc_ids, doc_titles : (n_documents,) Arrow arrays of large_string
-    passages : Passages
-        Ids and texts, those of a document side by side.
-    queries : Queries
-        Of one or several paragraphs each.
+    passages, queries : Passages, Queries
     splits : dict of str to Split
         By name, such as ``"train"``: the queries of each with their judgements.
-    sections : Sections, optional
-        The section trees of the documents.
-    links : Links, optional
-        References from passages and sections to others and to documents.
+    sections, links : Sections, Links, optional
     language : str, optional
         Of stop words and stemmer; None: to be guessed.
 

@@ -66,10 +66,6 @@ def open_collection(name: str | Path, layout: str | None = None) -> Collection:
     layout : str, optional
         One of :data:`LAYOUTS`, for a folder that fits several; None: found by its files.
 
-    Returns
-    -------
-    Collection
-
     Raises
     ------
     InputError

@@ -34,17 +34,7 @@ class Encoder(Protocol):
     """
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Vectors of texts.
-
-        Parameters
-        ----------
-        texts : (n,) sequence of str
-
-        Returns
-        -------
-        (n, d) float32
-            Each row of length 1 (or 0, if no part of the text is known).
-        """
+        """(n,) texts to (n, d) float32, each row of length 1 (or 0, if no part of the text is known)."""
         ...
 
 

@@ -72,12 +72,7 @@ def embed_shards(
     Returns
     -------
     Embedded
-        What all tasks did together; ``seconds`` are those of this call.
-
-    Raises
-    ------
-    ClusterError
-        Where the cluster goes away; all else as :func:`embed`.
+        What all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed`, and ``ClusterError``.
     """
     files = StoreFiles(out)
     top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders

@@ -289,18 +289,14 @@ class EmbeddingStore:
         return self._parts[number % len(self._parts)].read(number // len(self._parts))
 
     def vectors(self, dtype: str = "float32", device: str | Device | None = None) -> Any:
-        """All vectors, read and converted chunk by chunk: those of a device are never whole on the host.
+        """(n, d) all vectors, of NumPy or on a device of CuPy, read chunk by chunk: those of a device are never on the
+        host.
 
         Parameters
         ----------
         dtype : {"float32", "float16"}, default "float32"
         device : str, optional
             ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; None: the CPU.
-
-        Returns
-        -------
-        (n, d) array
-            Of NumPy, or on a CUDA device of CuPy.
         """
         there, stored = find_device(device or "cpu"), stored_type(dtype)
         with there.current(), np.errstate(over="ignore"):  # what float16 cannot hold is infinite, which indexes refuse
@@ -387,17 +383,13 @@ class EmbeddingStore:
             yield columns[shard][local * size : (local + 1) * size]
 
     def encoder(self, **settings: Any) -> Any:
-        """The encoder that made the vectors, for queries: kept in the store, or loaded by the name it had.
+        """The encoder that made the vectors: kept in the store, or loaded by its name (:class:`StoreError`: it has
+        changed).
 
         Parameters
         ----------
         **settings
             For one that is loaded by name, such as ``device``.
-
-        Raises
-        ------
-        StoreError
-            Where its weights are not those the vectors were made with.
         """
         for files in self._files:
             if files.exists(ENCODER):

@@ -179,18 +179,12 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         return self
 
     def fuse(self, runs: Mapping[str, Run]) -> Run:
-        """All pooled documents by their score.
+        """All pooled documents by their score, which orders those of one query; its size is no measure.
 
         Parameters
         ----------
         runs : mapping of str to Run
             With the names they had in :meth:`fit`.
-
-        Returns
-        -------
-        Run
-            With the queries in the order of the first run. Scores order the documents of one query; their size is no
-            measure.
 
         Raises
         ------
@@ -318,16 +312,12 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
 
 
 def unseen_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
-    """Queries with at least one relevant document and none that another query of the list has.
+    """(m,) bool: queries with at least one relevant document and none that another query of the list has.
 
     Parameters
     ----------
     relevant : (m,) list of list of str
         The ids of each query's relevant documents.
-
-    Returns
-    -------
-    (m,) bool
 
     Examples
     --------

@@ -362,19 +362,15 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     # scoring ------------------------------------------------------------------------------------------
 
     def score(self, query_vectors: Matrix | Sequence[Matrix], passage_ids: Sequence[Sequence[str]]) -> list[Any]:
-        """Score any passages for each query by the mean prediction of the bags.
+        """The mean prediction of the bags for any passages: of each query a float32 array (n_i,).
 
-        They learned 1 for relevant and 0 for not, but a bag that saw nothing near predicts about 0, so the mean ranks;
+        Bags learned 1 for relevant and 0 for not, but one that saw nothing near predicts about 0, so the mean ranks;
         :meth:`relevant` decides.
 
         Parameters
         ----------
         query_vectors : (m, d), or a list with one matrix a space
         passage_ids : (m,) sequences of str
-
-        Returns
-        -------
-        list of (n_i,) float32
         """
         check_is_fitted(self, "support_")
         lengths = np.array([len(ids) for ids in passage_ids], dtype=np.int64)
@@ -388,7 +384,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     def score_candidates(
         self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None
     ) -> Any:
-        """The same by number.
+        """The same by number, (m, k) float32.
 
         Parameters
         ----------
@@ -397,10 +393,6 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             -1 for none, whose score is -inf.
         features : (m, k, f), optional
             Of the pairs, if the ensemble was trained with them.
-
-        Returns
-        -------
-        (m, k) float32
         """
         check_is_fitted(self, "support_")
         return self._scored(query_vectors, passages, features, self.support_.mean, -np.inf)
@@ -414,17 +406,14 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """As :meth:`score_candidates`, each training query by the mean of the bags that saw nothing of it.
 
+        Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
+
         Parameters
         ----------
         query_numbers : (m,) int
             Places of the queries among those that were given to :meth:`fit`.
         query_vectors, passages, features
             As in :meth:`score_candidates`; passages may be any.
-
-        Raises
-        ------
-        InputError
-            A loaded model, since ``seen_`` is not saved, or a query that every bag saw.
         """
         check_is_fitted(self, "support_")
         asked = np.asarray(to_numpy(query_numbers))
@@ -472,6 +461,8 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     ) -> Run:
         """Rank documents by their best-scored candidate; those without one are not in the run.
 
+        Refused for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
+
         Parameters
         ----------
         query_vectors : (m, d), or a list with one matrix a space
@@ -483,11 +474,6 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             As in :meth:`fit`.
         features : (m, c, f), optional
             Of the candidates, if the ensemble has them.
-
-        Raises
-        ------
-        InputError
-            Also for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
         """
         check_is_fitted(self, "support_")
         if self.protocol == "injected":

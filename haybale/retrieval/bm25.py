@@ -223,14 +223,7 @@ class BM25Index(PassageTable):
     # other indexes ------------------------------------------------------------------------------------
 
     def with_parameters(self, k1: float, b: float) -> Self:
-        """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared.
-
-        Examples
-        --------
-        >>> index = BM25Index(["dog dog dog", "a dog and a cat"], language="english").with_parameters(0.5, 0.9)
-        >>> index.search(["cat"], k=2).passages
-        array([[ 1, -1]])
-        """
+        """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared."""
         check_parameters(k1, b)
         other = copy.copy(self)
         other._set(self._postings, self.vocabulary, self.analyzer, k1, b)

@@ -87,17 +87,13 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
 
 
 def pool(*parts: Hits) -> Hits:
-    """The candidate pool of several searches for the same queries: their union, without scores' meaning.
+    """The candidate pool of several searches for the same queries: their union, ordered by the best reciprocal rank in
+    any.
 
     Parameters
     ----------
     *parts : Hits
-        Each of the same m queries; those on a device are copied from it.
-
-    Returns
-    -------
-    Hits
-        Of NumPy arrays; ordered by the best reciprocal rank that a passage has in any of them.
+        Each of the same m queries; the pool is made of NumPy arrays.
 
     Examples
     --------

@@ -199,18 +199,14 @@ class QueryNeighbours:
     def explain(self, query_vector: Matrix, doc_id: str, *, training_row: int = -1) -> pd.DataFrame:
         """The neighbours that carry a document's score, nearest first.
 
+        Columns ``query_id``, ``row`` (of the training query), ``cosine`` and ``share``; the shares sum to the score.
+
         Parameters
         ----------
         query_vector : (d,) or (1, d) array, or CSR row
         doc_id : str
         training_row : int, default -1
             As in :meth:`rank`.
-
-        Returns
-        -------
-        DataFrame
-            ``query_id``, ``row`` (of the training query), ``cosine`` and ``share``; the shares sum to the document's
-            score.
         """
         document = self.documents.document_number(doc_id)
         query = query_vector if is_sparse(query_vector) else np.atleast_2d(to_numpy(query_vector))

@@ -117,14 +117,7 @@ class Run:
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
-        """Runs about different queries as one, in their order.
-
-        Examples
-        --------
-        >>> parts = [Run.from_frame(pd.DataFrame({"query_id": [q], "doc_id": "a", "score": 1.0})) for q in "xy"]
-        >>> Run.joined(parts).query_ids
-        ['x', 'y']
-        """
+        """Runs about different queries as one, in their order."""
         query_ids = [query for run in runs for query in run.query_ids]
         if len(set(query_ids)) != len(query_ids):
             raise InputError("runs to be joined must be about different queries")
@@ -240,14 +233,7 @@ class Run:
         return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
 
     def take(self, query_ids: Sequence[str]) -> Run:
-        """The rankings of some of the queries, distinct ones, in the order they are given in.
-
-        Examples
-        --------
-        >>> frame = pd.DataFrame({"query_id": ["q", "r", "s"], "doc_id": "a", "score": 1.0})
-        >>> Run.from_frame(frame).take(["s", "q"]).query_ids
-        ['s', 'q']
-        """
+        """The rankings of some of the queries, distinct ones, in the order they are given in."""
         query_ids = as_ids(query_ids, "run: query ids")
         rows = self._rows_of(query_ids)
         if (rows < 0).any():

@@ -115,8 +115,7 @@ def rank_documents(
     ----------
     index : PassageTable
         Any index, for the documents of its passages and their ids.
-    hits : Hits
-        (n_paragraphs, N).
+    hits : Hits (n_paragraphs, N)
     query_ids : (n_queries,) str
     aggregation : str, default "maxp"
         One of :data:`AGGREGATIONS`.
@@ -126,10 +125,6 @@ def rank_documents(
         Documents of a query that stay.
     **options : optional
         As in :func:`aggregate`.
-
-    Returns
-    -------
-    Run
 
     Examples
     --------
