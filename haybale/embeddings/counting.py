@@ -74,8 +74,9 @@ class TermCounts:
         return np.asarray(self.matrix @ np.ones(self.matrix.shape[1]), dtype=np.int64)
 
     def merged(self, offsets: NDArray[np.int64]) -> TermCounts:
-        """The counts of documents, document d the texts ``offsets[d]:offsets[d + 1]``, as if these were joined by
-        newlines.
+        """The counts of documents, document d the texts ``offsets[d]:offsets[d + 1]``, as if newlines joined these.
+
+        (For every analyzer that takes a newline for the end of a word, as all do but perhaps a function of one's own.)
 
         >>> TermCounts.of(["a dog", "a lead", "dogs"], Analyzer("english")).merged(np.array([0, 2, 3])).matrix.toarray()
         array([[1., 1.], [1., 0.]], dtype=float32)

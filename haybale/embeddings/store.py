@@ -289,8 +289,7 @@ class EmbeddingStore:
         return self._parts[number % len(self._parts)].read(number // len(self._parts))
 
     def vectors(self, dtype: str = "float32", device: str | Device | None = None) -> Any:
-        """(n, d) all vectors, of NumPy or on a device of CuPy, read chunk by chunk: those of a device are never on the
-        host.
+        """(n, d) all vectors, of NumPy or on a device of CuPy: read by chunks, these are never whole on the host.
 
         Parameters
         ----------
@@ -383,13 +382,12 @@ class EmbeddingStore:
             yield columns[shard][local * size : (local + 1) * size]
 
     def encoder(self, **settings: Any) -> Any:
-        """The encoder that made the vectors: kept in the store, or loaded by its name (:class:`StoreError`: it has
-        changed).
+        """The encoder that made the vectors, for queries: kept in the store, or loaded by its name.
 
         Parameters
         ----------
         **settings
-            For one that is loaded by name, such as ``device``.
+            For one that is loaded by name, such as ``device``; :class:`StoreError` where its weights are others now.
         """
         for files in self._files:
             if files.exists(ENCODER):

@@ -28,7 +28,7 @@ def score_frame(
 ) -> Frame:
     """The frame with a float32 column ``score``: what the ensemble gives each of its pairs of query and passage.
 
-    Memory does not grow with the frame.
+    It is of the same library, rows and columns; an old ``score`` is replaced. Memory does not grow with it.
 
     Parameters
     ----------
@@ -40,10 +40,6 @@ def score_frame(
         Columns ``query_id`` and ``passage_id``, a row a pair in any order; a pair may stand in several rows.
     features : list of str, or (n_rows, f), optional
         For an ensemble that was trained with them: names of columns, or an array.
-
-    Returns
-    -------
-    The frame, in its own library, with the same rows and all of its columns; an old ``score`` is replaced.
 
     Raises
     ------

@@ -203,17 +203,13 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         runs : mapping of str to Run
             With the names they had in :meth:`fit`.
         query_id, doc_id : str
+            :class:`InputError` for an unknown query, and a document that no run has.
 
         Returns
         -------
         DataFrame
             A row a run: ``run``, ``rank``, ``score`` (its own) and ``share``. The shares sum to the fused score.
             ``rank`` and ``score`` are missing, and the share is 0, where the run does not have the document.
-
-        Raises
-        ------
-        InputError
-            For an unknown query, and a document that no run has.
         """
         if query_id not in same_queries(list(runs.values())):
             raise InputError(f"runs: unknown query id {query_id!r}")

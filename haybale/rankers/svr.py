@@ -60,7 +60,7 @@ class SVR(Ranker):
     n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
         As of :class:`~haybale.SVREnsemble`. Where there are fewer queries than bags, there are fewer bags.
     solver, memory_budget : optional
-        As of it, too.
+        As there.
     n_jobs : int, default -1
         Bags trained at once; -1: one a core.
     random_state : int, default 0

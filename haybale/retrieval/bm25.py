@@ -252,8 +252,7 @@ class BM25Index(PassageTable):
         passage_ids: Ids | None = None,
         doc_ids: Ids | None = None,
     ) -> Self:
-        """An index with these documents behind the present ones, as if made of all at once; only their texts are
-        analysed.
+        """An index with these documents behind the present ones, as if made of all; only the new are analysed.
 
         Parameters
         ----------

@@ -87,8 +87,7 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
 
 
 def pool(*parts: Hits) -> Hits:
-    """The candidate pool of several searches for the same queries: their union, ordered by the best reciprocal rank in
-    any.
+    """The union of several searches for the same queries, ordered by the best reciprocal rank in any.
 
     Parameters
     ----------

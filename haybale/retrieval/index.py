@@ -230,9 +230,7 @@ class PassageIndex(PassageTable):
         Parameters
         ----------
         documents : (n,) int
-            Numbers that rise, with a passage among them (:class:`InputError` for others); where they follow one
-            another,
-            dense vectors are the same memory.
+            Rising numbers, with a passage among them; where they follow one another, dense vectors are the same memory.
         """
         rows, columns = self._columns.take(documents)
         first, end = int(rows[0]), int(rows[-1]) + 1

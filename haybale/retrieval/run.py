@@ -188,7 +188,6 @@ class Run:
         Parameters
         ----------
         library : {"pandas", "cudf", "pyarrow"}, default "pandas"
-            Of the frame.
         """
         frame = pd.DataFrame(
             {

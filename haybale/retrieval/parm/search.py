@@ -111,16 +111,11 @@ class ParagraphSearch:
         ----------
         query_ids : (n_queries,) str
         paragraphs : (n_queries,) sequence
-            Of each a sequence of texts, or their vectors (n_i, d).
+            Of each a sequence of texts (with an encoder), or their vectors (n_i, d); none, or an empty one, is refused.
         weights : (n_queries,) sequence of (n_i,) float, optional
             Of each paragraph; None: 1.
         exclude : (n_queries,), optional
             A document that a query leaves out, such as its own: ids (None for none) or numbers (-1).
-
-        Raises
-        ------
-        InputError
-            A query document without paragraphs or with an empty one, texts without an encoder, an unknown document.
         """
         if len(query_ids) != len(paragraphs):
             raise InputError(f"{len(query_ids)} query ids for {len(paragraphs)} query documents")
