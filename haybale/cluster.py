@@ -181,11 +181,20 @@ def own_threads() -> int:
 
 @contextmanager
 def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
-    """Let joblib, and with it haybale, work on the Dask cluster whose scheduler is at ``address``.
+    """Let joblib, and with it haybale, work on a Dask cluster; yields its ``distributed.Client``.
 
-    ``timeout``: seconds in which the scheduler must answer and a worker be there. Yields the ``distributed.Client``.
-    Errors: :class:`ClusterError` where nothing answers, where there is no worker, where workers or the scheduler have
-    another Python, haybale, NumPy, SciPy or Numba, and where the cluster goes away.
+    Parameters
+    ----------
+    address : str
+        Of the scheduler, such as ``"tcp://host:8786"``.
+    timeout : float, default 10
+        Seconds in which the scheduler must answer and a worker be there.
+
+    Raises
+    ------
+    ClusterError
+        Where nothing answers, where there is no worker, where workers or the scheduler have another Python, haybale,
+        NumPy, SciPy or Numba, and where the cluster goes away.
     """
     distributed = require("distributed", "dask")
     with _quiet():

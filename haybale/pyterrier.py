@@ -47,10 +47,6 @@ def to_pyterrier(ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = 
         What makes paragraphs of a query: every non-empty line, another of
         :data:`~haybale.collections.SPLITTERS`, or a function from a text to its paragraphs.
 
-    Returns
-    -------
-    RankerTransformer
-
     Raises
     ------
     NotFittedError
@@ -62,7 +58,7 @@ def to_pyterrier(ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = 
 
 
 class RankerTransformer(pt.Transformer):
-    """Queries to the documents that a ranker finds, or documents of another stage in the ranker's order.
+    """Queries to the documents that a ranker finds, or documents of another stage reordered; see :func:`to_pyterrier`.
 
     Frames with ``qid`` and ``query`` are retrieved for. In frames that have ``docno`` too, only these documents are
     ranked, as by ``ranker.rank(…, within=…)``; those that the ranker does not find keep their order (by ``rank``, else
@@ -71,11 +67,6 @@ class RankerTransformer(pt.Transformer):
 
     Results have ``docno``, ``score`` and ``rank``, from 0; they are ordered by score, then by docno, and rankings of
     queries by where the first row of each ``qid`` stood.
-
-    Parameters
-    ----------
-    ranker, depth, splitter
-        See :func:`to_pyterrier`.
 
     Raises
     ------

@@ -76,6 +76,12 @@ class CollectionBuilder:
     Refused, each with one error: a document, passage, section or query id used twice; an empty query; a
     judgement or own document whose id nobody has; two grades for one pair; a collection without a passage.
     Passages of only whitespace are left out, with one warning that counts them.
+
+    Parameters
+    ----------
+    name : str
+    language : str, optional
+        Of the collection; None: to be guessed from its texts.
     """
 
     def __init__(self, name: str, language: str | None = None) -> None:

@@ -146,6 +146,19 @@ class Split:
 class Collection:
     """Documents, passages, queries and judgements; made by a reader of :mod:`haybale.collections`.
 
+    Parameters
+    ----------
+    name : str
+    doc_ids, doc_titles : (n_documents,) Arrow arrays of large_string
+    passages, queries : Passages, Queries
+    splits : dict of str to Split
+        By name, such as ``"train"``: the queries of each with their judgements.
+    sections, links : Sections, Links, optional
+    language : str, optional
+        Of stop words and stemmer; None: to be guessed.
+
+    Examples
+    --------
     >>> from haybale.collections import CollectionBuilder
     >>> builder = CollectionBuilder("two laws")
     >>> _ = builder.add_document("a", ["Dogs must be kept on a lead.", "Cats need no lead."])

@@ -57,7 +57,14 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def open_collection(name: str | Path, layout: str | None = None) -> Collection:
-    """``"pydocs"``, ``"ir_datasets:<id>"``, or a folder in one of the :data:`LAYOUTS`, also of documents alone.
+    """Open a collection by its name or folder.
+
+    Parameters
+    ----------
+    name : str or Path
+        ``"pydocs"``, ``"ir_datasets:<id>"``, or a folder in one of the :data:`LAYOUTS`, also of documents alone.
+    layout : str, optional
+        One of :data:`LAYOUTS`, for a folder that fits several; None: found by its files.
 
     Raises
     ------

@@ -56,13 +56,7 @@ _OPTIONAL = ("sections", "links")
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
-    """Write a whole collection, with all it has, to a new folder, whole or not at all.
-
-    Raises
-    ------
-    OutputExistsError
-        The folder exists and is not empty.
-    """
+    """Write a whole collection to a new folder, whole or not at all (:class:`OutputExistsError` where it has files)."""
     passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
     no_sections = np.zeros(collection.n_documents, dtype=np.int64)
     splits = collection.splits
@@ -121,14 +115,9 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     Parameters
     ----------
     folder : path
-        All of it is read.
+        All of it is read; :class:`FileFormatError` where it is not what was written, or of another version.
     verify : bool, default True
         Whether the digest of every file is computed.
-
-    Raises
-    ------
-    FileFormatError
-        A folder that is no saved collection, of another version, or whose files are not what was written.
     """
     folder = Path(folder)
     manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION})

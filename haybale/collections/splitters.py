@@ -35,7 +35,7 @@ def find_splitter(name: str, **options: Any) -> Splitter:
     ----------
     name : str
         One of :data:`SPLITTERS`.
-    **options
+    **options : optional
         ``words`` (default 200) of ``sentences``, ``french`` (``"drop"``, the default, or ``"keep"``) of ``numbered``.
 
     Raises

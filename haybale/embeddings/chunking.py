@@ -25,12 +25,23 @@ Spans = list[tuple[int, int]]  # characters: start, end
 
 @dataclass(frozen=True)
 class Chunking:
-    """``length`` words or tokens a piece, a new piece every ``stride`` (default: ``length``, so none overlap).
+    """How passages are cut into pieces; the last piece of a passage ends where the passage does and may be shorter.
 
-    The last piece of a passage ends where the passage does and may be shorter. ``tokenizer``, for tokens, is a hub
-    id or folder as transformers saves tokenizers; lengths are then counted in the tokens of the whole passage,
-    without the special ones. A piece tokenised on its own can differ by a token at either end.
+    Tokens are those of the whole passage, without the special ones: a piece tokenised on its own can differ by a token
+    at either end.
 
+    Parameters
+    ----------
+    length : int
+        Words or tokens of a piece, at least 1.
+    stride : int, optional
+        A new piece begins every so many, 1 to ``length``; None: ``length``, so none overlap.
+    unit : {"words", "tokens"}, default "words"
+    tokenizer : str, optional
+        For tokens: a hub id or folder as transformers saves tokenizers.
+
+    Examples
+    --------
     >>> Chunking(3, 2).pieces("one two three four five six")
     ['one two three', 'three four five', 'five six']
     """

@@ -17,10 +17,18 @@ from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse
 class ConcatEncoder:
     """Encodes with several encoders and concatenates: the inner product is the weighted mean of their cosines.
 
-    Each space is L2-normalised, then scaled by the root of its weight; weights are scaled to sum to 1 (default: all
-    the same). So rows have length 1; where a text has no known term in one of the spaces, that space's columns are
-    zero and add nothing. All spaces are dense, or all sparse, which gives CSR.
+    Each space is L2-normalised, then scaled by the root of its weight. So rows have length 1; where a text has no known
+    term in one of the spaces, that space's columns are zero and add nothing.
 
+    Parameters
+    ----------
+    encoders : sequence of Encoder
+        At least one; all give dense vectors, or all CSR matrices, which gives CSR.
+    weights : sequence of float, optional
+        One an encoder, above 0, scaled to sum to 1; None: all the same.
+
+    Examples
+    --------
     >>> from haybale.embeddings import TfidfEncoder
     >>> texts = ["dogs bark", "cats meow", "dogs and cats"]
     >>> words, grams = TfidfEncoder(min_df=1).fit(texts), TfidfEncoder(words=False, char_ngrams=(3, 3)).fit(texts)

@@ -53,17 +53,7 @@ class TermCounts:
 
     @classmethod
     def of(cls, texts: Iterable[str] | Strings, analyzer: Analyzer, vocabulary: Vocabulary | None = None) -> TermCounts:
-        """Count texts, which are gone through once; beside the counts a batch of them is held.
-
-        Parameters
-        ----------
-        texts : iterable of str, or an Arrow column
-            A text may be empty; a single string is refused.
-        analyzer : Analyzer
-            What makes terms of them.
-        vocabulary : dict, optional
-            Terms that have their numbers already, 0 and up; it grows by the others.
-        """
+        """Count texts, gone through once, a batch at a time; a given ``vocabulary`` grows by terms that are new."""
         grown: Vocabulary = {} if vocabulary is None else vocabulary
         total = len(texts) if isinstance(texts, Sequence | pa.ChunkedArray) else None
         checked = track(chain.from_iterable(batches(texts)), "counting terms", total)
@@ -84,14 +74,9 @@ class TermCounts:
         return np.asarray(self.matrix @ np.ones(self.matrix.shape[1]), dtype=np.int64)
 
     def merged(self, offsets: NDArray[np.int64]) -> TermCounts:
-        """The counts of documents that are runs of these texts, as those of the texts joined by newlines.
+        """The counts of documents, document d the texts ``offsets[d]:offsets[d + 1]``, as if newlines joined these.
 
         (For every analyzer that takes a newline for the end of a word, as all do but perhaps a function of one's own.)
-
-        Parameters
-        ----------
-        offsets : (n_documents + 1,) array of int
-            Document d is the texts ``offsets[d]:offsets[d + 1]``; they rise from 0 to the number of texts.
 
         >>> TermCounts.of(["a dog", "a lead", "dogs"], Analyzer("english")).merged(np.array([0, 2, 3])).matrix.toarray()
         array([[1., 1.], [1., 0.]], dtype=float32)

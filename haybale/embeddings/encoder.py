@@ -25,7 +25,13 @@ LONGFORMER, SENTENCE_TRANSFORMERS = "longformer:", "sentence-transformers:"
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Anything with ``encode``; a store also asks for ``dim`` and ``describe()``."""
+    """Anything with ``encode``; a store also asks for ``dim`` and ``describe()``.
+
+    Own Parameters
+    --------------
+    args, kwargs : object
+        Those of the class that has ``encode``; this one, a protocol, is not made itself.
+    """
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) texts to (n, d) float32, each row of length 1 (or 0, if no part of the text is known)."""

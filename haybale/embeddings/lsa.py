@@ -31,7 +31,7 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     ----------
     n_components : int, default 1024
         The columns d, cut to what the texts allow.
-    language, analyzer, words, char_ngrams, min_df, sublinear_tf
+    language, analyzer, words, char_ngrams, min_df, sublinear_tf : optional
         As in :class:`TfidfEncoder`.
     max_fit_texts : int, optional
         Fit on a random sample of so many texts where there are more (None: on all), which bounds the memory.

@@ -58,7 +58,7 @@ def embed_shards(
 
     Parameters
     ----------
-    source, out, layout, dtype, rows_per_chunk, chunking
+    source, out, layout, dtype, rows_per_chunk, chunking : optional but for the first two
         As in :func:`embed`. ``source``, where it is a folder, and ``out`` must be reached by every worker.
     encoder : Encoder, str or callable
         One that has to be fitted, which is done first, here and once, and kept in ``out``; one that is ready, which is

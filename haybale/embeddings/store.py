@@ -289,9 +289,13 @@ class EmbeddingStore:
         return self._parts[number % len(self._parts)].read(number // len(self._parts))
 
     def vectors(self, dtype: str = "float32", device: str | Device | None = None) -> Any:
-        """(n, d) all of them, float32 or float16, as a NumPy array or, on a CUDA device, a CuPy array.
+        """(n, d) all vectors, of NumPy or on a device of CuPy: read by chunks, these are never whole on the host.
 
-        They are read and converted chunk by chunk: those of a device are never whole on the host.
+        Parameters
+        ----------
+        dtype : {"float32", "float16"}, default "float32"
+        device : str, optional
+            ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; None: the CPU.
         """
         there, stored = find_device(device or "cpu"), stored_type(dtype)
         with there.current(), np.errstate(over="ignore"):  # what float16 cannot hold is infinite, which indexes refuse
@@ -378,10 +382,12 @@ class EmbeddingStore:
             yield columns[shard][local * size : (local + 1) * size]
 
     def encoder(self, **settings: Any) -> Any:
-        """The encoder that made the vectors, for queries: kept in the store, or loaded by the name it had.
+        """The encoder that made the vectors, for queries: kept in the store, or loaded by its name.
 
-        ``settings``, such as ``device``, are passed on to one that is loaded by name. Errors: weights that are not
-        those the vectors were made with.
+        Parameters
+        ----------
+        **settings
+            For one that is loaded by name, such as ``device``; :class:`StoreError` where its weights are others now.
         """
         for files in self._files:
             if files.exists(ENCODER):
@@ -459,11 +465,17 @@ def opened(address: str, fingerprint: str) -> EmbeddingStore:
 
 
 class CachedEncoder:
-    """Vectors of texts that are in the store from there, of others by ``encoder`` (default: the store's own).
+    """Vectors of texts that are in the store from there, of others by ``encoder``.
 
     ``encode`` gives what the encoder would have given (rounded as the store is, for float16). Texts are compared by
     128 bits of their hash, 16 bytes of memory each; the vectors stay on disk but for the chunks that are read.
-    Queries are always encoded. Errors: :class:`InputError` for an encoder other than the store was made with.
+    Queries are always encoded.
+
+    Parameters
+    ----------
+    store : EmbeddingStore
+    encoder : Encoder, optional
+        The one that the store was made with (:class:`InputError` for another); None: as the store has or loads it.
     """
 
     def __init__(self, store: EmbeddingStore, encoder: Any = None) -> None:

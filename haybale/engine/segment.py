@@ -48,17 +48,7 @@ class Making(Protocol):
 
 
 class Segment:
-    """One batch of documents of an engine.
-
-    Parameters
-    ----------
-    whole : Collection
-        Before its passages are cut into pieces.
-    number : int
-        0 for what the engine was built from.
-    making : Making
-        How its indexes are made: the engine.
-    """
+    """One batch of documents of an engine: number 0 is what it was built from; ``making`` says how indexes are made."""
 
     def __init__(self, whole: Collection, number: int, making: Making) -> None:
         self.whole = whole
@@ -254,13 +244,7 @@ _held = _Held()
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Hold the folder for writing; held by this thread already, it is held on.
-
-    Raises
-    ------
-    StoreError
-        Somebody else writes it; the message names who.
-    """
+    """Hold the folder for writing (by this thread already: held on); :class:`StoreError` names who else writes it."""
     if folder in _held.folders:
         yield
         return

@@ -28,7 +28,7 @@ def score_frame(
 ) -> Frame:
     """The frame with a float32 column ``score``: what the ensemble gives each of its pairs of query and passage.
 
-    Memory does not grow with the frame.
+    It is of the same library, rows and columns; an old ``score`` is replaced. Memory does not grow with it.
 
     Parameters
     ----------
@@ -41,15 +41,13 @@ def score_frame(
     features : list of str, or (n_rows, f), optional
         For an ensemble that was trained with them: names of columns, or an array.
 
-    Returns
-    -------
-    The frame, in its own library, with the same rows and all of its columns; an old ``score`` is replaced.
-
     Raises
     ------
     InputError
         Unknown ids, which are named; a missing id; a query id given twice.
 
+    Examples
+    --------
     >>> from haybale import PassageIndex
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"], doc_ids=["a", "b", "c"])
     >>> model = SVREnsemble(n_bags=2, k=2).fit(index, np.eye(3), [["a"], ["b"], ["c"]])

@@ -95,6 +95,8 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     loss_, n_iter_ : float, int
         The loss with its penalty, and the Newton steps that were taken.
 
+    Examples
+    --------
     >>> good = pd.DataFrame({"query_id": ["q", "q", "r", "r"], "doc_id": ["a", "b", "b", "c"], "score": [2, 1, 2, 1]})
     >>> bad = good.assign(score=[1, 2, 1, 2])
     >>> runs = {"good": Run.from_frame(good), "bad": Run.from_frame(bad)}
@@ -177,18 +179,12 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         return self
 
     def fuse(self, runs: Mapping[str, Run]) -> Run:
-        """All pooled documents by their score.
+        """All pooled documents by their score, which orders those of one query; its size is no measure.
 
         Parameters
         ----------
         runs : mapping of str to Run
             With the names they had in :meth:`fit`.
-
-        Returns
-        -------
-        Run
-            With the queries in the order of the first run. Scores order the documents of one query; their size is no
-            measure.
 
         Raises
         ------
@@ -202,16 +198,18 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     def explain(self, runs: Mapping[str, Run], query_id: str, doc_id: str) -> pd.DataFrame:
         """What each run adds to the score of a document that it ranks.
 
+        Parameters
+        ----------
+        runs : mapping of str to Run
+            With the names they had in :meth:`fit`.
+        query_id, doc_id : str
+            :class:`InputError` for an unknown query, and a document that no run has.
+
         Returns
         -------
         DataFrame
             A row a run: ``run``, ``rank``, ``score`` (its own) and ``share``. The shares sum to the fused score.
             ``rank`` and ``score`` are missing, and the share is 0, where the run does not have the document.
-
-        Raises
-        ------
-        InputError
-            For an unknown query, and a document that no run has.
         """
         if query_id not in same_queries(list(runs.values())):
             raise InputError(f"runs: unknown query id {query_id!r}")
@@ -310,17 +308,15 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
 
 
 def unseen_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
-    """Queries with at least one relevant document and none that another query of the list has.
+    """(m,) bool: queries with at least one relevant document and none that another query of the list has.
 
     Parameters
     ----------
     relevant : (m,) list of list of str
         The ids of each query's relevant documents.
 
-    Returns
-    -------
-    (m,) bool
-
+    Examples
+    --------
     >>> unseen_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
     [False, False, True, False]
     """
@@ -393,22 +389,12 @@ def _plain(value: Any) -> Any:
 
 
 class ConditionalLogit:
-    """The loss and its gradient in the weights of standardised features.
+    """The loss and its gradient in the weights of standardised features (f, n); a constant one has weight 0.
 
     loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query, + l2·|w|².
+    ``query`` (n,) rises; ``target`` (n,) sums to each query's share of the loss.
     McFadden, "Conditional Logit Analysis of Qualitative Choice Behavior", 1974; as a loss of rankings, ListNet's of Cao
     et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
-
-    Parameters
-    ----------
-    query : (n,)
-        The query of each document; rises.
-    features : (f, n) float32
-        They are standardised over all n; a constant one has weight 0.
-    target : (n,) float64
-        0 where a document is not relevant. A query's targets sum to its share of the loss; queries without any add
-        nothing but to the standard deviations.
-    l2 : float
     """
 
     def __init__(self, query: Ints, features: Floats, target: Array, l2: float) -> None:

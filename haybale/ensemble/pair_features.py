@@ -43,6 +43,8 @@ def pair_features(
 ) -> Floats:
     """The cosine, and for each search the score as a share of the query's best; no feature looks at labels.
 
+    (m, c, f) float32 in NumPy, zero where there is no candidate.
+
     Parameters
     ----------
     candidates : Hits (m, c)
@@ -52,10 +54,6 @@ def pair_features(
     query_vectors : (m, d)
     spaces : sequence of (query matrix, passage matrix), default none
         Cosines in further spaces, dense or sparse, as well.
-
-    Returns
-    -------
-    (m, c, f) float32 in NumPy, zero where there is no candidate.
     """
     candidates, searches = candidates.to_numpy(), [hits.to_numpy() for hits in searches]
     m = len(candidates)

@@ -42,7 +42,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    C, epsilon, tol, max_iter
+    C, epsilon, tol, max_iter : float, default 1, 0.1, 1e-3; int, default -1
         As in ``SVR``; -1 steps are as many as it takes, and a ConvergenceWarning says when they end before ``tol`` is
         reached.
     gamma : "scale", float, pair or list, default="scale"
@@ -252,9 +252,14 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: Path | str, *, device: str | None = None) -> Self:
-        """A saved model; executes nothing, needs no solver. Refuses missing, changed or foreign files.
+        """A saved model; executes nothing, needs no solver.
 
-        ``device`` as the parameter; None is the CPU, wherever the model was trained.
+        Parameters
+        ----------
+        folder : Path or str
+            :class:`FileFormatError` for missing, changed or foreign files.
+        device : str, optional
+            None: the CPU, wherever the model was trained.
         """
         model, saved = load_model(Path(folder), "ProductKernelSVR", cls)
         if "support_rows" not in saved.tensors:

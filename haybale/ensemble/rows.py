@@ -85,11 +85,6 @@ def candidate_rows(
         The queries' vectors, which decide what is nearest.
     exclude : optional
         Each query's own document, by id or number, which is no positive.
-
-    Returns
-    -------
-    CandidateRows
-        In NumPy.
     """
     if protocol not in PROTOCOLS:
         raise UnknownNameError("protocol", protocol, PROTOCOLS)

@@ -106,6 +106,8 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     seen_ : (n_training_queries, n_bags) bool
         Whether a bag was trained on any row of a query; not saved.
 
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> index = PassageIndex(rng.normal(size=(40, 4)))
     >>> queries = index.vectors[:20] + 0.1
@@ -360,10 +362,15 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     # scoring ------------------------------------------------------------------------------------------
 
     def score(self, query_vectors: Matrix | Sequence[Matrix], passage_ids: Sequence[Sequence[str]]) -> list[Any]:
-        """Score any passages for each query: (m, d) vectors and m lists of passage ids to m float32 arrays.
+        """The mean prediction of the bags for any passages: of each query a float32 array (n_i,).
 
-        The score is the mean prediction of the bags. They learned 1 for relevant and 0 for not, but a bag that
-        saw nothing near predicts about 0, so the mean ranks; :meth:`relevant` decides.
+        Bags learned 1 for relevant and 0 for not, but one that saw nothing near predicts about 0, so the mean ranks;
+        :meth:`relevant` decides.
+
+        Parameters
+        ----------
+        query_vectors : (m, d), or a list with one matrix a space
+        passage_ids : (m,) sequences of str
         """
         check_is_fitted(self, "support_")
         lengths = np.array([len(ids) for ids in passage_ids], dtype=np.int64)
@@ -377,9 +384,15 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     def score_candidates(
         self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None
     ) -> Any:
-        """The same by number: ``passages`` (m, k), -1 for none, to (m, k) float32 with -inf there.
+        """The same by number, (m, k) float32.
 
-        ``features`` (m, k, f) of the pairs, if the ensemble was trained with them.
+        Parameters
+        ----------
+        query_vectors : (m, d), or a list with one matrix a space
+        passages : (m, k) int
+            -1 for none, whose score is -inf.
+        features : (m, k, f), optional
+            Of the pairs, if the ensemble was trained with them.
         """
         check_is_fitted(self, "support_")
         return self._scored(query_vectors, passages, features, self.support_.mean, -np.inf)
@@ -393,8 +406,14 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """As :meth:`score_candidates`, each training query by the mean of the bags that saw nothing of it.
 
-        ``query_numbers`` (m,) are the places of the queries among those that were given to :meth:`fit`; passages may be
-        any. Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
+        Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
+
+        Parameters
+        ----------
+        query_numbers : (m,) int
+            Places of the queries among those that were given to :meth:`fit`.
+        query_vectors, passages, features
+            As in :meth:`score_candidates`; passages may be any.
         """
         check_is_fitted(self, "support_")
         asked = np.asarray(to_numpy(query_numbers))
@@ -440,11 +459,21 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         exclude: Exclude | None = None,
         features: Floats | None = None,
     ) -> Run:
-        """Rank documents by their best-scored candidate.
+        """Rank documents by their best-scored candidate; those without one are not in the run.
 
-        ``candidates`` (m, c) are re-ranked, with their ``features`` (m, c, f) if the ensemble has them; without
-        candidates, the k nearest passages are. Documents that no candidate belongs to are not in the run. Refused
-        for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
+        Refused for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
+
+        Parameters
+        ----------
+        query_vectors : (m, d), or a list with one matrix a space
+        query_ids : (m,) str
+        k : int, default 100
+            Candidates where none are given: the nearest passages.
+        candidates : Hits (m, c), optional
+        exclude : (m,), optional
+            As in :meth:`fit`.
+        features : (m, c, f), optional
+            Of the candidates, if the ensemble has them.
         """
         check_is_fitted(self, "support_")
         if self.protocol == "injected":
@@ -469,8 +498,16 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     ) -> Explanation:
         """Why a passage got its score for a query: the training pairs that carry it, with their exact shares.
 
-        ``query_vector`` (d,) or (1, d), one a space; ``features`` (f,) of the pair. ``top`` pairs are listed by the
-        size of their share, the others are summed up. ``collection`` gives the texts.
+        Parameters
+        ----------
+        query_vector : (d,) or (1, d), or a list with one a space
+        passage_id : str
+        features : (f,), optional
+            Of the pair.
+        top : int, default 10
+            Pairs listed, by the size of their share; the others are summed up.
+        collection : Collection, optional
+            Gives the texts.
         """
         check_is_fitted(self, "support_")
         given: list[Any] = list(query_vector) if isinstance(query_vector, (list, tuple)) else [query_vector]
@@ -579,10 +616,16 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     def load(
         cls, folder: Path | str, index: PassageIndex, *, spaces: Sequence[Matrix] = (), device: str | None = None
     ) -> Self:
-        """A saved model on an index of the same width (and further spaces); executes nothing, needs no solver.
+        """A saved model; executes nothing, needs no solver.
 
-        ``device`` as the parameter: None is where the index's vectors are, wherever the model was trained. Refuses
-        files that are missing, changed, of another kind or version, and an index of another width.
+        Parameters
+        ----------
+        folder : Path or str
+            :class:`FileFormatError` for files that are missing, changed, or of another kind or version.
+        index, spaces : PassageIndex; sequence of (n_passages, d'), default none
+            Of the same widths as those it was trained on.
+        device : str, optional
+            None: where the index's vectors are, wherever the model was trained.
         """
         model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
         more = check_spaces(list(spaces), "spaces") if spaces else []

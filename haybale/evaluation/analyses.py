@@ -46,6 +46,8 @@ def recall_curves(runs: Mapping[str, Run], qrels: Frame, cutoffs: Sequence[int] 
     DataFrame, (n_cutoffs, n_runs) float64
         Index ``cutoff``, rising, and a column a run.
 
+    Examples
+    --------
     >>> qrels = pd.DataFrame({"query_id": "q", "doc_id": ["a", "z"], "relevance": [1, 1]})
     >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [1.0, 2.0]}))
     >>> recall_curves({"bm25": run}, qrels)["bm25"].to_dict()
@@ -196,6 +198,8 @@ def paragraph_relations(
     size : int, default 12
         So many positions, from 0, have a row or column of their own, all others together the last, ``later``.
 
+    Examples
+    --------
     >>> hits = Hits(np.array([[0, 2], [1, -1]]), np.array([[2.0, 1.0], [1.0, -np.inf]], dtype=np.float32))
     >>> found = paragraph_relations(hits, np.array([0, 2]), np.array([0, 2, 3]), (np.array([0]), np.array([0])))
     >>> found.to_frame()

@@ -44,6 +44,8 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     InputError
         An unknown measure, qrels that are none, or qrels without a relevant document.
 
+    Examples
+    --------
     >>> qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
     >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
     >>> evaluate(run, qrels, ["MRR@10"])

@@ -101,6 +101,8 @@ def paired_tests(
         Of the randomisation test, whose smallest possible p is 1 / (rounds + 1).
     random_state : int, default 0
 
+    Examples
+    --------
     >>> values = np.array([0.5, 1.0, 0.25, 0.8])
     >>> paired_tests(values, values - 0.1).p_randomization
     0.1...

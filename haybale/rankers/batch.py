@@ -275,7 +275,7 @@ def numbered(run: Run, collection: Collection) -> tuple[Ints, Ints, Ints]:
 
 
 def queries_from(engine: Engine, given: Asked) -> Queries:
-    """Queries of any form.
+    """Queries of any form; :class:`InputError` for an empty text, a query id twice, nothing at all.
 
     Parameters
     ----------
@@ -283,11 +283,6 @@ def queries_from(engine: Engine, given: Asked) -> Queries:
         A mapping of query ids to a text or to the list of its paragraphs; a sequence of these, whose ids are then their
         places from 0; a frame with ``query_id``, ``text`` and, optionally, ``own``, a line of text being a paragraph;
         the name of a split; any other string is one text; a path is a file, see :func:`queries_from_file`.
-
-    Raises
-    ------
-    InputError
-        An empty text, a query id twice, nothing at all.
     """
     collection = engine.collection
     if isinstance(given, Queries):

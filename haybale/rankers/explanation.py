@@ -38,7 +38,7 @@ class Share:
 class Explanation:
     """A document's score for a query, taken apart.
 
-    Attributes
+    Parameters
     ----------
     ranker, query_id, doc_id : str
     score : float or None

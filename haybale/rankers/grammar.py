@@ -38,6 +38,13 @@ SHORT = {"vrrf": "parm-vrrf"}
 def parse(text: str) -> Ranker:
     """The ranker that a text names.
 
+    Parameters
+    ----------
+    text : str
+        A name, with settings and other rankers in parentheses; :class:`InputError` for any other text.
+
+    Examples
+    --------
     >>> parse("rrf(bm25-doc(k1=6), knn)")
     RRF(BM25('document', k1=6), KNN())
     >>> parse("bm26")

@@ -55,10 +55,12 @@ class SVR(Ranker):
         Candidates of a training query from each; default 10 documents, or 20 passages.
     n_candidates : int, default 60
         Candidates of a query that is ranked, from each.
-    gamma : optional
+    gamma : "scale", float, pair or list, optional
         γ of the query half and of the text half; default (8, 2.5) for sparse documents, else (3, 2.5).
-    n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag, solver, memory_budget
+    n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
         As of :class:`~haybale.SVREnsemble`. Where there are fewer queries than bags, there are fewer bags.
+    solver, memory_budget : optional
+        As there.
     n_jobs : int, default -1
         Bags trained at once; -1: one a core.
     random_state : int, default 0

@@ -124,6 +124,8 @@ class BM25Index(PassageTable):
     ) -> Self:
         """The index of texts that were counted already; parameters as those of the class.
 
+        Examples
+        --------
         >>> counts = TermCounts.of(["a lead for dogs", "taxes are due", "the dog tax"], Analyzer("english"))
         >>> BM25Index.from_counts(counts.merged(np.array([0, 2, 3]))).search(["dog taxes"], k=2).passages
         array([[1, 0]])
@@ -144,9 +146,16 @@ class BM25Index(PassageTable):
         b: float = 0.75,
         language: str | None = None,
     ) -> Self:
-        """Index a collection's passages, or with ``unit="document"`` its documents as wholes.
+        """Index a collection's passages or documents; texts become strings a batch at a time.
 
-        ``language`` (None: the collection's own, else guessed). Texts become strings a batch at a time.
+        Parameters
+        ----------
+        collection : Collection
+        unit : {"passage", "document"}, default "passage"
+            What is a passage of the index: the collection's, or its documents as wholes.
+        k1, b : float, default 1.2, 0.75
+        language : str, optional
+            None: the collection's own, else guessed.
         """
         if unit not in ("passage", "document"):
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
@@ -214,21 +223,19 @@ class BM25Index(PassageTable):
     # other indexes ------------------------------------------------------------------------------------
 
     def with_parameters(self, k1: float, b: float) -> Self:
-        """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared.
-
-        >>> index = BM25Index(["dog dog dog", "a dog and a cat"], language="english").with_parameters(0.5, 0.9)
-        >>> index.search(["cat"], k=2).passages
-        array([[ 1, -1]])
-        """
+        """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared."""
         check_parameters(k1, b)
         other = copy.copy(self)
         other._set(self._postings, self.vocabulary, self.analyzer, k1, b)
         return other
 
     def take(self, documents: Ints) -> Self:
-        """These documents alone, scored as they are here: idf and mean length stay those of the whole.
+        """Some documents alone, scored as they are here: idf and mean length stay those of the whole.
 
-        ``documents``: rising document numbers, with a passage among them; they are 0..n-1 there.
+        Parameters
+        ----------
+        documents : (n,) int
+            Rising document numbers, with a passage among them; they are 0..n-1 there.
         """
         passages, columns = self._columns.take(documents)
         other = type(self).__new__(type(self))
@@ -245,11 +252,15 @@ class BM25Index(PassageTable):
         passage_ids: Ids | None = None,
         doc_ids: Ids | None = None,
     ) -> Self:
-        """An index with these documents behind the present ones; only their texts are analysed.
+        """An index with these documents behind the present ones, as if made of all; only the new are analysed.
 
-        It is the index that would be made of all texts at once. Parameters as those of the class, ``doc_offsets`` from
-        0; default ids: the numbers that passages and documents have in the new index.
+        Parameters
+        ----------
+        texts, doc_offsets, passage_ids, doc_ids
+            As those of the class; ``doc_offsets`` from 0, default ids are the numbers in the new index.
 
+        Examples
+        --------
         >>> index = BM25Index(["a dog"], language="english").extended(["two dogs", "a cat"])
         >>> index.search(["dog"], k=3).passages
         array([[ 0,  1, -1]])
@@ -340,6 +351,8 @@ class BM25Index(PassageTable):
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
         """What each term of a query that a passage has, by number, adds to its score; their sum rounds to it.
 
+        Examples
+        --------
         >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
         >>> {term: round(share, 3) for term, share in index.term_shares("dog taxes and leads", 2).items()}
         {'dog': 0.214, 'tax': 0.214}

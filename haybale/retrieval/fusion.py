@@ -89,7 +89,7 @@ def reciprocal_rank_fusion(
     Parameters
     ----------
     runs : sequence of Run
-        At least one, about the same queries.
+        At least one, about the same queries, whose order is that of the first.
     rrf_k : float, default 60
         Above -1; the larger, the less the first ranks differ from those that follow.
     weights : sequence of float, optional
@@ -97,11 +97,8 @@ def reciprocal_rank_fusion(
     k : int, default 1000
         Documents of a query that stay, the best ones.
 
-    Returns
-    -------
-    Run
-        With the queries in the order of the first run.
-
+    Examples
+    --------
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]})
     >>> other = pd.DataFrame({"query_id": "q", "doc_id": ["b"], "score": [7.0]})

@@ -22,9 +22,14 @@ NO_PASSAGE = -1
 
 @dataclass(frozen=True)
 class Hits:
-    """(m, k) passage numbers and their scores, best first; short rows end in -1 with score -inf.
+    """Passages by number with their scores, a row a query, best first.
 
-    Both are NumPy arrays, or both CuPy arrays, where a search was asked with queries on a device.
+    Parameters
+    ----------
+    passages : (m, k) int64
+        Short rows end in -1.
+    scores : (m, k) float32
+        With -inf there. Both are NumPy arrays, or both CuPy's, where a search was asked with queries on a device.
     """
 
     passages: Ints  # (m, k)
@@ -82,11 +87,15 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
 
 
 def pool(*parts: Hits) -> Hits:
-    """The candidate pool of several searches for the same queries: their union, without scores' meaning.
+    """The union of several searches for the same queries, ordered by the best reciprocal rank in any.
 
-    A passage found by several keeps its best reciprocal rank, which orders the pool. It is made of NumPy arrays, to
-    which hits on a device are copied.
+    Parameters
+    ----------
+    *parts : Hits
+        Each of the same m queries; the pool is made of NumPy arrays.
 
+    Examples
+    --------
     >>> a = Hits(np.array([[4, 2]]), np.array([[9.0, 8.0]], dtype=np.float32))
     >>> b = Hits(np.array([[2, 7]]), np.array([[0.3, 0.2]], dtype=np.float32))
     >>> pool(a, b).passages

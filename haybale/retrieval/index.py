@@ -68,6 +68,8 @@ class PassageIndex(PassageTable):
     memory_budget : float, optional
         Bytes for what a search computes at once; None: on a device half of what is free.
 
+    Examples
+    --------
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
     >>> index
     PassageIndex: 3 × 3 float32, 3 documents, on cpu, backend auto: faiss
@@ -115,7 +117,16 @@ class PassageIndex(PassageTable):
     def from_collection(
         cls, collection: Collection, vectors: Matrix, backend: str = "auto", **settings: Any
     ) -> PassageIndex:
-        """Index the passages of a collection; ``vectors`` (n_passages, d) in their order; ``settings`` as above."""
+        """Index the passages of a collection.
+
+        Parameters
+        ----------
+        collection : Collection
+        vectors : (n_passages, d) array or sparse matrix
+            In the order of the passages.
+        backend, **settings : optional
+            As those of the class.
+        """
         n = int(vectors.shape[0]) if hasattr(vectors, "shape") else len(vectors)
         if n != collection.n_passages:
             raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {n}")
@@ -135,8 +146,12 @@ class PassageIndex(PassageTable):
     ) -> PassageIndex:
         """Index the passages of a store of embeddings, by its document ids.
 
-        ``device`` (None: the CPU) and ``dtype`` as above: the vectors are read chunk by chunk into an array of that
-        type there, so those of a device are never whole on the host.
+        Parameters
+        ----------
+        store : EmbeddingStore
+            Read chunk by chunk into an array of ``dtype`` on ``device``: on a device never whole on the host.
+        backend, device, dtype, **settings : optional
+            As those of the class, but that ``device`` None is the CPU.
         """
         offsets, doc_ids = document_offsets(store.doc_ids)
         ids = {"passage_ids": store.passage_ids, "doc_ids": doc_ids}
@@ -212,8 +227,10 @@ class PassageIndex(PassageTable):
     def take(self, documents: Sequence[int] | Ints) -> Self:
         """The index of some documents alone, with the same settings; their passages are numbered anew.
 
-        ``documents`` (n,) are numbers that rise; where they follow one another, dense vectors are the same memory.
-        Errors: :class:`InputError` for others, and where none of these has a passage.
+        Parameters
+        ----------
+        documents : (n,) int
+            Rising numbers, with a passage among them; where they follow one another, dense vectors are the same memory.
         """
         rows, columns = self._columns.take(documents)
         first, end = int(rows[0]), int(rows[-1]) + 1
@@ -225,9 +242,14 @@ class PassageIndex(PassageTable):
     def extended(self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
         """The index with further documents behind the present ones, with the same settings.
 
-        ``vectors`` (m, d) are those of their passages, sparse if the index is; ``doc_offsets`` (n_documents + 1,) where
-        they begin, from 0 (None: every passage its own document). Errors: :class:`InputError` for ids that are in the
-        index already, or twice among these.
+        Parameters
+        ----------
+        vectors : (m, d) array or sparse matrix
+            Of their passages; sparse if the index is.
+        doc_offsets : (n_documents + 1,) int, or None
+            Where they begin, from 0; None: every passage its own document.
+        passage_ids, doc_ids : (m,) and (n_documents,) str
+            :class:`InputError` for one that is in the index already, or twice among these.
         """
         if self.is_sparse or is_sparse(vectors):
             more = to_device(check_like(vectors, "passages", self.vectors), self.device)
@@ -326,9 +348,17 @@ class PassageIndex(PassageTable):
     def documents(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> tuple[Ints, Ints, Any]:
         """Documents by their nearest passage (MaxP), over all passages: no list of passages is cut off.
 
-        ``queries`` (m, d) and ``exclude`` (m,) as in :meth:`search`. Of each query, every document is found that scores
-        at least as high as its ``k``-th best: ties at the end are for the :class:`Run` to break. Returns ``(query row,
-        document, score)``, flat, rows rising; NumPy arrays.
+        Parameters
+        ----------
+        queries, exclude : (m, d) array or sparse matrix; (m,), optional
+            As in :meth:`search`.
+        k : int
+
+        Returns
+        -------
+        (query row, document, score), flat NumPy arrays
+            Of each query every document that scores at least as high as its ``k``-th best: ties at the end are for the
+            :class:`Run` to break. Rows rise.
         """
         given, _ = self._placed(queries)
         excluded = self.excluded(exclude, int(given.shape[0]))

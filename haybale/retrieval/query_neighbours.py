@@ -63,6 +63,8 @@ class QueryNeighbours:
     query_ids : (m,) str, optional
         What :meth:`explain` names; None: the rows.
 
+    Examples
+    --------
     >>> training = np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]])
     >>> neighbours = QueryNeighbours(training, [["a"], ["b"], ["a", "c"]], ["a", "b", "c"], k=2)
     >>> neighbours.rank(np.array([[1.0, 0.0]]), ["q"])["q"]
@@ -110,8 +112,12 @@ class QueryNeighbours:
     def open(cls, folder: Path | str, *, verify: bool = True) -> Self:
         """What :meth:`save` wrote, which ranks as it did; training queries are read from disk as they are used.
 
-        ``folder`` must stay as it is while this is in use; ``verify`` as in :meth:`PassageIndex.open`. Errors:
-        :class:`FileFormatError` for a folder that holds something else, or files that are not what was written.
+        Parameters
+        ----------
+        folder : Path or str
+            It must stay as it is while this is in use; :class:`FileFormatError` where it holds anything else.
+        verify : bool, default True
+            As in :meth:`PassageIndex.open`.
         """
         folder = Path(folder)
         manifest = read_manifest(folder, "query neighbours", _HEAD)
@@ -165,9 +171,18 @@ class QueryNeighbours:
     ) -> Run:
         """Documents of each query's neighbours.
 
-        ``query_vectors`` (m, d) are sparse if the training queries are; ``exclude`` (m,) as in
-        :meth:`PassageIndex.search`. ``training_rows`` (m,) is the row of the training query that *is* this query (-1:
-        none), which then is no neighbour of it: so training queries are ranked as if they were new.
+        Parameters
+        ----------
+        query_vectors : (m, d) array or sparse matrix
+            Sparse if the training queries are.
+        query_ids : (m,) str
+        exclude : (m,), optional
+            As in :meth:`PassageIndex.search`.
+        training_rows : (m,) int, optional
+            The row of the training query that *is* this query (-1: none), which then is no neighbour of it: so training
+            queries are ranked as if they were new.
+        depth : int, default 1000
+            Documents of a query that stay.
         """
         m = int(query_vectors.shape[0])
         if len(query_ids) != m:
@@ -184,8 +199,14 @@ class QueryNeighbours:
     def explain(self, query_vector: Matrix, doc_id: str, *, training_row: int = -1) -> pd.DataFrame:
         """The neighbours that carry a document's score, nearest first.
 
-        ``query_vector`` (d,) or (1, d), or a CSR row; ``training_row`` as in :meth:`rank`. Columns ``query_id``,
-        ``row`` (of the training query), ``cosine`` and ``share``; the shares sum to the document's score.
+        Columns ``query_id``, ``row`` (of the training query), ``cosine`` and ``share``; the shares sum to the score.
+
+        Parameters
+        ----------
+        query_vector : (d,) or (1, d) array, or CSR row
+        doc_id : str
+        training_row : int, default -1
+            As in :meth:`rank`.
         """
         document = self.documents.document_number(doc_id)
         query = query_vector if is_sparse(query_vector) else np.atleast_2d(to_numpy(query_vector))

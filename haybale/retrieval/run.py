@@ -48,6 +48,8 @@ class Run:
         For ids that are missing, no ids, or occur twice; the class methods also for NaN or infinite scores and for a
         document twice for one query.
 
+    Examples
+    --------
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["b", "a", "c"], "score": [1.0, 1.0, 2.0]})
     >>> Run.from_frame(frame)["q"]
     [('c', 2.0), ('a', 1.0), ('b', 1.0)]
@@ -115,12 +117,7 @@ class Run:
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
-        """Runs about different queries as one, in their order.
-
-        >>> parts = [Run.from_frame(pd.DataFrame({"query_id": [q], "doc_id": "a", "score": 1.0})) for q in "xy"]
-        >>> Run.joined(parts).query_ids
-        ['x', 'y']
-        """
+        """Runs about different queries as one, in their order."""
         query_ids = [query for run in runs for query in run.query_ids]
         if len(set(query_ids)) != len(query_ids):
             raise InputError("runs to be joined must be about different queries")
@@ -188,7 +185,9 @@ class Run:
     def to_frame(self, library: str = "pandas") -> Frame:
         """A row a ranked document: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
 
-        ``library``: of the frame, ``"pandas"``, ``"cudf"`` or ``"pyarrow"``.
+        Parameters
+        ----------
+        library : {"pandas", "cudf", "pyarrow"}, default "pandas"
         """
         frame = pd.DataFrame(
             {
@@ -203,6 +202,8 @@ class Run:
     def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
         """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise.
 
+        Examples
+        --------
         >>> rows, ranks, doc_ids, scores = Run.from_frame(
         ...     pd.DataFrame({"query_id": ["q", "q", "r"], "doc_id": ["a", "b", "b"], "score": [1.0, 2.0, 3.0]})
         ... ).flat()
@@ -216,6 +217,8 @@ class Run:
 
         A code is a place in the table (n_documents,), which may have more ids than those ranked.
 
+        Examples
+        --------
         >>> table = pa.chunked_array([pa.array(["a", "b", "c"], type=pa.large_string())])
         >>> run = Run.from_numbers(["q"], table, [0, 0], [1, 2], [0.5, 0.9])
         >>> run.coded()[2], run.coded()[3] is table
@@ -229,12 +232,7 @@ class Run:
         return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
 
     def take(self, query_ids: Sequence[str]) -> Run:
-        """The rankings of some of the queries, distinct ones, in the order they are given in.
-
-        >>> frame = pd.DataFrame({"query_id": ["q", "r", "s"], "doc_id": "a", "score": 1.0})
-        >>> Run.from_frame(frame).take(["s", "q"]).query_ids
-        ['s', 'q']
-        """
+        """The rankings of some of the queries, distinct ones, in the order they are given in."""
         query_ids = as_ids(query_ids, "run: query ids")
         rows = self._rows_of(query_ids)
         if (rows < 0).any():

@@ -52,7 +52,7 @@ class ShardedIndex(PassageTable):
         None: as many as are searched at once.
     memory_budget : float, optional
         Bytes of vectors in a task; None: half of the memory there is, divided by the tasks. One chunk is the least.
-    device, backend
+    device, backend : str, optional
         As :class:`PassageIndex` has them, found on each worker ("cuda" is its current device; None: the CPU).
     keep_vectors : bool, default True
         Whether a process keeps the shards it has searched, as far as half of its budget goes.

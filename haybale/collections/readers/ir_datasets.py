@@ -29,12 +29,7 @@ def read_ir_datasets(dataset_id: str) -> Collection:
     of its id with ``-`` for ``/``. Of several grades of one pair, by aspect for instance, the highest holds.
     Judgements of unknown documents or queries are left out, with one warning that counts them.
 
-    Raises
-    ------
-    MissingExtraError
-        ir_datasets is not installed.
-    InputError
-        An unknown id, a dataset without documents, queries or judgements.
+    Errors: :class:`InputError` for an unknown id, a dataset without documents, queries or judgements.
     """
     dataset = _load(dataset_id)
     splits = _splits(dataset_id, dataset)

@@ -88,6 +88,8 @@ def aggregate(
     DeviceError
         For arrays on different devices, or too little memory.
 
+    Examples
+    --------
     >>> hits = Hits(np.array([[0, 2, 1], [2, 0, 1]]), np.array([[3, 2, 1], [9, 8, 7]], dtype=np.float32))
     >>> query, document, score = aggregate(hits, "rrf", np.array([0, 0, 1]), np.array([0, 2]))
     >>> document, score.round(4)
@@ -117,8 +119,25 @@ def rank_documents(
     k: int = DEPTH,
     **options: Any,
 ) -> Run:
-    """The run that an aggregation makes of hits; ``options`` as in :func:`aggregate`, ids from the index.
+    """The run that an aggregation makes of hits.
 
+    Parameters
+    ----------
+    index : PassageTable
+        Any index, for the documents of its passages and their ids.
+    hits : Hits (n_paragraphs, N)
+    query_ids : (n_queries,) str
+    aggregation : str, default "maxp"
+        One of :data:`AGGREGATIONS`.
+    offsets : (n_queries + 1,) int, optional
+        Where the rows of each query begin; None: every row is a query.
+    k : int, default 1000
+        Documents of a query that stay.
+    **options : optional
+        As in :func:`aggregate`.
+
+    Examples
+    --------
     >>> index = PassageTable(3, np.array([0, 2, 3]), doc_ids=["a", "b"])
     >>> hits = Hits(np.array([[2, 0, 1]]), np.array([[3, 2, 1]], dtype=np.float32))
     >>> rank_documents(index, hits, ["q"])["q"]

@@ -56,11 +56,13 @@ class ParagraphSearch:
         Turns paragraphs into vectors where they are given as texts.
     n_hits : int, default 1000
         Passages retrieved for each paragraph (N).
-    rrf_k, occurrences
+    rrf_k, occurrences : float, default 60; {"all", "best"}, default "all"
         As in :func:`~haybale.retrieval.aggregate`.
     k : int, default 1000
         Documents that stay of a query.
 
+    Examples
+    --------
     >>> index = PassageIndex(np.eye(3), np.array([0, 2, 3]), doc_ids=["a", "b"])
     >>> parm = ParagraphSearch(index, "rrf")
     >>> run = parm.rank(["q"], [np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 0.1]])])
@@ -105,10 +107,15 @@ class ParagraphSearch:
     ) -> Run:
         """The best documents of each query document, in batches.
 
-        ``paragraphs`` (n_queries,), each a sequence of texts or (n_i, d) vectors; ``weights`` of each paragraph, in
-        the same shape; ``exclude`` (n_queries,) a document that a query leaves out, such as its own: ids (None for
-        none) or numbers (-1). Errors: a query document without paragraphs or with an empty one, texts without an
-        encoder, an unknown document.
+        Parameters
+        ----------
+        query_ids : (n_queries,) str
+        paragraphs : (n_queries,) sequence
+            Of each a sequence of texts (with an encoder), or their vectors (n_i, d); none, or an empty one, is refused.
+        weights : (n_queries,) sequence of (n_i,) float, optional
+            Of each paragraph; None: 1.
+        exclude : (n_queries,), optional
+            A document that a query leaves out, such as its own: ids (None for none) or numbers (-1).
         """
         if len(query_ids) != len(paragraphs):
             raise InputError(f"{len(query_ids)} query ids for {len(paragraphs)} query documents")
