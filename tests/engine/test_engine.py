@@ -330,11 +330,11 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def test_other_versions_are_refused(topics: Collection, copied: Callable[..., Path]) -> None:
     folder = copied()
-    rewritten(folder / "engine.json", lambda values: values.update(version=2))
+    rewritten(folder / "engine.json", lambda values: values.update(version=3))
     for use in (Engine.open, lambda folder: Engine.build(topics, folder)):
-        with pytest.raises(FileFormatError, match=r"engine.json: expected version 1, found 2"):
+        with pytest.raises(FileFormatError, match=r"engine.json: expected version 2, found 3"):
             use(folder)
-    rewritten(folder / "engine.json", lambda values: values.update(format="another", version=1))
+    rewritten(folder / "engine.json", lambda values: values.update(format="another", version=2))
     with pytest.raises(FileFormatError, match=r"expected format 'haybale engine', found 'another'"):
         Engine.open(folder)
 
