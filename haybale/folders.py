@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from haybale.errors import OutputExistsError
+from haybale.errors import FileFormatError, OutputExistsError
 
 
 def check_output(folder: Path) -> None:
@@ -57,6 +57,17 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 def write_json(path: Path, value: Any) -> None:
     """Indented UTF-8 JSON with a newline at its end."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; :class:`~haybale.FileFormatError` for anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileFormatError(path, None, f"expected JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise FileFormatError(path, None, "expected a JSON object")
+    return found
 
 
 def replace_json(path: Path, value: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,19 @@ def haybale(*arguments: str, stdin: bytes | None = None) -> subprocess.Completed
     code = "import sys; from haybale.cli import main; sys.argv[0] = 'haybale'; main()"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, input=stdin)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def interrupted(command: list[str], there: Path) -> subprocess.CompletedProcess[str]:
+    """The command, interrupted as soon as a file or folder is there."""
+    # What runs in a shell's background inherits that interrupts are ignored.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from haybale.cli import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
+    while not there.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, "", said)
 
 
 def word_folder(folder: Path) -> Path:

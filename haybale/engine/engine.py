@@ -41,7 +41,7 @@ from haybale.embeddings.store import StoreFiles
 from haybale.embeddings.writing import is_fitted
 from haybale.engine.segment import Segment, one_each, with_passages, writing
 from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
-from haybale.folders import replace_json
+from haybale.folders import read_json, replace_json
 from haybale.manifest import read_manifest, signed
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.stages import stage
@@ -213,7 +213,7 @@ class Engine:
             if (folder / _MANIFEST).exists():
                 _check_same(folder, _read_manifest(folder), begun)
             elif (folder / _BUILDING).exists():
-                _check_same(folder, _read_json(folder / _BUILDING), begun)
+                _check_same(folder, read_json(folder / _BUILDING), begun)
             if not (folder / _MANIFEST).exists():
                 replace_json(folder / _BUILDING, begun)
                 if not (folder / "0" / "collection").exists():
@@ -620,16 +620,6 @@ def _kept_encoder(folder: Path) -> Any:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """What engine.json says, which must be what was written."""
     return read_manifest(folder, "engine", {"format": FORMAT, "version": VERSION}, name=_MANIFEST, unsigned=False)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(path, None, f"expected JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise FileFormatError(path, None, "expected a JSON object")
-    return found
 
 
 def _check_same(folder: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from haybale.embeddings.encoder import FITTED, rebuild
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
 from haybale.evaluation.comparison import file_name
+from haybale.folders import read_json
 from haybale.rankers import PARM, from_spec
 from haybale.retrieval import Run
 
@@ -81,15 +81,7 @@ def _run(path: Path) -> Run:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(path, None, f"expected JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise FileFormatError(path, None, "expected a JSON object")
-    return found
+    return read_json(path) if path.is_file() else {}
 
 
 def named_runs(sources: Sequence[Source]) -> dict[str, Run]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import haybale
+from commands import haybale, interrupted
 
 from haybale import Engine
 from haybale.collections import Collection
@@ -106,17 +102,10 @@ def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, 
 def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(1500)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    # What runs in a shell's background inherits that interrupts are ignored.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from haybale.cli import main; main()"
     command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4", "--set", "rows_per_chunk=1"]
-    process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "s" / "vectors.zarr" / "c.5.0").exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    assert said == "interrupted; what is written is kept, the same command goes on from there\n"
-    assert process.returncode == 130
+    done = interrupted(command, tmp_path / "s" / "vectors.zarr" / "c.5.0")
+    assert done.stderr == "interrupted; what is written is kept, the same command goes on from there\n"
+    assert done.returncode == 130
     assert not (tmp_path / "s" / ".lock").exists()
     with pytest.raises(StoreError, match="not finished"):
         EmbeddingStore(tmp_path / "s")

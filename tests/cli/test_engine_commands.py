@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import haybale
+from commands import haybale, interrupted
 
 from haybale import Engine, load
 from haybale.collections import Collection, open_collection, read_trec_run
@@ -74,18 +70,11 @@ def test_index_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     folder.mkdir()
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11} word{i % 997}" for i in range(20_000)]
     (folder / "collection.tsv").write_text("\n".join(lines))
-    # What runs in a shell's background inherits that interrupts are ignored.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from haybale.cli import main; main()"
     command = ["index", str(folder), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--n-components", "8"]
-    process = subprocess.Popen([sys.executable, "-c", code, *command], stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "e" / "0" / "collection").exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    assert said.splitlines()[-1] == "interrupted; what is written is kept, the same command goes on from there"
-    assert "Traceback" not in said
-    assert process.returncode == 130
+    done = interrupted(command, tmp_path / "e" / "0" / "collection")
+    assert done.stderr.splitlines()[-1] == "interrupted; what is written is kept, the same command goes on from there"
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 130
     again = haybale(*command)
     assert again.returncode == 0, again.stderr
     assert "write collection" not in again.stderr
