@@ -31,7 +31,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.collections.qrels import judgements
@@ -39,6 +38,7 @@ from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.folders import replace_json
 from haybale.frames import Frame
 from haybale.machine import in_threads
+from haybale.parameters import Interval
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import Listing, Pool, pooled, same_queries
 from haybale.retrieval.hits import Ints

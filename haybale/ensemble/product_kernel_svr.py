@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from haybale.device import Device, device_of, to_device, to_numpy
@@ -22,6 +21,7 @@ from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import Gamma, check_spaces, distinct_rows, fit_spaces, given_spaces, home_of, taken_back
 from haybale.ensemble.support import Pairs
 from haybale.errors import FileFormatError, InputError
+from haybale.parameters import Interval, Options
 from haybale.vectors import Floats, Matrix
 
 
@@ -91,7 +91,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "epsilon": [Interval(Real, 0, None, closed="left")],
-        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
+        "gamma": [Options({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "split": [Interval(Integral, 0, None, closed="left"), None],
         "max_iter": [Interval(Integral, -1, None, closed="left")],

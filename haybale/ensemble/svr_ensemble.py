@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.collections import Collection
@@ -44,6 +43,7 @@ from haybale.ensemble.spaces import (
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import DeviceError, InputError, VectorError
 from haybale.machine import fitting, in_tiles
+from haybale.parameters import Interval, Options
 from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix
@@ -120,19 +120,19 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_bags": [Interval(Integral, 1, None, closed="left")],
         "overlap": [Interval(Real, 0, None, closed="left")],
-        "strategy": [StrOptions(set(STRATEGIES))],
+        "strategy": [Options(set(STRATEGIES))],
         "k": [Interval(Integral, 1, None, closed="left")],
         "C": [Interval(Real, 0, None, closed="neither")],
         "epsilon": [Interval(Real, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, -1, None, closed="left")],
-        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
+        "gamma": [Options({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
         "standardize": ["boolean"],
         "eta": [Interval(Real, 0, None, closed="left")],
-        "feature_gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither")],
+        "feature_gamma": [Options({"scale"}), Interval(Real, 0, None, closed="neither")],
         "positive_weight": [Interval(Real, 0, None, closed="neither")],
         "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
-        "protocol": [StrOptions(set(PROTOCOLS))],
+        "protocol": [Options(set(PROTOCOLS))],
         "threshold": [Interval(Real, None, None, closed="neither")],
         "proof": [Interval(Integral, 1, None, closed="left")],
         "solver": [str, callable],

@@ -7,9 +7,9 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from haybale.engine import Engine
+from haybale.parameters import Interval, Options
 from haybale.rankers.batch import Batch
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
@@ -34,7 +34,7 @@ class BM25(Ranker):
     name = "bm25"
     names: ClassVar = {"bm25": {}, "bm25-doc": {"unit": "document"}}
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "unit": [StrOptions({"passage", "document"})],
+        "unit": [Options({"passage", "document"})],
         "k1": [Interval(Real, 0, None, closed="left")],
         "b": [Interval(Real, 0, 1, closed="both")],
     }

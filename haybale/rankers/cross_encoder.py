@@ -7,10 +7,10 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from haybale.errors import InputError
 from haybale.extras import require
+from haybale.parameters import Interval, Options
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.ranker import Ranker
@@ -51,7 +51,7 @@ class CrossEncoder(Ranker):
         "model": [str],
         "n_documents": [Interval(Integral, 1, None, closed="left")],
         "n_passages": [Interval(Integral, 1, None, closed="left")],
-        "aggregation": [StrOptions({"max", "mean"})],
+        "aggregation": [Options({"max", "mean"})],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "max_length": [Interval(Integral, 8, None, closed="left"), None],
         "device": [str, None],

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
+from haybale.parameters import Options
 from haybale.rankers.batch import Batch, index_of
 from haybale.rankers.bm25 import passage_note
 from haybale.rankers.explanation import Explanation, Share, by_size
@@ -31,7 +31,7 @@ class KNN(Ranker):
 
     name = "knn"
     names: ClassVar = {"knn": {}, "knn-doc": {"unit": "document"}, "knn-firstp": {"unit": "first passage"}}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"unit": [StrOptions(set(UNITS))]}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"unit": [Options(set(UNITS))]}
 
     def __init__(self, unit: str = "passage") -> None:
         self.unit = unit

@@ -13,11 +13,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 
 from haybale.engine import Engine
 from haybale.ensemble import LearnedFusion, unseen_queries
 from haybale.errors import InputError
+from haybale.parameters import Interval
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share

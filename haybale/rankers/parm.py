@@ -6,10 +6,9 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
 from haybale.engine import Engine
 from haybale.errors import InputError
+from haybale.parameters import Interval, Options
 from haybale.rankers.batch import Batch
 from haybale.rankers.bm25 import weighted
 from haybale.rankers.explanation import Explanation, Share, by_size
@@ -49,11 +48,11 @@ class PARM(Ranker):
         },
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "aggregation": [StrOptions(set(AGGREGATIONS))],
-        "over": [StrOptions({"vectors", "bm25"})],
+        "aggregation": [Options(set(AGGREGATIONS))],
+        "over": [Options({"vectors", "bm25"})],
         "n_hits": [Interval(Integral, 1, None, closed="left")],
         "rrf_k": [Interval(Real, 0, None, closed="left")],
-        "occurrences": [StrOptions({"all", "best"})],
+        "occurrences": [Options({"all", "best"})],
         "k1": [Interval(Real, 0, None, closed="left")],
         "b": [Interval(Real, 0, 1, closed="both")],
     }

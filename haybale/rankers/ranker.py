@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import InvalidParameterError, validate_parameter_constraints
 
 from haybale.engine import Engine
 from haybale.errors import InputError, NotFittedError
 from haybale.folders import whole_folder, write_json
 from haybale.frames import Frame
 from haybale.manifest import digest, signed
+from haybale.parameters import check_parameters
 from haybale.rankers.batch import Asked, Batch, Training, queries_from
 from haybale.rankers.explanation import Explanation
 from haybale.retrieval import Run
@@ -166,10 +166,7 @@ class Ranker:
     def check_params(self) -> None:
         """Refuse parameters that are out of range, here and in the rankers within."""
         values = {name: getattr(self, name) for name in self._parameter_constraints}
-        try:
-            validate_parameter_constraints(self._parameter_constraints, values, type(self).__name__)
-        except InvalidParameterError as error:
-            raise InputError(str(error)) from None
+        check_parameters(type(self).__name__, values, self._parameter_constraints)
         for ranker in self.nested():
             ranker.check_params()
 

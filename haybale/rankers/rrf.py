@@ -7,9 +7,8 @@ from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval
-
 from haybale.errors import InputError
+from haybale.parameters import Interval
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
 from haybale.engine import Engine
+from haybale.parameters import Interval
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
+from haybale.parameters import Interval, Options
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share
@@ -72,7 +72,7 @@ class SVR(Ranker):
     needs_training = True
     learns_documents = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "unit": [StrOptions({"document", "passage"})],
+        "unit": [Options({"document", "passage"})],
         "n_train": [Interval(Integral, 1, None, closed="left"), None],
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
         "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
