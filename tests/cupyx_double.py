@@ -139,6 +139,11 @@ class _Compressed:
             return ndarray(np.asfortranarray(found))
         return NotImplemented
 
+    def __sub__(self, other: Any) -> Any:
+        if not isinstance(other, _Compressed):
+            raise NotImplementedError("the double subtracts sparse matrices only")
+        return _wrapped(sparse.csr_matrix(self._matrix - other._matrix))
+
     __rmul__ = __mul__
     dot = __matmul__
 

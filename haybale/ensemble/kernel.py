@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from haybale.device import CPU, Device, device_of, to_device
+from haybale.device import CPU, Device, device_of, is_sparse, to_device
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError
 from haybale.machine import in_threads, is_out_of_memory
@@ -34,6 +34,9 @@ from haybale.vectors import squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which a second-level cache holds
 _DEVICE_TILE = 4096
+_LONG = 3e5  # squared lengths from which products in float64 are off by 1e-8 or more,
+_NOTHING = 1e3  # and squared distances from which the kernel is 0 and it does not matter
+_DIFFERENCES = 2**22  # values of differences held at once
 _F = np.float32
 
 
@@ -41,7 +44,8 @@ _F = np.float32
 class Points:
     """Queries or passages in all their spaces, scaled to γ = 1: the kernel of two of them is exp(-‖a - b‖²).
 
-    Dense spaces (n, d), sparse ones (n, v) as CSR, or both; float32, of NumPy and SciPy or of CuPy.
+    Dense spaces (n, d), sparse ones (n, v) as CSR, or both; of NumPy and SciPy or of CuPy. float32, or float64 where
+    float32 would not hold the kernel; then it and all made of it is float64.
     """
 
     dense: Any | None
@@ -61,6 +65,16 @@ class Points:
         """The array library of its products and kernels."""
         return self.device.xp
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64, of the vectors and of their kernel."""
+        part: Any = self.sparse if self.dense is None else self.dense
+        return np.dtype(str(part.dtype))
+
+    @property
+    def is_precise(self) -> bool:
+        return self.dtype == np.float64
+
     def to(self, device: Device) -> Points:
         """The points on a device; themselves, where they are there."""
         if device == self.device:
@@ -73,7 +87,7 @@ class Points:
 
     @cached_property
     def norms(self) -> Any:
-        """(n,) squared lengths."""
+        """(n,) squared lengths, in float32."""
         with self.device.current():
             total = self.xp.zeros(len(self), dtype=np.float32)
             if self.dense is not None:
@@ -121,7 +135,7 @@ class Points:
 
 
 def pair_kernel(pairs: Any, rows: Ints, grams: tuple[Any, Any] | None = None) -> Any:
-    """(n_rows, n) float32 Kq · Kp + r rᵀ Ks of ``rows`` of the pairs with all pairs, where the points are.
+    """(n_rows, n) Kq · Kp + r rᵀ Ks of ``rows`` of the pairs with all pairs, where the points are.
 
     ``pairs``: a :class:`~haybale.ensemble.problem.Problem`, or what has its columns. ``grams``: of its queries and its
     passages, if somebody has them.
@@ -173,8 +187,36 @@ def _exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:  # pragma: no cove
             tile[i, j] = exp_negative(min(_F(0), _F(2) * tile[i, j] - a - norms_b[j]))
 
 
+def _squared_distances(a: Points, b: Points) -> Any:
+    """(n, m) squared distances of float64 points, 0 for equal ones.
+
+    By products, which are off by some 2^-53 of the squared lengths; by differences where that would be seen.
+    """
+    xp = a.xp
+    parts: list[tuple[Any, Any, Any]] = [
+        (a.dense, b.dense, lambda d: (d * d).sum(axis=1)),
+        (a.sparse, b.sparse, lambda d: xp.asarray(d.multiply(d).sum(axis=1)).ravel()),
+    ]
+    total = xp.zeros((len(a), len(b)))
+    for here, there, squares in parts:
+        if here is None or there is None or not here.shape[1]:
+            continue
+        products = here @ there.T
+        lengths = squares(here)[:, None] + squares(there)
+        far = lengths - 2 * (products.toarray() if is_sparse(products) else products)
+        xp.maximum(far, 0, out=far)
+        near = (far < 2.0**-30 * lengths) | ((far < _NOTHING) & (lengths > _LONG))
+        left, right = xp.nonzero(near)
+        step = TILE if is_sparse(here) else max(1, _DIFFERENCES // here.shape[1])
+        for start in range(0, len(left), step):
+            i, j = left[start : start + step], right[start : start + step]
+            far[i, j] = squares(here[i] - there[j])
+        total += far
+    return total
+
+
 def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
-    """(n, m) float32 kernel values of points, by one matrix product, where they are.
+    """(n, m) kernel values of points, by one matrix product, where they are.
 
     If ``exact``, as in :meth:`Points.products`, those of a row do not depend on the rows beside it.
 
@@ -182,6 +224,9 @@ def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
     >>> kernel_tile(a, b)
     array([[0.60653067]], dtype=float32)
     """
+    if a.is_precise:
+        with a.device.current():
+            return a.xp.exp(-_squared_distances(a, b))
     tile = a.products(b, exact)
     if a.device.is_cpu:
         _exp_tile(tile, a.norms, b.norms)
@@ -203,7 +248,7 @@ def gram(points: Points, threads: int | None = None) -> Any:
     step = TILE if is_cpu else _DEVICE_TILE
     parts = [points.take(slice(start, start + step)) for start in range(0, n, step)]
     with points.device.current(), out_of_memory(points.device, (n, n), "Gram matrix"):
-        out = xp.empty((n, n), dtype=np.float32)
+        out = xp.empty((n, n), dtype=points.dtype)
 
         def fill(place: tuple[int, int]) -> None:
             i, j = place

@@ -102,12 +102,12 @@ class Problem:
         return replace(self, grams=(gram(self.queries, self.threads), gram(self.passages, self.threads)))
 
     def gram(self, rows: Ints | slice = slice(None)) -> Any:
-        """(n_rows, n) float32 kernel values of some rows with all rows, where the vectors are."""
+        """(n_rows, n) kernel values of some rows with all rows, where the vectors are."""
         n = len(self.label)
         chosen = np.arange(n)[rows]
         grams = self.with_grams().grams if len(chosen) == n else self.grams
         with self.device.current(), out_of_memory(self.device, (len(chosen), n), "kernel matrix"):
-            values = self.queries.xp.empty((len(chosen), n), dtype=np.float32)
+            values = self.queries.xp.empty((len(chosen), n), dtype=self.queries.dtype)
             step = max(1, _TILE // n)
             for start in range(0, len(chosen), step):
                 values[start : start + step] = pair_kernel(self, chosen[start : start + step], grams)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,17 +14,37 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from haybale.device import Device, device_of, to_device, to_numpy
+from haybale.device import Device, device_of, is_sparse, to_device, to_numpy
 from haybale.ensemble.bagging import TrainingSet, gathered
 from haybale.ensemble.model_files import load_model, save_model
-from haybale.ensemble.problem import Problem, Solver
+from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import Gamma, check_spaces, distinct_rows, fit_spaces, given_spaces, home_of, taken_back
-from haybale.ensemble.support import Pairs
+from haybale.ensemble.solvers import find_solver, solve_sklearn
+from haybale.ensemble.spaces import (
+    Gamma,
+    Spaces,
+    check_spaces,
+    distinct_rows,
+    fit_spaces,
+    given_spaces,
+    home_of,
+    taken_back,
+)
+from haybale.ensemble.support import Pairs, Support
 from haybale.errors import FileFormatError, InputError
 from haybale.parameters import Interval, Options
-from haybale.vectors import Floats, Matrix
+from haybale.vectors import Matrix, squared_lengths
+
+_HOPELESS = 2.0**14  # squared lengths of scaled vectors, whose float32 products are off by 1e-3
+_CHECKED = 2**18  # rows checked · rows there are, about
+_FINEST = 2e-6  # a tol, as a share of the labels' range, that float32 does not reach
+
+# Queries and passages, one matrix a space, and each row's number of both.
+Given = tuple[list[Matrix], list[Matrix], Ints, Ints]
+
+
+class PrecisionWarning(UserWarning):
+    """Predictions may differ by more than 2 · tol from exact ones; the message says by how much, and what helps."""
 
 
 class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -30,7 +52,14 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     exp(-γ|[q;p] - [q';p']|²) = Kq(q, q') · Kp(p, p') exactly: the kernel is gathered from the Gram matrices of the
     distinct queries and the distinct passages (Bönisch & Mehler's features, solved as LIBSVM does: Fan, Chen & Lin
-    2005). Computed in float32; predictions are those of ``SVR`` within 2 · tol.
+    2005). Predictions are those of ``SVR`` within 2 · tol.
+
+    Kernels are float32 where that is enough: after fitting, predictions of training rows are computed in float64 too,
+    and where they are off by more than tol / 4 (vectors far from each other against γ, such as an outlier of 1e6; γ of
+    1e5 and more on unit rows; coefficients of 1e4 and more under a large C), or ``tol`` is below 2e-6 of the labels'
+    range, all is done anew in float64 by scikit-learn's solver, from the float64 features if such were given: as slow
+    as ``SVR``, and as right. That needs 16 n² bytes of ``memory_budget`` and ``solver="auto"``; without them a
+    :class:`PrecisionWarning` says how far off predictions are.
 
     A prediction does not depend on the rows it is asked with, where the queries and the passages of the support vectors
     have up to 65,536 numbers each. Those of larger models may, by float32's rounding: some 1e-6 for targets of the size
@@ -143,13 +172,19 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         X, y, sample_weight = (
             taken_back(given, where, name) for given, name in ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
         )
+        finest = X
         X, y = validate_data(self, X, y, dtype=np.float32, order="C", y_numeric=True)
         if self.split is not None and self.split > X.shape[1]:
             raise InputError(f"split is {self.split}, X has {X.shape[1]} columns")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        queries, passages, query, passage = self._distinct(X, where)
-        return self._fit([queries], [passages], query, passage, y, sample_weight)
+
+        def given(dtype: Any) -> Given:
+            rows = X if dtype == np.float32 else np.array(finest, dtype=np.float64, order="C")
+            queries, passages, query, passage = self._distinct(rows, where)
+            return [queries], [passages], query, passage
+
+        return self._fit(given, getattr(finest, "dtype", None) != np.float32, y, sample_weight)
 
     def fit_pairs(
         self,
@@ -183,9 +218,16 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if len(query) != len(y):
             raise InputError(f"{len(query)} pairs and {len(y)} targets")
         self.n_features_in_ = sum(int(matrix.shape[1]) for matrix in (*queries, *passages))
-        return self._fit(queries, passages, query, passage, y, sample_weight)
 
-    def _distinct(self, X: Floats, where: Device) -> tuple[Any, Any, Ints, Ints]:
+        def given(dtype: Any) -> Given:
+            if dtype == np.float32:
+                return queries, passages, query, passage
+            return _finest(Q, queries), _finest(P, passages), query, passage
+
+        rounded = any(getattr(matrix, "dtype", None) != np.float32 for of in (Q, P) for matrix in given_spaces(of)[0])
+        return self._fit(given, rounded, y, sample_weight)
+
+    def _distinct(self, X: NDArray[Any], where: Device) -> tuple[Any, Any, Ints, Ints]:
         """The distinct queries and passages of feature rows, on the device, and which of them each row has."""
         split = self.split or 0
         left, right = X[:, :split], X[:, split:]
@@ -194,27 +236,73 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(
         self,
-        queries: list[Matrix],
-        passages: list[Matrix],
-        query: Ints,
-        passage: Ints,
+        given: Callable[[Any], Given],
+        rounded: bool,
         y: NDArray[np.float64],
         sample_weight: NDArray[np.float64] | None,
     ) -> ProductKernelSVR:
+        """In float32, and in float64 where that does not hold.
+
+        ``given`` is asked for what was given, in either; ``rounded``: in float64, so that float32 may have lost some.
+        """
         if not len(y):
             raise InputError("there is no row to learn from")
-        self.spaces_ = fit_spaces(query, passage, queries, passages, self.gamma)
-        weight = np.ones(len(y)) if sample_weight is None else sample_weight
-        points = self.spaces_.queries(queries), self.spaces_.passages(passages)
-        data = TrainingSet(*points, query, passage, np.asarray(y, dtype=np.float64), weight)
+        y = np.asarray(y, dtype=np.float64)
+        rows = y, np.ones(len(y)) if sample_weight is None else sample_weight
+        numbers = given(np.float32)
+        self.spaces_ = fit_spaces(numbers[2], numbers[3], numbers[0], numbers[1], self.gamma)
+        fast = self._problem(numbers, self.spaces_, *rows)
+        may_be_precise = self.solver == "auto" and 16 * len(y) ** 2 <= self.memory_budget
+        off = finest = _FINEST * float(np.ptp(y))
+        if not may_be_precise or (_longest(fast) < _HOPELESS and self.tol >= finest):
+            self._solve(fast, find_solver(self.solver))
+            off = _rounding(fast, numbers, self.gamma_, rounded, self.dual_coef_)
+            if off > self.tol / 4:  # it may be: look
+                spaces = self.spaces_.precise()
+                off = self._error(fast, self._problem(given(np.float64), spaces, *rows))
+            off = off if self.tol >= finest else max(off, finest)
+            if off <= self.tol / 4:
+                return self
+        if may_be_precise:
+            precise = given(np.float64)
+            self.spaces_ = fit_spaces(precise[2], precise[3], precise[0], precise[1], self.gamma, dtype=np.float64)
+            self._solve(self._problem(precise, self.spaces_, *rows), solve_sklearn)
+            return self
+        warnings.warn(
+            f"predictions may be off by {off:.2g}, tol is {self.tol:.2g}: float32 does not hold these kernels. Scale "
+            f"the vectors, lower gamma or C, raise tol, or take solver='auto' and {16 * len(y) ** 2:.2g} bytes of "
+            "memory_budget, for float64",
+            PrecisionWarning,
+            stacklevel=3,
+        )
+        return self
+
+    def _problem(self, given: Given, spaces: Spaces, y: NDArray[np.float64], weight: NDArray[np.float64]) -> Problem:
+        queries, passages, query, passage = given
         settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol", "max_iter", "memory_budget")}
         threads = None if self.n_jobs is None or self.n_jobs < 1 else self.n_jobs
-        dual = find_solver(self.solver)(Problem(**vars(data), **settings, threads=threads))
+        points = spaces.queries(queries), spaces.passages(passages)
+        return Problem(*points, query, passage, y, weight, **settings, threads=threads)
+
+    def _solve(self, problem: Problem, solver: Solver) -> None:
+        dual = solver(problem)
         self.support_ = np.flatnonzero(dual.coef)
-        self.expansion_, _, _ = gathered(data, [np.arange(len(y))], [dual], 0.0)
+        self.expansion_ = _expansion(problem, dual)
         self.dual_coef_, self.intercept_ = self.expansion_.coef[None], self.expansion_.intercept
         self.n_iter_, self.gamma_ = dual.n_iter, self.spaces_.gamma
-        return self
+
+    def _error(self, fast: Problem, precise: Problem) -> float:
+        """By how much predictions of some training rows are off, from what they are in float64."""
+        n = len(fast.label)
+        rows = np.unique(np.linspace(0, n - 1, min(n, max(8, _CHECKED // n))).astype(np.int64))
+        coef = np.zeros(n)
+        coef[self.support_] = self.dual_coef_[0]
+        exact = _expansion(precise, Dual(coef, float(self.intercept_[0])))
+        found, wanted = (
+            expansion_of.mean(Pairs(of.queries, of.passages, of.query[rows], of.passage[rows]))
+            for expansion_of, of in ((self.expansion_, fast), (exact, precise))
+        )
+        return float(np.nan_to_num(np.abs(to_numpy(found) - to_numpy(wanted)), nan=np.inf).max())
 
     # predicting ---------------------------------------------------------------------------------------
 
@@ -222,7 +310,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """(n,) float64 predictions for features (n, d)."""
         check_is_fitted(self, "expansion_")
         asked_from, where = device_of(X), self.expansion_.device
-        X = validate_data(self, taken_back(X, where, "X"), dtype=np.float32, order="C", reset=False)
+        X = validate_data(self, taken_back(X, where, "X"), dtype=self.expansion_.queries.dtype, order="C", reset=False)
         queries, passages, query, passage = self._distinct(X, where)
         return to_device(self._predict([queries], [passages], query, passage), asked_from)
 
@@ -237,6 +325,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
         query, passage = _indices(query_index, queries, passage_index, passages)
+        if self.expansion_.queries.is_precise:
+            queries, passages = _finest(Q, queries), _finest(P, passages)
         return to_device(self._predict(queries, passages, query, passage), asked_from)
 
     def _predict(self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints) -> Any:
@@ -286,3 +376,31 @@ def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Mat
     if len(found[0]) != len(found[1]):
         raise InputError(f"{len(found[0])} query numbers and {len(found[1])} passage numbers")
     return found[0], found[1]
+
+
+def _finest(given: Any, checked: list[Matrix]) -> list[Matrix]:
+    """What was given for the spaces, as it was where that is float64, since float32 may have lost some of it."""
+    matrices = given_spaces(given)[0]
+    return [
+        new if getattr(old, "dtype", None) != np.float64 else old for old, new in zip(matrices, checked, strict=True)
+    ]
+
+
+def _expansion(problem: Problem, dual: Dual) -> Support:
+    names = ("queries", "passages", "query", "passage", "label", "weight")
+    data = TrainingSet(**{name: getattr(problem, name) for name in names})
+    return gathered(data, [np.arange(len(problem.label))], [dual], 0.0)[0]
+
+
+def _rounding(fast: Problem, given: Given, gamma: Any, rounded: bool, coef: NDArray[np.float64]) -> float:
+    """By how much float32 may have moved predictions, about: its errors in distances, and in what was given."""
+    raw = 0.0
+    for matrices, half in zip(given[:2], (0, 1), strict=True) if rounded else ():
+        for matrix, pair in zip(matrices, gamma, strict=True):
+            raw = max(raw, 0.0 if is_sparse(matrix) else pair[half] * float(squared_lengths(matrix).max()))
+    return 2.0**-22 * (1 + _longest(fast) + math.sqrt(raw)) * float(np.linalg.norm(coef))
+
+
+def _longest(problem: Problem) -> float:
+    """The largest squared length of a scaled vector."""
+    return max(float(points.norms.max()) for points in (problem.queries, problem.passages))

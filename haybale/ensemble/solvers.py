@@ -32,7 +32,7 @@ def solve_sklearn(problem: Problem) -> Dual:
     """On the gathered kernel matrix: no feature is ever built, n² · 12 bytes are."""
     problem = problem.to_numpy()
     n = len(problem.label)
-    needed = 12 * n * n  # in float32, and as libsvm's float64
+    needed = (8 + problem.queries.dtype.itemsize) * n * n  # as it is, and as libsvm's float64
     if needed > problem.memory_budget:
         raise InputError(
             f"a bag of {n:,} rows needs {needed / 1e9:.2g} GB for its kernel matrix, the memory_budget is "
@@ -40,9 +40,10 @@ def solve_sklearn(problem: Problem) -> Dual:
         )
     settings = {name: getattr(problem, name) for name in ("C", "epsilon", "tol", "max_iter")}
     model = SVR(kernel="precomputed", cache_size=500, **settings)
-    model.fit(problem.gram(), problem.label, sample_weight=problem.weight)
+    rows = np.flatnonzero(problem.weight)  # it numbers the rows of a precomputed kernel anew without those of weight 0
+    model.fit(problem.gram(rows)[:, rows], problem.label[rows], sample_weight=problem.weight[rows])
     coef = np.zeros(n)
-    coef[model.support_] = model.dual_coef_[0]
+    coef[rows[model.support_]] = model.dual_coef_[0]
     # A run that max_iter ended has warned already.
     n_iter = int(np.max(model.n_iter_))
     return Dual(coef, float(model.intercept_[0]), n_iter, problem.max_iter < 0 or n_iter < problem.max_iter)

@@ -11,7 +11,7 @@ coefficients, pair features and scalings, being one row, are NumPy wherever the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,14 +38,14 @@ class Scaling:
     columns: int | None = None  # d of a sparse space
 
     def __call__(self, vectors: Matrix) -> Matrix:
-        """(n, d) scaled, float32, where the vectors are."""
+        """(n, d) scaled, where the vectors are; float32, or float64 if the scaling is."""
         if is_sparse(vectors) != (self.shift is None):
             raise VectorError(f"expected a {'sparse' if self.shift is None else 'dense'} matrix, as in training")
         where = device_of(vectors)
         with where.current():
             if self.shift is None:
-                return where.sparse.csr_matrix(vectors.multiply(np.float32(self.factor.item())))
-            scaled = vectors - to_device(self.shift, where)
+                return where.sparse.csr_matrix(vectors.multiply(self.factor.item()))
+            scaled = vectors - to_device(self.shift, where)  # exact in float64 where the shift is
             scaled *= to_device(self.factor, where)
         return scaled
 
@@ -76,6 +76,20 @@ class Spaces:
     query: tuple[Scaling, ...]
     passage: tuple[Scaling, ...]
     gamma: tuple[tuple[float, float], ...]  # (queries, passages) of each space
+
+    def precise(self) -> Spaces:
+        """The same, in float64; of spaces that are not standardized."""
+        halves = zip(self.query, self.passage, strict=True)
+        both = [
+            [
+                replace(
+                    part, shift=None if part.shift is None else part.shift.astype(np.float64), factor=np.sqrt(gamma)
+                )
+                for part, gamma in zip(pair, gammas, strict=True)
+            ]
+            for pair, gammas in zip(halves, self.gamma, strict=True)
+        ]
+        return Spaces(tuple(pair[0] for pair in both), tuple(pair[1] for pair in both), self.gamma)
 
     def queries(self, vectors: Sequence[Matrix]) -> Points:
         """The queries of a kernel, from one matrix a space."""
@@ -152,12 +166,14 @@ def fit_spaces(
     passages: Sequence[Matrix],
     gamma: Gamma,
     standardize: bool = False,
+    dtype: Any = np.float32,
 ) -> Spaces:
     """Scalings and γ of every space over candidate rows (n,), pairs of rows of (m, d) and (n_passages, d).
 
     ``standardize`` takes z-scores of dense features, statistics over the candidate rows: a vector counts as often
     as rows use it; a constant feature keeps its values, as in scikit-learn's StandardScaler. Without it, dense
-    spaces are centred only, which changes no distance and makes float32 distances more exact.
+    spaces are centred only, which changes no distance and makes float32 distances more exact. ``dtype`` float64: on
+    the median, from which a few distant vectors do not draw it away.
 
     ``gamma``: ``"scale"`` is scikit-learn's 1 / (n_features · Var X) of each space, X being its columns of all
     candidate rows; a number is that of both; a pair is (queries, passages); a list has one a space.
@@ -171,8 +187,10 @@ def fit_spaces(
             raise InputError("queries and passages of a space must be dense, or both sparse")
         moments = _moments(query, q, standardize), _moments(passage, p, standardize)
         pair = _resolved(of_space, moments)
-        of_queries.append(moments[0].scaling(pair[0]))
-        of_passages.append(moments[1].scaling(pair[1]))
+        if dtype == np.float64:
+            moments = moments[0].on_median_of(q), moments[1].on_median_of(p)
+        of_queries.append(moments[0].scaling(pair[0], dtype))
+        of_passages.append(moments[1].scaling(pair[1], dtype))
         resolved.append(pair)
     return Spaces(tuple(of_queries), tuple(of_passages), tuple(resolved))
 
@@ -186,9 +204,15 @@ class _Moments(NamedTuple):
     mean: float  # of all values after scaling
     square: float  # mean square of all values after scaling
 
-    def scaling(self, gamma: float) -> Scaling:
+    def on_median_of(self, vectors: Matrix) -> _Moments:
+        """The same, shifted by the median of dense vectors, in float64."""
+        if self.shift is None or not self.width:
+            return self
+        return self._replace(shift=np.median(to_numpy(vectors), axis=0).astype(np.float64))
+
+    def scaling(self, gamma: float, dtype: Any) -> Scaling:
         columns = self.width if self.shift is None else None
-        return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=np.float32), columns)
+        return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=dtype), columns)
 
 
 def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:
@@ -309,7 +333,7 @@ def _hashes(words: Any, factors: Any) -> Any:  # pragma: no cover - compiled
     return out
 
 
-def distinct_rows(vectors: Floats) -> tuple[Ints, Ints]:
+def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
     """``(first, where)``: row numbers of the distinct rows, and for each row which of them it equals.
 
     The order of the distinct rows depends on their content alone, not on the order of ``vectors`` (n, d).

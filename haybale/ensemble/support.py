@@ -35,6 +35,7 @@ _PASSAGES = 1024  # distinct candidate passages a tile, at most; 16 times as man
 _SUPPORT = 2048  # support passages a tile: 8 MiB of kernel values
 _FEW = 64  # candidates: threads would take longer to start than to work
 _PAIRS = 2**15  # pairs whose rows are gathered at once on a device
+_PRECISE = 2**23  # float64 kernel values held at once, of each kind
 _MEMORY = 2**28  # numbers held at once for the queries of a chunk: 1 GiB
 
 
@@ -166,6 +167,8 @@ class Support:
         An array of the vectors' library, as are those of :meth:`bags`.
         """
         with self.device.current():
+            if self.queries.is_precise:
+                return _precise_sums(self, pairs) + self.intercept.mean()
             if bag_weights is None:
                 return expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean()
             if self.features is not None:
@@ -327,6 +330,27 @@ def _add_features(support: Support, group: Group, features: Floats, sums: Any) -
 
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     in_threads(add, parts, None if where.is_cpu else 1)
+
+
+def _precise_sums(support: Support, pairs: Pairs) -> Any:
+    """(n_pairs,) Σ coef K of one bag, in float64 throughout."""
+    where, xp = support.device, support.device.xp
+    out = xp.zeros(len(pairs.query))
+    if not len(support.coef):
+        return out
+    shape = len(support.passages), len(support.queries)
+    coef = to_device(sparse.csr_matrix((support.coef, (support.passage, support.query)), shape=shape), where)
+    order, step = np.argsort(pairs.query, kind="stable"), max(1, _PRECISE // max(shape))
+    for start in range(0, len(order), step):
+        rows = order[start : start + step]
+        (asked, query), (found, passage) = (
+            np.unique(numbers[rows], return_inverse=True) for numbers in (pairs.query, pairs.passage)
+        )
+        weighed = (coef @ kernel_tile(pairs.queries.take(asked), support.queries).T).T  # (n_asked, n_passages)
+        kp = kernel_tile(pairs.passages.take(found), support.passages)
+        query, passage = to_device(query, where), to_device(passage, where)
+        out[to_device(rows, where)] = (weighed[query] * kp[passage]).sum(axis=1)
+    return out
 
 
 # On the CPU, loops: nothing is gathered that is not kept.

@@ -1,0 +1,107 @@
+"""Where float32 does not hold a kernel, ProductKernelSVR is scikit-learn's SVR all the same, or says that it is not."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.svm import SVR
+
+from haybale.ensemble import ProductKernelSVR
+from haybale.ensemble.kernel import Points, kernel_tile
+from haybale.ensemble.product_kernel_svr import PrecisionWarning
+
+N, D, SPLIT = 200, 6, 3
+RNG = np.random.default_rng(5)
+X, OTHERS = RNG.normal(size=(N, D)), RNG.normal(size=(80, D))
+Y = np.sin(X[:, 0]) + X[:, 4]
+
+
+def off(X: Any, others: Any, y: Any = Y, **settings: Any) -> float:
+    """How far predictions are from scikit-learn's, in tol."""
+    ours = ProductKernelSVR(split=SPLIT, **settings).fit(X, y)
+    theirs = SVR(**settings).fit(X, y)
+    return float(np.abs(ours.predict(others) - theirs.predict(others)).max() / settings.get("tol", 1e-3))
+
+
+@pytest.mark.parametrize("c", range(-5, 16, 4))
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_grid_of_libsvms_authors(c: int) -> None:
+    for g in (-15, -13, -11, -7, -3, 3):
+        assert off(X, OTHERS, C=2.0**c, gamma=2.0**g, max_iter=400_000) < 2, g
+
+
+@pytest.mark.parametrize("size", [3e4, 1e5, 1e6, 1e12])
+@pytest.mark.parametrize("split", ["row", "feature"])
+def test_an_outlier_moves_no_other_row(size: float, split: str) -> None:
+    rows = X.copy()
+    rows[(7, 2) if split == "feature" else 7] *= size
+    assert off(rows, OTHERS, gamma=1.0) < 2
+
+
+@pytest.mark.parametrize("gamma", [1e3, 1e5, 1e6, 1e8])
+def test_a_large_gamma_on_unit_rows(gamma: float) -> None:
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    near = unit[:80] + RNG.normal(size=(80, D)) / np.sqrt(gamma) / 5
+    assert off(unit, near, gamma=gamma) < 2
+    as_given = unit.astype(np.float32)
+    assert off(as_given, near.astype(np.float32), gamma=gamma) < 2
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-5, 3e-6, 1e-8])
+def test_tol(tol: float) -> None:
+    assert off(X, OTHERS, tol=tol) < 2
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
+def test_scales_of_features_and_targets(scale: float) -> None:
+    assert off(X * scale, OTHERS * scale) < 2
+    assert off(X, OTHERS, Y * scale, tol=1e-3 * scale, epsilon=0.1 * scale, C=scale) < 2
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6])
+def test_rows_far_from_the_origin_or_from_each_other(far: float) -> None:
+    sides, others = (np.where(np.arange(n) % 2, far, -far)[:, None] for n in (N, len(OTHERS)))
+    assert off(X + far, OTHERS + far, gamma=0.2) < 2
+    assert off(X + sides, OTHERS + others, gamma=0.2) < 2
+
+
+def test_distances_are_differences_and_equal_rows_are_at_distance_0() -> None:
+    rows = np.concatenate([X[:5] + 1e9, X[:5] - 1e9])
+    expected = np.exp(-((rows[:, None] - rows) ** 2).sum(axis=2))
+    np.testing.assert_allclose(kernel_tile(Points(rows), Points(rows.copy())), expected, rtol=1e-12)
+    table = sparse.csr_matrix(np.where(X > 0.5, X, 0) * 1e4)
+    near = kernel_tile(Points(None, table), Points(None, table.copy()))
+    dense = np.exp(-((table.toarray()[:, None] - table.toarray()) ** 2).sum(axis=2))
+    np.testing.assert_allclose(near, dense, atol=1e-9)
+    assert (near.diagonal() == 1).all()
+
+
+def test_pairs_of_several_spaces_are_kept_in_float64(tmp_path: Any) -> None:
+    query, passage = RNG.integers(0, 20, N), RNG.integers(0, 50, N)
+    Q = [RNG.normal(size=(20, 3)), sparse.random(20, 30, 0.3, format="csr", random_state=0) * 300]
+    P = [RNG.normal(size=(50, 3)), sparse.random(50, 30, 0.3, format="csr", random_state=1) * 300]
+    dense = [np.hstack([matrices[0], matrices[1].toarray()]) for matrices in (Q, P)]
+    rows = np.hstack([dense[0][query], dense[1][passage]])
+    model = ProductKernelSVR(gamma=1e-3, C=2.0**13).fit_pairs(Q, P, query, passage, Y)
+    exact = SVR(gamma=1e-3, C=2.0**13).fit(rows, Y).predict(rows)
+    assert model.expansion_.queries.is_precise
+    np.testing.assert_allclose(model.predict_pairs(Q, P, query, passage), exact, atol=2e-3)
+    model.save(tmp_path / "model")
+    again = ProductKernelSVR.load(tmp_path / "model").predict_pairs(Q, P, query, passage)
+    np.testing.assert_array_equal(again, model.predict_pairs(Q, P, query, passage))
+
+
+@pytest.mark.parametrize("settings", [{"solver": "product"}, {"memory_budget": 1e5}])
+def test_outside_the_domain_it_says_so(settings: Any) -> None:
+    rows = X.copy()
+    rows[7] *= 1e5
+    with pytest.warns(PrecisionWarning, match="predictions may be off by"):
+        ProductKernelSVR(split=SPLIT, gamma=1.0, **settings).fit(rows, Y)
+
+
+def test_the_usual_domain_is_float32_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not ProductKernelSVR(split=SPLIT).fit(X, Y).expansion_.queries.is_precise
