@@ -110,9 +110,17 @@ def _cupy_error(width: int) -> float:
 
 def _propose_faiss(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
     """faiss's blocked exhaustive search on the array as it lies, without a copy into an index."""
-    faiss = require("faiss")
+    faiss = _faiss()
     scores, numbers = faiss.knn(queries, passages, k, metric=faiss.METRIC_INNER_PRODUCT)
     return numbers, scores
+
+
+@cache
+def _faiss() -> Any:
+    """faiss, which in a forked child works with one thread: OpenMP's others do not live on there, and it would wait."""
+    faiss = require("faiss")
+    os.register_at_fork(after_in_child=partial(faiss.omp_set_num_threads, 1))
+    return faiss
 
 
 def _propose_faiss_gpu(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
