@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 
 def process_of(program: str, *options: str) -> subprocess.Popen[bytes]:
-    """A process of Dask's that finds the modules of the tests: the scheduler, too, unpacks what workers are sent."""
+    """A process of Dask's that finds the modules of the tests."""
     command = [sys.executable, "-m", f"distributed.cli.{program}", *options, "--dashboard-address", ":0"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
@@ -52,34 +52,20 @@ def worker_of(address: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[list[subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture(scope="module")
-def scheduler_here() -> Iterator[str]:
+def local() -> Iterator[Any]:
+    """Two workers, which nannies start again."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=60) as local,
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0", silence_logs=60) as local,
     ):
-        yield local.scheduler_address
+        yield local
 
 
 @pytest.fixture
-def address(scheduler_here: str, workers: list[subprocess.Popen[bytes]]) -> str:
-    """A scheduler with two workers; those that a test has killed are replaced."""
-    alive = [process for process in workers if process.poll() is None]
-    workers += [worker_of(scheduler_here) for _ in range(2 - len(alive))]
-    with distributed.Client(scheduler_here, set_as_default=False) as client:
-        deadline = time.monotonic() + 60
-        while len(client.scheduler_info()["workers"]) != 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    return scheduler_here
+def address(local: Any) -> str:
+    """Of a scheduler with two workers, also after a test that has killed some."""
+    local.wait_for_workers(2, timeout=60)
+    return local.scheduler_address
 
 
 @pytest.fixture
@@ -316,7 +302,7 @@ def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
         list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
 
 
-def test_a_scheduler_without_workers_that_lacks_a_module_and_is_killed(
+def test_a_scheduler_whose_worker_dies_that_lacks_a_module_and_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "scheduler.json"
@@ -335,6 +321,10 @@ def test_a_scheduler_without_workers_that_lacks_a_module_and_is_killed(
         ):
             pass
         processes.append(worker_of(address))
+        monkeypatch.setattr(cluster, "PATIENCE", 1.0)
+        with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
+            square_on(address, tmp_path / "before", processes[1].kill)
+        processes.append(worker_of(address))
         message = rf"{address}: the cluster failed while .*: ModuleNotFoundError: .*'only_here'"
         with pytest.raises(ClusterError, match=message), on_cluster(address, timeout=20):
             list(spread(function, [(1,)]))
@@ -351,11 +341,3 @@ def test_a_scheduler_without_workers_that_lacks_a_module_and_is_killed(
 def test_a_task_that_kills_its_workers(client: Any) -> None:
     with pytest.raises(ClusterError, match="failed while dying: KilledWorker"):
         list(spread(os._exit, [(9,)], description="dying"))
-
-
-def test_no_worker_is_left(
-    address: str, workers: list[subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "PATIENCE", 1.0)
-    with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
-        square_on(address, tmp_path / "flags", lambda: [process.kill() for process in workers])
