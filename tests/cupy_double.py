@@ -71,10 +71,6 @@ def _outside(value: Any) -> Any:
     return tuple(map(_outside, value)) if isinstance(value, tuple) else value
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, ndarray)
-
-
 class ndarray:
     """An array of the double."""
 
@@ -135,9 +131,6 @@ class ndarray:
     def __iter__(self) -> Iterator[Any]:
         return (_outside(np.asarray(item)) for item in self._array)
 
-    def __repr__(self) -> str:
-        return f"double of {self._array!r}"
-
     def __getitem__(self, key: Any) -> Any:
         if all(part is None or isinstance(part, slice | int) for part in (key if isinstance(key, tuple) else (key,))):
             view = ndarray(np.asarray(self._array[key]))  # no kernel runs, so any device may be current
@@ -164,7 +157,7 @@ def _delegate(name: str) -> Any:
     def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
         if args and hasattr(args[0], "indptr"):  # _core/core.pyx, _should_use_rop: the sparse matrix answers
             return NotImplemented
-        check_method(name, args, kwargs, self._array)
+        check_method(name, kwargs, self._array)
         ndarray.waits += name in WAITING
         given = args if name == "reshape" else _inside(args)  # an array of the device is no length
         result = getattr(_inside(self), name)(*given, **_inside(kwargs))
@@ -174,12 +167,9 @@ def _delegate(name: str) -> Any:
 
 
 _BINARY = _words("add sub mul truediv floordiv mod pow matmul and or xor lshift rshift")
-for _name in _BINARY:
-    for _prefix in ("", "r"):
-        setattr(ndarray, f"__{_prefix}{_name}__", _delegate(f"__{_prefix}{_name}__"))
-for _name in _BINARY:
-    if _name != "matmul":
-        setattr(ndarray, f"__i{_name}__", _delegate(f"__i{_name}__"))
+for _name in (f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")):
+    if _name != "__imatmul__":
+        setattr(ndarray, _name, _delegate(_name))
 for _name in _words("lt le gt ge eq ne neg pos invert abs divmod rdivmod"):
     setattr(ndarray, f"__{_name}__", _delegate(f"__{_name}__"))
 _METHODS = _words("""
@@ -198,7 +188,7 @@ class _Function:
             self.at = self._at
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        check_function(self._name, args, kwargs, _is_array)
+        check_function(self._name, args, kwargs, ndarray)
         # A condition alone makes where wait.
         ndarray.waits += self._name in WAITING and (self._name != "where" or len(args) == 1)
         out = kwargs.get("out")

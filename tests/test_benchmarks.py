@@ -19,10 +19,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from cupy_double import HAS_CUDA
-from worlds import word_collection, world
+from worlds import word_collection
 
 from haybale import Engine, Hits, Learned, PassageIndex, parse
-from haybale.ensemble import CandidateRows
 from haybale.evaluation import classify_injected
 from haybale.rankers import parse_all, parse_value, set_all
 
@@ -166,24 +165,6 @@ def test_small_effectiveness(script: Any, words: Path, recwarn: pytest.WarningsR
     assert {"training queries", "bm25 rank", "bm25-doc level"} <= record["facts"][record["best"]].keys()
     assert "| **best** |" in pages.page(json.loads(json.dumps(record)))
     assert all("bags have no relevant row" in str(found.message) for found in recwarn.list)
-
-
-def test_rules_of_protocols(script: Any) -> None:
-    counts, (index, queries, relevant) = script("bench_protocols"), world(n_documents=20, n_queries=12)
-    near, documents = index.search(queries, 5), np.array([int(ids[0][1:]) for ids in relevant])
-    pairs = np.repeat(np.arange(12), 2), np.stack([documents, (documents + 7) % 20], axis=1).ravel()
-    rows = counts.candidates(near, pairs, counts.representatives("last", index, queries, pairs), index)
-    passages, labels = rows.passage[[0, 0, 0, 1, 1]], np.array([1, 1, 0, 1, 0], dtype=np.int8)
-    found = counts.rules(rows, near, index, CandidateRows(np.zeros(5, dtype=np.int32), passages, labels))
-    listed = list(zip(rows.query, rows.passage, strict=True))
-    for i, (query, passage) in enumerate(listed):
-        assert found["everything"][i]
-        assert found["last"][i] == (passage == np.flatnonzero(index.doc_of == index.doc_of[passage])[-1])
-        assert found["seen"][i] == (passage == rows.passage[0])
-        assert found["absent"][i] == (passage not in near.passages[query])
-        assert found["absent or twice"][i] == (found["absent"][i] or listed.count((query, passage)) == 2)
-    assert found["absent or twice"].sum() > found["absent"].sum()
-    assert found["last"][rows.label > 0].all()
 
 
 def test_decisions_of_protocols(script: Any) -> None:
