@@ -161,9 +161,6 @@ def rankings(batch: Batch, split: str, models: dict[str, SVREnsemble], near: Hit
     return {name: averages(evaluate(run, qrels, MEASURES)) for name, run in runs.items()}
 
 
-# counts ---------------------------------------------------------------------------------------------------
-
-
 def representatives(choice: str, index: PassageIndex, vectors: Any, pairs: Pairs, seed: int = 0) -> Ints:
     """(n_pairs,) one passage of each relevant document: its last, a random one, or the nearest to the query."""
     starts, ends = index.doc_offsets[pairs[1]], index.doc_offsets[pairs[1] + 1]

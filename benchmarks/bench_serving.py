@@ -120,9 +120,6 @@ def clocked() -> Iterator[Record]:
     found |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "peak": peak_memory()}
 
 
-# steps ----------------------------------------------------------------------------------------------------
-
-
 def build(collection: str, engine: str) -> Record:
     """An engine with all its indexes, from a collection's files to a folder."""
     with clocked() as taken, listening() as stages:
@@ -221,8 +218,6 @@ def effectiveness(collection: str, what: str, share: float = SHARE) -> Record:
 
 STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (build, fit, rank, add, effectiveness)}
 STEPS["open"] = open_engine
-
-# page -----------------------------------------------------------------------------------------------------
 
 
 def page(records: dict[str, Record]) -> str:

@@ -137,21 +137,13 @@ def compared(
     lines = []
     for name, mine in taken.items():
         predicted, vectors = found[name]
-        cells = (
-            *sizes,
-            f"{name} ({len(seconds[name]['fit'])} rounds)",
-            mine["fit"],
-            "",
-            mine["predict"],
-            "",
-            f"{vectors:,}",
-            "",
-        )
+        times, support, apart = ["", ""], f"{vectors:,}", ""
         if name != "haybale":
             times = [f"{mine[what] / ours[what]:.1f}" for what in ("fit", "predict")]
-            share, apart = f"{vectors / ours_vectors - 1:+.2%}", np.abs(predicted - ours_predicted).max()
-            cells = *cells[:4], times[0], cells[5], times[1], f"{vectors:,} ({share})", f"{apart:.1e}"
-        lines.append(row(*cells))
+            support += f" ({vectors / ours_vectors - 1:+.2%})"
+            apart = f"{np.abs(predicted - ours_predicted).max():.1e}"
+        rounds_of = f"{name} ({len(seconds[name]['fit'])} rounds)"
+        lines.append(row(*sizes, rounds_of, mine["fit"], times[0], mine["predict"], times[1], support, apart))
     return lines
 
 

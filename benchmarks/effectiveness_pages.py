@@ -200,9 +200,6 @@ def summary(records: list[Record]) -> str:
     return "\n".join(lines)
 
 
-# figures --------------------------------------------------------------------------------------------------
-
-
 def draw_gains(records: list[Record], path: Path) -> None:
     """nDCG@10 on test of every ranker, as a difference from tuned BM25."""
     names = {"best": "learned(all)", "alone": "learned(knn, knn-doc, svr-doc)"}

@@ -59,9 +59,6 @@ def table(
     return ["", row(*names), f"|{rule}|", *(row(*cells, show=show) for cells in rows)]
 
 
-# stopwatches ----------------------------------------------------------------------------------------------
-
-
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Seconds, and the result."""
     start = time.perf_counter()
@@ -93,9 +90,6 @@ def peak_memory() -> int:
         if line.startswith("VmHWM:"):
             return 1024 * int(line.split()[1])
     raise OSError("/proc/self/status has no VmHWM")
-
-
-# where numbers come from ----------------------------------------------------------------------------------
 
 
 def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:

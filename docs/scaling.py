@@ -21,10 +21,10 @@ TOKENS = 200  # of a passage
 # Of a base-size encoder: 12 layers of 768, 3,072 inside: weights that every token meets, and attention.
 LAYER_WEIGHTS = 12 * (4 * 768**2 + 2 * 768 * 3072)
 # Assumed of a GPU: an H200 as its maker describes it, and the shares of it that are reached. Nothing was measured.
-MEMORY, BANDWIDTH, TENSOR, SINGLE = 141e9, 4.8e12, 989e12, 67e12
-STEP = 5e-6  # seconds of a step of two coefficients: two reductions in one block
+MEMORY, BANDWIDTH, TENSOR, SINGLE = 141, 4.8, 989, 67  # GB, TB/s, TFLOP/s
+STEP = 5  # microseconds of a step of two coefficients: two reductions in one block
 HELD, OF_BANDWIDTH, OF_TENSOR, OF_SINGLE = 0.8, 0.6, 0.3, 0.5
-LONGFORMER = {"ms": 177.6, "of peak": 0.90}  # results/longformer.md, 200 tokens, two cores
+EMBED_MS, OF_PEAK = 177.6, 0.90  # results/longformer.md, 200 tokens, two cores
 
 
 def make(folder: Path, source: Path = ROOT / "benchmarks" / "results" / "scaling.json") -> None:
@@ -33,108 +33,52 @@ def make(folder: Path, source: Path = ROOT / "benchmarks" / "results" / "scaling
 
 
 def page(found: dict[str, Any]) -> str:
-    """The page."""
-    curves = found["curves"]
-    flop = 2 * LAYER_WEIGHTS * TOKENS + 4 * 12 * TOKENS**2 * 768
+    """The template with the constants above and the local names here in it."""
+    curves, machine, provenance, peak = found["curves"], found["machine"], found["provenance"], found["peak"] / 1e9
+    half, full, weights = 2 * WIDTH, 4 * WIDTH, LAYER_WEIGHTS / 1e6
     tensor, single, bandwidth = TENSOR * OF_TENSOR, SINGLE * OF_SINGLE, BANDWIDTH * OF_BANDWIDTH
-    rates = {name: rate(curves[name]) for name in ("search", "search16", "sharded")}
+    curve_table = table_of_curves(curves)
+    memory_table = "\n".join(
+        f"| {name} | {size(half * n)} | {size(full * n)} | {gpus(n):,} | {size(half * n)} |"
+        for name, n in SIZES.items()
+    )
+    gflop, cpu_rate = (2 * LAYER_WEIGHTS * TOKENS + 4 * 12 * TOKENS**2 * 768) / 1e9, 1000 / EMBED_MS
+    embedding_table = "\n".join(
+        f"| {name} | {duration(n / cpu_rate)} | {duration(n * gflop / tensor / 1e3)} | "
+        f"{duration(n * gflop / tensor / 8e3)} |"
+        for name, n in SIZES.items()
+    )
+    search, search16, disk = (rate(curves[name]) / 1e9 for name in ("search", "search16", "sharded"))
+    slower, passes, merge = search / disk, math.ceil(QUERIES / 2048), QUERIES * 100 * 100 * 12 / 1e6
+    needed = {name: 2 * QUERIES * n * WIDTH for name, n in SIZES.items()}
+    search_table = "\n".join(
+        f"| {name} | {needed[name]:.2g} | {duration(needed[name] / search / 1e9)} | "
+        f"{duration(max(needed[name] / tensor, passes * half * n / bandwidth) / 1e12)} | {gpus(n):,} |"
+        for name, n in SIZES.items()
+    )
     rows = TRAINING * CANDIDATES
     bag_rows = rows * (1 + OVERLAP) / BAGS
-    fit, fit_p = curves["fit"][-1], exponent(curves["fit"])
+    fit, fit_p, working = curves["fit"][-1], exponent(curves["fit"]), curves["working_set"]
     factor = bag_rows / fit["n"]
     bag_seconds = fit["seconds"] * factor**fit_p
-    working = curves["working_set"]
+    bag_time, all_time = duration(bag_seconds), duration(BAGS * bag_seconds)
+    thinned = duration(BAGS * curve_at(curves["fit"], 8_000))
     q = int(working[0]["working set"])
     outer = max(point["outer"] * q / point["n"] for point in working)
-    steps_a_row = max(point["steps"] / point["n"] for point in working)
+    outer_note = "; ".join(f"{point['n']:,} rows: {point['outer']:,}" for point in working)
     iterations = outer * bag_rows / q
     kernel_flop, moved = iterations * 2 * q * bag_rows * WIDTH, iterations * q * bag_rows * 32
-    score = curves["score"][-1]
-    near = {name: curves[name][-1]["seconds"] / curves[name][-1]["hits"] * 1e9 for name in ("rrf", "vrrf")}
-    passes = math.ceil(QUERIES / 2048)
-    thinned = BAGS * curve_at(curves["fit"], 8_000)
+    kernel_s, moved_s = kernel_flop / single / 1e12, moved / bandwidth / 1e12
+    steps_a_row = max(point["steps"] / point["n"] for point in working)
+    steps = steps_a_row * bag_rows
+    steps_s = steps * STEP / 1e6
+    gpu_minutes = BAGS * (kernel_s + moved_s + steps_s) / 60
+    score, score_p = curves["score"][-1], exponent(curves["score"])
+    score_rate, score_support = score["n"] / score["seconds"], score["support passages"]
+    rrf, vrrf = (curves[name][-1]["seconds"] / curves[name][-1]["hits"] * 1e9 for name in ("rrf", "vrrf"))
+    rrf_doc, vrrf_doc = (near * 45_000 / 1e6 for near in (rrf, vrrf))
     template = (Path(__file__).parent / "scaling_template.md").read_text(encoding="utf-8")
-    return template.format(
-        BAGS=BAGS,
-        machine=found["machine"],
-        peak=found["peak"] / 1e9,
-        memory=MEMORY / 1e9,
-        held=HELD,
-        tensor=TENSOR / 1e12,
-        of_tensor=OF_TENSOR,
-        single=SINGLE / 1e12,
-        of_single=OF_SINGLE,
-        bandwidth=BANDWIDTH / 1e12,
-        of_bandwidth=OF_BANDWIDTH,
-        curves=curve_table(curves),
-        width=WIDTH,
-        half=2 * WIDTH,
-        full=4 * WIDTH,
-        memory_table="\n".join(
-            f"| {name} | {size(2 * WIDTH * n)} | {size(4 * WIDTH * n)} | {gpus(n):,} | {size(2 * WIDTH * n)} |"
-            for name, n in SIZES.items()
-        ),
-        tokens=TOKENS,
-        weights=LAYER_WEIGHTS / 1e6,
-        flop=flop / 1e9,
-        ms=LONGFORMER["ms"],
-        cpu_rate=1000 / LONGFORMER["ms"],
-        share=LONGFORMER["of peak"],
-        gpu_tflops=tensor / 1e12,
-        embedding_table="\n".join(
-            f"| {name} | {duration(n * LONGFORMER['ms'] / 1000)} | {duration(n * flop / tensor)} | "
-            f"{duration(n * flop / tensor / 8)} |"
-            for name, n in SIZES.items()
-        ),
-        queries=QUERIES,
-        search_rate=rates["search"] / 1e9,
-        search16_rate=rates["search16"] / 1e9,
-        disk_rate=rates["sharded"] / 1e9,
-        search_table="\n".join(
-            f"| {name} | {2 * QUERIES * n * WIDTH:.2g} | {duration(2 * QUERIES * n * WIDTH / rates['search'])} | "
-            f"{duration(max(2 * QUERIES * n * WIDTH / tensor, passes * 2 * WIDTH * n / bandwidth))} | "
-            f"{gpus(n):,} |"
-            for name, n in SIZES.items()
-        ),
-        slower=rates["search"] / rates["sharded"],
-        gpu_tbs=bandwidth / 1e12,
-        merge=QUERIES * 100 * 100 * 12 / 1e6,
-        training=TRAINING,
-        candidates=CANDIDATES,
-        rows=rows,
-        overlap=OVERLAP,
-        bag_rows=bag_rows,
-        fit_n=fit["n"],
-        fit_s=fit["seconds"],
-        fit_p=fit_p,
-        support=fit["support"],
-        factor=factor,
-        bag_time=duration(bag_seconds),
-        all_time=duration(BAGS * bag_seconds),
-        thinned=duration(thinned),
-        q=q,
-        outer=outer,
-        outer_note="; ".join(f"{point['n']:,} rows: {point['outer']:,}" for point in working),
-        iterations=iterations,
-        kernel_flop=kernel_flop,
-        single_tflops=single / 1e12,
-        kernel_s=kernel_flop / single,
-        moved=moved,
-        moved_s=moved / bandwidth,
-        steps_a_row=steps_a_row,
-        steps=steps_a_row * bag_rows,
-        step=STEP * 1e6,
-        steps_s=steps_a_row * bag_rows * STEP,
-        gpu_minutes=BAGS * (kernel_flop / single + moved / bandwidth + steps_a_row * bag_rows * STEP) / 60,
-        score_rate=score["n"] / score["seconds"],
-        score_support=score["support passages"],
-        score_p=exponent(curves["score"]),
-        rrf=near["rrf"],
-        vrrf=near["vrrf"],
-        rrf_doc=near["rrf"] * 45_000 / 1e6,
-        vrrf_doc=near["vrrf"] * 45_000 / 1e6,
-        provenance=found["provenance"],
-    )
+    return template.format(**{**globals(), **locals()})
 
 
 def exponent(points: list[dict[str, float]]) -> float:
@@ -156,7 +100,7 @@ def rate(points: list[dict[str, float]]) -> float:
     return 2 * 256 * points[-1]["n"] * WIDTH / points[-1]["seconds"]
 
 
-def curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
+def table_of_curves(curves: dict[str, list[dict[str, float]]]) -> str:
     names = {
         "search": "exact search, 256 queries, float32",
         "search16": "exact search, 256 queries, float16",
@@ -174,7 +118,7 @@ def curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
 
 
 def gpus(n: int) -> int:
-    return math.ceil(2 * WIDTH * n / (HELD * MEMORY))
+    return math.ceil(2 * WIDTH * n / (HELD * MEMORY * 1e9))
 
 
 def size(n: float) -> str:

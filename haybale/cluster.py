@@ -8,15 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, islice
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from joblib.parallel import get_active_backend
@@ -24,16 +22,14 @@ from joblib.parallel import get_active_backend
 from haybale.errors import ClusterError
 from haybale.extras import require
 from haybale.machine import cpus, half_of_memory
+from haybale.parameters import POSITIVE, check_parameters
 from haybale.progress import track
 
 T = TypeVar("T")
 Tasks = Iterable[tuple[Any, ...]]
 
-REPEATS = 3  # times that tasks are given to new processes after one died, without any progress
-PATIENCE = 60.0  # seconds without any worker, after which nothing is waited for any more
-AGAIN = "do it again: it is safe"
-_AGREEING = ("haybale", "numpy", "scipy", "numba")  # a result may depend on them
-_LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
+PATIENCE = 60.0  # seconds of waiting for a result, after which there must be a worker
+_AGREEING = ("python", "haybale", "numpy", "scipy", "numba")  # a result may depend on them
 
 
 def spread(
@@ -46,9 +42,9 @@ def spread(
     """``function(*each)`` of all ``arguments``, in threads by default; results are yielded in their order.
 
     ``joblib.parallel_config`` or :func:`on_cluster` decides where. With processes or Dask, ``function`` is one that a
-    module defines. Arguments are made when a task is dispatched. A task whose worker died is done again, and must
-    therefore be pure. ``total`` is for the bar, where ``arguments`` has no length. Errors: those of the function;
-    :class:`ClusterError` where the cluster goes away, or a task dies wherever it is done.
+    module defines, and pure. Arguments are made when a task is dispatched. ``total`` is for the bar, where
+    ``arguments`` has no length. Errors: those of the function; :class:`ClusterError` where the cluster goes away, or a
+    process dies.
 
     >>> list(spread(pow, [(2, 3), (3, 2)], n_jobs=2))
     [8, 9]
@@ -57,71 +53,50 @@ def spread(
         arguments = list(arguments)
         total = len(arguments)
     client = dask_client()
-    if client is None:
-        results = _by_joblib(function, arguments, n_jobs, description)
-    else:
-        results = _by_dask(client, function, arguments, description)
-    return track(results, description, total)
+    on = _by_joblib if client is None else partial(_by_dask, client)
+    return track(on(function, arguments, n_jobs, description), description, total)
 
 
 def _by_joblib(function: Callable[..., T], arguments: Tasks, n_jobs: int | None, doing: str) -> Iterator[T]:
-    given, losses = iter(arguments), 0
-    dispatched: deque[tuple[Any, ...]] = deque()  # in order, results not yet here
-
-    def calls(todo: Tasks) -> Iterator[Any]:
-        for each in todo:
-            dispatched.append(each)
-            yield delayed(function)(*each)
-
-    while True:
-        lost = list(dispatched)
-        dispatched.clear()
-        results = Parallel(n_jobs, batch_size=1, return_as="generator", prefer="threads")(calls(chain(lost, given)))
-        try:
-            for result in results:
-                dispatched.popleft()
-                losses = 0
-                yield result
-            return
-        except Exception as error:
-            if type(error).__name__ != "TerminatedWorkerError":
-                raise
-            losses += 1  # of joblib's processes, all are lost with one
-            if losses > REPEATS:
-                raise ClusterError(
-                    f"{doing}: a task was lost {losses} times, the last time by {first_line(error)}; "
-                    "its worker may have too little memory"
-                ) from error
-        finally:  # where this ends early, joblib would advise to give it fewer tasks
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                results.close()
+    parallel = Parallel(n_jobs, batch_size=1, return_as="generator", prefer="threads")
+    results = parallel(delayed(function)(*each) for each in arguments)
+    try:
+        for result in results:  # noqa: UP028  # what ends this early must not reach joblib, which would warn
+            yield result
+    except Exception as error:
+        if type(error).__name__ != "TerminatedWorkerError":
+            raise
+        raise ClusterError(f"{doing}: a process died, perhaps for want of memory: {first_line(error)}") from error
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            results.close()
 
 
-def _by_dask(client: Any, function: Callable[..., T], arguments: Tasks, doing: str) -> Iterator[T]:
+def _by_dask(client: Any, function: Callable[..., T], arguments: Tasks, n_jobs: int | None, doing: str) -> Iterator[T]:
     """Dask does tasks again whose worker died, until as many workers died of one as the scheduler allows."""
-    dask, distributed = require("dask", "dask"), require("distributed", "dask")
-    address, given = client.scheduler.address, iter(arguments)
+    address, distributed = client.scheduler.address, require("distributed", "dask")
     running: deque[Any] = deque()  # futures in order, results not yet here
-    seen = time.monotonic()  # when there was a worker
+
+    def first() -> Any:
+        while not running[0].done():
+            try:
+                with client.as_current():
+                    distributed.wait([running[0]], PATIENCE)
+            except TimeoutError:
+                if not client.ncores():
+                    raise ClusterError(f"{address}: {doing}: no worker is left; start some and do it again") from None
+        return running.popleft().result()
+
     try:
         with dask_errors(address, doing):
-            while True:
-                threads = sum(client.ncores().values())
-                seen = time.monotonic() if threads else seen
-                if time.monotonic() - seen > PATIENCE:
-                    raise ClusterError(f"{address}: {doing}: no worker is left; start some and {AGAIN}")
-                waiting = sum(not future.done() for future in running)
-                with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"}):
-                    for each in islice(given, max(1, 2 * threads - waiting)):
-                        # What is bound to the function is opaque to Dask, and not looked through for its own keys.
-                        running.append(client.submit(partial(function, *each), pure=False))
-                if not running:
-                    return
-                with client.as_current(), suppress(TimeoutError):
-                    distributed.wait(list(running), timeout=0.5, return_when="FIRST_COMPLETED")
-                while running and running[0].done():
-                    yield running.popleft().result()
+            for each in arguments:
+                # What is bound to the function is opaque to Dask, and not looked through for its own keys.
+                running.append(client.submit(partial(function, *each), pure=False))
+                while sum(not future.done() for future in running) >= 2 * max(1, sum(client.ncores().values())):
+                    yield first()
+            while running:
+                yield first()
     finally:
         with suppress(Exception):
             client.cancel(list(running), force=True)
@@ -144,12 +119,6 @@ def count_jobs(n_jobs: int | None) -> int:
     return int(effective_n_jobs(n_jobs)) if client is None else max(1, int(sum(client.ncores().values())))
 
 
-def count_workers(n_jobs: int | None) -> int:
-    """The same in processes: with Dask, its workers, each of which may have several threads."""
-    client = dask_client()
-    return count_jobs(n_jobs) if client is None else max(1, len(client.ncores()))
-
-
 def memory_per_task(n_jobs: int | None) -> float:
     """Bytes that a task may take by default: half of a worker's memory limit or of the machine, divided by tasks."""
     client = dask_client()
@@ -160,23 +129,9 @@ def memory_per_task(n_jobs: int | None) -> float:
     return min(limits, default=half_of_memory()) / 2
 
 
-def tasks_here() -> int:
-    """How many tasks the process of this task does at once: the threads of a Dask worker, else 1."""
-    distributed = sys.modules.get("distributed")
-    if distributed is not None:
-        with suppress(ValueError):  # this is no worker
-            return int(distributed.get_worker().state.nthreads)
-    return 1
-
-
 def own_threads() -> int:
-    """Threads that a task may use in the process it is sent to: its ``OMP_NUM_THREADS``, else 1.
-
-    joblib's processes and Dask's nanny set it to what does not crowd the machine.
-    """
-    with suppress(ValueError):
-        return max(1, min(cpus(), int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    return 1
+    """Threads that a task may use where it is sent: ``OMP_NUM_THREADS``, which joblib and Dask's nanny set, else 1."""
+    return max(1, min(cpus(), int(os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0])))
 
 
 @contextmanager
@@ -196,28 +151,30 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
         Where nothing answers, where there is no worker, where workers or the scheduler have another Python, haybale,
         NumPy, SciPy or Numba, and where the cluster goes away.
     """
-    distributed = require("distributed", "dask")
-    with _quiet():
+    check_parameters("on_cluster", {"timeout": timeout}, {"timeout": POSITIVE})
+    dask, distributed = require("dask", "dask"), require("distributed", "dask")
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)  # what matters is raised
+    client = None
+    try:
         try:
-            _knock(address, timeout)
+            url = urlsplit(address if "://" in address else f"tcp://{address}")
+            if url.port and url.scheme in ("tcp", "tls", "ws", "wss"):  # Dask's client would try on until Python ends
+                socket.create_connection((url.hostname, url.port), timeout).close()
             client = distributed.Client(address, timeout=timeout, set_as_default=False)
         except (OSError, ValueError, TypeError, ImportError) as error:
             raise ClusterError(f"no Dask scheduler answers at {address}: {first_line(error)}") from error
-        try:
-            with dask_errors(address, "starting"):
-                _check_workers(client, address, timeout)
-            with parallel_config(backend="dask", client=client), dask_errors(address, "working"):
+        large = {"distributed.admin.large-graph-warning-threshold": "1 PiB"}
+        with dask_errors(address, "working"), dask.config.set(large):
+            _check_workers(client, address, timeout)
+            with parallel_config(backend="dask", client=client):
                 yield client
-        finally:
-            with suppress(Exception):  # a scheduler that is gone need not be told
+    finally:
+        with suppress(Exception):  # a scheduler that is gone need not be told
+            if client is not None:
                 client.close(timeout=2)
-
-
-def _knock(address: str, timeout: float) -> None:
-    """At the port: a client of Dask's would try for all the time it has, and hold up the end of the process."""
-    host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
-    if address.partition("://")[0] in (address, "tcp", "tls", "ws", "wss") and colon:
-        socket.create_connection((host.strip("[]"), int(port)), timeout).close()
+        logger.setLevel(level)
 
 
 def _check_workers(client: Any, address: str, timeout: float) -> None:
@@ -226,17 +183,13 @@ def _check_workers(client: Any, address: str, timeout: float) -> None:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
         raise ClusterError(f"{address}: the cluster has no worker; start some: dask worker {address}") from None
-    found = client.get_versions(packages=_AGREEING)
-    ours = found["client"]["packages"]
-    theirs = {f"worker {worker}": each for worker, each in found["workers"].items()}
-    for who, each in (theirs | {"the scheduler": found["scheduler"]}).items():
-        packages = each["packages"]
-        if packages["python"].split(".")[:2] != ours["python"].split(".")[:2]:
-            raise ClusterError(f"{address}: {who} has Python {packages['python']}, here it is {ours['python']}")
+    found = client.get_versions(packages=_AGREEING[1:])
+    others = {f"worker {worker}": each for worker, each in found["workers"].items()}
+    for who, each in {**others, "the scheduler": found["scheduler"]}.items():
         for package in _AGREEING:
-            if packages.get(package) != ours[package]:
-                has = f"has {package} {packages[package]}" if packages.get(package) else f"has no {package}"
-                raise ClusterError(f"{address}: {who} {has}, here it is {ours[package]}")
+            theirs, ours = (str(of["packages"].get(package)) for of in (each, found["client"]))
+            if theirs != ours and (package != "python" or theirs.split(".")[:2] != ours.split(".")[:2]):
+                raise ClusterError(f"{address}: {who} has {package} {theirs}, here it is {ours}")
 
 
 @contextmanager
@@ -244,36 +197,14 @@ def dask_errors(address: str, doing: str) -> Iterator[None]:
     """Dask's errors as :class:`ClusterError`."""
     try:
         yield
-    except ClusterError:
-        raise
     except BaseException as error:
-        name, module = type(error).__name__, type(error).__module__.partition(".")[0]
-        if isinstance(error, RuntimeError) and "deserialization of the task graph" in str(error):
-            why = f"the scheduler could not unpack what it was sent ({first_line(error.__cause__ or error)})"
-            message = f"{doing}: {why}; it needs the modules that are used here"
-        elif name == "KilledWorker":
-            why = f"every worker that took up a task died of it ({first_line(error)})"
-            message = f"{doing}: {why}; give workers more memory, or a smaller memory_budget"
-        elif module in ("distributed", "tornado") or isinstance(error, TimeoutError):
-            message = f"the cluster went away while {doing}: {first_line(error)}; {AGAIN}"
-        else:
+        ours = type(error).__module__.partition(".")[0] not in ("distributed", "tornado")
+        if ours and not isinstance(error, TimeoutError) and "deserialization of the task graph" not in str(error):
             raise
-        raise ClusterError(f"{address}: {message}") from error
+        why = first_line(error.__cause__ or error)
+        raise ClusterError(f"{address}: the cluster failed while {doing}: {why}; it is safe to do it again") from error
 
 
 def first_line(error: BaseException) -> str:
     """Kind and first line of an error."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without distributed's log on stderr: what matters is raised."""
-    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)

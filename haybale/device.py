@@ -1,8 +1,7 @@
 """Devices: where arrays are, and how they get from one library to another, without a copy where they lie already.
 
-NumPy and SciPy are on the CPU; CuPy is on a CUDA device, and so are torch's CUDA tensors and whatever else shows
-``__cuda_array_interface__`` (cuML's and cuVS's results, columns of cuDF). haybale works with NumPy and CuPy arrays, and
-with sparse matrices of SciPy and of ``cupyx.scipy.sparse``.
+haybale works with arrays of NumPy and CuPy and sparse matrices of SciPy and CuPy. Whatever else shows
+``__cuda_array_interface__`` (torch's CUDA tensors, results of cuML and cuVS, columns of cuDF) is taken as CuPy's.
 """
 
 from __future__ import annotations
@@ -52,21 +51,17 @@ class Device:
         """Bytes: half of the machine's memory, or half of what is free on the device."""
         if self.is_cpu:
             return half_of_memory()
-        with self.current() as current:
-            pool = self.xp.get_default_memory_pool()
-            # What the pool holds and nobody uses is as good as free.
-            return float(current.mem_info[0] + pool.free_bytes()) / 2
+        with self.current() as current:  # what the pool holds and nobody uses is as good as free
+            return float(current.mem_info[0] + self.xp.get_default_memory_pool().free_bytes()) / 2
 
 
 CPU = Device("cpu")
 
 
 def find_device(name: str | Device) -> Device:
-    """The device of that name: ``"cpu"``, ``"cuda"`` (the current one), ``"cuda:1"``, or ``"auto"``.
+    """The device called ``"cpu"``, ``"cuda"`` (the current one), ``"cuda:1"``, or ``"auto"`` (CUDA's if there is one).
 
-    ``"auto"`` is the current CUDA device where CuPy is installed and one answers, else the CPU. Errors:
-    :class:`UnknownNameError`; :class:`MissingExtraError` without CuPy; :class:`DeviceError` where there is no such
-    device.
+    Errors: :class:`UnknownNameError`; :class:`MissingExtraError` without CuPy; :class:`DeviceError` without the device.
 
     >>> find_device("gpu")
     Traceback (most recent call last):
@@ -103,11 +98,8 @@ def is_sparse(array: Any) -> bool:
 
 def device_of(array: Any) -> Device:
     """Where an array or sparse matrix is; lists and everything else that is no array of a device are on the CPU."""
-    library = _library(array)
-    if library in ("cupy", "cupyx"):
+    if _library(array) in ("cupy", "cupyx"):
         return Device("cuda", int(array.device.id))
-    if library == "torch":
-        return Device("cuda", array.device.index or 0) if array.device.type == "cuda" else CPU
     if hasattr(array, "__cuda_array_interface__"):
         return Device("cuda", int(require("cupy", "gpu").asarray(array).device.id))
     return CPU
@@ -118,28 +110,20 @@ def to_device(array: Any, device: Device) -> Any:
     if device.is_cpu:
         return to_numpy(array)
     with device.current():
-        if is_sparse(array):
-            found = device_of(array)
-            if found == device and array.format == "csr":
-                return array
-            return device.sparse.csr_matrix(array if found in (CPU, device) else array.get())
-        cupy = device.xp
-        if _library(array) == "torch":
-            tensor = array.detach()
-            return cupy.from_dlpack(tensor) if device_of(tensor) == device else cupy.asarray(tensor.cpu().numpy())
-        return cupy.asarray(array)
+        if not is_sparse(array):
+            return device.xp.asarray(array if hasattr(array, "__cuda_array_interface__") else np.asarray(array))
+        found = device_of(array)
+        if found == device and array.format == "csr":
+            return array
+        return device.sparse.csr_matrix(array if found in (CPU, device) else array.get())
 
 
 def to_numpy(array: Any) -> Any:
     """``array`` as a NumPy array or, if sparse, a SciPy matrix; the same memory where it is on the CPU already."""
-    library = _library(array)
     if is_sparse(array):
-        return array.get() if library == "cupyx" else array
-    if library == "torch":
-        return array.detach().cpu().numpy()
-    if library == "cupy" or hasattr(array, "__cuda_array_interface__"):
-        return require("cupy", "gpu").asnumpy(array)
-    return np.asarray(array)
+        return array.get() if _library(array) == "cupyx" else array
+    on_device = hasattr(array, "__cuda_array_interface__")
+    return require("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
 
 
 def placed(array: Any, device: Device, what: str) -> Any:

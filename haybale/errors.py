@@ -19,6 +19,7 @@ pickled, as a worker must. One warning has a name of its own, :class:`Truncation
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copyreg import __newobj__  # type: ignore[attr-defined]
 from os import PathLike
 from typing import Any
 
@@ -30,15 +31,7 @@ class HaybaleError(Exception):
         return str(self.args[0]) if self.args else ""  # an OSError may print "[Errno None] …" for one argument
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (type(self), self.args), dict(self.__dict__)  # an error's own would call __init__ with args
-
-
-def _remade(kind: type[HaybaleError], args: tuple[Any, ...]) -> HaybaleError:
-    """An error as it was pickled: with its message, which ``__init__`` of some makes of other arguments."""
-    error = kind.__new__(kind, *args)
-    builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-    builtin.__init__(error, *args)  # type: ignore[misc]
-    return error
+        return __newobj__, (type(self), *self.args), dict(self.__dict__)  # some have an __init__ of other arguments
 
 
 class InputError(HaybaleError, ValueError):

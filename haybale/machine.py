@@ -1,7 +1,6 @@
 """What the machine has: cores, memory, and work cut into pieces that fit them.
 
-Threads have BLAS on one thread each. Pieces do not depend on ``n_jobs``, and each is computed by one thread alone:
-so a result is the same bit for bit whatever ``n_jobs`` is. A tile that memory does not hold is halved.
+Pieces do not depend on ``n_jobs``, and each is computed by one thread alone, so results are the same bit for bit.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from threadpoolctl import ThreadpoolController
 from haybale.errors import DeviceError
 
 T = TypeVar("T")
-
 _lock = threading.Lock()
 _limited: list[Any] = []  # one entry for each open one_blas_thread; the first holds the limit
 
@@ -45,11 +43,7 @@ def _controller() -> ThreadpoolController:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread until the last of the overlapping calls has left, whichever thread made them.
-
-    threadpoolctl's own limit belongs to the process and is restored by each leaver to what it found, which
-    from several threads ends with BLAS limited for good; hence the count.
-    """
+    """BLAS on one thread until the last of overlapping calls has left; threadpoolctl alone would then keep it so."""
     with _lock:
         if not _limited:
             _limited.append(_controller().limit(limits=1, user_api="blas"))
@@ -69,22 +63,21 @@ def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int 
     >>> in_threads(lambda x: x * x, [1, 2, 3], threads=2)
     [1, 4, 9]
     """
-    threads = threads or cpus()
     items = list(items)
+    threads = min(threads or cpus(), len(items))
     with one_blas_thread():
-        if threads == 1 or len(items) < 2:
+        if threads < 2:
             return [function(item) for item in items]
-        with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(function, items))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory, of the machine or of a device, was all that was missing."""
-    if isinstance(error, MemoryError):  # NumPy's is one, CuPy's and RMM's too
-        return True
-    # torch's, faiss's, cuVS's and cuBLAS's are RuntimeErrors, with CUDA's or the allocator's words.
+    # NumPy's, CuPy's and RMM's are MemoryErrors; torch's, faiss's, cuVS's and cuBLAS's RuntimeErrors with such words.
     words = ("out of memory", "out_of_memory", "bad_alloc", "alloc_failed", "cudaerrormemoryallocation")
-    return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in said for word in words))
 
 
 def free_cached() -> None:
@@ -106,23 +99,20 @@ def in_tiles(n: int, size: float, work: Callable[[slice], T], *, least: int = 1,
     >>> list(in_tiles(5, 2, lambda tile: (tile.start, tile.stop)))
     [(0, 2), (2, 4), (4, 5)]
     """
-    step = max(least, min(n, int(size)))
-    start = 0
+    step, start = max(least, min(n, int(size))), 0
     while start < n:
         tile = slice(start, min(start + step, n))
         try:
-            done = work(tile)
+            yield work(tile)
+            start = tile.stop
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             if step <= least:
                 raise DeviceError(f"out of memory at a tile of {tile.stop - tile.start} {what}: {error}") from error
-        else:
-            yield done
-            start = tile.stop
-            continue
-        step = max(least, step // 2)
-        free_cached()  # after the error, whose traceback held the arrays, is gone
+            step = max(least, step // 2)
+        if start < tile.stop:
+            free_cached()  # after the error, whose traceback held the arrays, is gone
 
 
 def fitting(budget: float, each: float, *, least: int = 1, most: float = float("inf")) -> int:

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from cupy_rules import WAITING, check_function, check_method, check_scatter, check_shape, check_written
-from cupy_runtime import CUDARuntimeError, Device, Generator, OutOfMemoryError, Pool
+from cupy_rules import MAKING, WAITING, check_function, check_method, check_scatter, check_written
+from cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool
 
 
 def _cuda_answers() -> bool:
@@ -39,11 +39,11 @@ def _words(text: str) -> list[str]:
 # Functions of CuPy 14 that haybale may use; each was looked up there.
 FUNCTIONS = _words("""
     abs add all any arange argmax argmin argpartition argsort array_equal asarray ascontiguousarray bincount
-    broadcast_to ceil clip concatenate cumsum diff divide divmod dot einsum empty empty_like equal exp fill_diagonal
-    flatnonzero floor frexp full full_like hstack isfinite isin isneginf isnan ldexp lexsort linspace log logical_and
-    logical_not logical_or matmul maximum max mean median min minimum mod multiply negative nonzero ones ones_like
-    outer partition prod ravel repeat reshape round searchsorted sign sort sqrt square stack subtract sum take
-    take_along_axis tile trunc unique vstack where zeros zeros_like
+    broadcast_to ceil clip concatenate cumsum diff divide divmod dot empty empty_like equal exp fill_diagonal
+    flatnonzero floor frexp full full_like isfinite isin isneginf isnan ldexp log logical_and logical_not logical_or
+    matmul maximum max mean median min minimum mod multiply negative nonzero ones ones_like outer partition prod
+    ravel repeat reshape round searchsorted sign sort sqrt square stack subtract sum take take_along_axis tile trunc
+    unique where zeros zeros_like
 """)
 VALUES = _words("bool_ float16 float32 float64 inf int8 int16 int32 int64 nan newaxis pi uint8 uint16 uint32 uint64")
 CREATING = {"asarray", "array", "ascontiguousarray"}
@@ -68,17 +68,7 @@ def _outside(value: Any) -> Any:
     """Results on their way out."""
     if isinstance(value, np.ndarray | np.generic):
         return ndarray(np.asarray(value))
-    if isinstance(value, tuple | list):
-        return (
-            type(value)(_outside(item) for item in value)
-            if type(value) in (tuple, list)
-            else tuple(map(_outside, value))
-        )
-    return value
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, ndarray)
+    return tuple(map(_outside, value)) if isinstance(value, tuple) else value
 
 
 class ndarray:
@@ -103,6 +93,7 @@ class ndarray:
     flags = property(lambda self: self._array.flags)
     device = property(lambda self: Device(self._number))
     T = property(lambda self: _outside(self._array.T))
+    __cuda_array_interface__ = property(lambda self: {})
     data = property(lambda self: types.SimpleNamespace(ptr=self._array.ctypes.data))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -140,9 +131,6 @@ class ndarray:
     def __iter__(self) -> Iterator[Any]:
         return (_outside(np.asarray(item)) for item in self._array)
 
-    def __repr__(self) -> str:
-        return f"double of {self._array!r}"
-
     def __getitem__(self, key: Any) -> Any:
         if all(part is None or isinstance(part, slice | int) for part in (key if isinstance(key, tuple) else (key,))):
             view = ndarray(np.asarray(self._array[key]))  # no kernel runs, so any device may be current
@@ -169,28 +157,24 @@ def _delegate(name: str) -> Any:
     def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
         if args and hasattr(args[0], "indptr"):  # _core/core.pyx, _should_use_rop: the sparse matrix answers
             return NotImplemented
-        check_method(name, args, kwargs, self._array)
-        if name == "reshape":
-            check_shape(args[0] if isinstance(args[0], tuple) else args, _is_array)
+        check_method(name, kwargs, self._array)
         ndarray.waits += name in WAITING
-        result = getattr(_inside(self), name)(*_inside(args), **_inside(kwargs))
+        given = args if name == "reshape" else _inside(args)  # an array of the device is no length
+        result = getattr(_inside(self), name)(*given, **_inside(kwargs))
         return self if result is self._array else _outside(result)
 
     return method
 
 
 _BINARY = _words("add sub mul truediv floordiv mod pow matmul and or xor lshift rshift")
-for _name in _BINARY:
-    for _prefix in ("", "r"):
-        setattr(ndarray, f"__{_prefix}{_name}__", _delegate(f"__{_prefix}{_name}__"))
-for _name in _BINARY:
-    if _name != "matmul":
-        setattr(ndarray, f"__i{_name}__", _delegate(f"__i{_name}__"))
+for _name in (f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")):
+    if _name != "__imatmul__":
+        setattr(ndarray, _name, _delegate(_name))
 for _name in _words("lt le gt ge eq ne neg pos invert abs divmod rdivmod"):
     setattr(ndarray, f"__{_name}__", _delegate(f"__{_name}__"))
 _METHODS = _words("""
-    all any argmax argmin argpartition argsort astype clip copy cumsum diagonal dot fill flatten max mean min nonzero
-    partition prod ravel repeat reshape round searchsorted sort squeeze std sum swapaxes take transpose var view
+    all any argmax argmin argpartition argsort astype clip copy cumsum diagonal dot flatten max mean min nonzero
+    partition prod ravel repeat reshape round searchsorted sort std sum take transpose var view
 """)
 for _name in _METHODS:
     setattr(ndarray, _name, _delegate(_name))
@@ -204,11 +188,14 @@ class _Function:
             self.at = self._at
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        check_function(self._name, args, kwargs, _is_array)
+        check_function(self._name, args, kwargs, ndarray)
         # A condition alone makes where wait.
         ndarray.waits += self._name in WAITING and (self._name != "where" or len(args) == 1)
         out = kwargs.get("out")
-        result = self._function(*_inside(args), **_inside(kwargs))
+        # An array of the device is no length.
+        shape = 0 if self._name in MAKING else 1 if self._name == "broadcast_to" else -1
+        given = (value if place == shape else _inside(value) for place, value in enumerate(args))
+        result = self._function(*given, **_inside(kwargs))
         return result if result is None else out if isinstance(out, ndarray) else _outside(result)
 
     def _at(self, target: ndarray, where: Any, values: Any = None) -> None:
@@ -230,12 +217,14 @@ def _create(name: str) -> Any:
 
 
 def _generator(seed: int) -> Any:
-    own = Generator(seed)
-    return types.SimpleNamespace(standard_normal=lambda *args, **kwargs: ndarray(own.standard_normal(*args, **kwargs)))
+    own = np.random.default_rng(seed)
+    return types.SimpleNamespace(
+        standard_normal=lambda size=None, dtype=np.float64: ndarray(own.standard_normal(size, dtype=dtype))
+    )
 
 
 def module(devices: int = 1) -> types.ModuleType:
-    """A module to stand under the name ``cupy``."""
+    """What is to stand under the name ``cupy``."""
 
     def count() -> int:
         if not devices:
@@ -250,7 +239,6 @@ def module(devices: int = 1) -> types.ModuleType:
     double.array = _create("array")
     double.ndarray = ndarray
     double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
-    double.from_dlpack = lambda tensor: ndarray(np.from_dlpack(tensor))
     double.get_default_memory_pool = Pool
     double.random = types.SimpleNamespace(default_rng=_generator)
     Device.current, Device.count = 0, devices

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
-
 
 class _Current(threading.local):
     """CUDA's current device belongs to a thread, and is the first at the start."""
@@ -72,13 +70,3 @@ class Pool:
         return 0
 
     def free_all_blocks(self) -> None: ...
-
-
-class Generator:
-    """``cupy.random.default_rng``: what its methods take first is the size."""
-
-    def __init__(self, seed: int) -> None:
-        self._own = np.random.default_rng(seed)
-
-    def standard_normal(self, size: object = None, dtype: object = np.float64) -> np.ndarray:
-        return self._own.standard_normal(size, dtype=dtype)

@@ -29,31 +29,21 @@ class _Compressed:
     format: str
     ndim = 2
 
-    def __init__(self, arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = False) -> None:
+    def __init__(self, arg1: Any, shape: Any = None) -> None:
         if isinstance(arg1, _Compressed):
             matrix = arg1._matrix.asformat(self.format)
         elif sparse.issparse(arg1):
             matrix = arg1.asformat(self.format).copy()
         elif isinstance(arg1, ndarray):
             matrix = self._scipy(_inside(arg1))
-        elif isinstance(arg1, tuple) and all(isinstance(part, int) for part in arg1):
-            matrix = self._scipy(arg1, dtype=dtype)
-        elif isinstance(arg1, tuple) and len(arg1) == 2:
-            data, (rows, columns) = arg1
-            matrix = self._scipy((_inside(data), (_inside(rows), _inside(columns))), shape=shape)
         elif isinstance(arg1, tuple) and len(arg1) == 3:
             if not all(isinstance(part, ndarray) and part.ndim == 1 for part in arg1):
                 raise ValueError("data, indices, and indptr should be 1-D")
             matrix = self._scipy(tuple(_inside(part) for part in arg1), shape=shape)
         else:
             raise ValueError("Unsupported initializer format")
-        if dtype is not None:
-            matrix = matrix.astype(dtype)
         if matrix.dtype.char not in "?fd":
             raise ValueError("Only bool, float32, float64, complex64 and complex128 are supported")
-        self._set(matrix.copy() if copy else matrix)
-
-    def _set(self, matrix: Any) -> None:
         self.data, self.indices, self.indptr = (ndarray(part) for part in (matrix.data, matrix.indices, matrix.indptr))
         self.shape = matrix.shape
 
@@ -71,9 +61,6 @@ class _Compressed:
     def __len__(self) -> int:
         raise TypeError("sparse matrix length is ambiguous; use getnnz() or shape[0]")
 
-    def __bool__(self) -> bool:
-        raise ValueError("The truth value of an array with more than one element is ambiguous.")
-
     def get(self, stream: Any = None) -> Any:
         """The matrix of SciPy, copied to the host."""
         parts = tuple(part.get() for part in (self.data, self.indices, self.indptr))
@@ -85,14 +72,8 @@ class _Compressed:
     def tocsr(self, copy: bool = False) -> csr_matrix:
         return csr_matrix(self)
 
-    def tocsc(self, copy: bool = False) -> csc_matrix:
-        return csc_matrix(self)
-
-    def copy(self) -> Any:
-        return type(self)(self, copy=True)
-
     def astype(self, t: Any) -> Any:
-        return type(self)(self, dtype=t)
+        return _wrapped(self._matrix.astype(t))
 
     def toarray(self, order: str | None = None, out: None = None) -> ndarray:
         return ndarray(self._matrix.toarray(order=order))
@@ -102,24 +83,10 @@ class _Compressed:
         kind = self.dtype if dtype is None else dtype  # summed in the matrix's own type, by a product with ones
         return ndarray(np.asarray(found).astype(self.dtype).astype(kind))
 
-    def power(self, n: float, dtype: Any = None) -> Any:
-        return _wrapped(self._matrix.power(n, dtype))
-
-    def sum_duplicates(self) -> None:
-        matrix = self._matrix.copy()
-        matrix.sum_duplicates()
-        self._set(matrix)
-
-    sort_indices = sum_duplicates
-
     def multiply(self, other: Any) -> Any:
-        if not np.isscalar(other) and not isinstance(other, ndarray | csr_matrix):
-            raise TypeError("expected scalar, dense matrix/vector or csr matrix")
-        return csr_matrix(self)._pointwise(other)
-
-    def _pointwise(self, other: Any) -> Any:
-        other = np.atleast_2d(_inside(other)) if isinstance(other, ndarray) else _plain(other)
-        return _wrapped(sparse.csr_matrix(self._matrix.multiply(other)))
+        if not np.isscalar(other) and not isinstance(other, csr_matrix):
+            raise TypeError("expected scalar or csr matrix")
+        return _wrapped(sparse.csr_matrix(self._matrix.multiply(_plain(other))))
 
     def __matmul__(self, other: Any) -> Any:
         if np.isscalar(other):
@@ -172,21 +139,16 @@ for _kind in (csr_matrix, csc_matrix):
 
 
 def _wrapped(matrix: Any) -> Any:
-    return (csr_matrix if matrix.format == "csr" else csc_matrix)(_onto(matrix))
-
-
-def _onto(matrix: Any) -> Any:
     parts = (_outside(np.asarray(part)) for part in (matrix.data, matrix.indices, matrix.indptr))
     kind = csr_matrix if matrix.format == "csr" else csc_matrix
     return kind(tuple(parts), shape=matrix.shape)
 
 
 def _joined(name: str) -> Any:
-    def join(blocks: Any, format: str | None = None, dtype: Any = None) -> Any:
+    def join(blocks: Any, format: str) -> Any:
         if not all(isinstance(block, _Compressed) for block in blocks):
             raise TypeError("blocks must be sparse matrices of the device")
-        found = getattr(sparse, name)([block._matrix for block in blocks], format="csr", dtype=dtype)
-        return _wrapped(found) if format in (None, "csr") else csc_matrix(_wrapped(found))
+        return _wrapped(getattr(sparse, name)([block._matrix for block in blocks], format="csr"))
 
     return join
 
@@ -198,8 +160,5 @@ def modules() -> dict[str, types.ModuleType]:
     own: Any = found["cupyx.scipy.sparse"]
     found["cupyx.scipy"].sparse = own  # type: ignore[attr-defined]
     own.csr_matrix, own.csc_matrix = csr_matrix, csc_matrix
-    own.issparse = own.isspmatrix = lambda x: isinstance(x, _Compressed)
-    own.isspmatrix_csr = lambda x: isinstance(x, csr_matrix)
-    own.isspmatrix_csc = lambda x: isinstance(x, csc_matrix)
     own.hstack, own.vstack = _joined("hstack"), _joined("vstack")
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from haybale.cluster import count_workers, shares_memory, spread
+from haybale.cluster import count_jobs, shares_memory, spread
 from haybale.collections import Collection
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.encoder import LEXICAL, make_encoder
@@ -65,7 +65,7 @@ def embed_shards(
         pickled; or, for a model that each worker had better load itself, a name or function that makes it, such as
         ``functools.partial(make_encoder, name, device="cuda")``: each thread of a worker makes it once.
     n_shards : int, optional
-        None: those that ``out`` was begun with, or as many as there are workers.
+        None: those that ``out`` was begun with, or as many as tasks are done at once.
     n_jobs : int, optional
         As joblib has it.
 
@@ -147,7 +147,7 @@ def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> 
     found = {int(match[1]) for name in top.names() if (match := re.fullmatch(r"shard-\d+-of-(\d+)", name))}
     if n_shards is not None and n_shards < 1:
         raise InputError(f"n_shards must be at least 1, found {n_shards}")
-    n = n_shards or max(found, default=count_workers(n_jobs))
+    n = n_shards or max(found, default=count_jobs(n_jobs))
     if found - {n}:
         raise StoreError(f"{top}: this store was begun with {max(found)} shards, now it is {n}; give a new folder")
     return n

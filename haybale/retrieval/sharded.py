@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from haybale.cluster import count_jobs, memory_per_task, shares_memory, spread, tasks_here
+from haybale.cluster import count_jobs, memory_per_task, shares_memory, spread
 from haybale.device import find_device, to_device, to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store import address_of, count_chunks, fingerprint_of, opened, read_chunks, rows_per_chunk
@@ -214,7 +214,7 @@ def _index(store: EmbeddingStore, shard: _Shard, first: int, last: int, offsets:
     if cached and (first, last) == (shard.first, shard.last):
         with _lock:
             _cache[key] = index
-            while len(_cache) > 1 and sum(each.vectors.nbytes for each in _cache.values()) > cached * tasks_here():
+            while len(_cache) > 1 and sum(each.vectors.nbytes for each in _cache.values()) > cached:
                 _cache.popitem(last=False)
     return index
 
