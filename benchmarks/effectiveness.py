@@ -158,7 +158,7 @@ def ranked(space: Space, rankers: Mapping[str, Ranker], runs: dict[str, dict[str
 
 def facts_of(fitted: Ranker, plain: Ranker) -> dict[str, Any]:
     """A ranker's facts, in which the rankers within are called as they are on the page, without their values."""
-    names = {str(inner): str(short) for inner, short in zip(fitted.fitted_within(), plain.nested(), strict=False)}
+    names = {str(inner): str(short) for inner, short in zip(fitted.rankers_, plain.nested(), strict=False)}
     found = {}
     for key, value in fitted.facts.items():
         inner, space, feature = key.rpartition(" ")

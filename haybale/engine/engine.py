@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,18 +39,20 @@ from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore, make_encoder
 from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild
 from haybale.embeddings.store import StoreFiles
-from haybale.embeddings.writing import is_fitted
-from haybale.engine.segment import Segment, one_each, with_passages, writing
-from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
+from haybale.embeddings.writing import is_fitted, writer_lock
+from haybale.engine.segment import Segment, one_each, with_passages
+from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import read_json, replace_json
 from haybale.manifest import read_manifest, signed
+from haybale.parameters import COUNT, RANDOM_STATE, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.stages import stage
 
 FORMAT, VERSION = "haybale engine", 2  # 1 had another name for n_components
 UNITS = ("passage", "document")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
-_DERIVED = 8
+_ASIDE = re.compile(r"\..+\.\d+")  # what is written before it is whole
+_DERIVED = 8  # of what rankers make of the indexes, this many are kept
 
 T = TypeVar("T")
 
@@ -112,7 +115,8 @@ class Engine:
     """
 
     _parent: Engine | None = None  # of an engine that is limited to some documents,
-    _numbers: Ints  # which have these numbers there
+    _numbers: Ints  # which have these numbers there,
+    _limited: Collection  # as long as this is its collection
 
     def __init__(
         self,
@@ -134,6 +138,8 @@ class Engine:
             raise InputError("a store says itself how its passages were cut; leave chunking out")
         if analyzer is not None and language is not None:
             raise InputError("give a language or an analyzer, not both")
+        ranges = {"n_components": COUNT, "random_state": RANDOM_STATE}
+        check_parameters("Engine", {"n_components": n_components, "random_state": random_state}, ranges)
         self._analyzer = None if analyzer is None else as_analyzer(analyzer)
         self.settings: dict[str, Any] = {
             "encoder": encoder if isinstance(encoder, str) else _described(encoder),
@@ -147,24 +153,24 @@ class Engine:
             "passage_prompt": passage_prompt,
             "random_state": random_state,
         }
-        self.device = device
         find_device(device or "cpu")  # one that is not there is refused before any work
-        self.folder: Path | None = None
-        self._given_encoder = None if isinstance(encoder, str) else encoder
-        self.store = None if store is None else EmbeddingStore(store)
         whole = open_documents(collection)
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
-        self._begin([whole], [])
+        self._begin([whole], [], None if isinstance(encoder, str) else encoder, device)
 
-    def _begin(self, segments: list[Collection], removed: Iterable[str]) -> None:
+    def _begin(self, segments: list[Collection], removed: Iterable[str], encoder: Any, device: str | None) -> None:
         """Set what a new and an opened engine have in common."""
+        store = self.settings["store"]
+        self.store = None if store is None else EmbeddingStore(store)
+        self.device, self._given_encoder = device, encoder
+        self.folder: Path | None = None
         self._segments = [Segment(whole, number, self) for number, whole in enumerate(segments)]
         self._removed = sorted(removed)
         self._full: dict[str, Any] = {}  # indexes of everything there ever was, by name
-        self._changes = 0  # how often documents were added or removed
         self._written: dict[str, Any] | None = None  # what engine.json says
         self._lock = threading.RLock()
+        self._writes = False  # whether this engine, and the thread that has the lock, writes the folder
         self._look()
 
     def _look(self) -> None:
@@ -182,8 +188,6 @@ class Engine:
                 raise InputError("an engine without a document that has a passage cannot be searched")
         for name in ("whole", "collection"):
             self.__dict__.pop(name, None)
-
-    # the folder ---------------------------------------------------------------------------------------
 
     @classmethod
     def build(cls, collection: Documents, folder: str | Path, **settings: Any) -> Engine:
@@ -208,20 +212,21 @@ class Engine:
         engine = cls(collection, **settings)
         if engine._analyzer is not None:
             engine._analyzer.to_dict()  # refuses a function
-        begun = {"settings": engine._plain_settings(), "input": engine._input}
-        with writing(folder):
+        begun = {"settings": _plain(engine.settings), "input": engine._input}
+        with engine.writing(folder):
             if (folder / _MANIFEST).exists():
                 _check_same(folder, _read_manifest(folder), begun)
-            elif (folder / _BUILDING).exists():
-                _check_same(folder, read_json(folder / _BUILDING), begun)
-            if not (folder / _MANIFEST).exists():
+            else:
+                if (folder / _BUILDING).exists():
+                    _check_same(folder, read_json(folder / _BUILDING), begun)
                 replace_json(folder / _BUILDING, begun)
                 if not (folder / "0" / "collection").exists():
                     with stage("write collection"):
                         save_collection(engine._segments[0].whole, folder / "0" / "collection")
                 engine.folder = folder
                 try:
-                    engine._keep_encoder()
+                    if engine._keeps_encoder and not (folder / "encoder").exists():
+                        engine.encoder.save(folder / "encoder")
                 except (InputError, MissingExtraError, DeviceError):  # nothing to go on with: give it another encoder
                     (folder / _BUILDING).unlink()
                     shutil.rmtree(folder / "0")
@@ -254,36 +259,46 @@ class Engine:
         manifest = _read_manifest(folder)
         engine = cls.__new__(cls)
         engine.settings = manifest["settings"]
-        engine.device = device
         find_device(device or "cpu")
-        engine.folder = folder
-        engine._given_encoder = encoder
-        analyzer = engine.settings.get("analyzer")
+        analyzer, then = engine.settings.get("analyzer"), engine.settings["encoder"]
         engine._analyzer = None if analyzer is None else Analyzer.from_dict(analyzer)
-        if encoder is not None and _plain(_described(encoder)) != engine.settings.get("encoder"):
-            then = engine.settings.get("encoder")
+        if encoder is not None and _plain(_described(encoder)) != then:
             raise StoreError(f"{folder}: this engine was built with the encoder {then!r}, now it is {encoder!r}")
-        store = engine.settings.get("store")
-        engine.store = None if store is None else EmbeddingStore(store)
         with stage("read collection"):
             segments = [load_collection(folder / str(n) / "collection") for n in range(manifest["segments"])]
-        engine._begin(segments, manifest["removed"])
-        engine.language, engine.id, engine._written = manifest["language"], manifest["id"], manifest
+        engine._begin(segments, manifest["removed"], encoder, device)
+        engine.folder, engine._written = folder, manifest
+        engine.language, engine.id = manifest["language"], manifest["id"]
         return engine
 
-    def _plain_settings(self) -> dict[str, Any]:
-        return dict(_plain(self.settings))
+    @contextmanager
+    def writing(self, folder: Path) -> Iterator[None]:
+        """Hold the folder for writing (already held: held on); :class:`StoreError` names who else writes it."""
+        with self._lock:
+            if self._writes:
+                yield
+                return
+            with writer_lock(StoreFiles(folder)):
+                for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+                    if _ASIDE.fullmatch(path.name):  # left behind by a writer that was killed
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                self._writes = True
+                try:
+                    yield
+                finally:
+                    self._writes = False
 
     def _write_manifest(self) -> None:
         assert self.folder is not None
+        known = self._written or {"input": self._input, "encoder": self._keeps_encoder}
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             "id": self.id,
-            "settings": self._plain_settings(),
-            "input": self._input if self._written is None else self._written["input"],
+            "settings": _plain(self.settings),
+            "input": known["input"],
             "language": self.language,
-            "encoder": self._keeps_encoder if self._written is None else self._written["encoder"],
+            "encoder": known["encoder"],
             "segments": len(self._segments),
             "removed": self._removed,
         }
@@ -297,8 +312,6 @@ class Engine:
     @cached_property
     def id(self) -> str:
         """What a ranker that was fitted here knows it by; the same after documents were added or removed."""
-        if self._parent is not None:
-            return self._parent.id
         known = json.dumps([self._input, _plain(_described(self.encoder))], sort_keys=True)
         return hashlib.sha256(known.encode()).hexdigest()
 
@@ -309,22 +322,18 @@ class Engine:
             f"{self.collection.n_passages:,} passages, {where}"
         )
 
-    # what is searched ---------------------------------------------------------------------------------
-
     @cached_property
     def whole(self) -> Collection:
         """The documents as wholes, before passages were cut into pieces."""
-        if self._parent is not None:
-            self._check_current()
-            return self._parent.whole.take(self._numbers)
+        if self._checked_parent is not None:
+            return self._checked_parent.whole.take(self._numbers)
         return self._everything if self._live_numbers is None else self._everything.take(self._live_numbers)
 
     @cached_property
     def collection(self) -> Collection:
         """The collection as it is searched."""
-        if self._parent is not None:
-            self._check_current()
-            return self._parent.collection.take(self._numbers)
+        if self._checked_parent is not None:
+            return self._checked_parent.collection.take(self._numbers)
         if self.chunking is None:
             return self.whole
         found = self._segments[0].cut
@@ -343,8 +352,6 @@ class Engine:
     @cached_property
     def language(self) -> str:
         """Of stop words and stemmer."""
-        if self._parent is not None:
-            return self._parent.language
         whole = self._segments[0].whole
         sample = whole.passages.texts[:: max(1, whole.n_passages // 1000)]
         return str(self.settings["language"] or whole.language or guess_language(sample.to_pylist()))
@@ -352,8 +359,6 @@ class Engine:
     @property
     def analyzer(self) -> Analyzer:
         """What makes terms of texts, for BM25."""
-        if self._parent is not None:
-            return self._parent.analyzer
         return self._analyzer or Analyzer(self.language)
 
     @cached_property
@@ -367,7 +372,7 @@ class Engine:
             kept = None if self.folder is None else self.folder / "encoder"
             if kept is not None and (kept.exists() or (self._written is not None and self._written["encoder"])):
                 with stage("load encoder"):
-                    return _kept_encoder(kept)
+                    return load_fitted(kept)
             described = self.settings["encoder"]
             if self._given_encoder is not None:
                 encoder = self._given_encoder
@@ -395,18 +400,10 @@ class Engine:
                         encoder.fit(first.cut.passages.texts.to_pylist())
             return encoder
 
-    def _keep_encoder(self) -> None:
-        """Fit the encoder and save it, unless it is loaded by name, or of a class of one's own."""
-        encoder = self.encoder
-        assert self.folder is not None
-        if self._keeps_encoder and not (self.folder / "encoder").exists():
-            encoder.save(self.folder / "encoder")
-
     @property
     def _keeps_encoder(self) -> bool:
+        """Whether the folder has the encoder: others are loaded by name, or of a class of one's own."""
         return self.store is None and isinstance(self.encoder, tuple(FITTED.values()))
-
-    # indexes ------------------------------------------------------------------------------------------
 
     def bm25(self, unit: str = "passage") -> BM25Index:
         """BM25 over passages, or over whole ``"document"`` s; its ``with_parameters`` gives other k1 and b."""
@@ -445,16 +442,14 @@ class Engine:
     @property
     def made(self) -> set[str]:
         """The names of the indexes that have been made or opened so far."""
-        return set(self._live) | (set() if self._parent is not None else set(self._full))
+        return {*self._live, *self._full}
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
-        """What rankers derive from the indexes and ask for again and again; the eight last ones are kept."""
+        """What rankers derive from the indexes and ask for again and again; the eight last that were made are kept."""
         with self._lock:
-            if key in self._derived:
-                self._derived[key] = self._derived.pop(key)
-            else:
+            if key not in self._derived:
                 self._derived[key] = make()
-                while len(self._derived) > _DERIVED:
+                if len(self._derived) > _DERIVED:
                     del self._derived[next(iter(self._derived))]
             found: T = self._derived[key]
             return found
@@ -469,34 +464,27 @@ class Engine:
     def _index(self, name: str) -> Any:
         with self._lock:
             if name not in self._live:
-                if self._parent is not None:
-                    self._check_current()
-                    self._live[name] = self._parent._index(name).take(self._numbers)
-                else:
-                    full = self._full_index(name)
-                    self._live[name] = full if self._live_numbers is None else full.take(self._live_numbers)
+                if self._checked_parent is not None:
+                    self._live[name] = self._checked_parent._index(name).take(self._numbers)
+                    return self._live[name]
+                if name not in self._full:
+                    index = self._segments[0].index(name)
+                    for added in self._segments[1:]:
+                        index = added.behind(index, name)
+                    self._full[name] = index
+                full = self._full[name]
+                self._live[name] = full if self._live_numbers is None else full.take(self._live_numbers)
             return self._live[name]
-
-    def _full_index(self, name: str) -> Any:
-        if name not in self._full:
-            index = self._segments[0].index(name)
-            for added in self._segments[1:]:
-                index = added.behind(index, name)
-            self._full[name] = index
-        return self._full[name]
-
-    # growing and limiting -----------------------------------------------------------------------------
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Add or remove documents, in memory and in the folder, or, after an error, in neither."""
         before = self._segments, self._full, self._removed
-        with self._lock, nullcontext() if self.folder is None else writing(self.folder):
+        with self._lock, nullcontext() if self.folder is None else self.writing(self.folder):
             if self.folder is not None and _read_manifest(self.folder) != self._written:
                 raise StoreError(f"{self.folder}: another process has added or removed documents; open it again")
             try:
                 yield
-                self._changes += 1
                 self._look()
                 if self.folder is not None:
                     self._write_manifest()
@@ -574,19 +562,28 @@ class Engine:
             numbers = np.unique(self.collection.document_numbers(documents))
         if not np.diff(self.collection.passages.doc_offsets)[numbers].any():
             raise InputError("no document with a passage to search within")
-        view = Engine.__new__(Engine)
-        view.settings, view.device, view.folder = self.settings, self.device, self.folder
-        view._given_encoder, view.store, view._changes = self._given_encoder, self.store, self._changes
-        view._parent, view._numbers, view._lock = self, numbers, threading.RLock()
-        view._live, view._derived = {}, {}
+        view = copy.copy(self)
+        view._parent, view._numbers, view._limited = self, numbers, self.collection
+        view._live, view._full, view._derived, view._lock = {}, {}, {}, threading.RLock()
+        for name in ("whole", "collection"):
+            view.__dict__.pop(name, None)
         return view
 
-    def _check_current(self) -> None:
-        """Refuse to limit what has changed: the documents have other numbers now."""
+    def numbers_within(self, documents: Ints) -> Ints:
+        """(n,) the numbers that documents have here, of those they have in the engine this was limited from; or -1."""
+        assert self._parent is not None
+        place = np.full(self._parent.collection.n_documents + 1, -1)
+        place[self._numbers] = np.arange(len(self._numbers))
+        return place[documents]
+
+    @property
+    def _checked_parent(self) -> Engine | None:
+        """What this engine was limited from; where that has changed since, the documents have other numbers."""
         if self._parent is not None:
-            self._parent._check_current()
-            if self._changes != self._parent._changes:
+            _ = self._parent._checked_parent
+            if self._parent.collection is not self._limited:
                 raise InputError("documents were added or removed since this engine was limited to some; limit it anew")
+        return self._parent
 
     def _check_root(self, what: str) -> None:
         if self._parent is not None:
@@ -606,15 +603,6 @@ def _described(encoder: Any) -> Any:
 def _plain(values: Any) -> Any:
     """What is left of values after JSON: tuples become lists."""
     return json.loads(json.dumps(values))
-
-
-def _kept_encoder(folder: Path) -> Any:
-    try:
-        return load_fitted(folder)
-    except FileFormatError:
-        raise
-    except InputError as error:
-        raise FileFormatError(folder / "manifest.json", None, str(error)) from error
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

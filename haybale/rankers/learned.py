@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +16,10 @@ from sklearn.utils import check_random_state
 from haybale.engine import Engine
 from haybale.ensemble import LearnedFusion, unseen_queries
 from haybale.errors import InputError
-from haybale.parameters import Interval
+from haybale.parameters import COUNT, RANDOM_STATE
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
 from haybale.rankers.parm import PARM
 from haybale.rankers.ranker import Ranker
@@ -64,14 +63,11 @@ class Learned(Fusion):
     name = "learned"
     names: ClassVar = {"learned": {}}
     needs_training = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar = {
         **LearnedFusion._parameter_constraints,
-        "n_queries": [Interval(Integral, 1, None, closed="left")],
-        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+        "n_queries": COUNT,
+        "random_state": RANDOM_STATE,
     }
-
-    fusion_: LearnedFusion
-    fold_of_: Ints  # (n,) the fold of each
 
     def __init__(
         self,
@@ -114,8 +110,7 @@ class Learned(Fusion):
             batch = batch.once(("sample", rows.tobytes()), lambda: training.batch.take(rows))
         runs = self._runs(batch, out_of_fold=True)
         relevant, is_unseen = [training.relevant[row] for row in rows], unseen_queries(training.relevant)[rows]
-        qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1})
-        qrels = qrels.explode("doc_id").dropna()
+        qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
         unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
         with batch.stage("learn fusion"):
             self.fusion_ = self._learned(runs, qrels, unseen)
@@ -173,18 +168,13 @@ class Learned(Fusion):
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         runs = self._runs(batch)
         found = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
-        missing = [str(ranker) for ranker in self.rankers_ if np.isnan(found[str(ranker)]["rank"])]
-        shares = [
-            Share(
-                f"{ranker}, rank {int(found[str(ranker)]['rank']):,}",
-                float(found[str(ranker)]["share"]),
-                of=ranker.explained(batch, document),
-            )
-            for ranker in self.rankers_
-            if str(ranker) not in missing
-        ]
+        missing = [name for name in self._named if np.isnan(found[name]["rank"])]
+        shares = []
+        for name in self._named.keys() - missing:
+            inner = self._named[name].explained(batch, document)
+            shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
-        return replace(base, shares=sorted(shares, key=lambda share: -abs(share.share)), notes=notes)
+        return replace(base, shares=by_size(shares), notes=notes)
 
     def _state(self, folder: Path) -> dict[str, Any]:
         table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
@@ -201,12 +191,9 @@ class Learned(Fusion):
     @property
     def facts(self) -> dict[str, Any]:
         fusion, weights = self.fusion_, self.fusion_.weights_
-        found: dict[str, Any] = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
-        found["unseen share"] = fusion.unseen_share
-        return found | {
-            f"{run} {feature}": weight
-            for run, feature, weight in zip(weights.run, weights.feature, weights.standardised, strict=True)
-        }
+        counts = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
+        named = (weights["run"] + " " + weights["feature"]).tolist()
+        return counts | {"unseen share": fusion.unseen_share} | dict(zip(named, weights["standardised"], strict=True))
 
 
 def everything() -> tuple[Ranker, ...]:

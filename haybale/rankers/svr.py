@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from numbers import Integral
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
-from haybale.parameters import Interval, Options
+from haybale.parameters import COUNT, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share
@@ -37,6 +36,7 @@ PUBLISHED |= {"gamma": "scale", "strategy": "rows", "standardize": True, "positi
 _FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
 
 
+@dataclass(eq=False, repr=False)
 class SVR(Ranker):
     """Re-orders the candidates of other rankers by bags of RBF support vector regressors over [query ; text].
 
@@ -71,62 +71,34 @@ class SVR(Ranker):
     names: ClassVar = {"svr": {"unit": "passage"}, "svr-doc": {}, "svr-paper": PUBLISHED}
     needs_training = True
     learns_documents = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "unit": [Options({"document", "passage"})],
-        "n_train": [Interval(Integral, 1, None, closed="left"), None],
-        "n_candidates": [Interval(Integral, 1, None, closed="left")],
+    _parameter_constraints: ClassVar = {
+        "unit": one_of(["document", "passage"]),
+        "n_train": [*COUNT, None],
+        "n_candidates": COUNT,
         "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
         **{name: SVREnsemble._parameter_constraints[name] for name in _SHARED},
+        "solver": [str],
     }
 
-    ensemble_: SVREnsemble
-    rankers_: list[Ranker]
-
-    def __init__(
-        self,
-        unit: str = "document",
-        *,
-        candidates: Sequence[Ranker] | None = None,
-        n_train: int | None = None,
-        n_candidates: int = 60,
-        gamma: Any = None,
-        n_bags: int = 35,
-        overlap: float = 0.6,
-        strategy: str = "queries",
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        tol: float = 1e-3,
-        standardize: bool = False,
-        positive_weight: float = 3.0,
-        rows_per_bag: int | None = None,
-        solver: Any = "auto",
-        memory_budget: float | None = None,
-        n_jobs: int | None = -1,
-        random_state: int | None = 0,
-    ) -> None:
-        self.unit = unit
-        self.candidates = candidates
-        self.n_train = n_train
-        self.n_candidates = n_candidates
-        self.gamma = gamma
-        self.n_bags = n_bags
-        self.overlap = overlap
-        self.strategy = strategy
-        self.C = C
-        self.epsilon = epsilon
-        self.tol = tol
-        self.standardize = standardize
-        self.positive_weight = positive_weight
-        self.rows_per_bag = rows_per_bag
-        self.solver = solver
-        self.memory_budget = memory_budget
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
-    @classmethod
-    def as_published(cls, **changes: Any) -> SVR:
-        """The paper's settings: 50 nearest passages, bootstrapped rows, z-scores, one γ = 1/(n_features · Var X)."""
-        return cls(**(PUBLISHED | changes))
+    unit: str = "document"
+    _: KW_ONLY
+    candidates: Sequence[Ranker] | None = None
+    n_train: int | None = None
+    n_candidates: int = 60
+    gamma: Any = None
+    n_bags: int = 35
+    overlap: float = 0.6
+    strategy: str = "queries"
+    C: float = 1.0
+    epsilon: float = 0.1
+    tol: float = 1e-3
+    standardize: bool = False
+    positive_weight: float = 3.0
+    rows_per_bag: int | None = None
+    solver: str = "auto"
+    memory_budget: float | None = None
+    n_jobs: int | None = -1
+    random_state: int | None = 0
 
     def check_params(self) -> None:
         """As every ranker's; candidates of passages come from rankers that retrieve passages."""
@@ -136,8 +108,6 @@ class SVR(Ranker):
             raise InputError(f"candidates of passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
         if self.candidates is not None and (len(self.nested()) != len(self.candidates) or not self.candidates):
             raise InputError(f"candidates: expected rankers, found {self.candidates!r}")
-
-    # fitting ------------------------------------------------------------------------------------------
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Whose documents are the candidates where no rankers were given."""
@@ -189,8 +159,6 @@ class SVR(Ranker):
         places = index.doc_offsets[pairs % n_documents]
         return from_flat(len(batch), pairs // n_documents, places, np.zeros(len(pairs), dtype=np.float32))
 
-    # ranking ------------------------------------------------------------------------------------------
-
     def _rank(self, batch: Batch, depth: int) -> Run:
         candidates, vectors = self._pool(batch, self.n_candidates), to_numpy(batch.vectors)
         with batch.stage(f"score {self}"):
@@ -234,8 +202,6 @@ class SVR(Ranker):
         shares.append(Share("intercept", found.intercept))
         notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for it"]
         return replace(base, shares=shares, notes=notes, detail=found)
-
-    # keeping ------------------------------------------------------------------------------------------
 
     def _state(self, folder: Path) -> dict[str, Any]:
         self.ensemble_.save(folder / "ensemble")

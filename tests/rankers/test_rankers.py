@@ -154,7 +154,7 @@ def check_sums(found: Explanation) -> None:
     assert found.score is not None
     size = max(abs(found.score), math.fsum(abs(share.share) for share in found.shares))  # of those that cancel out
     assert math.fsum(share.share for share in found.shares) == pytest.approx(found.score, abs=1e-6 * size)
-    assert math.fsum(value for _, value, _ in found.leaves()) == pytest.approx(found.score, abs=1e-6 * size)
+    assert math.fsum(value for _, value, _ in found._leaves()) == pytest.approx(found.score, abs=1e-6 * size)
     for share in found.shares:
         if share.of is not None and share.of.score is not None:
             check_sums(share.of)
@@ -444,7 +444,7 @@ def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection)
     assert both.rankers_[0] is memory
     assert both.rankers_[1].rankers_[0] is not memory  # equal, but nobody said it is fitted
     assert both.rankers[0] is memory
-    assert not both.rankers[1].__sklearn_is_fitted__()
+    assert not both.rankers[1].FITTED
     twice: Any = RRF(SimilarQueries(), parse("rrf(knn-queries,bm25)")).fit(engine)
     assert twice.rankers_[0] is twice.rankers_[1].rankers_[0]
     on_others: Any = RRF(memory, BM25()).fit(engine, "dev")
@@ -464,8 +464,8 @@ def test_fitting_leaves_the_ranker_as_it_was_made(topics: Collection) -> None:
         assert ranker.fit(engine) is ranker
         assert ranker == parse(name)
         assert ranker.clone() == ranker
-        assert not ranker.clone().__sklearn_is_fitted__()
-        assert not any(inner.__sklearn_is_fitted__() for inner in ranker.nested())
+        assert not ranker.clone().FITTED
+        assert not any(inner.FITTED for inner in ranker.nested())
         assert ranker.facts == ranker.facts
         json.dumps(ranker.facts)
 
