@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,19 +65,18 @@ class Engine:
     Parameters
     ----------
     collection : Collection, str, Path, mapping or frame
-        The documents, and the queries and judgements that rankers learn from; what :func:`~haybale.open_collection`
-        takes; or documents alone, as :meth:`add` takes them.
+        Documents, with the queries and judgements that rankers learn from: what :func:`~haybale.open_collection` takes;
+        or documents alone, as :meth:`add` takes them.
     encoder : str or encoder, default "tfidf"
-        What makes vectors of texts: ``"tfidf"``, ``"lsa"``, a hub id or folder
-        (see :func:`~haybale.embeddings.make_encoder`), or an encoder of one's own. One that can be fitted and is not
-        yet is fitted on the passages.
+        What makes vectors of texts: a name (see :func:`~haybale.embeddings.make_encoder`), or an encoder of one's own;
+        fitted on the passages if it can be and is not yet.
     n_components : int, default 1024
         Of ``"lsa"``.
     language : str, optional
         Of stop words and stemmer; default: the collection's own, else guessed from its passages.
     analyzer : Analyzer or callable, optional
-        In place of ``language``: one with stop words of one's own, or a function from a text to its terms. BM25 and the
-        lexical encoders use it. An engine in a folder cannot keep a function.
+        In place of ``language``, for BM25 and the lexical encoders: one with stop words of one's own, or a function
+        from a text to its terms, which an engine in a folder cannot keep.
     paragraphs : str, optional
         Split documents and queries anew, one of :data:`~haybale.collections.PARAGRAPHS`.
     chunking : Chunking, optional
@@ -87,7 +86,7 @@ class Engine:
     query_prompt, passage_prompt : str, default ""
         What a neural encoder wants before each.
     device : str, optional
-        Where vectors are searched and learned from: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; default CPU.
+        Where vectors are searched and learned from: ``"cpu"`` (the default), ``"cuda"``, ``"cuda:1"`` or ``"auto"``.
     random_state : int, default 0
         Of ``"lsa"``.
 
@@ -102,16 +101,11 @@ class Engine:
 
     Examples
     --------
-    >>> from haybale import CollectionBuilder, TfidfEncoder
-    >>> builder = CollectionBuilder("laws", language="english")
-    >>> _ = builder.add_document("dogs", ["Dogs must be kept on a lead."])
-    >>> _ = builder.add_document("taxes", ["Taxes are due in May."])
-    >>> engine = Engine(builder.build(), encoder=TfidfEncoder(min_df=1))
+    >>> from haybale import TfidfEncoder
+    >>> engine = Engine({"dogs": "Dogs must be kept on a lead."}, encoder=TfidfEncoder(min_df=1), language="english")
     >>> engine.add({"cats": ["Cats need no lead."]})
     >>> engine
-    Engine 'laws': 3 documents, 3 passages, in memory
-    >>> engine.within(["cats"]).collection.n_documents
-    1
+    Engine 'documents': 2 documents, 2 passages, in memory
     """
 
     _parent: Engine | None = None  # of an engine that is limited to some documents,
@@ -193,8 +187,7 @@ class Engine:
     def build(cls, collection: Documents, folder: str | Path, **settings: Any) -> Engine:
         """Build an engine in a folder, or go on with one that was interrupted; the parameters are those of the class.
 
-        Built are the collection and the encoder; each index is made when a ranker first asks for it, or all of them by
-        :meth:`prepare`. The same call on a finished engine opens it.
+        Each index is made when a ranker first asks for it, or all by :meth:`prepare`. A finished engine is opened.
 
         Raises
         ------
@@ -316,11 +309,8 @@ class Engine:
         return hashlib.sha256(known.encode()).hexdigest()
 
     def __repr__(self) -> str:
-        where = "in memory" if self.folder is None else f"in {self.folder}"
-        return (
-            f"Engine {self.collection.name!r}: {self.collection.n_documents:,} documents, "
-            f"{self.collection.n_passages:,} passages, {where}"
-        )
+        where, found = "in memory" if self.folder is None else f"in {self.folder}", self.collection
+        return f"Engine {found.name!r}: {found.n_documents:,} documents, {found.n_passages:,} passages, {where}"
 
     @cached_property
     def whole(self) -> Collection:
@@ -370,24 +360,16 @@ class Engine:
             if self.store is not None:
                 return self.store.encoder()
             kept = None if self.folder is None else self.folder / "encoder"
-            if kept is not None and (kept.exists() or (self._written is not None and self._written["encoder"])):
-                with stage("load encoder"):
+            described, encoder = self.settings["encoder"], self._given_encoder
+            with stage("load encoder"):
+                if kept is not None and (kept.exists() or (self._written is not None and self._written["encoder"])):
                     return load_fitted(kept)
-            described = self.settings["encoder"]
-            if self._given_encoder is not None:
-                encoder = self._given_encoder
-            elif isinstance(described, dict):
-                return rebuild(described)
-            else:
-                with stage("load encoder"):
-                    encoder = make_encoder(
-                        described,
-                        n_components=self.settings["n_components"],
-                        language=self.language,
-                        random_state=self.settings["random_state"],
-                        query_prompt=self.settings["query_prompt"],
-                        passage_prompt=self.settings["passage_prompt"],
-                    )
+                if encoder is None and isinstance(described, dict):
+                    return rebuild(described)
+                if encoder is None:
+                    names = ("n_components", "random_state", "query_prompt", "passage_prompt")
+                    how = {name: self.settings[name] for name in names}
+                    encoder = make_encoder(described, language=self.language, **how)
             if isinstance(described, str) and described in LEXICAL and self._analyzer is not None:
                 encoder.set_params(language=None, analyzer=self._analyzer)
             if hasattr(encoder, "fit") and not is_fitted(encoder):
@@ -409,23 +391,17 @@ class Engine:
         """BM25 over passages, or over whole ``"document"`` s; its ``with_parameters`` gives other k1 and b."""
         if unit not in UNITS:
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
-        found: BM25Index = self._index(f"bm25-{unit}")
-        return found
+        return cast(BM25Index, self._index(f"bm25-{unit}"))
 
     @property
     def passages(self) -> PassageIndex:
         """Nearest neighbours among passage vectors."""
-        found: PassageIndex = self._index("passages")
-        return found
+        return cast(PassageIndex, self._index("passages"))
 
     @property
     def documents(self) -> PassageIndex:
-        """Among documents, each its whole text as one vector, of which an encoder may read no more than the beginning.
-
-        A document without a passage has no vector.
-        """
-        found: PassageIndex = self._index("documents")
-        return found
+        """Among documents with a passage, each its whole text as one vector, as far as the encoder reads."""
+        return cast(PassageIndex, self._index("documents"))
 
     @property
     def first_passages(self) -> PassageIndex:
@@ -436,8 +412,7 @@ class Engine:
                 rows = index.doc_offsets[with_passages(self.collection)]
                 vectors = index.vectors[index.device.xp.asarray(rows)]
                 self._live["first-passages"] = one_each(vectors, self.collection, self.device)
-            found: PassageIndex = self._live["first-passages"]
-            return found
+            return cast(PassageIndex, self._live["first-passages"])
 
     @property
     def made(self) -> set[str]:
@@ -451,8 +426,7 @@ class Engine:
                 self._derived[key] = make()
                 if len(self._derived) > _DERIVED:
                     del self._derived[next(iter(self._derived))]
-            found: T = self._derived[key]
-            return found
+            return cast(T, self._derived[key])
 
     def prepare(self) -> Engine:
         """Make every index now; those that are there are only opened. Returns the engine."""
@@ -496,16 +470,14 @@ class Engine:
     def add(self, documents: Documents) -> None:
         """Add documents, which can be found at once. Nothing is trained anew and no other document encoded anew.
 
-        BM25 is exact after it, as over all documents at once. Vectors of the new documents are those of the encoder as
-        it was fitted: TF-IDF and LSA do not know terms that are new with them, and weigh the others as before, until
-        an engine is built anew. Not while other threads ask the engine.
+        BM25 is exact after it, as over all documents at once; the encoder stays as it was fitted, so TF-IDF and LSA do
+        not know terms that are new. Not while other threads ask the engine.
 
         Parameters
         ----------
         documents : Collection, frame, mapping, str or Path
-            A collection, whose queries and judgements are left aside; a frame with ``doc_id``, ``text`` and,
-            optionally, ``passage_id``, a row a passage; a mapping of document ids to a text or a list of passages; or a
-            folder that :func:`~haybale.open_collection` reads.
+            A collection, of which queries are left aside; a frame with ``doc_id``, ``text`` and, optionally,
+            ``passage_id``, a row a passage; a mapping of ids to a text or a list of passages; or the folder of one.
 
         Raises
         ------
@@ -528,9 +500,7 @@ class Engine:
             self._segments = [*self._segments, segment]
 
     def remove(self, doc_ids: Sequence[str]) -> None:
-        """Remove documents: no ranker finds them from now on. Their texts stay in the folder until it is built anew.
-
-        BM25's idf and average length, and the weights of TF-IDF, still count them until then.
+        """Remove documents: no ranker finds them from now on. Texts stay in the folder, weights of terms as they were.
 
         Raises
         ------
@@ -544,9 +514,7 @@ class Engine:
             self._removed = sorted({*self._removed, *gone})
 
     def within(self, documents: Sequence[str] | NDArray[np.bool_]) -> Engine:
-        """The engine limited to some documents: rankers that are asked through it find no other.
-
-        Weights (idf, average length) stay those of all documents, so scores do too.
+        """The engine limited to some documents: rankers that are asked through it find no other. Scores stay.
 
         Parameters
         ----------
@@ -611,10 +579,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _check_same(folder: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:
-    if begun.get("input") != now["input"]:
+    if begun["input"] != now["input"]:
         raise StoreError(f"{folder}: this engine was begun with another collection; give a new folder")
     for name, value in now["settings"].items():
-        before = begun.get("settings", {}).get(name)
+        before = begun["settings"].get(name)
         if before != value:
             raise StoreError(
                 f"{folder}: this engine was begun with {name} {before!r}, now it is {value!r}; "

@@ -142,8 +142,6 @@ def compare(
         part = engine.collection.split(split)
         _check_training(engine, named, split, train)
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
-        # What is searched for one ranker is searched as deep as any will ask for.
-        training.batch.least_depth = max((ranker.training_depth for ranker in named.values()), default=0)
         batch = Batch(engine, engine.collection.queries.take(part.queries))
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else training.fitted(ranker) for name, ranker in named.items()

@@ -21,13 +21,15 @@ from haybale.embeddings import encode_queries
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, column_names, to_pandas
-from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
+from haybale.retrieval import BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
 from haybale.retrieval.hits import Ints
 from haybale.stages import stage
 from haybale.vectors import Matrix
 
 if TYPE_CHECKING:
     from haybale.rankers.ranker import Ranker
+
+_DEEP = 100  # documents that fusion will ask for, so training queries are searched as deep at once
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Ranker")
@@ -51,7 +53,6 @@ class Batch:
         self.engine = engine
         self.queries = queries
         self.label = label
-        self.least_depth = 0  # runs are made at least this deep, where something will ask for that
         self._made: dict[Any, Any] = {}
         self._runs: dict[Any, tuple[int, Run]] = {}
         self._from: tuple[Batch, Ints] | None = None
@@ -103,32 +104,15 @@ class Batch:
         offsets = self.queries.offsets - self.queries.offsets[0]
         return [flat[start:end] for start, end in pairwise(offsets)]
 
-    def hits(self, index: PassageIndex | BM25Index, k: int) -> Hits:
-        """The k best passages of each query in an index, cut from deeper ones where there are any."""
-        k = min(k, len(index))
-        known = self._made.get(index)
-        if known is None or known.passages.shape[1] < k:
-            asked: Any = self.texts if isinstance(index, BM25Index) else self.vectors
-            known = self._made[index] = index.search(asked, k, exclude=self.own)
-        found: Hits = known.top(k)
-        return found
-
     def paragraph_hits(self, index: PassageIndex | BM25Index, n_hits: int) -> ParagraphHits:
         """The hits of every paragraph of the queries."""
-
-        def searched() -> ParagraphHits:
-            lexical = isinstance(index, BM25Index)
+        lexical = isinstance(index, BM25Index)
+        if (index, n_hits) not in self._made:
             given: Sequence[Any] = self.paragraphs if lexical else self.paragraph_vectors
             with self.stage("search query paragraphs (BM25)" if lexical else "search query paragraphs"):
-                return ParagraphSearch(index, "rrf", n_hits=n_hits).search(given, exclude=self.own, query_ids=self.ids)
-
-        return self.once((index, n_hits), searched)
-
-    def once(self, key: Any, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made once for this batch."""
-        if key not in self._made:
-            self._made[key] = make()
-        found: T = self._made[key]
+                search = ParagraphSearch(index, "rrf", n_hits=n_hits)
+                self._made[index, n_hits] = search.search(given, exclude=self.own, query_ids=self.ids)
+        found: ParagraphHits = self._made[index, n_hits]
         return found
 
     def run(self, ranker: Ranker, depth: int) -> Run:
@@ -149,7 +133,7 @@ class Batch:
                 return known[1].take(self.ids).top(depth)
         known = self._runs.get(key)
         if known is None or known[0] < depth:
-            deep = max(depth, self.least_depth)
+            deep = max(depth, _DEEP) if self.label else depth
             known = self._runs[key] = (deep, rank(self, deep))
         return known[1].top(depth)
 

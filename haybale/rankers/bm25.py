@@ -42,7 +42,8 @@ class BM25(Ranker):
 
     def passage_hits(self, batch: Batch, k: int) -> Hits:
         """The k best passages of each query."""
-        return batch.hits(weighted(batch.engine, "passage", self.k1, self.b), k)
+        index = weighted(batch.engine, "passage", self.k1, self.b)
+        return index.search(batch.texts, min(k, len(index)), exclude=batch.own)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         index, texts = weighted(batch.engine, self.unit, self.k1, self.b), batch.texts

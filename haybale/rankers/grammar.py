@@ -28,26 +28,19 @@ from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 
 KINDS: tuple[type[Ranker], ...] = (BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder)
-RANKERS: dict[str, tuple[type[Ranker], dict[str, Any]]] = {
-    name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()
-}
+Kind = tuple[type[Ranker], dict[str, Any]]
+RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}
+_NAMED: dict[str, Kind] = {kind.name: (kind, {}) for kind in KINDS} | RANKERS  # by a class too, as files have them
 SHORT = {"vrrf": "parm-vrrf"}
 _HYPHEN = "__"  # the grammar is Python's but for hyphens in names, which are written so for it
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
 def parse(text: str) -> Ranker:
-    """The ranker that a text names.
+    """The ranker of a text: a name, with other rankers and settings in parentheses.
 
-    Parameters
-    ----------
-    text : str
-        A name, with settings and other rankers in parentheses; :class:`InputError` for any other text.
-
-    Examples
-    --------
     >>> parse("rrf(bm25-doc(k1=6), knn)")
-    RRF(BM25('document', k1=6), KNN())
+    rrf(bm25-doc(k1=6),knn)
     >>> parse("bm26")
     Traceback (most recent call last):
     haybale.errors.UnknownNameError: unknown ranker 'bm26'; known: bm25, bm25-doc, ...
@@ -59,7 +52,7 @@ def parse_all(text: str) -> list[Ranker]:
     """Rankers separated by commas.
 
     >>> parse_all("bm25, rrf(bm25,knn)")
-    [BM25(), RRF(BM25(), KNN())]
+    [bm25, rrf(bm25,knn)]
     """
     tree = _tree(text)
     return [_ranker(each, text) for each in (tree.elts if isinstance(tree, ast.Tuple) else [tree])]
@@ -136,11 +129,10 @@ def read_yaml(path: Path) -> Ranker:
 
 def made(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
     """The ranker of that name; parameters that it does not have are refused."""
-    by_class: dict[str, tuple[type[Ranker], dict[str, Any]]] = {kind.name: (kind, {}) for kind in KINDS}
     name = SHORT.get(name, name)
-    if name not in by_class | RANKERS:
+    if name not in _NAMED:
         raise UnknownNameError("ranker", name, [*RANKERS, *SHORT])
-    kind, fixed = (by_class | RANKERS)[name]
+    kind, fixed = _NAMED[name]
     known = [parameter for parameter in kind._parameters() if parameter != "rankers"]
     for parameter in params:
         if parameter not in known:
@@ -159,7 +151,7 @@ def from_spec(spec: Ranker | Mapping[str, Any] | str) -> Ranker:
     Any name of the grammar will do, and parameters that are left out are as by default.
 
     >>> from_spec({"ranker": "rrf", "rankers": ["bm25-doc", {"ranker": "bm25", "k1": 0.9}]})
-    RRF(BM25('document'), BM25(k1=0.9))
+    rrf(bm25-doc,bm25(k1=0.9))
     """
     if isinstance(spec, Ranker):
         return spec
@@ -195,7 +187,7 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
     ``svr-doc`` do, become its parameters where a value changes them. A name that nothing has raises.
 
     >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
-    Learned(BM25(), BM25('document', k1=6), unseen_share=0.5)
+    learned(bm25,bm25-doc(k1=6),unseen_share=0.5)
     """
     return set_all([ranker], values)[0]
 

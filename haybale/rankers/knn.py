@@ -42,7 +42,8 @@ class KNN(Ranker):
 
     def passage_hits(self, batch: Batch, k: int) -> Hits:
         """The k nearest passages of each query."""
-        return batch.hits(batch.engine.passages, k).to_numpy()
+        index = batch.engine.passages
+        return index.search(batch.vectors, min(k, len(index)), exclude=batch.own).to_numpy()
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         index, ids = self._index(batch.engine), batch.engine.collection.doc_ids

@@ -37,8 +37,7 @@ class Learned(Fusion):
     """A linear score of what each ranker says of a document, with weights that make relevant documents likely.
 
     :class:`~haybale.LearnedFusion` has the formulas. Rankers that learn from judgements are asked about training
-    queries as if they had not seen them. Asked about such a query itself (:meth:`out_of_fold`), it fuses by weights
-    that were learned on the other ones: the queries are dealt into five folds, each with weights of the others.
+    queries as if they had not seen them; so is this one (:meth:`out_of_fold`), by folds with weights of the others.
 
     Parameters
     ----------
@@ -47,17 +46,11 @@ class Learned(Fusion):
         documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble over documents.
     depth : int, default 100
         Documents of each ranker that are fused.
-    unseen_share : float, default 0.3
-        Share of the loss, 0 to 1, that training queries have to themselves none of whose relevant documents any other
-        training query had: the more, the less rankers are trusted that learned from judgements themselves.
+    unseen_share, l2, max_iter : optional
+        As of :class:`~haybale.LearnedFusion`.
     n_queries : int, default 3000
         Training queries that the weights are learned on, drawn at random where there are more.
-    l2 : float, default 1e-3
-        Penalty on the weights.
-    max_iter : int, default 50
-        Newton steps.
     random_state : int, default 0
-        Of the draw.
     """
 
     name = "learned"
@@ -95,19 +88,11 @@ class Learned(Fusion):
         """What is fused where nothing was given."""
         return {} if self.rankers else {"rankers": everything()}
 
-    @property
-    def training_depth(self) -> int:
-        """Its own depth, or that of a fusion within."""
-        return max(self.depth, super().training_depth)
-
     def _fit(self, training: Training) -> None:
-        # What is searched for a ranker within is searched as deep as the weights will ask for.
-        training.batch.least_depth = max(training.batch.least_depth, self.training_depth)
         super()._fit(training)
         n, batch = len(training), training.batch
         rows = np.sort(np.random.default_rng(self.random_state).choice(n, size=min(n, self.n_queries), replace=False))
-        if len(rows) < n:  # other fusions draw the same queries, and share what is found for them
-            batch = batch.once(("sample", rows.tobytes()), lambda: training.batch.take(rows))
+        batch = batch.take(rows) if len(rows) < n else batch
         runs = self._runs(batch, out_of_fold=True)
         relevant, is_unseen = [training.relevant[row] for row in rows], unseen_queries(training.relevant)[rows]
         qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
@@ -125,7 +110,7 @@ class Learned(Fusion):
         found: list[LearnedFusion | None] = []
         with stage("learn fusion of folds"):
             for fold in range(self.fold_of_.max() + 1):
-                inside = [self.query_ids_[row] for row in np.flatnonzero(self.fold_of_ == fold).tolist()]
+                inside = np.array(self.query_ids_)[self.fold_of_ == fold]
                 try:
                     found.append(self._learned(runs, qrels[~qrels["query_id"].isin(inside)], unseen))
                 except InputError:  # the others have nothing to learn from
@@ -158,7 +143,7 @@ class Learned(Fusion):
         with batch.stage("fuse (learned)"):
             parts = []
             for fold in np.unique(folds):
-                ids = [batch.ids[row] for row in np.flatnonzero(folds == fold)]
+                ids = np.array(batch.ids)[folds == fold].tolist()
                 fusion = self.fusion_ if fold < 0 else self.fold_fusions_[fold]
                 if fusion is None:
                     raise InputError(f"{self}: without {ids[0]!r} there are too few queries to learn weights from")

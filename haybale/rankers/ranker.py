@@ -1,10 +1,4 @@
-"""What a ranker is: fitted on an engine, it ranks queries, says why, and can be kept.
-
-A ranker is a value: its parameters are declared, ``__init__`` only assigns them, and parameters may be rankers; those
-of any number are ``*rankers``. Fitting leaves the ranker's own parameters alone, as in scikit-learn; the fitted copies
-of the rankers within are in ``rankers_``. Every ranker obeys one law: its first n documents do not depend on how many
-were asked for.
-"""
+"""What a ranker is: fitted on an engine, it ranks queries, says why, and can be kept."""
 
 from __future__ import annotations
 
@@ -40,6 +34,10 @@ class EmptyRankingWarning(UserWarning):
 
 class Ranker:
     """The base of all rankers: parameters, and the protocol in terms of a few methods that each has.
+
+    A ranker is a value: ``__init__`` only assigns its parameters, which may be rankers (any number: ``*rankers``).
+    Fitting leaves them alone; their fitted copies are in ``rankers_``. Every ranker obeys one law: its first n
+    documents do not depend on how many were asked for.
 
     A new ranker has ``_rank`` and ``_explain``; one that learns also ``_fit`` and ``_out_of_fold``, and what it keeps
     in ``_state`` and ``_restore``.
@@ -79,17 +77,6 @@ class Ranker:
         params = {name: _cloned(value) for name, value in self.get_params().items()}
         return type(self)(*params.pop("rankers", ()), **params)
 
-    def __repr__(self) -> str:
-        args: list[str] = []
-        for name, parameter in self._parameters().items():
-            value = getattr(self, name)
-            if name == "rankers":
-                args += map(repr, value)
-            elif value is not parameter.default and value != parameter.default:
-                positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and not args
-                args.append(repr(value) if positional else f"{name}={value!r}")
-        return f"{type(self).__name__}({', '.join(args)})"
-
     def __str__(self) -> str:
         """As the command line takes it: the name that leaves fewest parameters to be said, and these."""
         found = []
@@ -103,6 +90,8 @@ class Ranker:
                     parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
             found.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
         return min(found, key=lambda each: each[0])[1]
+
+    __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: ``ranker``, its name, and every parameter; rankers within likewise."""
@@ -126,11 +115,6 @@ class Ranker:
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """The rankers that it makes itself, by the parameter in place of which, since that was not given."""
         return {}
-
-    @property
-    def training_depth(self) -> int:
-        """How many documents of each training query it, or a ranker in it, will ask others for."""
-        return max((ranker.training_depth for ranker in self.nested()), default=0)
 
     def check_params(self) -> None:
         """Refuse parameters that are out of range, here and in the rankers within."""
@@ -194,9 +178,8 @@ class Ranker:
         Parameters
         ----------
         queries : mapping, sequence, frame, str or Path
-            ``{"q1": "a text", "q2": ["its first paragraph", "its second"]}``; a list of these; a frame with
-            ``query_id``, ``text`` and optionally ``own``; the name of a split; one text; or a file
-            (see :func:`~haybale.rankers.queries_from`).
+            ``{"q1": "a text", "q2": ["its first paragraph", "its second"]}``, or what else
+            :func:`~haybale.rankers.queries_from` takes.
         depth : int, default 1000
             Documents of each query.
         within : sequence of str or (n_documents,) bool, optional
@@ -217,10 +200,9 @@ class Ranker:
         return run
 
     def batches(self, queries: Asked, *, within: Sequence[str] | NDArray[np.bool_] | None = None) -> Iterator[Batch]:
-        """The queries as they are searched, some thousand at once: for those who want both rankings and reasons.
+        """The queries of :meth:`rank` as they are searched, some thousand at once: for rankings and reasons.
 
-        Parameters are those of :meth:`rank`. What a batch was asked is not searched again, be it by
-        ``batch.run(ranker, depth)`` or by ``ranker.explained(batch.take(row), document)``.
+        What ``batch.run(ranker, depth)`` found is not searched again by ``ranker.explained(batch.take(row), …)``.
         """
         self.check_fitted()
         engine, asked = self.engine_, queries_from(self.engine_, queries)
@@ -233,22 +215,14 @@ class Ranker:
     def out_of_fold(self, queries: Asked = "train", *, depth: int = DEPTH) -> Run:
         """As :meth:`rank`, with queries that it was fitted on ranked as if it had not seen them.
 
-        By bags that did not see a query, by leaving a query out of its own neighbours, or by folds: what everything
-        that learns from rankers needs of them.
+        By bags that did not see a query, by leaving a query out of its own neighbours, or by folds.
         """
         self.check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
         return Batch(self.engine_, queries_from(self.engine_, queries), "train").out_of_fold(self, depth)
 
     def explain(self, query: Asked, doc_id: str) -> Explanation:
-        """Why a document has its score for a query, through rankers within down to passages and judged queries.
-
-        Parameters
-        ----------
-        query : str, mapping or frame
-            One query, as :meth:`rank` takes it.
-        doc_id : str
-        """
+        """Why a document has its score for one query, through rankers within down to passages and judged queries."""
         self.check_fitted()
         asked = queries_from(self.engine_, query)
         if len(asked) != 1:

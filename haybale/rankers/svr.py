@@ -41,8 +41,7 @@ class SVR(Ranker):
     """Re-orders the candidates of other rankers by bags of RBF support vector regressors over [query ; text].
 
     Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
-    Ensembles", LIRAI 2024. :class:`~haybale.SVREnsemble` has the model; training queries are ranked by the bags that
-    did not see them.
+    Ensembles", LIRAI 2024; :class:`~haybale.SVREnsemble` has the model.
 
     Parameters
     ----------
@@ -58,13 +57,8 @@ class SVR(Ranker):
     gamma : "scale", float, pair or list, optional
         γ of the query half and of the text half; default (8, 2.5) for sparse documents, else (3, 2.5).
     n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
+    solver, memory_budget, n_jobs, random_state : optional
         As of :class:`~haybale.SVREnsemble`. Where there are fewer queries than bags, there are fewer bags.
-    solver, memory_budget : optional
-        As there.
-    n_jobs : int, default -1
-        Bags trained at once; -1: one a core.
-    random_state : int, default 0
-        Of the bags.
     """
 
     name = "svr"
@@ -118,9 +112,8 @@ class SVR(Ranker):
         return {"candidates": passages if self.unit == "passage" else whole}
 
     def _fit(self, training: Training) -> None:
-        batch, units = training.batch, len(training)
-        if self.strategy == "queries":
-            units = sum(map(bool, training.relevant))
+        batch = training.batch
+        units = sum(map(bool, training.relevant)) if self.strategy == "queries" else len(training)
         if len(training) < 2:
             raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
         settings = {name: getattr(self, name) for name in _SHARED}
@@ -132,9 +125,9 @@ class SVR(Ranker):
             settings["overlap"] = 0.0
         sources = self.implied()["candidates"] if self.candidates is None else self.candidates
         self.rankers_ = [training.fitted(ranker) for ranker in sources]
-        index, vectors, gamma = self._index(batch.engine), batch.vectors, self.gamma
-        if gamma is None:
-            gamma = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
+        index, vectors = self._index(batch.engine), batch.vectors
+        by_kind = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
+        gamma = by_kind if self.gamma is None else self.gamma
         candidates = self._pool(batch, self.n_train or (10 if self.unit == "document" else 20), out_of_fold=True)
         known: dict[str, Any] = {"candidates": candidates, "exclude": batch.own, "query_ids": batch.ids}
         with batch.stage(f"fit {self}"):
@@ -163,7 +156,7 @@ class SVR(Ranker):
         candidates, vectors = self._pool(batch, self.n_candidates), to_numpy(batch.vectors)
         with batch.stage(f"score {self}"):
             scores = self._on(batch.engine).score_candidates(vectors, candidates.passages)
-            return self._documents(batch, candidates, scores, depth)
+            return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
 
     def _out_of_fold(self, batch: Batch, depth: int) -> Run:
         """Training queries by the bags that did not see them, others by all bags."""
@@ -177,10 +170,7 @@ class SVR(Ranker):
                 scores[known] = ensemble.out_of_bag_scores(where[known], vectors[known], candidates.passages[known])
             if len(new):
                 scores[new] = ensemble.score_candidates(vectors[new], candidates.passages[new])
-            return self._documents(batch, candidates, scores, depth)
-
-    def _documents(self, batch: Batch, candidates: Hits, scores: Any, depth: int) -> Run:
-        return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
+            return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
         """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""
@@ -192,11 +182,10 @@ class SVR(Ranker):
         mine = mine[(mine >= 0) & (index.doc_of[mine] == document)]
         best = int(mine[np.argmax(ensemble.score_candidates(vectors, mine[None])[0])])
         found = ensemble.explain(vectors, str(index.passage_ids[best].as_py()), top=20)
-        taught = {True: "relevant", False: "not relevant"}
-        shares = [
-            Share(f"training query {pair.query_id} → {pair.passage_id}, {taught[pair.label > 0]}", pair.share)
-            for pair in found.evidence
-        ]
+        shares = []
+        for pair in found.evidence:
+            taught = "relevant" if pair.label > 0 else "not relevant"
+            shares.append(Share(f"training query {pair.query_id} → {pair.passage_id}, {taught}", pair.share))
         if found.n_others:
             shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
         shares.append(Share("intercept", found.intercept))
