@@ -187,50 +187,22 @@ def dev(engine: Engine, split: str = "dev") -> Batch:
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_nearest_neighbours(fitted: Fitted, encoder: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "vectors"), [("knn", "passages"), ("knn-doc", "documents"), ("knn-firstp", "first_passages")]
+)
+def test_nearest_neighbours(fitted: Fitted, encoder: str, name: str, vectors: str) -> None:
     """By the whole matrix of products."""
-    engine = fitted("knn", encoder).engine_
-    batch = dev(engine)
-    dense = {
-        "knn": (engine.passages, engine.passages.doc_of),
-        "knn-doc": (engine.documents, engine.documents.doc_of),
-        "knn-firstp": (engine.first_passages, engine.first_passages.doc_of),
-    }
-    ids = engine.collection.doc_ids.to_pylist()
-    for name, (index, doc_of) in dense.items():
-        products: Any = batch.vectors @ index.vectors.T
-        products = products.toarray() if index.is_sparse else products
-        run = fitted(name, encoder).rank("dev")
-        for row, query in enumerate(batch.ids):
-            best: dict[str, float] = {}
-            for place, value in enumerate(products[row]):
-                doc = ids[doc_of[place]]
-                if doc_of[place] != batch.own[row] and (value != 0 or not index.is_sparse):
-                    best[doc] = max(best.get(doc, -np.inf), float(value))
-            assert dict(run[query]) == pytest.approx(best, abs=1e-6)
-
-
-def test_bm25_over_documents_by_the_formula(topics: Collection, engines: dict[str, Engine]) -> None:
-    """Lucene's: idf · tf / (tf + k1 (1 − b + b · length / average)), summed over the words of the query."""
-    k1, b = 0.9, 0.4
-    run = BM25("document", k1=k1, b=b).fit(engines["tfidf"]).rank("dev")
-    texts = [text.split() for text in topics.document_texts()]
-    average = sum(map(len, texts)) / len(texts)
-    ids = topics.doc_ids.to_pylist()
-    for row, query in enumerate(run.query_ids):
-        number = topics.split("dev").queries[row]
-        expected: dict[str, float] = {}
-        for doc_id, words in zip(ids, texts, strict=True):
-            score = 0.0
-            for term in topics.queries.texts([number])[0].split():
-                df = sum(term in other for other in texts)
-                tf = words.count(term)
-                if tf:
-                    idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
-                    score += idf * tf / (tf + k1 * (1 - b + b * len(words) / average))
-            if score and ids.index(doc_id) != topics.queries.own[number]:
-                expected[doc_id] = score
-        assert dict(run[query]) == pytest.approx(expected, rel=1e-4)
+    ranker = fitted(name, encoder)
+    index, batch, run = getattr(ranker.engine_, vectors), dev(ranker.engine_), ranker.rank("dev")
+    products: Any = batch.vectors @ index.vectors.T
+    products = products.toarray() if index.is_sparse else products
+    for row, query in enumerate(batch.ids):
+        best: dict[str, float] = {}
+        for document, value in zip(index.doc_of, products[row], strict=True):
+            doc = str(index.doc_ids[int(document)])
+            if document != batch.own[row] and (value != 0 or not index.is_sparse):
+                best[doc] = max(best.get(doc, -np.inf), float(value))
+        assert dict(run[query]) == pytest.approx(best, abs=1e-6)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
