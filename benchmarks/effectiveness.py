@@ -25,7 +25,7 @@ import effectiveness_pages
 import numpy as np
 from provenance import commit, machine, options, peak_memory, shown, timed
 
-from haybale import Collection, Engine, Learned, Ranker, Run, evaluate, open_collection, parse, tune_bm25
+from haybale import Collection, Engine, Ranker, Run, evaluate, open_collection, parse, tune_bm25
 from haybale.evaluation import results
 from haybale.rankers import Batch, Training, set_all, set_values
 from haybale.stages import listening
@@ -70,7 +70,6 @@ class Space:
     def __init__(self, collection: Collection, encoder: str, width: int) -> None:
         engine = Engine(collection, encoder=encoder, n_components=width)
         self.training = Training.of(engine)
-        self.training.batch.least_depth = Learned().depth  # what is searched for others is as deep as its weights need
         queries = collection.queries
         self.batches = {split: Batch(engine, queries.take(collection.split(split).queries)) for split in SPLITS}
 
@@ -158,7 +157,7 @@ def ranked(space: Space, rankers: Mapping[str, Ranker], runs: dict[str, dict[str
 
 def facts_of(fitted: Ranker, plain: Ranker) -> dict[str, Any]:
     """A ranker's facts, in which the rankers within are called as they are on the page, without their values."""
-    names = {str(inner): str(short) for inner, short in zip(fitted.fitted_within(), plain.nested(), strict=False)}
+    names = {str(inner): str(short) for inner, short in zip(fitted.rankers_, plain.nested(), strict=False)}
     found = {}
     for key, value in fitted.facts.items():
         inner, space, feature = key.rpartition(" ")

@@ -14,7 +14,7 @@ from haybale.errors import FileFormatError, OutputExistsError
 
 
 def check_output(folder: Path) -> None:
-    """Refuse a folder that exists and is not empty (or is a file); called before the work, not after."""
+    """Refuse a folder that exists and is not empty (or is a file)."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputExistsError(f"{folder} exists and is not empty; give a new folder or empty it")
 

@@ -38,9 +38,6 @@ _ROWS = 2**17  # of a table, that are compressed and written at once
 _CHANGED = "its content is not what was saved: the SHA-256 differs"
 
 
-# the manifest -----------------------------------------------------------------------------------------------------
-
-
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest, with the version that writes it and the digests of all files that are in the folder.
 
@@ -121,9 +118,6 @@ def check_signed(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     if signed(values) != values:
         raise FileFormatError(path, None, _CHANGED)
     return {name: value for name, value in values.items() if name != "sha256"}
-
-
-# tensors and tables -------------------------------------------------------------------------------------------------
 
 
 def read_tensors(path: Path) -> Tensors:

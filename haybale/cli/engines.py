@@ -79,7 +79,7 @@ def what_was_learned(ranker: Ranker, indent: str = "  ") -> list[str]:
     """Lines of the facts of a ranker and of those within."""
     width = max(map(len, ranker.facts), default=0)
     lines = [f"{indent}{name:<{width}}  {_shown(value)}" for name, value in ranker.facts.items()]
-    for inner in ranker.fitted_within():
+    for inner in ranker.rankers_:
         below = what_was_learned(inner, indent + "  ")
         lines += [f"{indent}{inner}", *below] if below else []
     return lines

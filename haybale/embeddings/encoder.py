@@ -14,7 +14,7 @@ from haybale.device import Device, to_device
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 from haybale.embeddings.tfidf import TfidfEncoder
-from haybale.errors import InputError
+from haybale.errors import FileFormatError, InputError
 from haybale.extras import require
 from haybale.vectors import Floats
 
@@ -133,7 +133,7 @@ def load_fitted(folder: Path | str) -> Any:
     try:
         known = FITTED[json.loads(path.read_text(encoding="utf-8"))["class"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: expected the manifest of a saved {' or '.join(FITTED)}") from error
+        raise FileFormatError(path, None, f"expected the manifest of a saved {' or '.join(FITTED)}") from error
     return known.load(folder)
 
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,18 +39,20 @@ from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore, make_encoder
 from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild
 from haybale.embeddings.store import StoreFiles
-from haybale.embeddings.writing import is_fitted
-from haybale.engine.segment import Segment, one_each, with_passages, writing
-from haybale.errors import DeviceError, FileFormatError, InputError, MissingExtraError, OutputExistsError, StoreError
+from haybale.embeddings.writing import is_fitted, writer_lock
+from haybale.engine.segment import Segment, one_each, with_passages
+from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import read_json, replace_json
 from haybale.manifest import read_manifest, signed
+from haybale.parameters import COUNT, RANDOM_STATE, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.stages import stage
 
 FORMAT, VERSION = "haybale engine", 2  # 1 had another name for n_components
 UNITS = ("passage", "document")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
-_DERIVED = 8
+_ASIDE = re.compile(r"\..+\.\d+")  # what is written before it is whole
+_DERIVED = 8  # of what rankers make of the indexes, this many are kept
 
 T = TypeVar("T")
 
@@ -62,19 +65,18 @@ class Engine:
     Parameters
     ----------
     collection : Collection, str, Path, mapping or frame
-        The documents, and the queries and judgements that rankers learn from; what :func:`~haybale.open_collection`
-        takes; or documents alone, as :meth:`add` takes them.
+        Documents, with the queries and judgements that rankers learn from: what :func:`~haybale.open_collection` takes;
+        or documents alone, as :meth:`add` takes them.
     encoder : str or encoder, default "tfidf"
-        What makes vectors of texts: ``"tfidf"``, ``"lsa"``, a hub id or folder
-        (see :func:`~haybale.embeddings.make_encoder`), or an encoder of one's own. One that can be fitted and is not
-        yet is fitted on the passages.
+        What makes vectors of texts: a name (see :func:`~haybale.embeddings.make_encoder`), or an encoder of one's own;
+        fitted on the passages if it can be and is not yet.
     n_components : int, default 1024
         Of ``"lsa"``.
     language : str, optional
         Of stop words and stemmer; default: the collection's own, else guessed from its passages.
     analyzer : Analyzer or callable, optional
-        In place of ``language``: one with stop words of one's own, or a function from a text to its terms. BM25 and the
-        lexical encoders use it. An engine in a folder cannot keep a function.
+        In place of ``language``, for BM25 and the lexical encoders: one with stop words of one's own, or a function
+        from a text to its terms, which an engine in a folder cannot keep.
     paragraphs : str, optional
         Split documents and queries anew, one of :data:`~haybale.collections.PARAGRAPHS`.
     chunking : Chunking, optional
@@ -84,7 +86,7 @@ class Engine:
     query_prompt, passage_prompt : str, default ""
         What a neural encoder wants before each.
     device : str, optional
-        Where vectors are searched and learned from: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; default CPU.
+        Where vectors are searched and learned from: ``"cpu"`` (the default), ``"cuda"``, ``"cuda:1"`` or ``"auto"``.
     random_state : int, default 0
         Of ``"lsa"``.
 
@@ -99,20 +101,16 @@ class Engine:
 
     Examples
     --------
-    >>> from haybale import CollectionBuilder, TfidfEncoder
-    >>> builder = CollectionBuilder("laws", language="english")
-    >>> _ = builder.add_document("dogs", ["Dogs must be kept on a lead."])
-    >>> _ = builder.add_document("taxes", ["Taxes are due in May."])
-    >>> engine = Engine(builder.build(), encoder=TfidfEncoder(min_df=1))
+    >>> from haybale import TfidfEncoder
+    >>> engine = Engine({"dogs": "Dogs must be kept on a lead."}, encoder=TfidfEncoder(min_df=1), language="english")
     >>> engine.add({"cats": ["Cats need no lead."]})
     >>> engine
-    Engine 'laws': 3 documents, 3 passages, in memory
-    >>> engine.within(["cats"]).collection.n_documents
-    1
+    Engine 'documents': 2 documents, 2 passages, in memory
     """
 
     _parent: Engine | None = None  # of an engine that is limited to some documents,
-    _numbers: Ints  # which have these numbers there
+    _numbers: Ints  # which have these numbers there,
+    _limited: Collection  # as long as this is its collection
 
     def __init__(
         self,
@@ -134,6 +132,8 @@ class Engine:
             raise InputError("a store says itself how its passages were cut; leave chunking out")
         if analyzer is not None and language is not None:
             raise InputError("give a language or an analyzer, not both")
+        ranges = {"n_components": COUNT, "random_state": RANDOM_STATE}
+        check_parameters("Engine", {"n_components": n_components, "random_state": random_state}, ranges)
         self._analyzer = None if analyzer is None else as_analyzer(analyzer)
         self.settings: dict[str, Any] = {
             "encoder": encoder if isinstance(encoder, str) else _described(encoder),
@@ -147,24 +147,24 @@ class Engine:
             "passage_prompt": passage_prompt,
             "random_state": random_state,
         }
-        self.device = device
         find_device(device or "cpu")  # one that is not there is refused before any work
-        self.folder: Path | None = None
-        self._given_encoder = None if isinstance(encoder, str) else encoder
-        self.store = None if store is None else EmbeddingStore(store)
         whole = open_documents(collection)
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
-        self._begin([whole], [])
+        self._begin([whole], [], None if isinstance(encoder, str) else encoder, device)
 
-    def _begin(self, segments: list[Collection], removed: Iterable[str]) -> None:
+    def _begin(self, segments: list[Collection], removed: Iterable[str], encoder: Any, device: str | None) -> None:
         """Set what a new and an opened engine have in common."""
+        store = self.settings["store"]
+        self.store = None if store is None else EmbeddingStore(store)
+        self.device, self._given_encoder = device, encoder
+        self.folder: Path | None = None
         self._segments = [Segment(whole, number, self) for number, whole in enumerate(segments)]
         self._removed = sorted(removed)
         self._full: dict[str, Any] = {}  # indexes of everything there ever was, by name
-        self._changes = 0  # how often documents were added or removed
         self._written: dict[str, Any] | None = None  # what engine.json says
         self._lock = threading.RLock()
+        self._writes = False  # whether this engine, and the thread that has the lock, writes the folder
         self._look()
 
     def _look(self) -> None:
@@ -183,14 +183,11 @@ class Engine:
         for name in ("whole", "collection"):
             self.__dict__.pop(name, None)
 
-    # the folder ---------------------------------------------------------------------------------------
-
     @classmethod
     def build(cls, collection: Documents, folder: str | Path, **settings: Any) -> Engine:
         """Build an engine in a folder, or go on with one that was interrupted; the parameters are those of the class.
 
-        Built are the collection and the encoder; each index is made when a ranker first asks for it, or all of them by
-        :meth:`prepare`. The same call on a finished engine opens it.
+        Each index is made when a ranker first asks for it, or all by :meth:`prepare`. A finished engine is opened.
 
         Raises
         ------
@@ -208,20 +205,21 @@ class Engine:
         engine = cls(collection, **settings)
         if engine._analyzer is not None:
             engine._analyzer.to_dict()  # refuses a function
-        begun = {"settings": engine._plain_settings(), "input": engine._input}
-        with writing(folder):
+        begun = {"settings": _plain(engine.settings), "input": engine._input}
+        with engine.writing(folder):
             if (folder / _MANIFEST).exists():
                 _check_same(folder, _read_manifest(folder), begun)
-            elif (folder / _BUILDING).exists():
-                _check_same(folder, read_json(folder / _BUILDING), begun)
-            if not (folder / _MANIFEST).exists():
+            else:
+                if (folder / _BUILDING).exists():
+                    _check_same(folder, read_json(folder / _BUILDING), begun)
                 replace_json(folder / _BUILDING, begun)
                 if not (folder / "0" / "collection").exists():
                     with stage("write collection"):
                         save_collection(engine._segments[0].whole, folder / "0" / "collection")
                 engine.folder = folder
                 try:
-                    engine._keep_encoder()
+                    if engine._keeps_encoder and not (folder / "encoder").exists():
+                        engine.encoder.save(folder / "encoder")
                 except (InputError, MissingExtraError, DeviceError):  # nothing to go on with: give it another encoder
                     (folder / _BUILDING).unlink()
                     shutil.rmtree(folder / "0")
@@ -254,36 +252,46 @@ class Engine:
         manifest = _read_manifest(folder)
         engine = cls.__new__(cls)
         engine.settings = manifest["settings"]
-        engine.device = device
         find_device(device or "cpu")
-        engine.folder = folder
-        engine._given_encoder = encoder
-        analyzer = engine.settings.get("analyzer")
+        analyzer, then = engine.settings.get("analyzer"), engine.settings["encoder"]
         engine._analyzer = None if analyzer is None else Analyzer.from_dict(analyzer)
-        if encoder is not None and _plain(_described(encoder)) != engine.settings.get("encoder"):
-            then = engine.settings.get("encoder")
+        if encoder is not None and _plain(_described(encoder)) != then:
             raise StoreError(f"{folder}: this engine was built with the encoder {then!r}, now it is {encoder!r}")
-        store = engine.settings.get("store")
-        engine.store = None if store is None else EmbeddingStore(store)
         with stage("read collection"):
             segments = [load_collection(folder / str(n) / "collection") for n in range(manifest["segments"])]
-        engine._begin(segments, manifest["removed"])
-        engine.language, engine.id, engine._written = manifest["language"], manifest["id"], manifest
+        engine._begin(segments, manifest["removed"], encoder, device)
+        engine.folder, engine._written = folder, manifest
+        engine.language, engine.id = manifest["language"], manifest["id"]
         return engine
 
-    def _plain_settings(self) -> dict[str, Any]:
-        return dict(_plain(self.settings))
+    @contextmanager
+    def writing(self, folder: Path) -> Iterator[None]:
+        """Hold the folder for writing (already held: held on); :class:`StoreError` names who else writes it."""
+        with self._lock:
+            if self._writes:
+                yield
+                return
+            with writer_lock(StoreFiles(folder)):
+                for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+                    if _ASIDE.fullmatch(path.name):  # left behind by a writer that was killed
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                self._writes = True
+                try:
+                    yield
+                finally:
+                    self._writes = False
 
     def _write_manifest(self) -> None:
         assert self.folder is not None
+        known = self._written or {"input": self._input, "encoder": self._keeps_encoder}
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             "id": self.id,
-            "settings": self._plain_settings(),
-            "input": self._input if self._written is None else self._written["input"],
+            "settings": _plain(self.settings),
+            "input": known["input"],
             "language": self.language,
-            "encoder": self._keeps_encoder if self._written is None else self._written["encoder"],
+            "encoder": known["encoder"],
             "segments": len(self._segments),
             "removed": self._removed,
         }
@@ -297,34 +305,25 @@ class Engine:
     @cached_property
     def id(self) -> str:
         """What a ranker that was fitted here knows it by; the same after documents were added or removed."""
-        if self._parent is not None:
-            return self._parent.id
         known = json.dumps([self._input, _plain(_described(self.encoder))], sort_keys=True)
         return hashlib.sha256(known.encode()).hexdigest()
 
     def __repr__(self) -> str:
-        where = "in memory" if self.folder is None else f"in {self.folder}"
-        return (
-            f"Engine {self.collection.name!r}: {self.collection.n_documents:,} documents, "
-            f"{self.collection.n_passages:,} passages, {where}"
-        )
-
-    # what is searched ---------------------------------------------------------------------------------
+        where, found = "in memory" if self.folder is None else f"in {self.folder}", self.collection
+        return f"Engine {found.name!r}: {found.n_documents:,} documents, {found.n_passages:,} passages, {where}"
 
     @cached_property
     def whole(self) -> Collection:
         """The documents as wholes, before passages were cut into pieces."""
-        if self._parent is not None:
-            self._check_current()
-            return self._parent.whole.take(self._numbers)
+        if self._checked_parent is not None:
+            return self._checked_parent.whole.take(self._numbers)
         return self._everything if self._live_numbers is None else self._everything.take(self._live_numbers)
 
     @cached_property
     def collection(self) -> Collection:
         """The collection as it is searched."""
-        if self._parent is not None:
-            self._check_current()
-            return self._parent.collection.take(self._numbers)
+        if self._checked_parent is not None:
+            return self._checked_parent.collection.take(self._numbers)
         if self.chunking is None:
             return self.whole
         found = self._segments[0].cut
@@ -343,8 +342,6 @@ class Engine:
     @cached_property
     def language(self) -> str:
         """Of stop words and stemmer."""
-        if self._parent is not None:
-            return self._parent.language
         whole = self._segments[0].whole
         sample = whole.passages.texts[:: max(1, whole.n_passages // 1000)]
         return str(self.settings["language"] or whole.language or guess_language(sample.to_pylist()))
@@ -352,8 +349,6 @@ class Engine:
     @property
     def analyzer(self) -> Analyzer:
         """What makes terms of texts, for BM25."""
-        if self._parent is not None:
-            return self._parent.analyzer
         return self._analyzer or Analyzer(self.language)
 
     @cached_property
@@ -365,24 +360,16 @@ class Engine:
             if self.store is not None:
                 return self.store.encoder()
             kept = None if self.folder is None else self.folder / "encoder"
-            if kept is not None and (kept.exists() or (self._written is not None and self._written["encoder"])):
-                with stage("load encoder"):
-                    return _kept_encoder(kept)
-            described = self.settings["encoder"]
-            if self._given_encoder is not None:
-                encoder = self._given_encoder
-            elif isinstance(described, dict):
-                return rebuild(described)
-            else:
-                with stage("load encoder"):
-                    encoder = make_encoder(
-                        described,
-                        n_components=self.settings["n_components"],
-                        language=self.language,
-                        random_state=self.settings["random_state"],
-                        query_prompt=self.settings["query_prompt"],
-                        passage_prompt=self.settings["passage_prompt"],
-                    )
+            described, encoder = self.settings["encoder"], self._given_encoder
+            with stage("load encoder"):
+                if kept is not None and (kept.exists() or (self._written is not None and self._written["encoder"])):
+                    return load_fitted(kept)
+                if encoder is None and isinstance(described, dict):
+                    return rebuild(described)
+                if encoder is None:
+                    names = ("n_components", "random_state", "query_prompt", "passage_prompt")
+                    how = {name: self.settings[name] for name in names}
+                    encoder = make_encoder(described, language=self.language, **how)
             if isinstance(described, str) and described in LEXICAL and self._analyzer is not None:
                 encoder.set_params(language=None, analyzer=self._analyzer)
             if hasattr(encoder, "fit") and not is_fitted(encoder):
@@ -395,40 +382,26 @@ class Engine:
                         encoder.fit(first.cut.passages.texts.to_pylist())
             return encoder
 
-    def _keep_encoder(self) -> None:
-        """Fit the encoder and save it, unless it is loaded by name, or of a class of one's own."""
-        encoder = self.encoder
-        assert self.folder is not None
-        if self._keeps_encoder and not (self.folder / "encoder").exists():
-            encoder.save(self.folder / "encoder")
-
     @property
     def _keeps_encoder(self) -> bool:
+        """Whether the folder has the encoder: others are loaded by name, or of a class of one's own."""
         return self.store is None and isinstance(self.encoder, tuple(FITTED.values()))
-
-    # indexes ------------------------------------------------------------------------------------------
 
     def bm25(self, unit: str = "passage") -> BM25Index:
         """BM25 over passages, or over whole ``"document"`` s; its ``with_parameters`` gives other k1 and b."""
         if unit not in UNITS:
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
-        found: BM25Index = self._index(f"bm25-{unit}")
-        return found
+        return cast(BM25Index, self._index(f"bm25-{unit}"))
 
     @property
     def passages(self) -> PassageIndex:
         """Nearest neighbours among passage vectors."""
-        found: PassageIndex = self._index("passages")
-        return found
+        return cast(PassageIndex, self._index("passages"))
 
     @property
     def documents(self) -> PassageIndex:
-        """Among documents, each its whole text as one vector, of which an encoder may read no more than the beginning.
-
-        A document without a passage has no vector.
-        """
-        found: PassageIndex = self._index("documents")
-        return found
+        """Among documents with a passage, each its whole text as one vector, as far as the encoder reads."""
+        return cast(PassageIndex, self._index("documents"))
 
     @property
     def first_passages(self) -> PassageIndex:
@@ -439,25 +412,21 @@ class Engine:
                 rows = index.doc_offsets[with_passages(self.collection)]
                 vectors = index.vectors[index.device.xp.asarray(rows)]
                 self._live["first-passages"] = one_each(vectors, self.collection, self.device)
-            found: PassageIndex = self._live["first-passages"]
-            return found
+            return cast(PassageIndex, self._live["first-passages"])
 
     @property
     def made(self) -> set[str]:
         """The names of the indexes that have been made or opened so far."""
-        return set(self._live) | (set() if self._parent is not None else set(self._full))
+        return {*self._live, *self._full}
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
-        """What rankers derive from the indexes and ask for again and again; the eight last ones are kept."""
+        """What rankers derive from the indexes and ask for again and again; the eight last that were made are kept."""
         with self._lock:
-            if key in self._derived:
-                self._derived[key] = self._derived.pop(key)
-            else:
+            if key not in self._derived:
                 self._derived[key] = make()
-                while len(self._derived) > _DERIVED:
+                if len(self._derived) > _DERIVED:
                     del self._derived[next(iter(self._derived))]
-            found: T = self._derived[key]
-            return found
+            return cast(T, self._derived[key])
 
     def prepare(self) -> Engine:
         """Make every index now; those that are there are only opened. Returns the engine."""
@@ -469,34 +438,27 @@ class Engine:
     def _index(self, name: str) -> Any:
         with self._lock:
             if name not in self._live:
-                if self._parent is not None:
-                    self._check_current()
-                    self._live[name] = self._parent._index(name).take(self._numbers)
-                else:
-                    full = self._full_index(name)
-                    self._live[name] = full if self._live_numbers is None else full.take(self._live_numbers)
+                if self._checked_parent is not None:
+                    self._live[name] = self._checked_parent._index(name).take(self._numbers)
+                    return self._live[name]
+                if name not in self._full:
+                    index = self._segments[0].index(name)
+                    for added in self._segments[1:]:
+                        index = added.behind(index, name)
+                    self._full[name] = index
+                full = self._full[name]
+                self._live[name] = full if self._live_numbers is None else full.take(self._live_numbers)
             return self._live[name]
-
-    def _full_index(self, name: str) -> Any:
-        if name not in self._full:
-            index = self._segments[0].index(name)
-            for added in self._segments[1:]:
-                index = added.behind(index, name)
-            self._full[name] = index
-        return self._full[name]
-
-    # growing and limiting -----------------------------------------------------------------------------
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Add or remove documents, in memory and in the folder, or, after an error, in neither."""
         before = self._segments, self._full, self._removed
-        with self._lock, nullcontext() if self.folder is None else writing(self.folder):
+        with self._lock, nullcontext() if self.folder is None else self.writing(self.folder):
             if self.folder is not None and _read_manifest(self.folder) != self._written:
                 raise StoreError(f"{self.folder}: another process has added or removed documents; open it again")
             try:
                 yield
-                self._changes += 1
                 self._look()
                 if self.folder is not None:
                     self._write_manifest()
@@ -508,16 +470,14 @@ class Engine:
     def add(self, documents: Documents) -> None:
         """Add documents, which can be found at once. Nothing is trained anew and no other document encoded anew.
 
-        BM25 is exact after it, as over all documents at once. Vectors of the new documents are those of the encoder as
-        it was fitted: TF-IDF and LSA do not know terms that are new with them, and weigh the others as before, until
-        an engine is built anew. Not while other threads ask the engine.
+        BM25 is exact after it, as over all documents at once; the encoder stays as it was fitted, so TF-IDF and LSA do
+        not know terms that are new. Not while other threads ask the engine.
 
         Parameters
         ----------
         documents : Collection, frame, mapping, str or Path
-            A collection, whose queries and judgements are left aside; a frame with ``doc_id``, ``text`` and,
-            optionally, ``passage_id``, a row a passage; a mapping of document ids to a text or a list of passages; or a
-            folder that :func:`~haybale.open_collection` reads.
+            A collection, of which queries are left aside; a frame with ``doc_id``, ``text`` and, optionally,
+            ``passage_id``, a row a passage; a mapping of ids to a text or a list of passages; or the folder of one.
 
         Raises
         ------
@@ -540,9 +500,7 @@ class Engine:
             self._segments = [*self._segments, segment]
 
     def remove(self, doc_ids: Sequence[str]) -> None:
-        """Remove documents: no ranker finds them from now on. Their texts stay in the folder until it is built anew.
-
-        BM25's idf and average length, and the weights of TF-IDF, still count them until then.
+        """Remove documents: no ranker finds them from now on. Texts stay in the folder, weights of terms as they were.
 
         Raises
         ------
@@ -556,9 +514,7 @@ class Engine:
             self._removed = sorted({*self._removed, *gone})
 
     def within(self, documents: Sequence[str] | NDArray[np.bool_]) -> Engine:
-        """The engine limited to some documents: rankers that are asked through it find no other.
-
-        Weights (idf, average length) stay those of all documents, so scores do too.
+        """The engine limited to some documents: rankers that are asked through it find no other. Scores stay.
 
         Parameters
         ----------
@@ -574,19 +530,28 @@ class Engine:
             numbers = np.unique(self.collection.document_numbers(documents))
         if not np.diff(self.collection.passages.doc_offsets)[numbers].any():
             raise InputError("no document with a passage to search within")
-        view = Engine.__new__(Engine)
-        view.settings, view.device, view.folder = self.settings, self.device, self.folder
-        view._given_encoder, view.store, view._changes = self._given_encoder, self.store, self._changes
-        view._parent, view._numbers, view._lock = self, numbers, threading.RLock()
-        view._live, view._derived = {}, {}
+        view = copy.copy(self)
+        view._parent, view._numbers, view._limited = self, numbers, self.collection
+        view._live, view._full, view._derived, view._lock = {}, {}, {}, threading.RLock()
+        for name in ("whole", "collection"):
+            view.__dict__.pop(name, None)
         return view
 
-    def _check_current(self) -> None:
-        """Refuse to limit what has changed: the documents have other numbers now."""
+    def numbers_within(self, documents: Ints) -> Ints:
+        """(n,) the numbers that documents have here, of those they have in the engine this was limited from; or -1."""
+        assert self._parent is not None
+        place = np.full(self._parent.collection.n_documents + 1, -1)
+        place[self._numbers] = np.arange(len(self._numbers))
+        return place[documents]
+
+    @property
+    def _checked_parent(self) -> Engine | None:
+        """What this engine was limited from; where that has changed since, the documents have other numbers."""
         if self._parent is not None:
-            self._parent._check_current()
-            if self._changes != self._parent._changes:
+            _ = self._parent._checked_parent
+            if self._parent.collection is not self._limited:
                 raise InputError("documents were added or removed since this engine was limited to some; limit it anew")
+        return self._parent
 
     def _check_root(self, what: str) -> None:
         if self._parent is not None:
@@ -608,25 +573,16 @@ def _plain(values: Any) -> Any:
     return json.loads(json.dumps(values))
 
 
-def _kept_encoder(folder: Path) -> Any:
-    try:
-        return load_fitted(folder)
-    except FileFormatError:
-        raise
-    except InputError as error:
-        raise FileFormatError(folder / "manifest.json", None, str(error)) from error
-
-
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """What engine.json says, which must be what was written."""
     return read_manifest(folder, "engine", {"format": FORMAT, "version": VERSION}, name=_MANIFEST, unsigned=False)
 
 
 def _check_same(folder: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:
-    if begun.get("input") != now["input"]:
+    if begun["input"] != now["input"]:
         raise StoreError(f"{folder}: this engine was begun with another collection; give a new folder")
     for name, value in now["settings"].items():
-        before = begun.get("settings", {}).get(name)
+        before = begun["settings"].get(name)
         if before != value:
             raise StoreError(
                 f"{folder}: this engine was begun with {name} {before!r}, now it is {value!r}; "

@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from haybale.analysis import Analyzer, as_analyzer
+from haybale.analysis import as_analyzer
 from haybale.collections import Collection, Passages
 from haybale.collections.collection import Ints, pick
 from haybale.collections.saved import load_collection, save_collection
-from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embed
+from haybale.embeddings import EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
-from haybale.embeddings.store import StoreFiles
-from haybale.embeddings.writing import writer_lock
 from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
 from haybale.stages import stage
 from haybale.vectors import Matrix
 
+if TYPE_CHECKING:
+    from haybale.engine.engine import Engine
+
 INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
 
 
-class Making(Protocol):
-    """What the segments of an engine share."""
-
-    folder: Path | None
-    device: str | None
-
-    @property
-    def chunking(self) -> Chunking | None: ...
-    @property
-    def store(self) -> EmbeddingStore | None: ...
-    @property
-    def analyzer(self) -> Analyzer: ...
-    @property
-    def encoder(self) -> Any: ...
-
-
 class Segment:
-    """One batch of documents of an engine: number 0 is what it was built from; ``making`` says how indexes are made."""
+    """One batch of documents of an engine: number 0 is what it was built from."""
 
-    def __init__(self, whole: Collection, number: int, making: Making) -> None:
+    def __init__(self, whole: Collection, number: int, engine: Engine) -> None:
         self.whole = whole
         self.number = number
-        self._making = making
+        self._engine = engine
         self._cut: Collection | None = None
         self._counts: TermCounts | None = None
         self._made: dict[str, Any] = {}
@@ -61,12 +42,12 @@ class Segment:
     @property
     def folder(self) -> Path | None:
         """Where it is kept; None for an engine in memory."""
-        return None if self._making.folder is None else self._making.folder / str(self.number)
+        return None if self._engine.folder is None else self._engine.folder / str(self.number)
 
     @property
     def cut(self) -> Collection:
         """The collection as it is searched: its passages may be pieces."""
-        chunking = self._making.chunking
+        chunking = self._engine.chunking
         if chunking is None:
             return self.whole
         if self._cut is None:
@@ -82,7 +63,7 @@ class Segment:
         """One of the :data:`INDEXES`."""
         if name not in self._made:
             folder = None if self.folder is None else self.folder / name
-            device = self._making.device
+            device = self._engine.device
             if folder is not None and _is_saved(folder, name):
                 with stage(f"open {name}"):
                     lexical = name.startswith("bm25")
@@ -96,38 +77,34 @@ class Segment:
 
     def behind(self, index: Any, name: str) -> Any:
         """An index of the documents before with those of this segment behind them."""
-        if name in ("passages", "documents"):
+        if not name.startswith("bm25"):
             new = self.index(name)
             return index.extended(new.vectors, new.doc_offsets, passage_ids=new.passage_ids, doc_ids=new.doc_ids)
+        ids = self.whole.doc_ids
         if name == "bm25-document":
-            ids = self.whole.doc_ids
-            texts, offsets = self.whole.document_texts(), np.arange(self.whole.n_documents + 1)
+            texts, offsets = self.whole.document_texts(), np.arange(len(ids) + 1)
             return index.extended(texts, offsets, passage_ids=ids, doc_ids=ids)
-        passages, doc_ids = self.cut.passages, self.cut.doc_ids
-        texts, offsets = passages.texts.to_pylist(), passages.doc_offsets
-        return index.extended(texts, offsets, passage_ids=passages.ids, doc_ids=doc_ids)
-
-    # making -------------------------------------------------------------------------------------------
+        passages = self.cut.passages
+        return index.extended(passages.texts.to_pylist(), passages.doc_offsets, passage_ids=passages.ids, doc_ids=ids)
 
     def counts(self, unit: str) -> TermCounts:
         """How often terms occur in each ``"passage"`` or ``"document"``: counted once, for BM25 and for TF-IDF."""
         if self._counts is None:
             with stage("count terms"):
-                self._counts = TermCounts.of(self.cut.passages.texts, self._making.analyzer)
+                self._counts = TermCounts.of(self.cut.passages.texts, self._engine.analyzer)
         return self._counts if unit == "passage" else self._counts.merged(self.cut.passages.doc_offsets)
 
     def _bm25(self, name: str) -> BM25Index:
-        unit = name.removeprefix("bm25-")
-        part = self.cut if unit == "passage" else self.whole
-        ids = {"passage_ids": part.passages.ids if unit == "passage" else part.doc_ids, "doc_ids": part.doc_ids}
-        offsets = part.passages.doc_offsets if unit == "passage" else None
+        unit, by_passage = name.removeprefix("bm25-"), name == "bm25-passage"
+        part = self.cut if by_passage else self.whole
+        ids = {"passage_ids": part.passages.ids if by_passage else part.doc_ids, "doc_ids": part.doc_ids}
         # A document's terms are those of its passages, unless these are pieces, which may overlap.
-        counts = self.counts(unit) if unit == "passage" or self._making.chunking is None else None
+        counts = self.counts(unit) if by_passage or self._engine.chunking is None else None
         with stage(f"index BM25 ({unit}s)"):
             if counts is not None:
-                index = BM25Index.from_counts(counts, offsets, **ids)
+                index = BM25Index.from_counts(counts, part.passages.doc_offsets if by_passage else None, **ids)
             else:
-                index = BM25Index(part.document_texts(), analyzer=self._making.analyzer, **ids)
+                index = BM25Index(part.document_texts(), analyzer=self._engine.analyzer, **ids)
         self._keep(name, index.save)
         return index
 
@@ -135,16 +112,16 @@ class Segment:
         """Whether :meth:`counts` are what an encoder would count: the same texts, analysed the same way."""
         return (
             self.number == 0
-            and self._making.chunking is None
+            and self._engine.chunking is None
             and type(encoder) is TfidfEncoder
             and encoder.words
             and encoder.char_ngrams is None
-            and as_analyzer(encoder.analyzer or encoder.language or "none") == self._making.analyzer
+            and as_analyzer(encoder.analyzer or encoder.language or "none") == self._engine.analyzer
         )
 
     def _vectors(self, name: str) -> PassageIndex:
         part = self.cut if name == "passages" else self.whole
-        encoder, store = self._making.encoder, self._making.store
+        encoder, store = self._engine.encoder, self._engine.store
         vectors: Matrix
         if name == "passages" and store is not None and self.number == 0:
             with stage("read vectors"):
@@ -159,7 +136,7 @@ class Segment:
                 vectors = encoder.encode(_texts(part, name))
         else:
             vectors = self._embedded(part, name)
-        device = self._making.device
+        device = self._engine.device
         with stage(f"index {name}"):
             if name == "documents":
                 index = one_each(vectors, part, device)
@@ -173,20 +150,18 @@ class Segment:
         """Dense vectors, by way of a store of embeddings in the engine's folder."""
         assert self.folder is not None
         source = part if name == "passages" else _as_passages(part)
-        assert self._making.folder is not None
         if not (self.folder / name / "manifest.json").exists():  # written last: a store that has it is whole
-            with writing(self._making.folder), stage(f"encode {name}"):
-                embed(source, self._making.encoder, self.folder / name)
+            with self._engine.writing(self.folder.parent), stage(f"encode {name}"):
+                embed(source, self._engine.encoder, self.folder / name)
         with stage("read vectors"):
             return EmbeddingStore(self.folder / name).vectors_of(source)
 
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
         """Save into the folder, if there is one that can be written; somebody else may have been faster."""
-        folder = self._making.folder
-        if folder is None or self.folder is None or (self.folder / name).exists():  # an index, or a store
+        if self.folder is None or (self.folder / name).exists():  # an index, or a store
             return
         try:
-            with writing(folder), stage(f"write {name}"):
+            with self._engine.writing(self.folder.parent), stage(f"write {name}"):
                 if not (self.folder / name).exists():
                     save(self.folder / name)
         except (StoreError, PermissionError):
@@ -225,40 +200,3 @@ def _as_passages(part: Collection) -> Collection:
     passages = Passages(ids, texts, np.arange(len(full) + 1))
     titles, queries = part.doc_titles.take(pa.array(full)), part.queries.take(np.empty(0, dtype=np.int64))
     return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)
-
-
-# one writer of an engine's folder at a time ---------------------------------------------------------------
-
-_ASIDE = re.compile(r"\..+\.\d+")
-
-
-class _Held(threading.local):
-    """The folders that this thread writes."""
-
-    def __init__(self) -> None:
-        self.folders: set[Path] = set()
-
-
-_held = _Held()
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Hold the folder for writing (by this thread already: held on); :class:`StoreError` names who else writes it."""
-    if folder in _held.folders:
-        yield
-        return
-    with writer_lock(StoreFiles(folder)):
-        _sweep(folder)
-        _held.folders.add(folder)
-        try:
-            yield
-        finally:
-            _held.folders.discard(folder)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what writers that were killed had written aside; nobody else writes while the folder is held."""
-    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
-        if _ASIDE.fullmatch(path.name):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -21,7 +21,7 @@ from haybale.evaluation.measures import MEASURES, evaluate, parsed
 from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
-from haybale.rankers import BM25, KNN, PARM, SVR, Batch, Learned, Ranker, Training, find_ranker, parse_all
+from haybale.rankers import BM25, KNN, PARM, SVR, Batch, Learned, Ranker, Training, from_spec, parse_all
 from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
@@ -129,7 +129,7 @@ def compare(
     """
     named = _named(default_rankers() if rankers is None else rankers)
     first = str(baseline)
-    named = {first: named[first] if first in named else find_ranker(baseline), **named}
+    named = {first: named[first] if first in named else from_spec(baseline), **named}
     for measure in measures:
         parsed(measure)
     files: dict[str, str] = {}
@@ -142,8 +142,6 @@ def compare(
         part = engine.collection.split(split)
         _check_training(engine, named, split, train)
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
-        # What is searched for one ranker is searched as deep as any will ask for.
-        training.batch.least_depth = max((ranker.training_depth for ranker in named.values()), default=0)
         batch = Batch(engine, engine.collection.queries.take(part.queries))
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else training.fitted(ranker) for name, ranker in named.items()
@@ -162,13 +160,13 @@ def compare(
 
 def _named(rankers: Rankers) -> dict[str, Ranker]:
     if isinstance(rankers, Mapping):
-        return {name: find_ranker(ranker) for name, ranker in rankers.items()}
+        return {name: from_spec(ranker) for name, ranker in rankers.items()}
     given = parse_all(rankers) if isinstance(rankers, str) else rankers
-    return {each if isinstance(each, str) else str(find_ranker(each)): find_ranker(each) for each in given}
+    return {each if isinstance(each, str) else str(from_spec(each)): from_spec(each) for each in given}
 
 
 def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
-    return ranker.__sklearn_is_fitted__() and ranker.engine_ is engine
+    return getattr(ranker, "engine_", None) is engine
 
 
 def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
@@ -192,7 +190,7 @@ def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
     """The rankers and those within them, by name."""
     found: dict[str, Ranker] = {}
     for name, ranker in rankers.items():
-        found |= _all_of({str(inner): inner for inner in ranker.fitted_within()}) | {name: ranker}
+        found |= _all_of({str(inner): inner for inner in ranker.rankers_}) | {name: ranker}
     return found
 
 

@@ -1,12 +1,11 @@
 """Rankers: fitted on an engine, they rank queries, say why, nest, and are kept in folders; one a file."""
 
-from haybale.rankers.batch import Batch, Training, queries_from, queries_from_file
+from haybale.rankers.batch import Batch, Training, queries_from
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.cross_encoder import CrossEncoder
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.grammar import (
     RANKERS,
-    find_ranker,
     from_spec,
     parse,
     parse_all,
@@ -40,14 +39,12 @@ __all__ = [
     "Share",
     "SimilarQueries",
     "Training",
-    "find_ranker",
     "from_spec",
     "load",
     "parse",
     "parse_all",
     "parse_value",
     "queries_from",
-    "queries_from_file",
     "read_yaml",
     "set_all",
     "set_values",

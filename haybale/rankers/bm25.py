@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from numbers import Real
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from haybale.engine import Engine
-from haybale.parameters import Interval, Options
+from haybale.parameters import NOT_NEGATIVE, SHARE, one_of
 from haybale.rankers.batch import Batch
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import BM25Index, Hits, Run
 
 
+@dataclass(eq=False, repr=False)
 class BM25(Ranker):
     """Lucene's BM25, exact over the whole collection.
 
@@ -33,34 +33,26 @@ class BM25(Ranker):
 
     name = "bm25"
     names: ClassVar = {"bm25": {}, "bm25-doc": {"unit": "document"}}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "unit": [Options({"passage", "document"})],
-        "k1": [Interval(Real, 0, None, closed="left")],
-        "b": [Interval(Real, 0, 1, closed="both")],
-    }
+    _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document"]), "k1": NOT_NEGATIVE, "b": SHARE}
 
-    def __init__(self, unit: str = "passage", *, k1: float = 1.2, b: float = 0.75) -> None:
-        self.unit = unit
-        self.k1 = k1
-        self.b = b
-
-    def index(self, engine: Engine) -> BM25Index:
-        """The engine's index with these parameters."""
-        return weighted(engine, self.unit, self.k1, self.b)
+    unit: str = "passage"
+    _: KW_ONLY
+    k1: float = 1.2
+    b: float = 0.75
 
     def passage_hits(self, batch: Batch, k: int) -> Hits:
         """The k best passages of each query."""
-        return batch.lexical(weighted(batch.engine, "passage", self.k1, self.b), k, ("bm25", self.k1, self.b))
+        index = weighted(batch.engine, "passage", self.k1, self.b)
+        return index.search(batch.texts, min(k, len(index)), exclude=batch.own)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        index, texts = self.index(batch.engine), batch.texts
+        index, texts = weighted(batch.engine, self.unit, self.k1, self.b), batch.texts
         with batch.stage(f"search BM25 ({self.unit}s)"):
             rows, documents, scores = index.documents(texts, depth, exclude=batch.own)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        index = self.index(batch.engine)
-        text = batch.texts[0]
+        index, text = weighted(batch.engine, self.unit, self.k1, self.b), batch.texts[0]
         within = index.similarities([text], document)[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
         shares = [Share(f"term {term}", share) for term, share in index.term_shares(text, passage).items()]
@@ -69,7 +61,7 @@ class BM25(Ranker):
 
 
 def weighted(engine: Engine, unit: str, k1: float, b: float) -> BM25Index:
-    """The engine's BM25 index with other parameters; the last few are kept, since weights are as large as the index."""
+    """The engine's BM25 index with other parameters."""
     index = engine.bm25(unit)
     if (k1, b) == (index.k1, index.b):
         return index

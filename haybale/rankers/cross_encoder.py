@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.parameters import Interval, Options
+from haybale.parameters import COUNT, Interval, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.ranker import Ranker
@@ -18,6 +18,7 @@ from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 
 
+@dataclass(eq=False, repr=False)
 class CrossEncoder(Ranker):
     """Re-orders the first documents of another ranker by a cross-encoder over their best passages.
 
@@ -46,53 +47,32 @@ class CrossEncoder(Ranker):
 
     name = "cross-encoder"
     names: ClassVar = {"cross-encoder": {}}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar = {
         "ranker": [Ranker],
         "model": [str],
-        "n_documents": [Interval(Integral, 1, None, closed="left")],
-        "n_passages": [Interval(Integral, 1, None, closed="left")],
-        "aggregation": [Options({"max", "mean"})],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "n_documents": COUNT,
+        "n_passages": COUNT,
+        "aggregation": one_of(["max", "mean"]),
+        "batch_size": COUNT,
         "max_length": [Interval(Integral, 8, None, closed="left"), None],
         "device": [str, None],
     }
 
-    rankers_: list[Ranker]
-
-    def __init__(
-        self,
-        ranker: Any,
-        model: str,
-        *,
-        n_documents: int = 50,
-        n_passages: int = 3,
-        aggregation: str = "max",
-        batch_size: int = 32,
-        max_length: int | None = None,
-        device: str | None = None,
-    ) -> None:
-        self.ranker = ranker
-        self.model = model
-        self.n_documents = n_documents
-        self.n_passages = n_passages
-        self.aggregation = aggregation
-        self.batch_size = batch_size
-        self.max_length = max_length
-        self.device = device
+    ranker: Ranker
+    model: str
+    _: KW_ONLY
+    n_documents: int = 50
+    n_passages: int = 3
+    aggregation: str = "max"
+    batch_size: int = 32
+    max_length: int | None = None
+    device: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As every ranker's; what is re-ordered is the one of ``rankers``, as in other rankers of rankers."""
         found = super().to_dict()
         inner = found.pop("ranker")
         return {"ranker": self.name, "rankers": [inner]} | found
-
-    @property
-    def needs_training(self) -> bool:  # type: ignore[override]
-        return bool(self.ranker.needs_training)
-
-    @property
-    def learns_documents(self) -> bool:  # type: ignore[override]
-        return bool(self.ranker.learns_documents)
 
     def _fit(self, training: Training) -> None:
         self._load()  # a model that is not there is refused before what it re-ranks is fitted
@@ -117,11 +97,10 @@ class CrossEncoder(Ranker):
 
     def _reordered(self, batch: Batch, first: Run, depth: int) -> Run:
         rows, ranks, documents = numbered(first, batch.engine.collection)
-        read = (ranks <= self.n_documents) & self._readable(batch, documents)
-        pairs = self._pairs(batch, rows[read], documents[read])
+        has_passage = np.diff(batch.engine.passages.doc_offsets)[documents] > 0
+        read = (ranks <= self.n_documents) & has_passage
         with batch.stage(f"read pairs ({self.name})"):
-            values = self._scores(batch, *pairs)
-        owner = pairs[2]  # which (query, document) each pair is of
+            _, owner, values = self._scored(batch, rows[read], documents[read])
         best = np.full(int(read.sum()), -np.inf)
         if self.aggregation == "max":
             np.maximum.at(best, owner, values)
@@ -135,55 +114,34 @@ class CrossEncoder(Ranker):
         scores[~read] = lowest[rows[~read]] - ranks[~read]
         return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
-    @staticmethod
-    def _readable(batch: Batch, documents: Ints) -> Any:
-        """(n,) bool, whether a document has a passage."""
-        found: Any = np.diff(batch.engine.passages.doc_offsets)[documents] > 0
-        return found
-
-    def _pairs(self, batch: Batch, rows: Ints, documents: Ints) -> tuple[Ints, Ints, Ints]:
-        """``(query row, passage, place of the document)``: of each document, the passages nearest to the query."""
-        index = batch.engine.passages
-        found: list[tuple[int, int, int]] = []
+    def _scored(self, batch: Batch, rows: Ints, documents: Ints) -> tuple[list[int], Ints, Any]:
+        """``(passage, place of its document, score)`` of each document's passages that are nearest to the query."""
+        index, texts = batch.engine.passages, batch.engine.collection.passages.texts
+        passages: list[int] = []
+        owner: list[int] = []
+        pairs: list[tuple[str, str]] = []
         for place, (row, document) in enumerate(zip(rows.tolist(), documents.tolist(), strict=True)):
-            start = int(index.doc_offsets[document])
             near = np.asarray(index.similarities(batch.vectors[row : row + 1], document))[0]
-            chosen = np.argsort(-near, kind="stable")[: self.n_passages]
-            found += [(row, start + int(passage), place) for passage in chosen]
-        columns = np.array(found, dtype=np.int64).reshape(-1, 3)
-        return columns[:, 0], columns[:, 1], columns[:, 2]
-
-    def _scores(self, batch: Batch, rows: Ints, passages: Ints, owner: Ints) -> Any:
-        """(n,) what the model says of each pair."""
-        if not len(rows):
-            return np.empty(0)
-        texts = batch.engine.collection.passages.texts
-        given = [
-            (batch.texts[row], texts[passage].as_py())
-            for row, passage in zip(rows.tolist(), passages.tolist(), strict=True)
-        ]
-        found = self._load().predict(given, batch_size=self.batch_size, show_progress_bar=False)
-        return np.asarray(found, dtype=np.float64).reshape(len(given))
+            chosen = index.doc_offsets[document] + np.argsort(-near, kind="stable")[: self.n_passages]
+            passages += chosen.tolist()
+            owner += [place] * len(chosen)
+            pairs += [(batch.texts[row], texts[passage].as_py()) for passage in chosen.tolist()]
+        how = {"batch_size": self.batch_size, "show_progress_bar": False}
+        found = self._load().predict(pairs, **how) if pairs else []
+        return passages, np.array(owner, dtype=np.int64), np.asarray(found, dtype=np.float64).reshape(len(pairs))
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         first = batch.run(self.rankers_[0], max(self.n_documents, base.rank or 1))
-        listed = [doc for doc, _ in first[batch.ids[0]]]
-        before = listed.index(base.doc_id) + 1
+        before = list(dict(first[batch.ids[0]])).index(base.doc_id) + 1
         inner = self.rankers_[0].explained(batch, document)
         notes = [f"rank {before:,} by {self.rankers_[0]} before"]
-        if before > self.n_documents or not self._readable(batch, np.array([document]))[0]:
+        read, _, values = self._scored(batch, np.array([0]), np.array([document]))
+        if before > self.n_documents or not read:
             return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
-        rows, passages, owner = self._pairs(batch, np.array([0]), np.array([document]))
-        values = self._scores(batch, rows, passages, owner)
-        order = np.argsort(-values, kind="stable")
-        counted = order[:1] if self.aggregation == "max" else order
+        order = np.argsort(-values, kind="stable")[: 1 if self.aggregation == "max" else None].tolist()
         ids, texts = batch.engine.collection.passages.ids, batch.engine.collection.passages.texts
         shares = [
-            Share(
-                f"passage {ids[int(passages[i])].as_py()}",
-                float(values[i]) / len(counted),
-                texts[int(passages[i])].as_py(),
-            )
-            for i in counted
+            Share(f"passage {ids[read[i]].as_py()}", float(values[i]) / len(order), texts[read[i]].as_py())
+            for i in order
         ]
         return replace(base, shares=shares, notes=[*notes, *inner.text(top=2).splitlines()[1:]])

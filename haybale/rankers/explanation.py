@@ -62,24 +62,22 @@ class Explanation:
     notes: list[str] = field(default_factory=list)
     detail: Any = None
 
-    def leaves(self) -> Iterator[tuple[tuple[str, ...], float, str | None]]:
-        """``(path, share of this score, text)`` of what the rankers within rest on, down to passages and judgements.
-
-        The shares of a ranker within sum to its own score; here they are scaled to what that ranker adds.
-        """
+    def _leaves(self) -> Iterator[tuple[str, float, str | None]]:
         for share in self.shares:
-            inner = list(share.of.leaves()) if share.of is not None else []
+            inner = list(share.of._leaves()) if share.of is not None else []
             total = math.fsum(value for _, value, _ in inner)
-            if not inner or total == 0:
-                yield (share.what,), share.share, share.text
-                continue
-            for path, value, text in inner:
-                yield (share.what, *path), share.share * value / total, text
+            if total == 0:
+                yield share.what, share.share, share.text
+            else:
+                scale = share.share / total
+                yield from ((f"{share.what} / {path}", scale * value, text) for path, value, text in inner)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a leaf: columns ``path``, ``share``, ``text``; the shares sum to the score."""
-        rows = [(" / ".join(path), value, text) for path, value, text in self.leaves()]
-        return pd.DataFrame(rows, columns=["path", "share", "text"])
+        """Columns ``path``, ``share``, ``text``: a row for each passage or judgement that the rankers within rest on.
+
+        The shares of a ranker within sum to its own score; here they are scaled to what it adds: all sum to this one.
+        """
+        return pd.DataFrame(self._leaves(), columns=["path", "share", "text"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -94,25 +92,22 @@ class Explanation:
 
     def text(self, top: int = 5, width: int = 100) -> str:
         """In words: the ``top`` shares of every ranker, with ``width`` characters of their texts."""
-        return "\n".join(self._lines(top, width, ""))
+        if self.score is None:
+            return f"{self.doc_id}: {self.ranker} does not have it"
+        head = f"{self.doc_id}: rank {self.rank:,}, {self.ranker} {self.score:.4f}"
+        return "\n".join([head, *self._lines(top, width, "  ")])
 
     def _lines(self, top: int, width: int, indent: str) -> Iterator[str]:
-        if self.score is None:
-            yield f"{indent}{self.doc_id}: {self.ranker} does not have it"
-        else:
-            place = "" if self.rank is None else f"rank {self.rank:,}, "
-            yield f"{indent}{self.doc_id}: {place}{self.ranker} {self.score:.4f}"
         for share in self.shares[:top]:
-            yield f"{indent}  {signed(share.share)}  {share.what}"
+            yield f"{indent}{signed(share.share)}  {share.what}"
             if share.text:
-                yield f"{indent}           {shortened(share.text, width)}"
+                yield f"{indent}         {shortened(share.text, width)}"
             if share.of is not None:
-                lines = list(share.of._lines(top, width, indent + "      "))
-                yield from lines[1:]
+                yield from share.of._lines(top, width, indent + "      ")
         rest = self.shares[top:]
         if rest:
-            yield f"{indent}  {signed(math.fsum(share.share for share in rest))}  {len(rest):,} more"
-        yield from (f"{indent}  {note}" for note in self.notes)
+            yield f"{indent}{signed(math.fsum(share.share for share in rest))}  {len(rest):,} more"
+        yield from (f"{indent}{note}" for note in self.notes)
 
     def __str__(self) -> str:
         return self.text()

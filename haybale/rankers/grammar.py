@@ -1,15 +1,14 @@
 """Rankers as text: ``learned(bm25-doc(k1=6),svr-doc)`` to objects and back, and as plain values for JSON and YAML.
 
-    ranker   = name [ "(" argument { "," argument } ")" ]
-    argument = ranker | parameter "=" value
-    value    = number | true | false | none | 'text' | "[" value { "," value } "]" | ranker
+    ranker = name [ "(" [ ranker { "," ranker } ] { "," parameter "=" value } ")" ]
+    value  = number | true | false | none | 'text' | "[" value { "," value } "]" | ranker
 
 This is the one place where names become rankers: a new one has its names in its class, and a place in :data:`KINDS`.
 """
 
 from __future__ import annotations
 
-import inspect
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,53 +28,88 @@ from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 
 KINDS: tuple[type[Ranker], ...] = (BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder)
-RANKERS: dict[str, tuple[type[Ranker], dict[str, Any]]] = {
-    name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()
-}
+Kind = tuple[type[Ranker], dict[str, Any]]
+RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}
+_NAMED: dict[str, Kind] = {kind.name: (kind, {}) for kind in KINDS} | RANKERS  # by a class too, as files have them
 SHORT = {"vrrf": "parm-vrrf"}
+_HYPHEN = "__"  # the grammar is Python's but for hyphens in names, which are written so for it
+_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
 def parse(text: str) -> Ranker:
-    """The ranker that a text names.
+    """The ranker of a text: a name, with other rankers and settings in parentheses.
 
-    Parameters
-    ----------
-    text : str
-        A name, with settings and other rankers in parentheses; :class:`InputError` for any other text.
-
-    Examples
-    --------
     >>> parse("rrf(bm25-doc(k1=6), knn)")
-    RRF(BM25('document', k1=6), KNN())
+    rrf(bm25-doc(k1=6),knn)
     >>> parse("bm26")
     Traceback (most recent call last):
     haybale.errors.UnknownNameError: unknown ranker 'bm26'; known: bm25, bm25-doc, ...
     """
-    reader = _Reader(text)
-    found = reader.ranker()
-    reader.end()
-    return found
+    return _ranker(_tree(text), text)
 
 
 def parse_all(text: str) -> list[Ranker]:
     """Rankers separated by commas.
 
     >>> parse_all("bm25, rrf(bm25,knn)")
-    [BM25(), RRF(BM25(), KNN())]
+    [bm25, rrf(bm25,knn)]
     """
-    reader = _Reader(text)
-    found = [reader.ranker()]
-    while reader.accept(","):
-        found.append(reader.ranker())
-    reader.end()
-    return found
+    tree = _tree(text)
+    return [_ranker(each, text) for each in (tree.elts if isinstance(tree, ast.Tuple) else [tree])]
 
 
-def find_ranker(given: Ranker | str | Mapping[str, Any]) -> Ranker:
-    """A ranker as it is, by name, or from plain values."""
-    if isinstance(given, Ranker):
-        return given
-    return parse(given) if isinstance(given, str) else from_spec(given)
+def parse_value(text: str) -> Any:
+    """A value of ``--set name=value``: a number, true, false, none, a list, a ranker, or the text itself."""
+    try:
+        return _value(_tree(text), text)
+    except InputError:
+        return text
+
+
+def _tree(text: str) -> ast.expr:
+    """The text as Python's syntax tree."""
+    written = re.sub(
+        r"""'([^']*)'|"([^"]*)"|(?<=[A-Za-z_\d])-(?=[A-Za-z_])""",
+        lambda found: _HYPHEN if found[0] == "-" else repr(found[1] or found[2] or ""),
+        text.strip(),
+    )
+    try:
+        return ast.parse(written, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise InputError(f"ranker {text!r} cannot be read: {getattr(error, 'msg', error)}") from None
+
+
+def _ranker(node: ast.expr, text: str) -> Ranker:
+    match node:
+        case ast.Name(id=name):
+            return made(name.replace(_HYPHEN, "-"), [], {})
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            params = {each.arg or "": _value(each.value, text) for each in keywords}
+            if len(params) < len(keywords):
+                raise InputError(f"ranker {text!r}: a parameter stands there twice")
+            return made(name.replace(_HYPHEN, "-"), [_ranker(each, text) for each in args], params)
+    raise InputError(f"ranker {text!r}: expected the name of a ranker, found {_shown(node)!r}")
+
+
+def _value(node: ast.expr, text: str) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            return node.value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.List(elts=values):
+            return tuple(_value(each, text) for each in values)
+        case ast.Name(id=name) if name.lower() in _WORDS:
+            return _WORDS[name.lower()]
+        case ast.Name() if not _is_ranker(_shown(node)):
+            return _shown(node)
+        case ast.Name() | ast.Call():
+            return _ranker(node, text)
+    raise InputError(f"ranker {text!r}: expected a value, found {_shown(node)!r}")
+
+
+def _shown(node: ast.expr) -> str:
+    return ast.unparse(node).replace(_HYPHEN, "-")
 
 
 def read_yaml(path: Path) -> Ranker:
@@ -90,136 +124,37 @@ def read_yaml(path: Path) -> Ranker:
         raise FileFormatError(path, None, "expected the name of a ranker, or an object with 'ranker'")
     if isinstance(spec, dict) and isinstance(spec.get("ranker"), dict):  # what saving a ranker writes
         spec = spec["ranker"]
-    return find_ranker(spec)
+    return from_spec(spec)
 
 
-class _Reader:
-    """Reads the grammar from left to right."""
-
-    _TOKEN = re.compile(
-        r"\s*(?:(?P<text>'[^']*'|\"[^\"]*\")|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w-]))"
-        r"|(?P<name>[A-Za-z_][\w-]*)|(?P<mark>[(),=\[\]]))"
-    )
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = list(self._split())
-        self.place = 0
-
-    def _split(self) -> Iterator[tuple[str, str]]:
-        place, text = 0, self.text.rstrip()
-        while place < len(text):
-            match = self._TOKEN.match(text, place)
-            if match is None:
-                raise InputError(f"ranker {self.text!r}: cannot read {text[place:].strip()[:20]!r}")
-            kind = str(match.lastgroup)
-            yield kind, match[kind]
-            place = match.end()
-
-    def peek(self, ahead: int = 0) -> tuple[str, str]:
-        place = self.place + ahead
-        return self.tokens[place] if place < len(self.tokens) else ("end", "")
-
-    def accept(self, mark: str) -> bool:
-        if self.peek() == ("mark", mark):
-            self.place += 1
-            return True
-        return False
-
-    def end(self) -> None:
-        if self.place < len(self.tokens):
-            self._refuse("the end")
-
-    def _refuse(self, expected: str) -> None:
-        found = repr(self.peek()[1]) if self.peek()[0] != "end" else "the end"
-        raise InputError(f"ranker {self.text!r}: expected {expected}, found {found}; parentheses may not match")
-
-    def ranker(self) -> Ranker:
-        kind, name = self.peek()
-        if kind != "name":
-            self._refuse("the name of a ranker")
-        self.place += 1
-        args: list[Ranker] = []
-        params: dict[str, Any] = {}
-        if self.accept("(") and not self.accept(")"):
-            while True:
-                if self.peek()[0] == "name" and self.peek(1) == ("mark", "="):
-                    parameter = self.peek()[1]
-                    if parameter in params:
-                        raise InputError(f"ranker {self.text!r}: {parameter} stands there twice")
-                    self.place += 2
-                    params[parameter] = self.value()
-                else:
-                    args.append(self.ranker())
-                if self.accept(")"):
-                    break
-                if not self.accept(","):
-                    self._refuse("',' or ')'")
-        return made(name, args, params)
-
-    def value(self) -> Any:
-        kind, text = self.peek()
-        if kind == "text":
-            self.place += 1
-            return text[1:-1]
-        if kind == "number":
-            self.place += 1
-            return float(text) if re.search(r"[.eE]", text) else int(text)
-        if kind == "name" and text.lower() in _WORDS:
-            self.place += 1
-            return _WORDS[text.lower()]
-        if self.accept("["):
-            items = []
-            while not self.accept("]"):
-                items.append(self.value())
-                if self.peek() != ("mark", "]") and not self.accept(","):
-                    self._refuse("',' or ']'")
-            return tuple(items)
-        if kind == "name":
-            following = self.peek(1)
-            if text in RANKERS or text in SHORT or following == ("mark", "("):
-                return self.ranker()
-            self.place += 1
-            return text
-        self._refuse("a value")
-        return None
-
-
-_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
-
-
-def made(name: str, args: list[Ranker], params: Mapping[str, Any]) -> Ranker:
+def made(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
     """The ranker of that name; parameters that it does not have are refused."""
     name = SHORT.get(name, name)
-    if name not in RANKERS:
-        by_class: dict[str, tuple[type[Ranker], dict[str, Any]]] = {kind.name: (kind, {}) for kind in KINDS}
-        if name not in by_class:
-            raise UnknownNameError("ranker", name, [*RANKERS, *SHORT])
-    kind, fixed = RANKERS[name] if name in RANKERS else by_class[name]
-    known = [p.name for p in kind._parameters().values() if p.kind is not inspect.Parameter.VAR_POSITIONAL]
+    if name not in _NAMED:
+        raise UnknownNameError("ranker", name, [*RANKERS, *SHORT])
+    kind, fixed = _NAMED[name]
+    known = [parameter for parameter in kind._parameters() if parameter != "rankers"]
     for parameter in params:
         if parameter not in known:
             raise UnknownNameError(f"parameter of {name}", parameter, known)
     try:
         ranker = kind(*args, **{**fixed, **params})
-    except TypeError:
-        needs = [p.name for p in kind._parameters().values() if p.default is p.empty and p.name in known]
-        wanted = f" wants {' and '.join(needs)}" if needs else " fuses no rankers"
-        raise InputError(
-            f"{name}{wanted}; found {len(args)} rankers and {', '.join(params) or 'no parameters'}"
-        ) from None
+    except TypeError as error:
+        raise InputError(f"{name}: {str(error).removeprefix(f'{kind.__name__}.__init__() ')}") from None
     ranker.check_params()
     return ranker
 
 
-def from_spec(spec: Mapping[str, Any] | str) -> Ranker:
-    """The ranker of plain values, as :meth:`Ranker.to_dict` gives them; any name of the grammar will do.
+def from_spec(spec: Ranker | Mapping[str, Any] | str) -> Ranker:
+    """The ranker of plain values, as :meth:`Ranker.to_dict` gives them, or of a text; a ranker is taken as it is.
 
-    Parameters that are left out are as by default.
+    Any name of the grammar will do, and parameters that are left out are as by default.
 
     >>> from_spec({"ranker": "rrf", "rankers": ["bm25-doc", {"ranker": "bm25", "k1": 0.9}]})
-    RRF(BM25('document'), BM25(k1=0.9))
+    rrf(bm25-doc,bm25(k1=0.9))
     """
+    if isinstance(spec, Ranker):
+        return spec
     if isinstance(spec, str):
         return parse(spec)
     if not isinstance(spec, Mapping) or not isinstance(spec.get("ranker"), str):
@@ -228,20 +163,20 @@ def from_spec(spec: Mapping[str, Any] | str) -> Ranker:
     args = params.pop("rankers", ())
     if not isinstance(args, tuple):
         raise InputError(f"{spec['ranker']}: 'rankers' is a list of rankers, found {args!r}")
-    return made(str(spec["ranker"]), list(args), params)
+    return made(spec["ranker"], args, params)
 
 
 def _unplain(value: Any) -> Any:
     if isinstance(value, Mapping) and "ranker" in value:
         return from_spec(value)
     if isinstance(value, list | tuple):
-        items = tuple(_unplain(each) for each in value)
+        items = map(_unplain, value)
         return tuple(parse(each) if isinstance(each, str) and _is_ranker(each) else each for each in items)
     return value
 
 
 def _is_ranker(text: str) -> bool:
-    return re.split(r"[(\s]", text.strip(), maxsplit=1)[0] in {*RANKERS, *SHORT}
+    return re.split(r"[(\s]", text.strip(), maxsplit=1)[0] in RANKERS | SHORT
 
 
 def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
@@ -252,17 +187,13 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
     ``svr-doc`` do, become its parameters where a value changes them. A name that nothing has raises.
 
     >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
-    Learned(BM25(), BM25('document', k1=6), unseen_share=0.5)
+    learned(bm25,bm25-doc(k1=6),unseen_share=0.5)
     """
     return set_all([ranker], values)[0]
 
 
 def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker]:
-    """The same for several rankers at once, of which one at least has each name.
-
-    >>> set_all([parse("bm25"), parse("bm25-doc"), parse("knn")], {"bm25.k1": 0.9})
-    [BM25(k1=0.9), BM25('document'), KNN()]
-    """
+    """The same for several rankers at once, of which one at least has each name."""
     copies = [ranker.clone() for ranker in rankers]
     for name, value in values.items():
         whose, _, parameter = name.rpartition(".")
@@ -300,14 +231,3 @@ def _is_called(ranker: Ranker, name: str, parameter: str) -> bool:
     if name == "bm25" and isinstance(ranker, PARM) and ranker.over == "bm25" and parameter in ("k1", "b"):
         return True
     return (str(ranker).partition("(")[0] if name in RANKERS else ranker.name) == name
-
-
-def parse_value(text: str) -> Any:
-    """A value of ``--set name=value``: a number, true, false, none, a list, a ranker, or the text itself."""
-    try:
-        reader = _Reader(text)
-        found = reader.value()
-        reader.end()
-    except InputError:
-        return text
-    return found

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
-from haybale.parameters import Options
-from haybale.rankers.batch import Batch, index_of
+from haybale.engine import Engine
+from haybale.parameters import one_of
+from haybale.rankers.batch import Batch
 from haybale.rankers.bm25 import passage_note
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
-from haybale.retrieval import Hits, Run
-
-UNITS = ("passage", "document", "first passage")
+from haybale.retrieval import Hits, PassageIndex, Run
 
 
+@dataclass(eq=False, repr=False)
 class KNN(Ranker):
     """Documents by the inner product of their vectors with the query's, exact over the whole collection.
 
@@ -31,24 +31,29 @@ class KNN(Ranker):
 
     name = "knn"
     names: ClassVar = {"knn": {}, "knn-doc": {"unit": "document"}, "knn-firstp": {"unit": "first passage"}}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"unit": [Options(set(UNITS))]}
+    _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document", "first passage"])}
 
-    def __init__(self, unit: str = "passage") -> None:
-        self.unit = unit
+    unit: str = "passage"
+
+    def _index(self, engine: Engine) -> PassageIndex:
+        if self.unit == "document":
+            return engine.documents
+        return engine.passages if self.unit == "passage" else engine.first_passages
 
     def passage_hits(self, batch: Batch, k: int) -> Hits:
         """The k nearest passages of each query."""
-        return batch.neighbours("passage", k).to_numpy()
+        index = batch.engine.passages
+        return index.search(batch.vectors, min(k, len(index)), exclude=batch.own).to_numpy()
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        index, ids = index_of(batch.engine, self.unit), batch.engine.collection.doc_ids
+        index, ids = self._index(batch.engine), batch.engine.collection.doc_ids
         _ = batch.vectors
         with batch.stage(f"search kNN ({self.unit}s)"):
             rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own)
             return Run.from_numbers(batch.ids, ids, rows, documents, scores, depth)
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        index = index_of(batch.engine, self.unit)
+        index = self._index(batch.engine)
         within = np.asarray(index.similarities(batch.vectors, document))[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
         notes = [passage_note(batch.engine, passage)] if self.unit == "passage" else []

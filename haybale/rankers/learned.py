@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +16,10 @@ from sklearn.utils import check_random_state
 from haybale.engine import Engine
 from haybale.ensemble import LearnedFusion, unseen_queries
 from haybale.errors import InputError
-from haybale.parameters import Interval
+from haybale.parameters import COUNT, RANDOM_STATE
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
 from haybale.rankers.parm import PARM
 from haybale.rankers.ranker import Ranker
@@ -38,8 +37,7 @@ class Learned(Fusion):
     """A linear score of what each ranker says of a document, with weights that make relevant documents likely.
 
     :class:`~haybale.LearnedFusion` has the formulas. Rankers that learn from judgements are asked about training
-    queries as if they had not seen them. Asked about such a query itself (:meth:`out_of_fold`), it fuses by weights
-    that were learned on the other ones: the queries are dealt into five folds, each with weights of the others.
+    queries as if they had not seen them; so is this one (:meth:`out_of_fold`), by folds with weights of the others.
 
     Parameters
     ----------
@@ -48,30 +46,21 @@ class Learned(Fusion):
         documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble over documents.
     depth : int, default 100
         Documents of each ranker that are fused.
-    unseen_share : float, default 0.3
-        Share of the loss, 0 to 1, that training queries have to themselves none of whose relevant documents any other
-        training query had: the more, the less rankers are trusted that learned from judgements themselves.
+    unseen_share, l2, max_iter : optional
+        As of :class:`~haybale.LearnedFusion`.
     n_queries : int, default 3000
         Training queries that the weights are learned on, drawn at random where there are more.
-    l2 : float, default 1e-3
-        Penalty on the weights.
-    max_iter : int, default 50
-        Newton steps.
     random_state : int, default 0
-        Of the draw.
     """
 
     name = "learned"
     names: ClassVar = {"learned": {}}
     needs_training = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar = {
         **LearnedFusion._parameter_constraints,
-        "n_queries": [Interval(Integral, 1, None, closed="left")],
-        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+        "n_queries": COUNT,
+        "random_state": RANDOM_STATE,
     }
-
-    fusion_: LearnedFusion
-    fold_of_: Ints  # (n,) the fold of each
 
     def __init__(
         self,
@@ -99,23 +88,14 @@ class Learned(Fusion):
         """What is fused where nothing was given."""
         return {} if self.rankers else {"rankers": everything()}
 
-    @property
-    def training_depth(self) -> int:
-        """Its own depth, or that of a fusion within."""
-        return max(self.depth, super().training_depth)
-
     def _fit(self, training: Training) -> None:
-        # What is searched for a ranker within is searched as deep as the weights will ask for.
-        training.batch.least_depth = max(training.batch.least_depth, self.training_depth)
         super()._fit(training)
         n, batch = len(training), training.batch
         rows = np.sort(np.random.default_rng(self.random_state).choice(n, size=min(n, self.n_queries), replace=False))
-        if len(rows) < n:  # other fusions draw the same queries, and share what is found for them
-            batch = batch.once(("sample", rows.tobytes()), lambda: training.batch.take(rows))
+        batch = batch.take(rows) if len(rows) < n else batch
         runs = self._runs(batch, out_of_fold=True)
         relevant, is_unseen = [training.relevant[row] for row in rows], unseen_queries(training.relevant)[rows]
-        qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1})
-        qrels = qrels.explode("doc_id").dropna()
+        qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
         unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
         with batch.stage("learn fusion"):
             self.fusion_ = self._learned(runs, qrels, unseen)
@@ -130,7 +110,7 @@ class Learned(Fusion):
         found: list[LearnedFusion | None] = []
         with stage("learn fusion of folds"):
             for fold in range(self.fold_of_.max() + 1):
-                inside = [self.query_ids_[row] for row in np.flatnonzero(self.fold_of_ == fold).tolist()]
+                inside = np.array(self.query_ids_)[self.fold_of_ == fold]
                 try:
                     found.append(self._learned(runs, qrels[~qrels["query_id"].isin(inside)], unseen))
                 except InputError:  # the others have nothing to learn from
@@ -163,7 +143,7 @@ class Learned(Fusion):
         with batch.stage("fuse (learned)"):
             parts = []
             for fold in np.unique(folds):
-                ids = [batch.ids[row] for row in np.flatnonzero(folds == fold)]
+                ids = np.array(batch.ids)[folds == fold].tolist()
                 fusion = self.fusion_ if fold < 0 else self.fold_fusions_[fold]
                 if fusion is None:
                     raise InputError(f"{self}: without {ids[0]!r} there are too few queries to learn weights from")
@@ -173,18 +153,13 @@ class Learned(Fusion):
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         runs = self._runs(batch)
         found = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
-        missing = [str(ranker) for ranker in self.rankers_ if np.isnan(found[str(ranker)]["rank"])]
-        shares = [
-            Share(
-                f"{ranker}, rank {int(found[str(ranker)]['rank']):,}",
-                float(found[str(ranker)]["share"]),
-                of=ranker.explained(batch, document),
-            )
-            for ranker in self.rankers_
-            if str(ranker) not in missing
-        ]
+        missing = [name for name in self._named if np.isnan(found[name]["rank"])]
+        shares = []
+        for name in self._named.keys() - missing:
+            inner = self._named[name].explained(batch, document)
+            shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
-        return replace(base, shares=sorted(shares, key=lambda share: -abs(share.share)), notes=notes)
+        return replace(base, shares=by_size(shares), notes=notes)
 
     def _state(self, folder: Path) -> dict[str, Any]:
         table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
@@ -201,12 +176,9 @@ class Learned(Fusion):
     @property
     def facts(self) -> dict[str, Any]:
         fusion, weights = self.fusion_, self.fusion_.weights_
-        found: dict[str, Any] = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
-        found["unseen share"] = fusion.unseen_share
-        return found | {
-            f"{run} {feature}": weight
-            for run, feature, weight in zip(weights.run, weights.feature, weights.standardised, strict=True)
-        }
+        counts = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
+        named = (weights["run"] + " " + weights["feature"]).tolist()
+        return counts | {"unseen share": fusion.unseen_share} | dict(zip(named, weights["standardised"], strict=True))
 
 
 def everything() -> tuple[Ranker, ...]:

@@ -28,34 +28,25 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
         The ranker was fitted on another engine.
     """
     folder = Path(folder)
-    manifest = read_manifest(
-        folder, "ranker", {"format": FORMAT, "version": VERSION}, name=MANIFEST, unsigned=False
-    )
+    manifest = read_manifest(folder, "ranker", {"format": FORMAT, "version": VERSION}, name=MANIFEST, unsigned=False)
     check_all_files(folder, manifest, MANIFEST)
     if manifest["engine"] != engine.id:
         raise InputError(
             f"{folder}: this ranker was fitted on another engine ({manifest['engine'][:12]}…) than {engine!r} "
             f"({engine.id[:12]}…); fit it anew"
         )
-    if not manifest["fitted"]:
-        raise FileFormatError(folder / MANIFEST, None, "expected fitted rankers, found none")
     made: list[Ranker] = []
-    for number, entry in enumerate(manifest["fitted"]):
-        try:
+    try:
+        for number, entry in enumerate(manifest["fitted"]):
             ranker = from_spec(entry["ranker"])
-            within = [made[place] for place in entry["within"]]
-            facts, training = entry["facts"], entry["digest"]
-        except (KeyError, IndexError, TypeError, InputError) as error:
-            raise FileFormatError(folder / MANIFEST, None, f"fitted ranker {number}: {error}") from None
-        if within:
-            ranker.rankers_ = within  # type: ignore[attr-defined]
-        ranker.training_digest = training
-        try:
-            ranker._restore(folder / "fitted" / str(number), facts, engine)
-        except (KeyError, TypeError, OSError, InputError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise FileFormatError(folder / MANIFEST, None, f"fitted ranker {number}: {error}") from None
-        ranker.engine_, ranker.fitted_key = engine, ranker.key()
-        made.append(ranker)
-    return made[-1]
+            if entry["within"]:
+                ranker.rankers_ = [made[place] for place in entry["within"]]
+            ranker.training_digest = entry["digest"]
+            ranker._restore(folder / "fitted" / str(number), entry["facts"], engine)
+            ranker.engine_, ranker.fitted_key = engine, ranker.key()
+            made.append(ranker)
+        return made[-1]
+    except FileFormatError:
+        raise
+    except (KeyError, IndexError, TypeError, OSError, InputError) as error:
+        raise FileFormatError(folder / MANIFEST, None, f"fitted ranker {len(made)}: {error}") from None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.parameters import Interval, Options
+from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, one_of
 from haybale.rankers.batch import Batch
 from haybale.rankers.bm25 import weighted
 from haybale.rankers.explanation import Explanation, Share, by_size
@@ -16,6 +15,7 @@ from haybale.rankers.ranker import Ranker
 from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
 
 
+@dataclass(eq=False, repr=False)
 class PARM(Ranker):
     """Paragraphs of the query document retrieve paragraphs, whose documents are aggregated.
 
@@ -47,34 +47,24 @@ class PARM(Ranker):
             if aggregation.vectors is None
         },
     }
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "aggregation": [Options(set(AGGREGATIONS))],
-        "over": [Options({"vectors", "bm25"})],
-        "n_hits": [Interval(Integral, 1, None, closed="left")],
-        "rrf_k": [Interval(Real, 0, None, closed="left")],
-        "occurrences": [Options({"all", "best"})],
-        "k1": [Interval(Real, 0, None, closed="left")],
-        "b": [Interval(Real, 0, 1, closed="both")],
+    _parameter_constraints: ClassVar = {
+        "aggregation": one_of(AGGREGATIONS),
+        "over": one_of(["vectors", "bm25"]),
+        "n_hits": COUNT,
+        "rrf_k": NOT_NEGATIVE,
+        "occurrences": one_of(["all", "best"]),
+        "k1": NOT_NEGATIVE,
+        "b": SHARE,
     }
 
-    def __init__(
-        self,
-        aggregation: str = "vrrf",
-        *,
-        over: str = "vectors",
-        n_hits: int = 1000,
-        rrf_k: float = 60,
-        occurrences: str = "all",
-        k1: float = 1.2,
-        b: float = 0.75,
-    ) -> None:
-        self.aggregation = aggregation
-        self.over = over
-        self.n_hits = n_hits
-        self.rrf_k = rrf_k
-        self.occurrences = occurrences
-        self.k1 = k1
-        self.b = b
+    aggregation: str = "vrrf"
+    _: KW_ONLY
+    over: str = "vectors"
+    n_hits: int = 1000
+    rrf_k: float = 60
+    occurrences: str = "all"
+    k1: float = 1.2
+    b: float = 0.75
 
     def check_params(self) -> None:
         """As every ranker's; vectors of BM25 are refused too."""
@@ -91,8 +81,7 @@ class PARM(Ranker):
         return ParagraphSearch(self._index(engine), self.aggregation, k=depth, **how)
 
     def _hits(self, batch: Batch) -> ParagraphHits:
-        key = (self.over, self.k1, self.b) if self.over == "bm25" else self.over
-        return batch.paragraph_hits(self._index(batch.engine), self.n_hits, key)
+        return batch.paragraph_hits(self._index(batch.engine), self.n_hits)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         search, found = self._search(batch.engine, depth), self._hits(batch)
@@ -103,13 +92,9 @@ class PARM(Ranker):
         search, found = self._search(batch.engine, 1), self._hits(batch)
         texts = batch.engine.collection.passages.texts
         [detail] = search.explain_all(batch.paragraphs[0], [base.doc_id], passage_texts=texts, found=found)
-        frame = detail.to_frame()
+        pairs = detail.to_frame()[["query_paragraph", "passage_id", "share", "passage_text"]]
         shares = [
-            Share(
-                f"paragraph {pair['query_paragraph']} → passage {pair['passage_id']}",
-                pair["share"],
-                pair["passage_text"],
-            )
-            for pair in frame[frame["share"] != 0].to_dict("records")
+            Share(f"paragraph {paragraph} → passage {passage}", share, text)
+            for paragraph, passage, share, text in pairs[pairs["share"] != 0].itertuples(index=False)
         ]
         return replace(base, shares=by_size(shares), detail=detail)

@@ -1,15 +1,11 @@
-"""What a ranker is: fitted on an engine, it ranks queries, says why, and can be kept.
-
-A ranker is a value: its parameters are declared, ``__init__`` only assigns them, and parameters may be rankers. Fitting
-leaves the ranker's own parameters alone, as in scikit-learn; the fitted copies of the rankers within are in
-``rankers_``. Every ranker obeys one law: its first n documents do not depend on how many were asked for.
-"""
+"""What a ranker is: fitted on an engine, it ranks queries, says why, and can be kept."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,7 +18,7 @@ from haybale.errors import InputError, NotFittedError
 from haybale.folders import whole_folder, write_json
 from haybale.frames import Frame
 from haybale.manifest import digest, signed
-from haybale.parameters import check_parameters
+from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.batch import Asked, Batch, Training, queries_from
 from haybale.rankers.explanation import Explanation
 from haybale.retrieval import Run
@@ -39,101 +35,67 @@ class EmptyRankingWarning(UserWarning):
 class Ranker:
     """The base of all rankers: parameters, and the protocol in terms of a few methods that each has.
 
+    A ranker is a value: ``__init__`` only assigns its parameters, which may be rankers (any number: ``*rankers``).
+    Fitting leaves them alone; their fitted copies are in ``rankers_``. Every ranker obeys one law: its first n
+    documents do not depend on how many were asked for.
+
     A new ranker has ``_rank`` and ``_explain``; one that learns also ``_fit`` and ``_out_of_fold``, and what it keeps
     in ``_state`` and ``_restore``.
     """
 
     name: ClassVar[str]  # of the class, in files
     names: ClassVar[dict[str, dict[str, Any]]]  # in the grammar and in tables, each with the parameters it stands for
-    needs_training: bool = False  # whether it, or a ranker in it, learns from judged queries
-    learns_documents: bool = False  # whether it knows documents from the training queries they were relevant to
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+    _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
 
     engine_: Engine
+    rankers_: Sequence[Ranker] = ()  # the fitted rankers within, in the order of the parameters
     training_digest: str | None = None  # of the judgements it was fitted on
     query_ids_: Sequence[str] = ()  # that it learned from
     fitted_key: tuple[Any, ...] | None = None  # its key as it was fitted; parameters may have been set since
 
-    # parameters ---------------------------------------------------------------------------------------
+    @property
+    def needs_training(self) -> bool:
+        """Whether it, or a ranker in it, learns from judged queries."""
+        return any(ranker.needs_training for ranker in self.nested())
+
+    @property
+    def learns_documents(self) -> bool:
+        """Whether it knows documents from the training queries they were relevant to."""
+        return any(ranker.learns_documents for ranker in self.nested())
 
     @classmethod
     @cache
     def _parameters(cls) -> dict[str, inspect.Parameter]:
-        found = dict(inspect.signature(cls.__init__).parameters)
-        del found["self"]
-        return found
+        return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with ``deep`` also those of the rankers within, as ``within__parameter``."""
-        own = {name: getattr(self, name) for name in self._parameters()}
-        if deep:
-            for name, value in list(own.items()):
-                if isinstance(value, Ranker):
-                    own |= {f"{name}__{key}": inner for key, inner in value.get_params().items()}
-        return own
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; unknown ones raise."""
-        for name, value in params.items():
-            outer, _, inner = name.partition("__")
-            if outer not in self._parameters():
-                known = ", ".join(self._parameters())
-                raise InputError(f"{type(self).__name__} has no parameter {outer!r}; it has {known}")
-            if inner:
-                getattr(self, outer).set_params(**{inner: value})
-            else:
-                setattr(self, outer, value)
-        return self
+    def get_params(self) -> dict[str, Any]:
+        """Parameters by name."""
+        return {name: getattr(self, name) for name in self._parameters()}
 
     def clone(self) -> Self:
-        """An unfitted copy, of the rankers within too; :func:`sklearn.base.clone` gives it as well."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, parameter in self._parameters().items():
-            value = _cloned(getattr(self, name))
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                args += value
-            else:
-                kwargs[name] = value
-        return type(self)(*args, **kwargs)
-
-    def __sklearn_clone__(self) -> Self:
-        return self.clone()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "engine_")
-
-    def __repr__(self) -> str:
-        args = []
-        for name, parameter in self._parameters().items():
-            value = getattr(self, name)
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                args += [repr(each) for each in value]
-            elif value is not parameter.default and value != parameter.default:
-                positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and not args
-                args.append(repr(value) if positional else f"{name}={value!r}")
-        return f"{type(self).__name__}({', '.join(args)})"
+        """An unfitted copy, of the rankers within too."""
+        params = {name: _cloned(value) for name, value in self.get_params().items()}
+        return type(self)(*params.pop("rankers", ()), **params)
 
     def __str__(self) -> str:
         """As the command line takes it: the name that leaves fewest parameters to be said, and these."""
-        own, shortest = self.get_params(deep=False), None
+        found = []
         for name, fixed in self.names.items():
             expected = {key: parameter.default for key, parameter in self._parameters().items()} | fixed
             parts: list[str] = []
-            for key, value in own.items():
+            for key, value in self.get_params().items():
                 if key == "rankers":
-                    parts += [] if value == expected.get(key) else map(str, value)
+                    parts += map(str, value)
                 elif shown(value) != shown(expected[key]):
                     parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
-            text = name + (f"({','.join(parts)})" if parts else "")
-            if shortest is None or len(parts) < shortest[0]:
-                shortest = (len(parts), text)
-        assert shortest is not None
-        return shortest[1]
+            found.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
+        return min(found, key=lambda each: each[0])[1]
+
+    __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: ``ranker``, its name, and every parameter; rankers within likewise."""
-        return {"ranker": self.name} | {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        return {"ranker": self.name} | {name: _plain(value) for name, value in self.get_params().items()}
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and _comparable(self) == _comparable(other)
@@ -146,31 +108,19 @@ class Ranker:
 
     def nested(self) -> list[Ranker]:
         """The rankers among the parameters."""
-        found: list[Ranker] = []
-        for name in self._parameters():
-            value = getattr(self, name)
-            found += [
-                each for each in (value if isinstance(value, list | tuple) else [value]) if isinstance(each, Ranker)
-            ]
-        return found
+        values = self.get_params().values()
+        listed = (each for value in values for each in (value if isinstance(value, list | tuple) else [value]))
+        return [each for each in listed if isinstance(each, Ranker)]
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """The rankers that it makes itself, by the parameter in place of which, since that was not given."""
         return {}
 
-    @property
-    def training_depth(self) -> int:
-        """How many documents of each training query it, or a ranker in it, will ask others for."""
-        return max((ranker.training_depth for ranker in self.nested()), default=0)
-
     def check_params(self) -> None:
         """Refuse parameters that are out of range, here and in the rankers within."""
-        values = {name: getattr(self, name) for name in self._parameter_constraints}
-        check_parameters(type(self).__name__, values, self._parameter_constraints)
+        check_parameters(type(self).__name__, self.get_params(), self._parameter_constraints)
         for ranker in self.nested():
             ranker.check_params()
-
-    # fitting ------------------------------------------------------------------------------------------
 
     def fit(self, engine: Engine, queries: Asked | None = None, qrels: Frame | None = None) -> Self:
         """Fit on an engine; a ranker that learns from judgements does so here.
@@ -217,8 +167,6 @@ class Ranker:
         if not hasattr(self, "engine_"):
             raise NotFittedError(f"{self} is not fitted: call fit(engine) first")
 
-    # ranking ------------------------------------------------------------------------------------------
-
     def rank(
         self, queries: Asked, *, depth: int = DEPTH, within: Sequence[str] | NDArray[np.bool_] | None = None
     ) -> Run:
@@ -230,9 +178,8 @@ class Ranker:
         Parameters
         ----------
         queries : mapping, sequence, frame, str or Path
-            ``{"q1": "a text", "q2": ["its first paragraph", "its second"]}``; a list of these; a frame with
-            ``query_id``, ``text`` and optionally ``own``; the name of a split; one text; or a file
-            (see :func:`~haybale.rankers.queries_from`).
+            ``{"q1": "a text", "q2": ["its first paragraph", "its second"]}``, or what else
+            :func:`~haybale.rankers.queries_from` takes.
         depth : int, default 1000
             Documents of each query.
         within : sequence of str or (n_documents,) bool, optional
@@ -246,47 +193,36 @@ class Ranker:
             Before :meth:`fit`.
         """
         self.check_fitted()
-        if depth < 1:
-            raise InputError(f"depth must be at least 1, found {depth}")
+        check_parameters("rank", {"depth": depth}, {"depth": COUNT})
         parts = [part.run(self, depth) for part in self.batches(queries, within=within)]
-        run = Run.joined(parts) if len(parts) != 1 else parts[0]
+        run = parts[0] if len(parts) == 1 else Run.joined(parts)
         warn_of_empty(run, str(self))
         return run
 
     def batches(self, queries: Asked, *, within: Sequence[str] | NDArray[np.bool_] | None = None) -> Iterator[Batch]:
-        """The queries as they are searched, some thousand at once: for those who want both rankings and reasons.
+        """The queries of :meth:`rank` as they are searched, some thousand at once: for rankings and reasons.
 
-        Parameters are those of :meth:`rank`. What a batch was asked is not searched again, be it by
-        ``batch.run(ranker, depth)`` or by ``ranker.explained(batch.take(row), document)``.
+        What ``batch.run(ranker, depth)`` found is not searched again by ``ranker.explained(batch.take(row), …)``.
         """
         self.check_fitted()
-        engine = self.engine_ if within is None else self.engine_.within(within)
-        asked = queries_from(self.engine_, queries)
+        engine, asked = self.engine_, queries_from(self.engine_, queries)
         if within is not None:
-            asked = _renumbered(asked, self.engine_, engine)
-        return (
-            Batch(engine, asked.take(np.arange(start, min(start + _BLOCK, len(asked)))))
-            for start in range(0, len(asked), _BLOCK)
-        )
+            engine = engine.within(within)
+            asked = replace(asked, own=engine.numbers_within(asked.own))
+        starts = range(0, len(asked), _BLOCK)
+        return (Batch(engine, asked.take(np.arange(at, min(at + _BLOCK, len(asked))))) for at in starts)
 
     def out_of_fold(self, queries: Asked = "train", *, depth: int = DEPTH) -> Run:
         """As :meth:`rank`, with queries that it was fitted on ranked as if it had not seen them.
 
-        By bags that did not see a query, by leaving a query out of its own neighbours, or by folds: what everything
-        that learns from rankers needs of them.
+        By bags that did not see a query, by leaving a query out of its own neighbours, or by folds.
         """
         self.check_fitted()
+        check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
         return Batch(self.engine_, queries_from(self.engine_, queries), "train").out_of_fold(self, depth)
 
     def explain(self, query: Asked, doc_id: str) -> Explanation:
-        """Why a document has its score for a query, through rankers within down to passages and judged queries.
-
-        Parameters
-        ----------
-        query : str, mapping or frame
-            One query, as :meth:`rank` takes it.
-        doc_id : str
-        """
+        """Why a document has its score for one query, through rankers within down to passages and judged queries."""
         self.check_fitted()
         asked = queries_from(self.engine_, query)
         if len(asked) != 1:
@@ -297,9 +233,8 @@ class Ranker:
     def explained(self, batch: Batch, document: int) -> Explanation:
         """The same for the one query of a batch and a document by number."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
-        ranking = [found for found, _ in batch.run(self, DEPTH)[batch.ids[0]]]
         scores = dict(batch.run(self, DEPTH)[batch.ids[0]])
-        rank = ranking.index(doc_id) + 1 if doc_id in scores else None
+        rank = list(scores).index(doc_id) + 1 if doc_id in scores else None
         base = Explanation(str(self), batch.ids[0], doc_id, scores.get(doc_id), rank)
         return base if rank is None else self._explain(batch, document, base)
 
@@ -313,8 +248,6 @@ class Ranker:
         """``base`` with shares; the ranker has the document."""
         raise NotImplementedError
 
-    # keeping ------------------------------------------------------------------------------------------
-
     def save(self, folder: str | Path) -> None:
         """Write the fitted ranker to a new folder: JSON, safetensors, Parquet; whole or not at all. Not the engine.
 
@@ -325,12 +258,13 @@ class Ranker:
         """
         self.check_fitted()
         order = _innermost_first(self)
+        places = {id(ranker): number for number, ranker in enumerate(order)}
         with whole_folder(Path(folder)) as aside:
             fitted = []
             for number, each in enumerate(order):
                 place = aside / "fitted" / str(number)
                 place.mkdir(parents=True)
-                within = [next(n for n, other in enumerate(order) if other is inner) for inner in each.fitted_within()]
+                within = [places[id(inner)] for inner in each.rankers_]
                 entry = {"ranker": each.to_dict(), "within": within, "digest": each.training_digest}
                 fitted.append(entry | {"facts": each._state(place)})
                 if not any(place.iterdir()):
@@ -339,13 +273,9 @@ class Ranker:
             head = {"format": FORMAT, "version": VERSION, "ranker": self.to_dict(), "engine": self.engine_.id}
             write_json(aside / MANIFEST, signed(head | {"fitted": fitted, "files": files}))
 
-    def fitted_within(self) -> list[Ranker]:
-        """The fitted rankers within, in the order of the parameters."""
-        return list(getattr(self, "rankers_", ()))
-
     def learned_from(self) -> set[str]:
         """The ids of the queries that it, or a ranker within, was fitted on."""
-        return set(self.query_ids_).union(*(ranker.learned_from() for ranker in self.fitted_within()))
+        return set(self.query_ids_).union(*(ranker.learned_from() for ranker in self.rankers_))
 
     def _state(self, folder: Path) -> dict[str, Any]:
         """Write what was learned into the folder, which exists; plain values are returned, and given to _restore."""
@@ -370,20 +300,10 @@ def warn_of_empty(run: Run, name: str) -> None:
         warnings.warn(message, EmptyRankingWarning, stacklevel=3)
 
 
-def _renumbered(asked: Any, engine: Engine, view: Engine) -> Any:
-    """Queries whose own documents have the numbers of a view."""
-    from dataclasses import replace
-
-    place = np.full(engine.collection.n_documents + 1, -1)
-    place[view._numbers] = np.arange(len(view._numbers))
-    return replace(asked, own=place[asked.own])
-
-
 def _innermost_first(ranker: Ranker) -> list[Ranker]:
-    order: list[Ranker] = []
-    for inner in ranker.fitted_within():
-        order += [each for each in _innermost_first(inner) if not any(each is other for other in order)]
-    return [*order, ranker]
+    """The fitted rankers within, each once, and the ranker."""
+    within = (each for inner in ranker.rankers_ for each in _innermost_first(inner))
+    return [*{id(each): each for each in within}.values(), ranker]
 
 
 def shown(value: Any) -> str:
@@ -392,15 +312,13 @@ def shown(value: Any) -> str:
     >>> shown((8.0, 2.5)), shown(None), shown("rows")
     ('[8,2.5]', 'none', "'rows'")
     """
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{','.join(map(shown, value))}]"
     if isinstance(value, str):
         return f'"{value}"' if "'" in value else f"'{value}'"
     if isinstance(value, float):
         return repr(float(value)).removesuffix(".0")  # all digits, so that what is read is what was shown
-    return str(_plain(value)) if callable(value) and not isinstance(value, Ranker) else str(value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _plain(value: Any) -> Any:
@@ -408,21 +326,17 @@ def _plain(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if callable(value):  # a function of one's own has a name, by which nobody else can find it
-        return getattr(value, "__qualname__", type(value).__qualname__)
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _comparable(value: Any) -> Any:
-    """Parameters as they are compared: of rankers within too, lists as tuples, functions by what they are."""
+    """Parameters as they are compared: of rankers within too, and lists as tuples."""
     if isinstance(value, Ranker):
-        return type(value).__name__, *(_comparable(each) for each in value.get_params(deep=False).values())
-    return tuple(_comparable(each) for each in value) if isinstance(value, list | tuple) else value
+        return type(value).__name__, *map(_comparable, value.get_params().values())
+    return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value
 
 
 def _cloned(value: Any) -> Any:
-    if isinstance(value, Ranker):
-        return value.clone()
     if isinstance(value, list | tuple):
-        return type(value)(_cloned(each) for each in value)
-    return value
+        return type(value)(map(_cloned, value))
+    return value.clone() if isinstance(value, Ranker) else value

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cached_property
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from haybale.errors import InputError
-from haybale.parameters import Interval
+from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
@@ -20,15 +20,6 @@ class Fusion(Ranker):
 
     rankers: tuple[Ranker, ...]
     depth: int
-    rankers_: list[Ranker]
-
-    @property
-    def needs_training(self) -> bool:  # type: ignore[override]
-        return any(ranker.needs_training for ranker in self.nested())
-
-    @property
-    def learns_documents(self) -> bool:  # type: ignore[override]
-        return any(ranker.learns_documents for ranker in self.nested())
 
     def check_params(self) -> None:
         """As every ranker's; one of a kind is fused."""
@@ -37,11 +28,9 @@ class Fusion(Ranker):
         if strangers or not self.nested():
             found = repr(strangers[0]) if strangers else "none"
             raise InputError(f"{type(self).__name__} fuses rankers, found {found}")
-        names = [str(ranker) for ranker in self.nested()]
-        if len(set(names)) != len(names):
-            raise InputError(
-                f"{type(self).__name__}: {next(n for n in names if names.count(n) > 1)} stands there twice"
-            )
+        [(name, times)] = Counter(map(str, self.nested())).most_common(1)
+        if times > 1:
+            raise InputError(f"{type(self).__name__}: {name} stands there twice")
 
     def _fit(self, training: Training) -> None:
         self.__dict__.pop("_named", None)
@@ -73,10 +62,7 @@ class RRF(Fusion):
 
     name = "rrf"
     names: ClassVar = {"rrf": {}}
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "k": [Interval(Real, 0, None, closed="left")],
-        "depth": [Interval(Integral, 1, None, closed="left")],
-    }
+    _parameter_constraints: ClassVar = {"k": NOT_NEGATIVE, "depth": COUNT}
 
     def __init__(self, *rankers: Ranker, k: float = 60, depth: int = 1000) -> None:
         self.rankers = rankers

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from haybale.engine import Engine
-from haybale.parameters import Interval
+from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
@@ -19,6 +18,7 @@ from haybale.retrieval import QueryNeighbours, Run
 from haybale.retrieval.hits import Ints
 
 
+@dataclass(eq=False, repr=False)
 class SimilarQueries(Ranker):
     """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
 
@@ -37,23 +37,17 @@ class SimilarQueries(Ranker):
     names: ClassVar = {"knn-queries": {}}
     needs_training = True
     learns_documents = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "k": [Interval(Integral, 1, None, closed="left")],
-        "power": [Interval(Real, 0, None, closed="left")],
-    }
+    _parameter_constraints: ClassVar = {"k": COUNT, "power": NOT_NEGATIVE}
 
-    neighbours_: QueryNeighbours
-
-    def __init__(self, k: int = 50, *, power: float = 2.0) -> None:
-        self.k = k
-        self.power = power
+    k: int = 50
+    _: KW_ONLY
+    power: float = 2.0
 
     def _fit(self, training: Training) -> None:
         batch = training.batch
-        vectors, ids = batch.vectors, batch.engine.collection.doc_ids
-        self.neighbours_ = QueryNeighbours(
-            vectors, training.relevant, ids, k=self.k, power=self.power, query_ids=batch.ids
-        )
+        ids = batch.engine.collection.doc_ids
+        known: dict[str, Any] = {"k": self.k, "power": self.power, "query_ids": batch.ids}
+        self.neighbours_ = QueryNeighbours(batch.vectors, training.relevant, ids, **known)
         self.query_ids_ = batch.ids
 
     def _rank(self, batch: Batch, depth: int) -> Run:
@@ -77,10 +71,8 @@ class SimilarQueries(Ranker):
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         found = self._in(batch.engine).explain(batch.vectors, base.doc_id)
         shares = [
-            Share(
-                f"training query {row['query_id']} (cosine {row['cosine']:.3f}), to which it is relevant", row["share"]
-            )
-            for row in found.to_dict("records")
+            Share(f"training query {query} (cosine {cosine:.3f}), to which it is relevant", share)
+            for query, cosine, share in zip(found["query_id"], found["cosine"], found["share"], strict=True)
         ]
         return replace(base, shares=by_size(shares))
 

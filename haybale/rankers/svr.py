@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from numbers import Integral
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
-from haybale.parameters import Interval, Options
+from haybale.parameters import COUNT, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share
@@ -37,12 +36,12 @@ PUBLISHED |= {"gamma": "scale", "strategy": "rows", "standardize": True, "positi
 _FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
 
 
+@dataclass(eq=False, repr=False)
 class SVR(Ranker):
     """Re-orders the candidates of other rankers by bags of RBF support vector regressors over [query ; text].
 
     Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
-    Ensembles", LIRAI 2024. :class:`~haybale.SVREnsemble` has the model; training queries are ranked by the bags that
-    did not see them.
+    Ensembles", LIRAI 2024; :class:`~haybale.SVREnsemble` has the model.
 
     Parameters
     ----------
@@ -58,75 +57,42 @@ class SVR(Ranker):
     gamma : "scale", float, pair or list, optional
         γ of the query half and of the text half; default (8, 2.5) for sparse documents, else (3, 2.5).
     n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
+    solver, memory_budget, n_jobs, random_state : optional
         As of :class:`~haybale.SVREnsemble`. Where there are fewer queries than bags, there are fewer bags.
-    solver, memory_budget : optional
-        As there.
-    n_jobs : int, default -1
-        Bags trained at once; -1: one a core.
-    random_state : int, default 0
-        Of the bags.
     """
 
     name = "svr"
     names: ClassVar = {"svr": {"unit": "passage"}, "svr-doc": {}, "svr-paper": PUBLISHED}
     needs_training = True
     learns_documents = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "unit": [Options({"document", "passage"})],
-        "n_train": [Interval(Integral, 1, None, closed="left"), None],
-        "n_candidates": [Interval(Integral, 1, None, closed="left")],
+    _parameter_constraints: ClassVar = {
+        "unit": one_of(["document", "passage"]),
+        "n_train": [*COUNT, None],
+        "n_candidates": COUNT,
         "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
         **{name: SVREnsemble._parameter_constraints[name] for name in _SHARED},
+        "solver": [str],
     }
 
-    ensemble_: SVREnsemble
-    rankers_: list[Ranker]
-
-    def __init__(
-        self,
-        unit: str = "document",
-        *,
-        candidates: Sequence[Ranker] | None = None,
-        n_train: int | None = None,
-        n_candidates: int = 60,
-        gamma: Any = None,
-        n_bags: int = 35,
-        overlap: float = 0.6,
-        strategy: str = "queries",
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        tol: float = 1e-3,
-        standardize: bool = False,
-        positive_weight: float = 3.0,
-        rows_per_bag: int | None = None,
-        solver: Any = "auto",
-        memory_budget: float | None = None,
-        n_jobs: int | None = -1,
-        random_state: int | None = 0,
-    ) -> None:
-        self.unit = unit
-        self.candidates = candidates
-        self.n_train = n_train
-        self.n_candidates = n_candidates
-        self.gamma = gamma
-        self.n_bags = n_bags
-        self.overlap = overlap
-        self.strategy = strategy
-        self.C = C
-        self.epsilon = epsilon
-        self.tol = tol
-        self.standardize = standardize
-        self.positive_weight = positive_weight
-        self.rows_per_bag = rows_per_bag
-        self.solver = solver
-        self.memory_budget = memory_budget
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
-    @classmethod
-    def as_published(cls, **changes: Any) -> SVR:
-        """The paper's settings: 50 nearest passages, bootstrapped rows, z-scores, one γ = 1/(n_features · Var X)."""
-        return cls(**(PUBLISHED | changes))
+    unit: str = "document"
+    _: KW_ONLY
+    candidates: Sequence[Ranker] | None = None
+    n_train: int | None = None
+    n_candidates: int = 60
+    gamma: Any = None
+    n_bags: int = 35
+    overlap: float = 0.6
+    strategy: str = "queries"
+    C: float = 1.0
+    epsilon: float = 0.1
+    tol: float = 1e-3
+    standardize: bool = False
+    positive_weight: float = 3.0
+    rows_per_bag: int | None = None
+    solver: str = "auto"
+    memory_budget: float | None = None
+    n_jobs: int | None = -1
+    random_state: int | None = 0
 
     def check_params(self) -> None:
         """As every ranker's; candidates of passages come from rankers that retrieve passages."""
@@ -137,8 +103,6 @@ class SVR(Ranker):
         if self.candidates is not None and (len(self.nested()) != len(self.candidates) or not self.candidates):
             raise InputError(f"candidates: expected rankers, found {self.candidates!r}")
 
-    # fitting ------------------------------------------------------------------------------------------
-
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
         """Whose documents are the candidates where no rankers were given."""
         if self.candidates is not None:
@@ -148,9 +112,8 @@ class SVR(Ranker):
         return {"candidates": passages if self.unit == "passage" else whole}
 
     def _fit(self, training: Training) -> None:
-        batch, units = training.batch, len(training)
-        if self.strategy == "queries":
-            units = sum(map(bool, training.relevant))
+        batch = training.batch
+        units = sum(map(bool, training.relevant)) if self.strategy == "queries" else len(training)
         if len(training) < 2:
             raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
         settings = {name: getattr(self, name) for name in _SHARED}
@@ -162,9 +125,9 @@ class SVR(Ranker):
             settings["overlap"] = 0.0
         sources = self.implied()["candidates"] if self.candidates is None else self.candidates
         self.rankers_ = [training.fitted(ranker) for ranker in sources]
-        index, vectors, gamma = self._index(batch.engine), batch.vectors, self.gamma
-        if gamma is None:
-            gamma = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
+        index, vectors = self._index(batch.engine), batch.vectors
+        by_kind = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
+        gamma = by_kind if self.gamma is None else self.gamma
         candidates = self._pool(batch, self.n_train or (10 if self.unit == "document" else 20), out_of_fold=True)
         known: dict[str, Any] = {"candidates": candidates, "exclude": batch.own, "query_ids": batch.ids}
         with batch.stage(f"fit {self}"):
@@ -189,13 +152,11 @@ class SVR(Ranker):
         places = index.doc_offsets[pairs % n_documents]
         return from_flat(len(batch), pairs // n_documents, places, np.zeros(len(pairs), dtype=np.float32))
 
-    # ranking ------------------------------------------------------------------------------------------
-
     def _rank(self, batch: Batch, depth: int) -> Run:
         candidates, vectors = self._pool(batch, self.n_candidates), to_numpy(batch.vectors)
         with batch.stage(f"score {self}"):
             scores = self._on(batch.engine).score_candidates(vectors, candidates.passages)
-            return self._documents(batch, candidates, scores, depth)
+            return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
 
     def _out_of_fold(self, batch: Batch, depth: int) -> Run:
         """Training queries by the bags that did not see them, others by all bags."""
@@ -209,10 +170,7 @@ class SVR(Ranker):
                 scores[known] = ensemble.out_of_bag_scores(where[known], vectors[known], candidates.passages[known])
             if len(new):
                 scores[new] = ensemble.score_candidates(vectors[new], candidates.passages[new])
-            return self._documents(batch, candidates, scores, depth)
-
-    def _documents(self, batch: Batch, candidates: Hits, scores: Any, depth: int) -> Run:
-        return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
+            return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
         """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""
@@ -224,18 +182,15 @@ class SVR(Ranker):
         mine = mine[(mine >= 0) & (index.doc_of[mine] == document)]
         best = int(mine[np.argmax(ensemble.score_candidates(vectors, mine[None])[0])])
         found = ensemble.explain(vectors, str(index.passage_ids[best].as_py()), top=20)
-        taught = {True: "relevant", False: "not relevant"}
-        shares = [
-            Share(f"training query {pair.query_id} → {pair.passage_id}, {taught[pair.label > 0]}", pair.share)
-            for pair in found.evidence
-        ]
+        shares = []
+        for pair in found.evidence:
+            taught = "relevant" if pair.label > 0 else "not relevant"
+            shares.append(Share(f"training query {pair.query_id} → {pair.passage_id}, {taught}", pair.share))
         if found.n_others:
             shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
         shares.append(Share("intercept", found.intercept))
         notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for it"]
         return replace(base, shares=shares, notes=notes, detail=found)
-
-    # keeping ------------------------------------------------------------------------------------------
 
     def _state(self, folder: Path) -> dict[str, Any]:
         self.ensemble_.save(folder / "ensemble")

@@ -198,7 +198,8 @@ def parm_for(sources: Sequence[Source]) -> PARM:
         if spec["ranker"] == PARM.name and spec.get("over", "vectors") == "vectors":
             ranker = from_spec(spec)
             assert isinstance(ranker, PARM)
-            return ranker.set_params(aggregation="vrrf")
+            ranker.aggregation = "vrrf"
+            return ranker
     return PARM("vrrf", n_hits=recorded.get("parm_hits", 1000))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from engines import CountingEncoder, assert_same, assert_same_runs, runs_of, tree
 from hypothesis import HealthCheck, settings
@@ -26,11 +25,9 @@ from haybale.analysis import Analyzer
 from haybale.collections import Collection, CollectionBuilder
 from haybale.embeddings import Chunking, LSAEncoder, TfidfEncoder, embed
 from haybale.errors import (
-    DeviceError,
     FileFormatError,
     HaybaleError,
     InputError,
-    MissingExtraError,
     OutputExistsError,
     StoreError,
 )
@@ -81,9 +78,6 @@ def opened(folder: Path, variant: str = "tfidf") -> Engine:
     return Engine.open(folder, encoder=encoder if isinstance(encoder, CountingEncoder) else None)
 
 
-# built and opened -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_engine_is_the_same_in_memory_built_and_opened(
     topics: Collection, built: Callable[[str], Path], variant: str
@@ -111,76 +105,50 @@ def test_an_engine_is_the_same_in_memory_built_and_opened(
 @pytest.mark.parametrize("variant", ["tfidf", "lsa", "pieces"])
 def test_each_index_is_made_when_it_is_asked_for_and_kept(topics: Collection, tmp_path: Path, variant: str) -> None:
     engine = Engine.build(topics, tmp_path / "engine", **VARIANTS[variant])
-    assert engine.made == set()
-    here = {path.name for path in (tmp_path / "engine" / "0").iterdir()} - {"pieces"}
-    assert here == {"collection"}
-    for name, ask in {
-        "bm25-document": lambda: engine.bm25("document"),
-        "bm25-passage": lambda: engine.bm25(),
-        "passages": lambda: engine.passages,
-        "documents": lambda: engine.documents,
-    }.items():
+    for name in INDEXES:
         assert name not in engine.made
-        index = ask()
-        assert ask() is index
-        assert name in engine.made
-        assert (tmp_path / "engine" / "0" / name).is_dir()
+        assert not (tmp_path / "engine" / "0" / name).exists()
+        index = engine._index(name)
+        assert engine._index(name) is index
         with listening() as stages:
             again = Engine.open(tmp_path / "engine")
             again._index(name)
         assert not [stage for stage in stages.seconds if stage.startswith(("index BM25", "encode", "count"))]
         assert again.made == {name}
-    assert sorted(engine.made) == INDEXES
-    before = tree(tmp_path / "engine")
-    assert Engine.build(topics, tmp_path / "engine", **VARIANTS[variant]).prepare() is not engine
-    assert tree(tmp_path / "engine") == before
     with pytest.raises(InputError, match="unit must be 'passage' or 'document', found 'page'"):
         engine.bm25("page")
 
 
-def test_the_folder_holds_nothing_that_could_be_executed(built: Callable[[str], Path]) -> None:
-    for variant in ("tfidf", "lsa", "pieces"):
-        for name, content in tree(built(variant)).items():
-            assert Path(name).suffix in {".json", ".parquet", ".safetensors"} or "vectors.zarr/" in name, name
-            assert not (content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")), name
-            assert not content.startswith((b"\x93NUMPY", b"PK", b"#!")), name
-
-
-def test_two_builds_are_equal_byte_for_byte(topics: Collection, built: Callable[[str], Path], tmp_path: Path) -> None:
-    for variant in ("tfidf", "lsa", "pieces"):
-        Engine.build(topics, tmp_path / variant, **VARIANTS[variant]).prepare()
-        assert tree(tmp_path / variant) == tree(built(variant))
-
-
-def test_the_order_in_which_indexes_are_made_changes_no_byte(
-    topics: Collection, built: Callable[[str], Path], tmp_path: Path
+@pytest.mark.parametrize("variant", ["tfidf", "lsa", "pieces"])
+def test_a_folder_has_the_same_bytes_in_any_order_and_none_that_could_be_executed(
+    topics: Collection, built: Callable[[str], Path], tmp_path: Path, variant: str
 ) -> None:
-    for name in ("documents", "passages", "bm25-document", "bm25-passage"):
-        Engine.build(topics, tmp_path / "engine")._index(name)
-    assert tree(tmp_path / "engine") == tree(built("tfidf"))
+    for name in reversed(INDEXES):
+        Engine.build(topics, tmp_path / "engine", **VARIANTS[variant])._index(name)
+    assert tree(tmp_path / "engine") == tree(built(variant))
+    for name, content in tree(built(variant)).items():
+        assert Path(name).suffix in {".json", ".parquet", ".safetensors"} or "vectors.zarr/" in name, name
+        assert not content.startswith((*(b"\x80" + bytes([n]) for n in range(2, 6)), b"\x93NUMPY", b"PK", b"#!")), name
 
 
-def test_other_settings_and_another_collection_are_refused(topics: Collection, copied: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoder": "lsa"}, "begun with encoder 'tfidf', now it is 'lsa'"),
+        ({"encoder": TfidfEncoder(min_df=1)}, r"begun with encoder 'tfidf', now it is \{'class': 'TfidfEncoder'"),
+        ({"chunking": Chunking(5)}, "begun with chunking None, now it is"),
+        ({"random_state": 1}, "begun with random_state 0, now it is 1"),
+        ({"paragraphs": "sentences"}, "begun with another collection"),
+        ({"collection": topic_collection(seed=1)}, "begun with another collection"),
+    ],
+)
+def test_other_settings_and_another_collection_are_refused(
+    topics: Collection, copied: Callable[..., Path], given: dict[str, Any], message: str
+) -> None:
     folder = copied()
     before = tree(folder)
-    for name, value in {
-        "encoder": "lsa",
-        "n_components": 7,
-        "language": "german",
-        "paragraphs": "sentences",
-        "chunking": Chunking(5),
-        "random_state": 1,
-    }.items():
-        given = topic_collection() if name != "paragraphs" else topics
-        expected = "another collection" if name == "paragraphs" else f"begun with {name} .*, now it is"
-        with pytest.raises(StoreError, match=expected):
-            Engine.build(given, folder, **{name: value})
-    with pytest.raises(StoreError, match=r"begun with encoder 'tfidf', now it is \{'class': 'TfidfEncoder'"):
-        Engine.build(topics, folder, encoder=TfidfEncoder(min_df=1))
-    with pytest.raises(StoreError, match="begun with another collection"):
-        Engine.build(topic_collection(seed=1), folder)
-    with pytest.raises(StoreError, match="begun with another collection"):
-        Engine.build(topics.take(np.arange(5)), folder)
+    with pytest.raises(StoreError, match=message):
+        Engine.build(folder=folder, **({"collection": topics} | given))
     assert tree(folder) == before
 
 
@@ -191,25 +159,28 @@ def test_a_folder_with_something_else_is_refused(topics: Collection, tmp_path: P
     assert tree(tmp_path) == {"notes.txt": b"mine"}
     with pytest.raises(FileFormatError, match="is no saved engine"):
         Engine.open(tmp_path)
-    with pytest.raises(FileFormatError, match="is no saved engine"):
-        Engine.open(tmp_path / "nothing")
-    (tmp_path / "empty").mkdir()
-    Engine.build(topics, tmp_path / "empty")
 
 
-def test_settings_that_cannot_be_are_refused_before_any_work(topics: Collection, tmp_path: Path) -> None:
-    with pytest.raises((DeviceError, MissingExtraError)), listening(refuse):
-        Engine(topics, device="cuda:77")
-    with pytest.raises(HaybaleError, match="tpu"), listening(refuse):
-        Engine.build(topics, tmp_path / "engine", device="tpu")
-    with pytest.raises(InputError, match="known"), listening(refuse):
-        Engine(topics, paragraphs="pages")
-    with pytest.raises(InputError, match="leave chunking out"), listening(refuse):
-        Engine(topics, store=tmp_path, chunking=Chunking(3))
-    with pytest.raises(InputError, match="method encode, which dict lacks"), listening(refuse):
-        Engine(topics, encoder={})
-    with pytest.raises(InputError, match="no such folder"), listening(refuse):
-        Engine(tmp_path / "nothing")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"device": "cuda:77"}, "cuda|cupy"),
+        ({"device": "tpu"}, "tpu"),
+        ({"paragraphs": "pages"}, "known"),
+        ({"store": "store", "chunking": Chunking(3)}, "leave chunking out"),
+        ({"analyzer": str.split, "language": "german"}, "a language or an analyzer"),
+        ({"analyzer": str.split}, "a function cannot be saved"),
+        ({"encoder": {}}, "method encode, which dict lacks"),
+        ({"collection": "nothing/there"}, "no such folder"),
+        *(({"n_components": value}, "'n_components' parameter of Engine") for value in (0, -1, 2.5, True)),
+        ({"random_state": -1}, "'random_state' parameter of Engine"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_any_work(
+    topics: Collection, tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(HaybaleError, match=message), listening(refuse):
+        Engine.build(folder=tmp_path / "engine", **({"collection": topics} | given))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,14 +194,7 @@ def test_the_encoder_that_is_given_stays_as_it_was(topics: Collection, tmp_path:
     assert engine.encoder.components_.shape[0] == 4
     assert not hasattr(given, "components_")
     fitted = engine.encoder
-    again = Engine.build(topics, tmp_path / "engine", encoder=fitted)
-    assert_same_runs(again, engine, ["knn"])
-    assert_same_runs(Engine.open(tmp_path / "engine"), engine, ["knn"])
-    fitted.save(tmp_path / "saved")
-    named = Engine.build(topics, tmp_path / "named", encoder=str(tmp_path / "saved"))
-    shutil.rmtree(tmp_path / "saved")
-    assert_same_runs(Engine.open(tmp_path / "named"), engine, ["knn"])
-    assert named.id == engine.id
+    assert_same_runs(Engine.build(topics, tmp_path / "engine", encoder=fitted), engine, ["knn"])
 
 
 def test_an_encoder_of_ones_own_is_given_again(built: Callable[[str], Path]) -> None:
@@ -243,13 +207,11 @@ def test_an_encoder_of_ones_own_is_given_again(built: Callable[[str], Path]) -> 
     assert_same_runs(Engine.open(folder), Engine(topic_collection()), ["bm25", "bm25-doc"])  # ask no encoder
 
 
-# one writer -------------------------------------------------------------------------------------------------
-
 HOLD = """
 import sys
-from haybale.engine.segment import writing
-from pathlib import Path
-with writing(Path(sys.argv[1])):
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
+with writer_lock(StoreFiles(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -295,12 +257,7 @@ def test_two_that_have_it_open_do_not_lose_each_others_documents(copied: Callabl
         with pytest.raises(StoreError, match="another process has added or removed documents; open it again"):
             change()
     assert second.collection.n_documents == 42
-    third = Engine.open(folder)
-    third.add({"n3": "other"})
-    third.remove(["d01"])
-    with pytest.raises(StoreError, match="open it again"):
-        first.remove(["d02"])
-    assert Engine.open(folder).collection.n_documents == 42 + 3 - 1
+    assert Engine.open(folder).collection.n_documents == 44
 
 
 def test_nobody_may_write(copied: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,30 +270,24 @@ def test_nobody_may_write(copied: Callable[..., Path], monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied", str(files))
         yield
 
-    monkeypatch.setattr("haybale.engine.segment.writer_lock", forbidden)
+    monkeypatch.setattr("haybale.engine.engine.writer_lock", forbidden)
     assert_same_runs(Engine.open(folder), Engine(topic_collection()))
     assert not (folder / "0" / "documents").exists()
 
 
-# damage -----------------------------------------------------------------------------------------------------
-
-
-def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """A JSON file as another program, which signs what it writes, would have written it."""
-    values = json.loads(path.read_text())
-    change(values)
-    path.write_text(json.dumps(signed(values)))
-
-
-def test_other_versions_are_refused(topics: Collection, copied: Callable[..., Path]) -> None:
+def test_other_versions_and_what_is_not_json_are_refused(topics: Collection, copied: Callable[..., Path]) -> None:
     folder = copied()
-    rewritten(folder / "engine.json", lambda values: values.update(version=3))
-    for use in (Engine.open, lambda folder: Engine.build(topics, folder)):
-        with pytest.raises(FileFormatError, match=r"engine.json: expected version 2, found 3"):
-            use(folder)
-    rewritten(folder / "engine.json", lambda values: values.update(format="another", version=2))
-    with pytest.raises(FileFormatError, match=r"expected format 'haybale engine', found 'another'"):
-        Engine.open(folder)
+    values = json.loads((folder / "engine.json").read_text())
+    for content, message in [
+        (json.dumps(signed(values | {"version": 3})), "engine.json: expected version 2, found 3"),
+        (json.dumps(signed(values | {"format": "another"})), "expected format 'haybale engine', found 'another'"),
+        ("[]", "engine.json: expected format"),
+        ("{", "engine.json: expected JSON"),
+    ]:
+        (folder / "engine.json").write_text(content)
+        for use in (Engine.open, lambda folder: Engine.build(topics, folder)):
+            with pytest.raises(FileFormatError, match=message):
+                use(folder)
 
 
 @pytest.mark.parametrize("variant", ["tfidf", "lsa", "pieces"])
@@ -374,56 +325,6 @@ def test_every_damaged_file_is_one_error(
     Engine.open(folder).prepare()
 
 
-def test_what_is_not_json(copied: Callable[..., Path]) -> None:
-    folder = copied()
-    for text, message in {
-        "{": "engine.json: expected JSON",
-        "[]": "engine.json: expected format",
-        "\xff": "engine.json: expected JSON",
-    }.items():
-        (folder / "engine.json").write_bytes(text.encode("latin-1"))
-        with pytest.raises(FileFormatError, match=message):
-            Engine.open(folder)
-
-
-# growing ----------------------------------------------------------------------------------------------------
-
-
-def added_forms(tmp_path: Path) -> dict[str, Any]:
-    """The same documents in every form."""
-    rows = [(doc, text) for doc, texts in NEW.items() for text in ([texts] if isinstance(texts, str) else texts)]
-    frame = pd.DataFrame(rows, columns=["doc_id", "text"])
-    builder = CollectionBuilder("others")
-    for doc_id, texts in NEW.items():
-        builder.add_document(doc_id, [texts] if isinstance(texts, str) else texts)
-    builder.add_query("q", ["a query, which is left aside"], split="train")
-    builder.add_judgement("train", "q", "n1")
-    folder = tmp_path / "more"
-    folder.mkdir()
-    frame.to_parquet(folder / "passages.parquet")
-    pd.DataFrame({"query_id": ["q"], "text": ["a query"]}).to_parquet(folder / "queries.parquet")
-    pd.DataFrame({"query_id": ["q"], "doc_id": ["n1"], "relevance": [1]}).to_parquet(folder / "qrels.parquet")
-    return {
-        "mapping": NEW,
-        "pandas": frame,
-        "pyarrow": pa.Table.from_pandas(frame),
-        "collection": builder.build(),
-        "folder": folder,
-        "path": str(folder),
-    }
-
-
-def test_documents_are_added_in_any_form(topics: Collection, tmp_path: Path) -> None:
-    engines = {}
-    for name, given in added_forms(tmp_path).items():
-        engines[name] = Engine(topics)
-        engines[name].prepare()
-        engines[name].add(given)
-        assert engines[name].collection.n_documents == 44, name
-        assert engines[name].collection.n_queries == topics.n_queries, name
-        assert_same_runs(engines[name], engines["mapping"])
-
-
 @pytest.mark.parametrize("variant", ["tfidf", "lsa", "pieces", "dense pieces", "sentences", "own"])
 @pytest.mark.parametrize("prepared", [True, False])
 def test_what_is_added_is_found_at_once_and_as_from_scratch(
@@ -443,21 +344,14 @@ def test_what_is_added_is_found_at_once_and_as_from_scratch(
         engine.add(texts)
         run = parse("bm25").fit(engine).rank({"q": f"newword {word(3)}"})
         assert run["q"][0][0] == "n1"
-        for name in ("knn", "knn-doc", "parm-vrrf"):
-            assert "n1" in dict(parse(name).fit(engine).rank({"q": NEW["n1"]})["q"]), name
-    scratch = from_scratch(memory, variant)
+    whole, *parts = (segment.whole for segment in memory._segments)
+    for part in parts:
+        whole = whole.extended(part)
+    scratch = Engine(whole, **(VARIANTS[variant] | {"encoder": memory.encoder, "paragraphs": None}))
     for engine in (memory, folder, opened(tmp_path / "engine", variant)):
         assert engine.id == Engine(topics, **VARIANTS[variant]).id
         assert engine.collection.digest() == scratch.collection.digest()
         assert_same_runs(engine, scratch)
-
-
-def from_scratch(engine: Engine, variant: str) -> Engine:
-    """An engine over all documents at once, with the encoder that was fitted before the last ones came."""
-    whole, *more = (segment.whole for segment in engine._segments)
-    for part in more:
-        whole = whole.extended(part)
-    return Engine(whole, **(VARIANTS[variant] | {"encoder": engine.encoder, "paragraphs": None}))
 
 
 def test_no_other_document_is_encoded_anew(topics: Collection, tmp_path: Path) -> None:
@@ -523,42 +417,25 @@ def test_what_cannot_be_added_changes_nothing(
     for given, message in [
         ({"n1": "text", "d02": "there already"}, "'d02'"),
         ({"d03": "removed, and still in the folder"}, "'d03'"),
-        ({"n1": "text", "blank": "as a document without a passage"}, "'blank'"),
         ({}, "no passage|no document"),
-        ({"n1": " "}, "no passage|no document"),
-        ({"n1": 3}, "expected"),
-        (3, "expected|frame"),
         (pd.DataFrame({"doc_id": ["n1"]}), "text"),
-        (pd.DataFrame({"doc_id": ["n1", None], "text": ["a", "b"]}), "doc_id|missing"),
-        ("no/such/folder", "no such folder"),
-        (topics.take(np.arange(3)), "duplicate|twice|already|both"),
     ]:
         with pytest.raises(InputError, match=message):
             engine.add(given)
-    for doc_ids, message in [
-        (["nobody"], "'nobody'"),
-        (["d01", "d03"], "'d03'"),
-        (topics.doc_ids.to_pylist(), "'d03'"),
-        ([doc for doc in topics.doc_ids.to_pylist() if doc != "d03"], "without a document"),
-        ([doc for doc in topics.doc_ids.to_pylist() if doc not in ("d03", "blank")], "without|none of the 1 documents"),
-    ]:
+    left = [doc for doc in topics.doc_ids.to_pylist() if doc != "d03"]
+    for doc_ids, message in [(["d01", "d03"], "'d03'"), (left, "without a document")]:
         with pytest.raises(InputError, match=message):
             engine.remove(doc_ids)
-
-    with monkeypatch.context() as patch:  # a disk that is full, at each place where something is written or made
-        for place in ("replace_json", "save_collection"):
-            if where == "folder":
-                patch.setattr(f"haybale.engine.engine.{place}", full_disk)
-                with pytest.raises(OSError, match="No space left"):
-                    engine.add({"n7": "text of seven words, which are cut into pieces"})
-                patch.undo()
-        patch.setattr("haybale.retrieval.BM25Index.extended", full_disk)
-        with pytest.raises(OSError, match="No space left"):
-            engine.add({"n7": "text of seven words, which are cut into pieces"})
+    # A disk that is full, at each place where something is written or made.
+    places = ["engine.engine.replace_json", "engine.engine.save_collection"] if where == "folder" else []
+    for place in [*places, "retrieval.BM25Index.extended"]:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"haybale.{place}", full_disk)
+            with pytest.raises(OSError, match="No space left"):
+                engine.add({"n7": "text of seven words, which are cut into pieces"})
     for name, run in runs_of(engine).items():
         assert_same(run, before[name])
-    kept = {name: content for name, content in tree(folder).items() if not name.startswith("1/")}
-    assert kept == files
+    assert {name: content for name, content in tree(folder).items() if not name.startswith("1/")} == files
     engine.add({"n7": "another text, for that was not added"})
     assert "another text" in engine.collection.passages.texts.to_pylist()[-2 if variant == "pieces" else -1]
     if where == "folder":
@@ -569,26 +446,21 @@ def full_disk(*args: Any, **kwargs: Any) -> Any:
     raise OSError(28, "No space left on device")
 
 
-def test_removed_documents_are_not_found_and_stay_removed(topics: Collection, copied: Callable[..., Path]) -> None:
+def test_removed_documents_are_not_found_and_stay_removed(copied: Callable[..., Path]) -> None:
     engine = Engine.open(copied())
     engine.remove(["d05", TWINS[0]])
-    engine.remove(np.array(["d06"]))
     engine.add(NEW)
-    engine.remove([pa.scalar("n2")])
-    gone = {"d05", TWINS[0], "d06", "n2"}
+    engine.remove(np.array(["n2"]))
+    gone = {"d05", TWINS[0], "n2"}
     again = Engine.open(engine.folder)
     for each in (engine, again):
-        assert gone.isdisjoint(each.collection.doc_ids.to_pylist())
-        assert gone.isdisjoint(each.whole.doc_ids.to_pylist())
+        for found in (each.collection.doc_ids, each.whole.doc_ids, each.collection.qrels_frame("train")["doc_id"]):
+            assert gone.isdisjoint(list(map(str, found)))
         for name, run in runs_of(each).items():
             assert gone.isdisjoint(run.flat()[2].to_pylist()), name
-        frame = each.collection.qrels_frame("train")
-        assert gone.isdisjoint(frame["doc_id"])
     assert_same_runs(again, engine)
     with pytest.raises(InputError, match="'d05'"):
         again.add({"d05": "back again"})
-    with pytest.raises(InputError, match="'d05'"):
-        parse("bm25").fit(again).rank("dev", within=["d05"])
 
 
 def test_without_what_was_removed_scores_stay(topics: Collection) -> None:
@@ -612,9 +484,6 @@ def assert_filtered(found: Any, whole: Any, keep: Callable[[str], bool], exactly
             assert dict(found[query]) == pytest.approx(dict(expected), abs=1e-6)
 
 
-# limiting ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("variant", ["tfidf", "lsa", "pieces"])
 def test_within_some_documents_is_the_ranking_filtered(topics: Collection, variant: str) -> None:
     engine = Engine(topics, **VARIANTS[variant])
@@ -623,7 +492,7 @@ def test_within_some_documents_is_the_ranking_filtered(topics: Collection, varia
     names = ["bm25", "bm25-doc", "knn", "knn-doc", "knn-firstp", "parm-rrf"]
     runs = runs_of(engine, names=names, depth=42)
     mask = np.isin(ids, some)
-    for limited in (engine.within(some), engine.within(mask), engine.within(pa.array(some)), engine.within(some[::-1])):
+    for limited in (engine.within(mask), engine.within(some[::-1])):
         assert limited.collection.doc_ids.to_pylist() == some
         assert limited.id == engine.id
         for name, run in runs_of(limited, names=names[:-1], depth=42).items():
@@ -632,30 +501,6 @@ def test_within_some_documents_is_the_ranking_filtered(topics: Collection, varia
     assert fewer.collection.doc_ids.to_pylist() == some[:5]
     for name, run in runs_of(fewer, names=names[:-1], depth=42).items():
         assert_filtered(run, runs[name], lambda doc: doc in some[:5], exactly=variant != "lsa")
-
-
-def test_paragraphs_search_within_too(topics: Collection) -> None:
-    """PARM within: each paragraph's list is the list over all, filtered, cut only then."""
-    engine = Engine(topics)
-    some = topics.doc_ids.to_pylist()[::2]
-    limited = engine.within(some)
-    queries = [topics.queries.paragraphs_of(number) for number in topics.split("dev").queries]
-    for index, part in ((engine.passages, limited.passages), (engine.bm25(), limited.bm25())):
-        for query in queries:
-            given = query if index is engine.bm25() else engine.encoder.encode(query)
-            whole, found = index.search(given, len(index)), part.search(given, 5)
-            for row in range(len(query)):
-                listed = [
-                    (str(index.passage_ids[int(p)]), s)
-                    for p, s in zip(whole.passages[row], whole.scores[row], strict=True)
-                    if p >= 0 and str(index.doc_ids[int(index.doc_of[p])]) in some
-                ]
-                mine = [
-                    (str(part.passage_ids[int(p)]), s)
-                    for p, s in zip(found.passages[row], found.scores[row], strict=True)
-                    if p >= 0
-                ]
-                assert mine == listed[:5]
 
 
 def test_what_cannot_be_searched_within(topics: Collection) -> None:
@@ -670,9 +515,6 @@ def test_what_cannot_be_searched_within(topics: Collection) -> None:
     ]:
         with pytest.raises(InputError, match=message):
             _ = engine.within(given).collection
-        if not isinstance(given, str):
-            with pytest.raises(InputError, match=message):
-                parse("bm25").fit(engine).rank("dev", within=given)
     view = engine.within(["d01", "d02"])
     for change in (lambda: view.add(NEW), lambda: view.remove(["d01"])):
         with pytest.raises(InputError, match="limited to some documents"):
@@ -692,9 +534,6 @@ def test_what_was_limited_before_a_change_says_so(topics: Collection) -> None:
     assert engine.within(["d01", "d03"]).collection.n_documents == 2
 
 
-# stores -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("chunking", [None, Chunking(5, 3)])
 def test_an_engine_on_a_store_of_embeddings(topics: Collection, tmp_path: Path, chunking: Chunking | None) -> None:
     embed(topics, LSAEncoder(8), tmp_path / "store", chunking=chunking)
@@ -711,10 +550,7 @@ def test_an_engine_on_a_store_of_embeddings(topics: Collection, tmp_path: Path, 
         assert_same_runs(again, direct)
         again.prepare()
     assert not [stage for stage in stages.seconds if stage.startswith(("encode passages", "encode documents"))]
-    assert {path.name for path in (tmp_path / "engine").iterdir()} == {"engine.json", "0", "1"}
 
-
-# any sequence of changes ------------------------------------------------------------------------------------
 
 POOL = {
     f"p{number:02d}": [f"{word(100 * (number % 5) + i)} {word(5000 + (number * i) % 7)}" for i in range(number % 3 + 1)]
@@ -820,10 +656,4 @@ def test_terms_are_those_of_an_analyzer_of_ones_own(topics: Collection, tmp_path
     assert engine.bm25().analyzer == own == Engine.open(tmp_path / "engine").analyzer
     assert engine.encoder.analyzer_ == own
     assert word not in engine.encoder.vocabularies_["word"]
-    spaces = Engine(topics, analyzer=str.split)
-    assert spaces.bm25().analyzer.function is str.split
-    with pytest.raises(InputError, match="a function cannot be saved"):
-        Engine.build(topics, tmp_path / "other", analyzer=str.split)
-    assert not (tmp_path / "other").exists()
-    with pytest.raises(InputError, match="a language or an analyzer"):
-        Engine(topics, analyzer=own, language="german")
+    assert Engine(topics, analyzer=str.split).bm25().analyzer.function is str.split

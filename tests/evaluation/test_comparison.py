@@ -206,8 +206,8 @@ def test_what_is_wrong_is_said_before_the_work(topics: Collection) -> None:
     for rankers, how, error, message in [
         ("bm25,bm26", {}, UnknownNameError, "unknown ranker 'bm26'"),
         (["bm25", "rrf(bm25,bm26)"], {}, UnknownNameError, "unknown ranker 'bm26'"),
-        ("rrf(bm25,svr", {}, InputError, "parentheses may not match"),
-        ("bm25,,svr", {}, InputError, "expected the name of a ranker"),
+        ("rrf(bm25,svr", {}, InputError, "was never closed"),
+        ("bm25,,svr", {}, InputError, "cannot be read"),
         (["bm25"], {"baseline": "bm26"}, UnknownNameError, "unknown ranker 'bm26'"),
         (["bm25"], {"split": "tset"}, UnknownNameError, "unknown split of topics 'tset'; known: train, dev, test"),
         (["bm25"], {"measures": ["nDCG@10", "mAP?"]}, InputError, "unknown measure .mAP"),

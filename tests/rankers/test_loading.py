@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import CountingEncoder, assert_same, tree
-from topics import LEARNED, NEW, RANKERS, SVR
+from topics import LEARNED, NEW, RANKERS
 
 import haybale
 from haybale import Engine
 from haybale.collections import Collection
-from haybale.errors import FileFormatError, InputError, NotFittedError, OutputExistsError
+from haybale.errors import FileFormatError, InputError, OutputExistsError
 from haybale.manifest import digest, signed
 from haybale.rankers import BM25, RRF, Ranker, Training, load, parse
 from haybale.rankers import SVR as SVRRanker
@@ -70,24 +70,6 @@ def test_a_ranker_is_the_same_in_another_process(topics: Collection, tmp_path: P
     same_elsewhere(engine, [training.fitted(parse(name)) for name in names], tmp_path)
 
 
-def test_the_same_on_documents_of_python(pydocs: Collection, tmp_path: Path) -> None:
-    some = pydocs.take(np.arange(0, pydocs.n_documents, 19))
-    engine = Engine.build(some, tmp_path / "engine")
-    asked = [query for query, ids in zip(*judged(some), strict=True) if ids][:150]
-    frame = some.qrels_frame("train")
-    frame = frame[frame["query_id"].isin(asked)]
-    queries = some.queries.take(some.query_numbers(asked))
-    svr = "svr-doc(n_bags=8,n_train=5,n_candidates=15,n_jobs=1)"
-    ranker = parse(f"learned(bm25,bm25-doc(k1=6),knn-doc,knn-queries,parm-vrrf,{svr})").fit(engine, queries, frame)
-    assert len(ranker.learned_from()) == 150
-    same_elsewhere(engine, [ranker], tmp_path)
-
-
-def judged(collection: Collection) -> tuple[list[str], list[list[str]]]:
-    part = collection.split("train")
-    return collection.queries.ids.take(part.queries).to_pylist(), collection.relevant_ids("train")
-
-
 @pytest.fixture(scope="module")
 def engine(topics: Collection) -> Engine:
     return Engine(topics)
@@ -117,7 +99,6 @@ def test_what_is_loaded_is_what_was_saved(
     again = load(folder, engine)
     assert again == ranker
     assert again.key() == ranker.key()
-    assert repr(again) == repr(ranker)
     assert again.facts == ranker.facts
     assert again.learned_from() == ranker.learned_from()
     assert_same(again.rank("dev"), ranker.rank("dev"))
@@ -131,7 +112,6 @@ def test_what_is_loaded_is_what_was_saved(
     if ranker.needs_training:
         whole: Any = RRF(again, BM25(k1=9)).fit(engine)
         assert whole.rankers_[0] is again
-    assert_same(again.clone().fit(engine).rank("dev"), ranker.rank("dev"))
 
 
 def test_the_folder_holds_what_it_says_and_nothing_that_could_be_executed(
@@ -142,11 +122,11 @@ def test_the_folder_holds_what_it_says_and_nothing_that_could_be_executed(
         files = tree(folder)
         manifest = json.loads(files.pop(MANIFEST))
         assert manifest["ranker"] == ranker.to_dict()
-        assert set(manifest["files"]) == set(files)
         assert bool(files) == ranker.needs_training
         for path, content in files.items():
             assert Path(path).suffix in {".json", ".parquet", ".safetensors"}
             assert not (content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+        assert manifest["files"] == {path: digest(folder / path) for path in files}
     _, folder = saved(f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})")
     fitted = json.loads((folder / MANIFEST).read_text())["fitted"]
     names = [entry["ranker"]["ranker"] for entry in fitted]
@@ -194,45 +174,25 @@ def values_of(content: bytes | None) -> Any:
     [
         ({"format": "haybale engine"}, "expected format 'haybale ranker', found 'haybale engine'"),
         ({"version": 2}, "expected version 1, found 2"),
-        ({"fitted": []}, "fitted"),
-        (
-            {"fitted": [{"ranker": {"ranker": "bm26"}, "within": [], "digest": None, "facts": {}}]},
-            "unknown ranker 'bm26'",
-        ),
-        ({"fitted": [{"ranker": {"ranker": "bm25", "k1": -1}, "within": [], "digest": None, "facts": {}}]}, "'k1'"),
-        ({"fitted": [{"ranker": {"ranker": "rrf"}, "within": [7], "digest": None, "facts": {}}]}, "fitted ranker 0"),
-        ({"fitted": [{"ranker": {"ranker": "bm25"}}]}, "fitted ranker 0"),
+        ({"fitted": []}, "fitted ranker 0"),
         ({"fitted": [3]}, "fitted ranker 0"),
-        (
-            {
-                "fitted": [
-                    {"ranker": {"ranker": "learned", "rankers": ["bm25"]}, "within": [], "digest": "", "facts": {}}
-                ]
-            },
-            "0",
-        ),
+        ({"fitted": [{"ranker": {"ranker": "bm26"}}]}, "unknown ranker 'bm26'"),
+        ({"fitted": [{"ranker": {"ranker": "bm25", "k1": -1}}]}, "'k1'"),
+        ({"fitted": [{"within": [7]}]}, "fitted ranker 0"),
+        ({"fitted": [{"ranker": {"ranker": "learned", "rankers": ["bm25"]}}]}, "fitted ranker 0"),
     ],
 )
 def test_what_another_program_wrote(
     engine: Engine, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    _, whole = saved("bm25")
-    shutil.copytree(whole, tmp_path / "ranker")
+    shutil.copytree(saved("bm25")[1], tmp_path / "ranker")
     path = tmp_path / "ranker" / MANIFEST
+    entry = {"ranker": {"ranker": "bm25"}, "within": [], "digest": None, "facts": {}}
+    if "fitted" in change:
+        change = {"fitted": [entry | each if isinstance(each, dict) else each for each in change["fitted"]]}
     path.write_text(json.dumps(signed(json.loads(path.read_text()) | change)))
     with pytest.raises(FileFormatError, match=message):
         load(tmp_path / "ranker", engine)
-
-
-def test_what_is_no_ranker(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match="is no saved ranker"):
-        load(tmp_path / "nothing", engine)
-    (tmp_path / MANIFEST).write_text("[]")
-    with pytest.raises(FileFormatError, match="expected format 'haybale ranker', found None"):
-        load(tmp_path, engine)
-    (tmp_path / MANIFEST).write_bytes(b"\xff\xfe")
-    with pytest.raises(FileFormatError, match="expected JSON"):
-        load(tmp_path, engine)
 
 
 def test_a_ranker_belongs_to_its_engine(
@@ -269,22 +229,10 @@ def test_loaded_on_an_engine_that_has_changed(topics: Collection, tmp_path: Path
         assert_same(again.rank("dev", within=["d05", "n1", "d07"]), ranker.rank("dev", within=["d05", "n1", "d07"]))
 
 
-@pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
-def test_a_ranker_of_an_engine_that_is_limited(topics: Collection, tmp_path: Path) -> None:
-    engine = Engine(topics)
-    ranker = parse(f"rrf(bm25,svr-doc({SVR}))").fit(engine)
-    ranker.save(tmp_path / "ranker")
-    some = ["d05", "d07", "d11", "d12", "d20"]
-    limited = load(tmp_path / "ranker", engine.within(some))
-    assert set(limited.rank("dev").flat()[2].to_pylist()) <= set(some)
-
-
 def test_saving_is_whole_or_not_at_all(
     engine: Engine, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranker, _ = saved(LEARNED)
-    with pytest.raises(NotFittedError):
-        parse(LEARNED).save(tmp_path / "unfitted")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(OutputExistsError, match="exists and is not empty"):
@@ -297,16 +245,6 @@ def test_saving_is_whole_or_not_at_all(
         patch.setattr(SVRRanker, "_state", fail)
         with pytest.raises(OSError, match="No space left"):
             ranker.save(tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
     assert tree(tmp_path) == {"full/notes.txt": b"mine"}
-    (tmp_path / "empty").mkdir()
-    ranker.save(tmp_path / "empty")
     ranker.save(tmp_path / "deep" / "er")
-    assert tree(tmp_path / "empty") == tree(tmp_path / "deep" / "er")
-    assert haybale.load(tmp_path / "empty", engine) == ranker
-
-
-def test_the_digest_of_a_file_is_its_own(saved: Callable[[str], tuple[Ranker, Path]]) -> None:
-    _, folder = saved(LEARNED)
-    manifest = json.loads((folder / MANIFEST).read_text())
-    assert manifest["files"] == {name: digest(folder / name) for name in manifest["files"]}
+    assert haybale.load(tmp_path / "deep" / "er", engine) == ranker

@@ -18,7 +18,7 @@ from topics import LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder, Queries
 from haybale.ensemble import LearnedFusion, SVREnsemble, unseen_queries
-from haybale.errors import FileFormatError, InputError, NotFittedError, UnknownNameError
+from haybale.errors import InputError, NotFittedError, UnknownNameError
 from haybale.rankers import (
     BM25,
     KNN,
@@ -33,8 +33,6 @@ from haybale.rankers import (
     Training,
     parse,
 )
-from haybale.rankers import SVR as SVRRanker
-from haybale.rankers.ranker import Ranker as Base
 from haybale.retrieval import QueryNeighbours, Run, reciprocal_rank_fusion
 from haybale.stages import listening
 
@@ -64,9 +62,6 @@ def cases() -> list[Any]:
 def every(function: Any) -> Any:
     """Of every ranker on both encoders."""
     return pytest.mark.parametrize(("name", "encoder"), cases())(function)
-
-
-# laws -------------------------------------------------------------------------------------------------------
 
 
 @every
@@ -145,8 +140,11 @@ def test_shares_sum_to_the_score(fitted: Fitted, name: str, encoder: str) -> Non
             assert found.shares or score == 0
             check_sums(found)
             json.dumps(found.to_dict())
-            assert math.fsum(found.to_frame()["share"]) == pytest.approx(found.score, rel=1e-5, abs=1e-6)
             assert str(found).startswith(f"{doc}: rank {found.rank:,}, {ranker} ")
+    found = ranker.explain({"q": "nothing like it"}, "blank")
+    assert (found.score, found.rank, found.shares) == (None, None, [])
+    assert str(found) == f"blank: {ranker} does not have it"
+    assert found.to_frame().empty
 
 
 def check_sums(found: Explanation) -> None:
@@ -154,7 +152,7 @@ def check_sums(found: Explanation) -> None:
     assert found.score is not None
     size = max(abs(found.score), math.fsum(abs(share.share) for share in found.shares))  # of those that cancel out
     assert math.fsum(share.share for share in found.shares) == pytest.approx(found.score, abs=1e-6 * size)
-    assert math.fsum(value for _, value, _ in found.leaves()) == pytest.approx(found.score, abs=1e-6 * size)
+    assert math.fsum(found.to_frame()["share"]) == pytest.approx(found.score, abs=1e-6 * size)
     for share in found.shares:
         if share.of is not None and share.of.score is not None:
             check_sums(share.of)
@@ -163,15 +161,6 @@ def check_sums(found: Explanation) -> None:
 def asked(ranker: Ranker, *ids: str) -> Queries:
     collection = ranker.engine_.collection
     return collection.queries.take(collection.query_numbers(ids))
-
-
-@every
-def test_what_a_ranker_does_not_have_is_not_explained(fitted: Fitted, name: str, encoder: str) -> None:
-    ranker = fitted(name, encoder)
-    found = ranker.explain({"q": "nothing like it"}, "blank")
-    assert (found.score, found.rank, found.shares) == (None, None, [])
-    assert str(found) == f"blank: {ranker} does not have it"
-    assert found.to_frame().empty
 
 
 @pytest.mark.parametrize("name", [name for name in RANKERS if "rrf" not in name])
@@ -188,9 +177,6 @@ def test_ties_are_broken_by_document_id(fitted: Fitted, topics: Collection, name
         assert [doc for doc, _ in ranker.rank({"q": text.split("\n")}, depth=depth)["q"]] == found[:depth]
 
 
-# what each ranker is ----------------------------------------------------------------------------------------
-
-
 def tops(ranker: Ranker, batch: Batch, depth: int) -> list[set[str]]:
     run = batch.out_of_fold(ranker, depth)
     return [{doc for doc, _ in run[query]} for query in batch.ids]
@@ -201,50 +187,22 @@ def dev(engine: Engine, split: str = "dev") -> Batch:
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_nearest_neighbours(fitted: Fitted, encoder: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "vectors"), [("knn", "passages"), ("knn-doc", "documents"), ("knn-firstp", "first_passages")]
+)
+def test_nearest_neighbours(fitted: Fitted, encoder: str, name: str, vectors: str) -> None:
     """By the whole matrix of products."""
-    engine = fitted("knn", encoder).engine_
-    batch = dev(engine)
-    dense = {
-        "knn": (engine.passages, engine.passages.doc_of),
-        "knn-doc": (engine.documents, engine.documents.doc_of),
-        "knn-firstp": (engine.first_passages, engine.first_passages.doc_of),
-    }
-    ids = engine.collection.doc_ids.to_pylist()
-    for name, (index, doc_of) in dense.items():
-        products: Any = batch.vectors @ index.vectors.T
-        products = products.toarray() if index.is_sparse else products
-        run = fitted(name, encoder).rank("dev")
-        for row, query in enumerate(batch.ids):
-            best: dict[str, float] = {}
-            for place, value in enumerate(products[row]):
-                doc = ids[doc_of[place]]
-                if doc_of[place] != batch.own[row] and (value != 0 or not index.is_sparse):
-                    best[doc] = max(best.get(doc, -np.inf), float(value))
-            assert dict(run[query]) == pytest.approx(best, abs=1e-6)
-
-
-def test_bm25_over_documents_by_the_formula(topics: Collection, engines: dict[str, Engine]) -> None:
-    """Lucene's: idf · tf / (tf + k1 (1 − b + b · length / average)), summed over the words of the query."""
-    k1, b = 0.9, 0.4
-    run = BM25("document", k1=k1, b=b).fit(engines["tfidf"]).rank("dev")
-    texts = [text.split() for text in topics.document_texts()]
-    average = sum(map(len, texts)) / len(texts)
-    ids = topics.doc_ids.to_pylist()
-    for row, query in enumerate(run.query_ids):
-        number = topics.split("dev").queries[row]
-        expected: dict[str, float] = {}
-        for doc_id, words in zip(ids, texts, strict=True):
-            score = 0.0
-            for term in topics.queries.texts([number])[0].split():
-                df = sum(term in other for other in texts)
-                tf = words.count(term)
-                if tf:
-                    idf = math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
-                    score += idf * tf / (tf + k1 * (1 - b + b * len(words) / average))
-            if score and ids.index(doc_id) != topics.queries.own[number]:
-                expected[doc_id] = score
-        assert dict(run[query]) == pytest.approx(expected, rel=1e-4)
+    ranker = fitted(name, encoder)
+    index, batch, run = getattr(ranker.engine_, vectors), dev(ranker.engine_), ranker.rank("dev")
+    products: Any = batch.vectors @ index.vectors.T
+    products = products.toarray() if index.is_sparse else products
+    for row, query in enumerate(batch.ids):
+        best: dict[str, float] = {}
+        for document, value in zip(index.doc_of, products[row], strict=True):
+            doc = str(index.doc_ids[int(document)])
+            if document != batch.own[row] and (value != 0 or not index.is_sparse):
+                best[doc] = max(best.get(doc, -np.inf), float(value))
+        assert dict(run[query]) == pytest.approx(best, abs=1e-6)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -315,7 +273,6 @@ def test_the_ensemble_scores_its_pool(fitted: Fitted, topics: Collection, name: 
 def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Collection, encoder: str) -> None:
     learned: Any = fitted(LEARNED, encoder)
     relevant, batch = topics.relevant_ids("train"), dev(learned.engine_, "train")
-    batch.least_depth = 30
     batch.label = "train"
     unseen = unseen_queries(relevant)
     assert unseen.any()
@@ -334,11 +291,8 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
         fold = np.array(sorted(batch.ids))[dealt[number::5]].tolist()
         without = LearnedFusion(depth=30).fit(runs, judged[~judged["query_id"].isin(fold)], **how)
         assert_same(found.take(fold), without.fuse({name: run.take(fold) for name, run in runs.items()}))
-    facts = learned.facts
-    assert facts["training queries"] == fusion.n_queries_
-    assert facts["of them unseen"] == fusion.n_unseen_
-    weights = fusion.weights_.set_index(["run", "feature"]).standardised
-    assert facts[f"{learned.rankers_[3]} score"] == weights[str(learned.rankers_[3]), "score"]
+    assert learned.facts["training queries"] == fusion.n_queries_
+    assert f"{learned.rankers_[3]} score" in learned.facts
 
 
 def test_learned_out_of_fold_one_query_at_a_time_and_beside_new_ones(fitted: Fitted, topics: Collection) -> None:
@@ -360,8 +314,6 @@ def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> 
     learned: Any = Learned(BM25(), SimilarQueries(), n_queries=20, depth=30).fit(engines["tfidf"])
     assert len(learned.query_ids_) == 20
     assert learned.learned_from() == {f"train{i}" for i in range(60)}
-    again: Any = Learned(BM25(), SimilarQueries(), n_queries=20, depth=30, random_state=1).fit(engines["tfidf"])
-    assert set(again.query_ids_) != set(learned.query_ids_)
     others = [query for query in (f"train{i}" for i in range(60)) if query not in learned.query_ids_]
     batch = Batch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
     runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
@@ -394,9 +346,6 @@ def test_a_relevant_document_without_a_passage_is_no_candidate(topics: Collectio
     assert "empty" in dict(ranker.rankers_[-1].rank("dev")["dev0"])  # similar queries know it
 
 
-# sharing ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "n_queries"),
     [
@@ -411,7 +360,7 @@ def test_nested_rankers_share_what_they_ask(
     """Every search of the training queries is done once, whoever asks, and so is every one of the queries ranked."""
     searched: list[tuple[str, int]] = []
 
-    def counted(kind: type[Base], method: str) -> None:
+    def counted(kind: type[Ranker], method: str) -> None:
         inner = getattr(kind, method)
 
         def wrapped(self: Ranker, batch: Batch, depth: int) -> Run:
@@ -420,21 +369,16 @@ def test_nested_rankers_share_what_they_ask(
 
         monkeypatch.setattr(kind, method, wrapped)
 
-    for kind in (BM25, KNN, SimilarQueries):
-        counted(kind, "_rank")
-    counted(SimilarQueries, "_out_of_fold")
-    ranker = parse(name)
-    if n_queries < 60:
-        ranker.set_params(n_queries=n_queries)
-    ranker.fit(Engine(topics))
-    kinds = [kind for kind, _ in searched]
-    assert ("bm25 _rank", 60) in searched
-    assert len(set(kinds)) == len(kinds), searched
-    searched.clear()
-    ranker.rank("dev")
-    kinds = [kind for kind, _ in searched]
-    assert ("bm25 _rank", 15) in searched
-    assert len(set(kinds)) == len(kinds), searched
+    for kind, method in [(BM25, "_rank"), (KNN, "_rank"), (SimilarQueries, "_rank"), (SimilarQueries, "_out_of_fold")]:
+        counted(kind, method)
+    ranker: Any = parse(name)
+    ranker.n_queries = n_queries
+    engine = Engine(topics)
+    for use, n in ((lambda: ranker.fit(engine), 60), (lambda: ranker.rank("dev"), 15)):
+        searched.clear()
+        use()
+        assert ("bm25 _rank", n) in searched
+        assert len({kind for kind, _ in searched}) == len(searched), searched
 
 
 def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection) -> None:
@@ -443,15 +387,12 @@ def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection)
     both: Any = RRF(memory, parse("rrf(knn-queries,bm25)")).fit(engine)
     assert both.rankers_[0] is memory
     assert both.rankers_[1].rankers_[0] is not memory  # equal, but nobody said it is fitted
-    assert both.rankers[0] is memory
-    assert not both.rankers[1].__sklearn_is_fitted__()
+    assert not hasattr(both.rankers[1], "engine_")
     twice: Any = RRF(SimilarQueries(), parse("rrf(knn-queries,bm25)")).fit(engine)
     assert twice.rankers_[0] is twice.rankers_[1].rankers_[0]
-    on_others: Any = RRF(memory, BM25()).fit(engine, "dev")
-    assert on_others.rankers_[0] is not memory
-    elsewhere: Any = RRF(memory, BM25()).fit(Engine(topics))
-    assert elsewhere.rankers_[0] is not memory
-    memory.set_params(k=3)
+    for fitted_on in ((engine, "dev"), (Engine(topics),)):
+        assert RRF(memory, BM25()).fit(*fitted_on).rankers_[0] is not memory
+    memory.k = 3
     changed: Any = RRF(memory, BM25()).fit(engine)
     assert changed.rankers_[0] is not memory
     assert changed.rankers_[0].neighbours_.k == 3
@@ -463,10 +404,7 @@ def test_fitting_leaves_the_ranker_as_it_was_made(topics: Collection) -> None:
         ranker = parse(name)
         assert ranker.fit(engine) is ranker
         assert ranker == parse(name)
-        assert ranker.clone() == ranker
-        assert not ranker.clone().__sklearn_is_fitted__()
-        assert not any(inner.__sklearn_is_fitted__() for inner in ranker.nested())
-        assert ranker.facts == ranker.facts
+        assert not any(hasattr(each, "engine_") for each in [ranker.clone(), *ranker.nested()])
         json.dumps(ranker.facts)
 
 
@@ -480,9 +418,6 @@ def test_many_queries_are_ranked_in_blocks(fitted: Fitted, topics: Collection, m
         assert dict(blocks[query]) == pytest.approx(dict(whole[query]))
 
 
-# training queries -------------------------------------------------------------------------------------------
-
-
 def few(topics: Collection, n: int) -> tuple[dict[str, list[str]], pd.DataFrame]:
     """The first n training queries, with their judgements."""
     frame = topics.qrels_frame("train")
@@ -491,8 +426,8 @@ def few(topics: Collection, n: int) -> tuple[dict[str, list[str]], pd.DataFrame]
     return asked, frame[frame["query_id"].isin(ids)]
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 10])
-@pytest.mark.parametrize("name", ["svr", "svr-doc", "learned(bm25,knn-queries,svr-doc)"])
+@pytest.mark.parametrize("n", [2, 3, 10])
+@pytest.mark.parametrize("name", ["svr", "learned(bm25,knn-queries,svr-doc)"])
 def test_fewer_training_queries_than_bags(topics: Collection, name: str, n: int) -> None:
     asked, qrels = few(topics, n)
     with pytest.warns(UserWarning, match=rf"svr.*: {n} training queries for 35 bags; {n} bags are trained"):
@@ -544,37 +479,33 @@ def test_without_training_queries_nothing_is_begun(name: str) -> None:
         ranker.rank({"q": "dog"})
 
 
-@pytest.mark.parametrize("name", ["knn-queries", f"learned(bm25,svr-doc({SVR}))"])
-def test_judgements_as_frames(fitted: Fitted, topics: Collection, name: str) -> None:
-    engine = fitted(name, "tfidf").engine_
-    expected = fitted(name, "tfidf").rank("dev")
+def test_judgements_as_frames(fitted: Fitted, topics: Collection) -> None:
+    name = f"learned(bm25,svr-doc({SVR}))"
+    engine, expected = fitted(name, "tfidf").engine_, fitted(name, "tfidf").rank("dev")
     frame = topics.qrels_frame("train")
-    names = few(topics, 60)[0]
-    for given in (frame, pa.Table.from_pandas(frame), frame.assign(more=1, relevance=frame["relevance"].astype(float))):
+    for given in (pa.Table.from_pandas(frame), frame.assign(more=1, relevance=frame["relevance"].astype(float))):
         for queries in ("train", topics.queries.take(topics.split("train").queries)):
             assert_same(parse(name).fit(engine, queries, given).rank("dev"), expected)
+    names = few(topics, 60)[0]
     assert parse(name).fit(engine, None, frame).learned_from() <= set(names)
-    frame = frame.assign(query_id=frame["query_id"].map(lambda query: "my " + query))
-    own = {"own": [None] * len(names), "query_id": [f"my {query}" for query in names]}
-    asked = pd.DataFrame(own | {"text": ["\n".join(parts) for parts in names.values()]})
-    ranker = parse(name).fit(engine, asked, frame)
-    assert ranker.learned_from() == set(asked["query_id"])
-    run = ranker.rank("dev")
-    assert run.query_ids == expected.query_ids
-    for changed, message in [
-        (frame.assign(query_id="nobody"), "unknown query id 'nobody'"),
-        (frame.assign(doc_id="nothing"), "unknown document id 'nothing'"),
-        (frame.assign(relevance="high"), "relevance"),
-        (frame.drop(columns="doc_id"), "doc_id"),
-        (frame.assign(relevance=0), "nothing to learn"),
-        (frame.assign(doc_id=None), "doc_id"),
-        (pd.concat([frame, frame.assign(relevance=frame["relevance"] + 1)]), "are judged twice, with different grades"),
-    ]:
-        with pytest.raises(InputError, match=message), listening(refuse):
-            parse(name).fit(engine, asked, changed)
 
 
-# what is asked ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"query_id": "nobody"}, "unknown query id 'nobody'"),
+        ({"doc_id": "nothing"}, "unknown document id 'nothing'"),
+        ({"relevance": "high"}, "relevance"),
+        ({"relevance": 0}, "nothing to learn"),
+        ({"doc_id": None}, "doc_id"),
+        (None, "are judged twice, with different grades"),
+    ],
+)
+def test_judgements_that_are_refused(topics: Collection, changed: Any, message: str) -> None:
+    asked, frame = few(topics, 5)
+    judged = pd.concat([frame, frame.assign(relevance=9)]) if changed is None else frame.assign(**changed)
+    with pytest.raises(InputError, match=message), listening(refuse):
+        SimilarQueries().fit(Engine(topics), asked, judged)
 
 
 def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_path: Path) -> None:
@@ -585,31 +516,17 @@ def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_p
     own = [topics.doc_ids[int(d)].as_py() if d >= 0 else None for d in topics.queries.own[numbers]]
     expected = ranker.rank("dev")
     frame = pd.DataFrame({"query_id": ids, "text": ["\n".join(parts) for parts in texts], "own": own})
-    records = [
-        {"_id": query, "text": "\n".join(parts)} | ({"own": doc} if doc else {})
-        for query, parts, doc in zip(ids, texts, own, strict=True)
-    ]
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
+    frame.fillna("").to_json(tmp_path / "q.jsonl", orient="records", lines=True)
     for given in (topics.queries.take(numbers), frame, pa.Table.from_pandas(frame), tmp_path / "q.jsonl"):
         assert_same(ranker.rank(given), expected)
-    without = ranker.rank(frame.drop(columns="own"))
+    without = ranker.rank(dict(zip(ids, texts, strict=True)))
     assert without != expected
     assert_same(ranker.rank(frame.assign(own="a document from elsewhere")), without)
-    (tmp_path / "q.tsv").write_text(
-        "".join(f"{query}\t{' '.join(parts)}\n" for query, parts in zip(ids, texts, strict=True))
-    )
     flat = {query: " ".join(parts) for query, parts in zip(ids, texts, strict=True)}
-    for given in (
-        dict(zip(ids, texts, strict=True)),
-        {pa.scalar(query): parts for query, parts in zip(ids, texts, strict=True)},
-        {query: tuple(parts) for query, parts in zip(ids, texts, strict=True)},
-    ):
-        assert_same(ranker.rank(given), without)
+    (tmp_path / "q.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in flat.items()))
     assert_same(ranker.rank(tmp_path / "q.tsv"), ranker.rank(flat))
     assert ranker.rank(list(flat.values())).query_ids == [str(place) for place in range(15)]
-    one = ranker.rank(flat["dev0"])
-    assert one.query_ids == ["0"]
-    assert one["0"] == ranker.rank({7: flat["dev0"]})["7"] == ranker.rank({np.int64(7): pa.scalar(flat["dev0"])})["7"]
+    assert ranker.rank(flat["dev0"])["0"] == ranker.rank({7: flat["dev0"]})["7"]
     (tmp_path / "letter.txt").write_text("\n\n".join(texts[1]))
     assert ranker.rank(tmp_path / "letter.txt").query_ids == ["letter"]
 
@@ -618,90 +535,71 @@ def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_p
     ("given", "message"),
     [
         ("", "query '0' is empty"),
-        ({"q": " \n"}, "query 'q' is empty"),
         ({"q": []}, "query 'q' is empty"),
         ({"q": "text", "r": ["", " "]}, "query 'r' is empty"),
         ({}, "no query"),
-        ([], "no query"),
-        ({1: "a", "1": "b"}, "duplicate query id '1'"),
-        ({"q": None}, "query 'q': expected a text or a list of paragraphs, found None"),
+        ({1: "a", "1": "b"}, "query ids: '1' occurs twice"),
         ({"q": 7}, "query 'q': expected a text or a list of paragraphs, found 7"),
         ({"q": ["a", None]}, "query 'q': expected a text or a list of paragraphs"),
-        ({None: "a"}, "a query id is a string or a whole number, found None"),
-        ({"": "a"}, "a query id is a string or a whole number, found ''"),
-        ({1.5: "a"}, "found 1.5"),
-        ({True: "a"}, "found True"),
-        (7, "expected texts, a mapping of ids to texts, a frame, a split or a path, found int"),
-        (None, "found NoneType"),
-        (pd.DataFrame({"query_id": ["q", "q"], "text": ["a", "b"]}), "duplicate query id 'q'"),
+        ({None: "a"}, "query ids: expected strings or whole numbers, found None"),
+        (7, "expected a frame of .*, found int"),
         (pd.DataFrame({"query_id": ["q"], "text": [None]}), "text"),
-        (pd.DataFrame({"query_id": [None], "text": ["a"]}), "query_id"),
         (pd.DataFrame({"query_id": ["q"]}), "text"),
-        (pd.DataFrame({"query_id": [], "text": []}), "no query|empty"),
         (Path("no/such/file.tsv"), "no/such/file.tsv: no such file"),
+        (Path("no/such/file.txt"), "no/such/file.txt: cannot read the queries: No such file"),
     ],
 )
 def test_what_is_no_query_is_refused(fitted: Fitted, given: Any, message: str) -> None:
-    for name in ("bm25", "knn-queries(k=7)"):
-        with pytest.raises(InputError, match=message):
-            fitted(name, "tfidf").rank(given)
+    with pytest.raises(InputError, match=message):
+        fitted("bm25", "tfidf").rank(given)
 
 
-def test_files_of_queries_name_the_place(fitted: Fitted, tmp_path: Path) -> None:
-    ranker = fitted("bm25", "tfidf")
-    for name, text, message in [
-        ("q.jsonl", '{"_id": "a", "text": "b"}\n{"_id": "c"}\n', r"q.jsonl, line 2: .*text"),
-        ("q.jsonl", "{", r"q.jsonl, line 1"),
-        ("q.jsonl", '{"_id": "a", "text": " "}\n', r"q.jsonl: query 'a' is empty"),
-        ("q.jsonl", '{"_id": "a", "text": "b"}\n' * 2, r"q.jsonl: duplicate query id 'a'"),
-        ("q.tsv", "a\n", r"q.tsv, line 1"),
-        ("q.tsv", "", r"q.tsv: no query"),
-        ("q.txt", " \n \n", r"q.txt: the text is empty"),
-    ]:
-        (tmp_path / name).write_text(text)
-        with pytest.raises(InputError, match=message):
-            ranker.rank(tmp_path / name)
-    (tmp_path / "q.tsv").write_bytes(b"a\t\xff\n")
-    with pytest.raises(FileFormatError, match=r"q\.tsv"):
-        ranker.rank(tmp_path / "q.tsv")
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("q.jsonl", b'{"_id": "a", "text": "b"}\n{"_id": "c"}\n', r"q.jsonl, line 2: .*text"),
+        ("q.jsonl", b'{"_id": "a", "text": " "}\n', r"q.jsonl: query 'a' is empty"),
+        ("q.jsonl", b'{"_id": "a", "text": "b"}\n' * 2, r"q.jsonl: query ids: 'a' occurs twice"),
+        ("q.tsv", b"a\n", r"q.tsv, line 1"),
+        ("q.tsv", b"", r"q.tsv: no query"),
+        ("q.tsv", b"a\t\xff\n", r"q\.tsv"),
+        ("q.txt", b" \n \n", r"q.txt: the text is empty"),
+    ],
+)
+def test_files_of_queries_name_the_place(
+    fitted: Fitted, tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        fitted("bm25", "tfidf").rank(tmp_path / name)
+
+
+def test_what_is_not_fitted_says_so(tmp_path: Path) -> None:
+    ranker = parse(LEARNED)
+    for use in (ranker.rank, ranker.out_of_fold, lambda text: ranker.explain(text, "d01"), ranker.save):
+        with pytest.raises(NotFittedError, match=r"is not fitted: call fit\(engine\) first"):
+            use(str(tmp_path / "text"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        *((lambda bm25, n=n: bm25.rank("dev", depth=n), "'depth' parameter of rank") for n in (0, 1.5, math.nan, True)),
+        (lambda bm25: bm25.out_of_fold("dev", depth=0), "'depth' parameter of out_of_fold"),
+        (lambda bm25: bm25.explain("text", "nobody"), "unknown document id 'nobody'"),
+        (lambda bm25: bm25.explain("dev", "d01"), "explain takes one query, found 15"),
+        (lambda bm25: bm25.rank("dev", within=["nobody"]), "unknown document id 'nobody'"),
+        (lambda bm25: RRF("bm25", KNN()).fit(bm25.engine_), "RRF fuses rankers, found 'bm25'"),
+        (lambda bm25: RRF(BM25(b=2), KNN()).fit(bm25.engine_), "'b' parameter of BM25"),
+    ],
+)
+def test_what_else_is_refused(fitted: Fitted, use: Callable[[Ranker], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        use(fitted("bm25", "tfidf"))
 
 
 @pytest.mark.parametrize("name", RANKERS)
-def test_what_is_not_fitted_says_so(name: str) -> None:
-    ranker = parse(name)
-    for use in (
-        lambda: ranker.rank("text"),
-        lambda: ranker.out_of_fold(),
-        lambda: ranker.explain("text", "d01"),
-        lambda: ranker.save("folder"),
-    ):
-        with pytest.raises(NotFittedError, match=r"is not fitted: call fit\(engine\) first"):
-            use()
-    assert not Path("folder").exists()
-
-
-def test_what_else_is_refused(fitted: Fitted, topics: Collection) -> None:
-    ranker = fitted("bm25", "tfidf")
-    for depth in (0, -1):
-        with pytest.raises(InputError, match=f"depth must be at least 1, found {depth}"):
-            ranker.rank("dev", depth=depth)
-    with pytest.raises(InputError, match="unknown document id 'nobody'"):
-        ranker.explain("text", "nobody")
-    with pytest.raises(InputError, match="explain takes one query, found 15"):
-        ranker.explain("dev", "d01")
-    with pytest.raises(InputError, match="unknown document id 'nobody'"):
-        ranker.rank("dev", within=["nobody"])
-    with pytest.raises(InputError, match="'k1' parameter of BM25"):
-        BM25(k1=-1).fit(Engine(topics))
-    with pytest.raises(InputError, match="RRF fuses rankers, found 'bm25'"):
-        RRF("bm25", KNN()).fit(Engine(topics))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="'b' parameter of BM25"):
-        RRF(BM25(b=2), KNN()).fit(Engine(topics))
-    with pytest.raises(InputError, match="candidates of passages are retrieved by BM25 or KNN"):
-        SVRRanker("passage", candidates=[SimilarQueries()]).fit(Engine(topics))
-
-
-@pytest.mark.parametrize("name", [name for name in RANKERS if "lsa" not in name])
 def test_a_query_that_finds_nothing(fitted: Fitted, name: str) -> None:
     ranker = fitted(name, "tfidf")
     asked = {"known": "lababasox kodubakox", "strange": "zzzz", "another": "yyyy"}
@@ -710,11 +608,6 @@ def test_a_query_that_finds_nothing(fitted: Fitted, name: str) -> None:
     assert run.query_ids == list(asked)
     assert run["strange"] == run["another"] == []
     assert len(run["known"]) > 0
-    found = ranker.explain({"strange": "zzzz"}, "d01")
-    assert (found.score, found.rank) == (None, None)
-
-
-# documents that change --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RANKERS)
@@ -730,14 +623,8 @@ def test_documents_that_come_and_go(topics: Collection, name: str) -> None:
     shrunk = ranker.rank("dev")
     assert not {*gone, *NEW} & set(shrunk.flat()[2].to_pylist())
     assert grown.query_ids == shrunk.query_ids == before.query_ids
-    if name == "knn":
-        query = {"q": NEW["n1"]}
-        assert "n1" not in dict(ranker.rank(query)["q"])
     with pytest.raises(InputError, match=f"unknown document id '{gone[0]}'"):
         ranker.explain("text", gone[0])
-
-
-# shares -----------------------------------------------------------------------------------------------------
 
 
 def test_shares_of_shares() -> None:
@@ -746,12 +633,8 @@ def test_shares_of_shares() -> None:
     outer = Explanation(
         "rrf", "q", "d", 0.5, 1, [Share("bm25", 0.3, of=inner), Share("knn", 0.2, of=empty)], ["a note"]
     )
-    assert list(outer.leaves()) == [
-        (("bm25", "term dog"), pytest.approx(0.225), "a dog"),
-        (("bm25", "term cat"), pytest.approx(0.075), None),
-        (("knn",), 0.2, None),
-    ]
     assert outer.to_frame()["path"].tolist() == ["bm25 / term dog", "bm25 / term cat", "knn"]
+    assert outer.to_frame()["share"].tolist() == pytest.approx([0.225, 0.075, 0.2])
     assert outer.text(top=1).splitlines() == [
         "d: rank 1, rrf 0.5000",
         "  +0.3000  bm25",
@@ -764,4 +647,4 @@ def test_shares_of_shares() -> None:
     record = outer.to_dict()
     assert record["shares"][0]["of"]["shares"][0] == {"what": "term dog", "share": 3.0, "text": "a dog"}
     cancelling = Explanation("x", "q", "d", 0.0, 1, [Share("a", 1.0), Share("b", -1.0)])
-    assert list(Explanation("y", "q", "d", 2.0, 1, [Share("x", 2.0, of=cancelling)]).leaves()) == [(("x",), 2.0, None)]
+    assert len(Explanation("y", "q", "d", 2.0, 1, [Share("x", 2.0, of=cancelling)]).to_frame()) == 1
