@@ -149,11 +149,10 @@ def normalized(vectors: Floats) -> Floats:
 
 def normalized_sparse(vectors: sparse.csr_matrix) -> sparse.csr_matrix:
     """The same for CSR; lengths are summed in float64 along each row, so no row depends on the others."""
-    squares = np.square(vectors.data, dtype=np.float64)
-    table = sparse.csr_matrix((squares, vectors.indices, vectors.indptr), shape=vectors.shape)
-    lengths = np.sqrt(table @ np.ones(vectors.shape[1]))
-    scaled = vectors.data / np.repeat(np.where(lengths > 0, lengths, 1), np.diff(vectors.indptr))
-    return sparse.csr_matrix((scaled.astype(np.float32), vectors.indices, vectors.indptr), shape=vectors.shape)
+    wide = vectors.astype(np.float64)
+    lengths = np.sqrt(wide.power(2) @ np.ones(wide.shape[1]))
+    wide.data /= np.repeat(np.where(lengths > 0, lengths, 1), np.diff(wide.indptr))
+    return wide.astype(np.float32)
 
 
 def _check_width(matrix: Matrix, what: str, dim: int | None) -> None:

@@ -98,6 +98,17 @@ def reference(folder: Path, of: list[str], *, is_global: bool = False, dtype: st
     return result
 
 
+def hidden(encoder: Any, of: list[str]) -> list[np.ndarray]:
+    """The same by ours, all texts in one batch."""
+    import torch
+
+    from haybale.embeddings.token_batches import token_rows
+
+    rows = token_rows(encoder.tokenizer, of, encoder.max_length)[0]
+    with torch.inference_mode():
+        return [states.float().cpu().numpy() for states in encoder._hidden(rows).split([len(row) for row in rows])]
+
+
 def pooled(hidden: list[np.ndarray], pooling: str = "mean") -> np.ndarray:
     """Mean or first state, then length 1."""
     vectors = np.stack([states.mean(0) if pooling == "mean" else states[0] for states in hidden])

@@ -10,12 +10,13 @@ import socket
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -39,10 +40,10 @@ from haybale.embeddings.store import (
     open_passages,
 )
 from haybale.embeddings.tfidf import TfidfEncoder
-from haybale.embeddings.token_batches import EncodeCounts
-from haybale.errors import InputError, OutputExistsError, StoreError, TruncationWarning, UnknownNameError
+from haybale.errors import InputError, OutputExistsError, StoreError, TruncationWarning
+from haybale.parameters import COUNT, check_parameters, one_of
 from haybale.progress import track
-from haybale.vectors import check_vectors
+from haybale.vectors import STORED, check_vectors
 
 LOCK = ".lock"
 _LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "transformers", "sentence-transformers")
@@ -50,26 +51,26 @@ _LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "tra
 
 @dataclass(frozen=True)
 class Embedded:
-    """What one call did: ``passages`` in ``seconds`` of encoding and writing; ``kept`` were there before."""
+    """What one call did: ``passages`` in ``seconds`` of encoding and writing; ``kept`` were there before.
+
+    ``counts`` of ``texts``, ``tokens`` and ``truncated`` texts are a neural encoder's.
+    """
 
     store: str
     passages: int
     kept: int
     seconds: float
-    counts: EncodeCounts
+    counts: Counter[str]
 
     @property
     def rates(self) -> str:
         """Throughput in words.
 
-        >>> Embedded("s", 200, 0, 2.0, EncodeCounts(texts=200, tokens=900, slots=1000)).rates
-        '100 passages/s, 450 tokens/s, padding 10.0 %'
+        >>> Embedded("s", 200, 0, 2.0, Counter(tokens=900)).rates
+        '100 passages/s, 450 tokens/s'
         """
-        seconds = max(self.seconds, 1e-9)
-        text = f"{self.passages / seconds:,.0f} passages/s"
-        if self.counts.tokens:
-            text += f", {self.counts.tokens / seconds:,.0f} tokens/s, padding {100 * self.counts.padding_waste:.1f} %"
-        return text
+        rates = {"passages": self.passages, "tokens": self.counts["tokens"]}
+        return ", ".join(f"{n / max(self.seconds, 1e-9):,.0f} {what}/s" for what, n in rates.items() if n)
 
 
 def embed(
@@ -114,15 +115,11 @@ def embed(
     OutputExistsError
         For a folder that holds something else.
     """
-    if dtype not in ("float32", "float16"):
-        raise UnknownNameError("dtype", dtype, ("float32", "float16"))
-    if rows_per_chunk < 1:
-        raise InputError(f"rows_per_chunk must be at least 1, found {rows_per_chunk}")
-    files = StoreFiles(out)
+    check_parameters("embed", locals(), {"dtype": one_of(STORED), "rows_per_chunk": COUNT})
+    files, (i, n) = StoreFiles(out), shard or (1, 1)
     if shard is not None:
-        if files.exists(MANIFEST) or files.exists(BUILDING):
-            raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
-        files = files.within(shard_name(*shard))
+        check_no_store(files)
+        files = files.within(shard_name(i, n))
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, PASSAGES)):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
@@ -131,21 +128,12 @@ def embed(
         try:
             begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
             begun = files.manifest() if files.exists(MANIFEST) else begun
-            then = None if begun is None else begun.get("input", {})
-            found = read_input(files, then, source, layout, chunking, rows_per_chunk, shard or (1, 1))
-            encoder = _fitted(encoder, files, shard)
-            settings = as_json(
-                {
-                    "format": FORMAT,
-                    "version": VERSION,
-                    "input": found,
-                    "encoder": encoder.describe(),
-                    "dtype": dtype,
-                    "rows_per_chunk": rows_per_chunk,
-                    "shard": shard or (1, 1),
-                    "versions": _versions(),
-                }
-            )
+            found = read_input(files, begun, source, layout, chunking, rows_per_chunk, (i, n))
+            if hasattr(encoder, "fit"):
+                encoder = _fitted(encoder, files, begun is not None, n)
+            settings = {"format": FORMAT, "version": VERSION, "input": found, "encoder": encoder.describe()}
+            settings |= {"dtype": dtype, "rows_per_chunk": rows_per_chunk, "shard": (i, n), "versions": _versions()}
+            settings = as_json(settings)
             if begun is None:
                 files.write_json(BUILDING, settings)
             else:
@@ -161,6 +149,12 @@ def embed(
             raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
 
 
+def check_no_store(files: StoreFiles) -> None:
+    """Refuse, for shards, a folder that holds a store without."""
+    if files.exists(MANIFEST) or files.exists(BUILDING):
+        raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
+
+
 def shard_name(i: int, n: int) -> str:
     """The folder of shard i, from 1, of n within a store."""
     if not 1 <= i <= n:
@@ -170,45 +164,38 @@ def shard_name(i: int, n: int) -> str:
 
 def read_input(
     files: StoreFiles,
-    begun: Any,
+    begun: dict[str, Any] | None,
     source: str | Path | Collection,
     layout: str | None,
     chunking: Chunking | None,
     rows_per_chunk: int,
     shard: tuple[int, int] = (1, 1),
-    write: bool = True,
 ) -> dict[str, Any]:
-    """Read the input whole, to know what it is and to write the passages where they are not there.
+    """Read the input whole, to know what it is, and write the passages where they are not there.
 
-    ``begun``: what it was found to be when the store was begun, or None.
+    ``begun``: the settings that the store was begun with, whose input this must be.
     """
     i, n = shard
-
-    def read(file: BinaryIO | None) -> dict[str, Any]:
+    with nullcontext() if begun and files.exists(PASSAGES) else files.whole(PASSAGES) as file:
         split = None if chunking is None else chunking.splitter()
         spooled = spool(source, PassageSpool(file, rows_per_chunk, (i - 1, n), split), layout)
-        found = {
-            "name": source.name if isinstance(source, Collection) else str(source),
-            "passages": spooled.passages,
-            "documents": spooled.documents,
-            "sha256": spooled.sha256,
-            "chunking": None if chunking is None else chunking.describe(),
-        }
-        if begun is not None and begun.get("sha256") != spooled.sha256:
+        then = begun["input"] if begun else {"sha256": spooled.sha256}
+        if then["sha256"] != spooled.sha256:
             raise StoreError(
-                f"{files}: the input has changed since this store was begun with {begun.get('passages')} passages, now "
+                f"{files}: the input has changed since this store was begun with {then['passages']} passages, now "
                 f"{spooled.passages} or other texts; give the old input or a new folder"
             )
         if file is not None and spooled.empty:
-            warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=2)
+            warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=3)
         if file is not None and not spooled.rows:
             raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {i} of {n}")
-        return found
-
-    if not write or (begun is not None and files.exists(PASSAGES)):
-        return read(None)
-    with files.whole(PASSAGES) as file:
-        return read(file)
+    return {
+        "name": source.name if isinstance(source, Collection) else str(source),
+        "passages": spooled.passages,
+        "documents": spooled.documents,
+        "sha256": spooled.sha256,
+        "chunking": None if chunking is None else chunking.describe(),
+    }
 
 
 def _check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
@@ -234,9 +221,10 @@ def _versions() -> dict[str, str]:
 
 def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> Embedded:
     """Compute every chunk that is not there or is damaged."""
+    counts = Counter[str]()
     if hasattr(encoder, "counts"):
-        encoder.counts = EncodeCounts()
-    name, passages, start = type(encoder).__name__, 0, time.perf_counter()
+        encoder.counts = counts
+    name, passages, start = f"{type(encoder).__name__}.encode", 0, time.perf_counter()
     with open_passages(files) as source:
         if files.exists(f"{VECTORS}/zarr.json"):
             chunks = Chunks(files, writable=True)
@@ -246,18 +234,17 @@ def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> E
         there = set(files.names(VECTORS))
         for partial in (each for each in there if each.endswith(".partial")):  # of a writer that was killed
             files.remove(f"{VECTORS}/{partial}")
-        wanted = []
+        kept, wanted = 0, []
         for number in track(range(len(chunks)), "checking"):
             try:
-                if f"c.{number}.0" not in there or not len(chunks.read(number)):
-                    wanted.append(number)
+                if f"c.{number}.0" not in there:
+                    raise StoreError("missing")
+                kept += len(chunks.read(number))
             except StoreError:
                 wanted.append(number)
-        kept = chunks.rows - sum(end - first for first, end in map(chunks.bounds, wanted))
         start = time.perf_counter()
 
         def done() -> Embedded:
-            counts = getattr(encoder, "counts", EncodeCounts())
             return Embedded(str(files), passages, kept, time.perf_counter() - start, counts)
 
         for number in track(wanted, "embedding", status=lambda: done().rates):
@@ -267,32 +254,25 @@ def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> E
                 encoded = encoder.encode(texts)
             if sparse.issparse(encoded):
                 raise InputError(f"{name} makes sparse vectors, which a store does not hold")
-            vectors = check_vectors(encoded, f"{name}.encode", chunks.dim)
+            vectors = check_vectors(encoded, name, chunks.dim)
             if dtype == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
                 raise InputError("the vectors have values beyond float16; store them as float32")
             chunks.write(number, vectors)
             passages += len(texts)
-    truncated = done().counts.truncated
-    if truncated:
+    if truncated := counts["truncated"]:
         message = f"{truncated} of {passages} passages are longer than the encoder reads and were cut: see Chunking"
         warnings.warn(message, TruncationWarning, stacklevel=3)
     return done()
 
 
-# encoders that are fitted ---------------------------------------------------------------------------------
-
-
-def _fitted(encoder: Any, files: StoreFiles, shard: tuple[int, int] | None) -> Any:
+def _fitted(encoder: Any, files: StoreFiles, begun: bool, n_shards: int) -> Any:
     """``encoder``, fitted: by an earlier call (then it is loaded), by the caller, or here, on the store's passages."""
-    if not hasattr(encoder, "fit"):
-        return encoder
     check_storable(encoder)
-    given = is_fitted(encoder)
-    if files.exists(ENCODER) and (files.exists(BUILDING) or files.exists(MANIFEST)):
-        # Of one that is given, the manifest says whether it is the one the store was begun with.
+    given, kept = is_fitted(encoder), begun and files.exists(ENCODER)
+    if kept:  # of one that is given, the manifest says whether it is the one the store was begun with
         return encoder if given else same_fitted(encoder, files)
     if not given:
-        if shard is not None and shard[1] > 1:
+        if n_shards > 1:
             raise InputError(
                 f"shards need one fitted encoder, or their vectors would not fit together: fit and save one first, or "
                 f"embed without shards; found a {type(encoder).__name__} that is not fitted"
@@ -316,16 +296,17 @@ def same_fitted(encoder: Any, files: StoreFiles) -> Any:
 
 
 def save_fitted(encoder: Any, files: StoreFiles) -> None:
-    """Save a fitted encoder into a store."""
+    """Save a fitted encoder into a store, its manifest last."""
     for name in files.names():
         if name == ENCODER or name.startswith(f".{ENCODER}."):  # from a call that was killed
             files.remove(name)
     if files.is_local:
         encoder.save(Path(files.at(ENCODER)))
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            encoder.save(Path(folder) / ENCODER)
-            files.fs.put(f"{folder}/{ENCODER}", files.at(ENCODER), recursive=True)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        encoder.save(Path(folder, ENCODER))
+        for path in sorted(Path(folder, ENCODER).iterdir(), key=lambda path: path.name == MANIFEST):
+            files.fs.put_file(str(path), files.at(f"{ENCODER}/{path.name}"))
 
 
 def is_fitted(encoder: Any) -> bool:
@@ -344,9 +325,6 @@ def check_storable(encoder: Any) -> None:
             f"{type(encoder).__name__} makes sparse vectors, which a store does not hold: they are made in seconds; "
             "save the encoder instead"
         )
-
-
-# one writer at a time -------------------------------------------------------------------------------------
 
 
 @contextmanager

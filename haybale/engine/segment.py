@@ -74,7 +74,7 @@ class Segment:
                 self._cut = load_collection(self.folder / "pieces")
             else:
                 with stage("cut passages"):
-                    self._cut = found = cut(self.whole, chunking).collection
+                    self._cut = found = cut(self.whole, chunking)
                 self._keep("pieces", lambda folder: save_collection(found, folder))
         return self._cut
 
@@ -137,7 +137,6 @@ class Segment:
             self.number == 0
             and self._making.chunking is None
             and type(encoder) is TfidfEncoder
-            and encoder.words
             and encoder.char_ngrams is None
             and as_analyzer(encoder.analyzer or encoder.language or "none") == self._making.analyzer
         )

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from haybale.analysis import Analyzer
 from haybale.collections import Collection
-from haybale.embeddings import counting
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import InputError
 
@@ -21,13 +20,11 @@ SOME = st.lists(st.sampled_from(PARTS), max_size=8).map(" ".join)
 
 
 @settings(max_examples=50, deadline=None)
-@given(texts=st.lists(SOME, max_size=12), cuts=st.lists(st.integers(0, 12), max_size=5), batch=st.integers(1, 5))
-def test_counts_of_runs_are_those_of_the_joined_texts(texts: list[str], cuts: list[int], batch: int) -> None:
+@given(texts=st.lists(SOME, max_size=12), cuts=st.lists(st.integers(0, 12), max_size=5))
+def test_counts_of_runs_are_those_of_the_joined_texts(texts: list[str], cuts: list[int]) -> None:
     offsets = np.array(sorted([0, len(texts), *(min(cut, len(texts)) for cut in cuts)]))
     analyzer = Analyzer("english")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "BATCH", batch)
-        counts = TermCounts.of(texts, analyzer)
+    counts = TermCounts.of(texts, analyzer)
     expected = TermCounts.of(["\n".join(texts[a:b]) for a, b in pairwise(offsets.tolist())], analyzer)
     merged = counts.merged(offsets)
     assert list(merged.vocabulary) == list(expected.vocabulary)

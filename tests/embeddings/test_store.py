@@ -15,8 +15,8 @@ from encoders import HashEncoder
 from engines import tree
 
 from haybale.collections import Collection, CollectionBuilder, open_collection
-from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, embed
-from haybale.errors import InputError, OutputExistsError, StoreError, UnknownNameError, VectorError
+from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, cut, embed
+from haybale.errors import InputError, OutputExistsError, StoreError, VectorError
 
 
 @pytest.fixture
@@ -55,9 +55,6 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
     expected = HashEncoder().encode(collection.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors_of(collection), expected)  # … and of the collection
     np.testing.assert_array_equal(opened.rows(np.array([100, 0, 17])), opened.vectors()[[100, 0, 17]])
-    starts, blocks = zip(*opened.blocks(), strict=True)
-    assert list(starts) == list(range(0, 101, 8))
-    np.testing.assert_array_equal(np.concatenate(blocks), opened.vectors())
     with pytest.raises(InputError, match="rows lie between 0 and 100"):
         opened.rows(np.array([101]))
     manifest = json.loads((store / "manifest.json").read_text())
@@ -156,13 +153,13 @@ def test_bad_settings_and_bad_vectors(tmp_path: Path, collection: Collection) ->
             return np.tile(super().encode(texts), 2)
 
     for encoder, how, message in [
-        (HashEncoder(), {"dtype": "int8"}, "unknown dtype 'int8'; known: float32, float16"),
+        (HashEncoder(), {"dtype": "int8"}, "'dtype' parameter of embed must be a str among 'float16', 'float32'"),
         (HashEncoder(), {"shard": (3, 2)}, "i from 1 to n, found 3/2"),
-        (HashEncoder(), {"rows_per_chunk": 0}, "rows_per_chunk must be at least 1"),
+        (HashEncoder(), {"rows_per_chunk": 0}, "'rows_per_chunk' parameter of embed"),
         (Broken(), {}, r"Broken\.encode: row 0 has NaN"),
         (Wide(), {}, r"Wide\.encode: expected vectors of width 8, found 16"),
     ]:
-        with pytest.raises((InputError, UnknownNameError, VectorError), match=message):
+        with pytest.raises((InputError, VectorError), match=message):
             embed(collection, encoder, tmp_path / "s", **how)
     assert embed(collection, HashEncoder(), tmp_path / "s").passages == 101  # nothing wrong was kept
 
@@ -176,7 +173,7 @@ def test_shards_are_put_together_in_order(n: int, store: Path, collection: Colle
     stream = builder.build()
     for i in range(n, 0, -1):
         if i == n - 1:
-            with pytest.raises(StoreError, match=rf"expected {n} shards, missing"):
+            with pytest.raises(StoreError, match=f"expected {n} shards, found"):
                 EmbeddingStore(parts)
         embed(stream, HashEncoder(), parts, rows_per_chunk=8, shard=(i, n))
     merged = EmbeddingStore(parts)
@@ -232,7 +229,7 @@ def test_any_fsspec_address(collection: Collection, store: Path) -> None:
 def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) -> None:
     embed(collection, HashEncoder(), tmp_path / "s", chunking=Chunking(3, 2))
     opened = EmbeddingStore(tmp_path / "s")
-    pieces = opened.cut(collection)
+    pieces = cut(collection, Chunking(**opened.manifest["input"]["chunking"]))
     assert len(opened) == pieces.n_passages > collection.n_passages
     expected = HashEncoder().encode(pieces.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors_of(pieces), expected)
@@ -245,7 +242,7 @@ def test_cached_encoder(store: Path) -> None:
     cached = CachedEncoder(opened, encoder)
     texts = ["new", *opened.texts().to_pylist()[90:], "passage 0 of the law on dogs", "new too"]
     np.testing.assert_array_equal(cached.encode(texts), HashEncoder().encode(texts))
-    assert (cached.found, cached.missed, encoder.calls) == (12, 2, 1)
+    assert encoder.calls == 1  # two texts at once
     np.testing.assert_array_equal(cached.encode_queries(["new"]), HashEncoder().encode(["new"]))
     with pytest.raises(InputError, match="was made with"):
         CachedEncoder(opened, HashEncoder("x"))
