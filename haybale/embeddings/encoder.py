@@ -52,18 +52,11 @@ def make_encoder(
     Parameters
     ----------
     name : str
-        ``"lsa"`` or ``"tfidf"`` (not yet fitted); the folder of one that was saved (fitted); ``longformer:NAME``, a
-        :class:`LongformerEncoder`, or ``sentence-transformers:NAME``, a :class:`SentenceTransformerEncoder`, NAME a hub
-        id or folder. Without such a beginning, a folder that transformers wrote of a Longformer is the former,
-        anything else the latter.
-    n_components, max_fit_texts, random_state
-        Of LSA.
-    language : str, default "english"
-        Of ``"lsa"`` and ``"tfidf"``.
-    query_prompt, passage_prompt, device
-        Of neural encoders.
-    **longformer
-        For a Longformer alone. Errors: :class:`InputError` for what an encoder does not take.
+        ``"lsa"`` or ``"tfidf"`` (not yet fitted); the folder of one that was saved (fitted); ``longformer:NAME`` or
+        ``sentence-transformers:NAME``, NAME a hub id or folder. Without such a beginning, a folder that transformers
+        wrote of a Longformer is the former, anything else the latter.
+    n_components, max_fit_texts, random_state, language, query_prompt, passage_prompt, device, **longformer
+        Of LSA; of LSA and TF-IDF; of neural encoders; of a Longformer alone. What is not taken: :class:`InputError`.
     """
     prompts = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
     is_lexical = name in LEXICAL or (Path(name) / "manifest.json").is_file()
@@ -110,15 +103,14 @@ def load_fitted(folder: Path | str) -> Any:
     return known.load(folder)
 
 
-def rebuild(described: dict[str, Any], **settings: Any) -> Any:
-    """The neural encoder whose ``describe()`` this was; ``settings``, such as ``device``, are for its class."""
+def rebuild(described: dict[str, Any]) -> Any:
+    """The neural encoder whose ``describe()`` this was."""
     kind = described.get("class")
     if kind not in ("LongformerEncoder", "SentenceTransformerEncoder"):
         raise InputError(f"cannot load an encoder of class {kind!r} by its description; give the encoder itself")
     known = longformer_encoder() if kind == "LongformerEncoder" else SentenceTransformerEncoder
     parameters = inspect.signature(known.__init__).parameters
-    given = {name: value for name, value in described.items() if name in parameters}
-    return known(given.pop("model"), **{**given, **settings})
+    return known(**{name: value for name, value in described.items() if name in parameters})
 
 
 def _is_longformer(folder: Path) -> bool:

@@ -130,9 +130,8 @@ class PackedLinear(nn.Module):
     """``x @ weight.T + bias``, with erf-GELU behind it if asked for; ``weight`` (out, in), ``bias`` (out,).
 
     PyTorch multiplies float32 through MKL, which repacks the weights at each call and leaves GELU a pass of its own;
-    oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators are the
-    ones that torch.compile uses, without a public name; where a version of PyTorch lacks them, the plain way is taken.
-    The packed copy doubles the memory of the layer, and does not follow weights that are changed after the first call.
+    oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators have no
+    public name; where they are missing, the plain way is taken. The packed copy doubles the memory of the layer.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:

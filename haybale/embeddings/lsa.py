@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.analysis import Analyzer, Split
 from haybale.collections.collection import Strings
 from haybale.embeddings.counting import TermCounts, strings
-from haybale.embeddings.tfidf import described, load_encoder, save_encoder, tfidf_of
-from haybale.errors import FileFormatError, InputError
+from haybale.embeddings.tfidf import LexicalEncoder, TfidfEncoder
+from haybale.errors import InputError
+from haybale.manifest import Tensors
 from haybale.parameters import COUNT, RANDOM_STATE, Constraints, Interval, check_parameters
 from haybale.vectors import Floats, normalized
 
 
-class LSAEncoder(BaseEstimator):  # type: ignore[misc]
-    """TF-IDF projected on its leading right singular vectors, rows of length 1.
+class LSAEncoder(LexicalEncoder):
+    """TF-IDF projected on its leading right singular vectors, rows of length 1, each of its text alone.
 
     Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990; the singular vectors by
-    Halko et al.'s randomised range finder, as scikit-learn has it. A row depends on its text alone, whatever other
-    texts are encoded with it.
+    Halko et al.'s randomised range finder, as scikit-learn has it.
 
     Parameters
     ----------
@@ -92,15 +90,15 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
         sample = _sampled(texts, self.max_fit_texts, self.random_state)
         if not sample:
             raise InputError("LSAEncoder.fit: no texts")
-        self.tfidf_ = tfidf_of(self)
-        counts = TermCounts.of(sample, self.tfidf_.chosen_analyzer())
-        matrix = self.tfidf_.fit_counts(counts).encode_counts(counts)
+        tfidf = self._tfidf()
+        counts = TermCounts.of(sample, tfidf.chosen_analyzer())
+        matrix = tfidf.fit_counts(counts).encode_counts(counts)
         # What scikit-learn's TruncatedSVD calls, which would compute the projected texts besides.
         d = min(self.n_components, *matrix.shape)
         components = randomized_svd(
             matrix, d, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
         )[2]
-        self._project(components.T)
+        self._restore(tfidf, {"projection": components.T})
         return self
 
     @property
@@ -114,35 +112,16 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "components_")
         return normalized(self.tfidf_.encode(texts) @ self.components_.T)
 
-    def describe(self) -> dict[str, Any]:
-        """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
+    _tensors: ClassVar[tuple[str, ...]] = ("idf", "projection")
+
+    def _learned(self) -> tuple[TfidfEncoder, Tensors]:
         check_is_fitted(self, "components_")
-        digest = self.tfidf_.digest()
-        digest.update(self.components_.T.data)
-        return described(self, digest.hexdigest())
+        return self.tfidf_, {"idf": self.tfidf_.idf_, "projection": self.components_.T}
 
-    def save(self, folder: Path | str) -> None:
-        """Write it to a new folder, whole or not at all. An encoder whose analyzer is a function is refused."""
-        check_is_fitted(self, "components_")
-        save_encoder(self, Path(folder), self.tfidf_, {"idf": self.tfidf_.idf_, "projection": self.components_.T})
-
-    @classmethod
-    def load(cls, folder: Path | str) -> Self:
-        """A saved encoder, which encodes bit for bit as it did; executes nothing.
-
-        Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
-        """
-        encoder, tfidf, tensors = load_encoder(cls, Path(folder), ("idf", "projection"))
-        projection = tensors["projection"]
-        if projection.ndim != 2 or len(projection) != tfidf.dim:
-            raise FileFormatError(Path(folder), None, f"a projection of {projection.shape} for {tfidf.dim} terms")
-        encoder.tfidf_ = tfidf
-        encoder._project(projection)
-        return encoder  # type: ignore[no-any-return]
-
-    def _project(self, projection: Floats) -> None:
+    def _restore(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
         # Held as (n_terms, d): SciPy multiplies by that as it lies, and would copy (d, n_terms) for each batch.
-        self.components_: Floats = np.ascontiguousarray(projection, dtype=np.float32).T
+        self.tfidf_: TfidfEncoder = tfidf
+        self.components_: Floats = np.ascontiguousarray(tensors["projection"], dtype=np.float32).T
 
 
 def _sampled(texts: Iterable[str] | Strings, limit: int | None, random_state: int | None) -> Sequence[str]:

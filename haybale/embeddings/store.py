@@ -72,10 +72,9 @@ class StoreFiles:
 
     def names(self, folder: str = "") -> list[str]:
         """Sorted names of what lies in a folder of the store; none if there is no such folder."""
-        path = self.at(folder).rstrip("/")
         try:
-            found = self.fs.ls(path, detail=False, refresh=True) if self.fs.exists(path) else []
-        except FileNotFoundError:
+            found = self.fs.ls(self.at(folder).rstrip("/"), detail=False, refresh=True)
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
 
@@ -112,10 +111,8 @@ class StoreFiles:
                 raise StoreError(f"{self}: this store is not finished; run the same embed command again to go on")
             raise InputError(f"{self}: expected a store of embeddings (a folder with {MANIFEST})")
         manifest = self.read_json(MANIFEST)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise InputError(f"{self.at(MANIFEST)}: expected the manifest of a store of embeddings")
-        if manifest.get("version") != VERSION:
-            raise InputError(f"{self.at(MANIFEST)}: expected version {VERSION}, found {manifest.get('version')!r}")
+        if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
+            raise InputError(f"{self.at(MANIFEST)}: expected the manifest of a store of embeddings, version {VERSION}")
         return manifest
 
     def fitted_encoder(self) -> Any:
@@ -241,11 +238,8 @@ class EmbeddingStore:
 
     Attributes
     ----------
-    manifest : dict
-    shape : (int, int)
-        n and d.
-    dtype : {"float32", "float16"}
-        On disk.
+    manifest, shape, dtype : dict, (n, d), {"float32", "float16"}
+        As they are on disk.
 
     Raises
     ------
@@ -283,13 +277,9 @@ class EmbeddingStore:
         return self._parts[number % len(self._parts)].read(number // len(self._parts))
 
     def vectors(self, dtype: str = "float32", device: str | Device | None = None) -> Any:
-        """(n, d) all vectors, of NumPy or on a device of CuPy: read by chunks, these are never whole on the host.
+        """(n, d) all vectors in float32 or float16, of NumPy or, read there by chunks, on a device of CuPy.
 
-        Parameters
-        ----------
-        dtype : {"float32", "float16"}, default "float32"
-        device : str, optional
-            ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; None: the CPU.
+        ``device``: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; None: the CPU.
         """
         there, stored, start = find_device(device or "cpu"), stored_type(dtype), 0
         with there.current(), np.errstate(over="ignore"):  # what float16 cannot hold is infinite, which indexes refuse
@@ -360,17 +350,14 @@ class EmbeddingStore:
             local, shard = divmod(number, len(columns))
             yield columns[shard][local * size : (local + 1) * size]
 
-    def encoder(self, **settings: Any) -> Any:
+    def encoder(self) -> Any:
         """The encoder that made the vectors, for queries: kept in the store, or loaded by its name.
 
-        Parameters
-        ----------
-        **settings
-            For one that is loaded by name, such as ``device``; :class:`StoreError` where its weights are others now.
+        Errors: :class:`StoreError` where the weights that have this name are others now.
         """
         if self._files[0].exists(ENCODER):
             return self._files[0].fitted_encoder()
-        encoder = rebuild(self.manifest["encoder"], **settings)
+        encoder = rebuild(self.manifest["encoder"])
         if as_json(encoder.describe()) != self.manifest["encoder"]:
             raise StoreError(f"{self.path}: the model {self.manifest['encoder'].get('model')!r} is not the one it was")
         return encoder

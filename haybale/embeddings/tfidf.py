@@ -38,7 +38,76 @@ FORMAT, VERSION = "haybale encoder", 1
 _TENSORS, _TERMS = "tensors.safetensors", "vocabulary.parquet"
 
 
-class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
+class LexicalEncoder(BaseEstimator):  # type: ignore[misc]
+    """What TF-IDF and LSA share: what they say of themselves, and how they are kept."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
+        (tfidf, tensors), parameters = self._learned(), self.get_params()
+        if parameters["analyzer"] is None:
+            del parameters["analyzer"]
+        else:
+            parameters["analyzer"] = as_analyzer(parameters["analyzer"]).describe()
+        head = f"{tfidf.kind} {tfidf.dim}\n" + "\n".join(tfidf.vocabulary_)
+        fitted = hashlib.sha256(head.encode() + b"".join(tensor.tobytes() for tensor in tensors.values())).hexdigest()
+        return {"class": type(self).__name__, "parameters": parameters, "fitted": fitted, "width": self.dim}
+
+    def save(self, folder: Path | str) -> None:
+        """Write it to a new folder, whole or not at all. An encoder whose analyzer is a function is refused."""
+        tfidf, tensors = self._learned()
+        if tfidf.analyzer is not None:
+            as_analyzer(tfidf.analyzer).to_dict()  # refuses a function
+        terms = {"term": pa.array(tfidf.vocabulary_, pa.large_string()), "kind": [tfidf.kind] * tfidf.dim}
+        with whole_folder(Path(folder)) as aside:
+            save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, aside / _TENSORS)
+            pq.write_table(pa.table(terms), aside / _TERMS)
+            write_manifest(aside, {"format": FORMAT, "version": VERSION} | self.describe())
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """A saved encoder, which encodes bit for bit as it did; executes nothing.
+
+        Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder, "encoder", {"format": FORMAT, "version": VERSION, "class": cls.__name__})
+        check_files(folder, manifest, (_TENSORS, _TERMS))
+        tensors = read_tensors(folder / _TENSORS)
+        try:
+            guessed = {"analyzer": manifest["analyzer"]} if "analyzer" in manifest else {}  # of its texts, until 0.2
+            encoder: Self = from_parameters(cls, manifest["parameters"] | guessed)
+            tfidf = encoder._tfidf()
+            tfidf.analyzer_ = tfidf.chosen_analyzer()
+        except (AttributeError, KeyError, TypeError, InputError) as error:
+            raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
+        try:
+            terms = pq.read_table(folder / _TERMS, columns=["term"]).column("term").to_pylist()
+        except (pa.ArrowException, KeyError) as error:
+            raise FileFormatError(folder / _TERMS, None, f"expected Parquet with 'term': {error}") from None
+        tfidf.vocabulary_ = {term: column for column, term in enumerate(terms)}
+        shapes = {name: tensor.shape[:1] for name, tensor in tensors.items()}
+        finite = all(np.isfinite(tensor).all() for tensor in tensors.values())
+        if not finite or shapes != dict.fromkeys(cls._tensors, (len(tfidf.vocabulary_),)):
+            expected = f"finite tensors {', '.join(cls._tensors)}, of {len(terms)} terms"
+            raise FileFormatError(folder / _TENSORS, None, f"expected {expected}, found {shapes}")
+        tfidf.idf_ = np.asarray(tensors["idf"], dtype=np.float64)
+        encoder._restore(tfidf, tensors)
+        return encoder
+
+    _tensors: ClassVar[tuple[str, ...]] = ("idf",)
+
+    def _tfidf(self) -> TfidfEncoder:
+        """One that is not fitted, with those of the parameters that it has."""
+        return TfidfEncoder(**{name: getattr(self, name) for name in TfidfEncoder().get_params()})
+
+    def _learned(self) -> tuple[TfidfEncoder, Tensors]:
+        raise NotImplementedError
+
+    def _restore(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
+        raise NotImplementedError
+
+
+class TfidfEncoder(LexicalEncoder):
     """Term frequency times inverse document frequency, rows of length 1, as CSR: cosines are inner products.
 
     Salton & Buckley, "Term-weighting approaches in automatic text retrieval", IPM 24(5), 1988; weights as in
@@ -136,28 +205,12 @@ class TfidfEncoder(BaseEstimator):  # type: ignore[misc]
         rows.data = tf * self.idf_[rows.indices]
         return normalized_sparse(rows)
 
-    def describe(self) -> dict[str, Any]:
-        """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
+    def _learned(self) -> tuple[TfidfEncoder, Tensors]:
         check_is_fitted(self, "idf_")
-        return described(self, self.digest().hexdigest())
+        return self, {"idf": self.idf_}
 
-    def digest(self) -> Any:
-        """SHA-256 over terms and weights, to be updated with what is built on them."""
-        head = f"{self.kind} {len(self.vocabulary_)}\n"
-        return hashlib.sha256((head + "\n".join(self.vocabulary_)).encode() + self.idf_.tobytes())
-
-    def save(self, folder: Path | str) -> None:
-        """Write it to a new folder, whole or not at all. An encoder whose analyzer is a function is refused."""
-        check_is_fitted(self, "idf_")
-        save_encoder(self, Path(folder), self, {"idf": self.idf_})
-
-    @classmethod
-    def load(cls, folder: Path | str) -> Self:
-        """A saved encoder, which encodes bit for bit as it did; executes nothing.
-
-        Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
-        """
-        return load_encoder(cls, Path(folder), ("idf",))[1]
+    def _restore(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
+        self.vocabulary_, self.idf_, self.analyzer_ = tfidf.vocabulary_, tfidf.idf_, tfidf.analyzer_
 
     @property
     def kind(self) -> str:
@@ -196,62 +249,11 @@ def _check_analyzer(counts: TermCounts, expected: Analyzer) -> None:
         raise InputError(f"the terms were counted by another analyzer: expected {expected}, found {counts.analyzer}")
 
 
-def tfidf_of(encoder: Any) -> TfidfEncoder:
-    """One that is not fitted, with those of an encoder's parameters that it has."""
-    return TfidfEncoder(**{name: getattr(encoder, name) for name in TfidfEncoder().get_params()})
-
-
-def described(encoder: Any, fitted: str) -> dict[str, Any]:
-    """Plain values that tell a fitted encoder from any other; ``fitted`` is the SHA-256 of what it learned."""
-    parameters = encoder.get_params()
-    if parameters["analyzer"] is None:
-        del parameters["analyzer"]
-    else:
-        parameters["analyzer"] = as_analyzer(parameters["analyzer"]).describe()
-    return {"class": type(encoder).__name__, "parameters": parameters, "fitted": fitted, "width": encoder.dim}
-
-
 def from_parameters(cls: Any, described: Mapping[str, Any]) -> Any:
-    """An encoder that is not fitted, of the parameters that :func:`described` gives."""
+    """An encoder that is not fitted, of the parameters that one described."""
     parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in described.items()}
     if parameters.pop("words", not parameters.get("char_ngrams")) == bool(parameters.get("char_ngrams")):  # until 0.2
         raise InputError("words and character n-grams in one space are read no more; concatenate two encoders")
     if "analyzer" in parameters:
         parameters["analyzer"] = Analyzer.from_dict(parameters["analyzer"])
     return cls(**parameters)
-
-
-def save_encoder(encoder: Any, folder: Path, tfidf: TfidfEncoder, tensors: Tensors) -> None:
-    """Write a lexical encoder with the terms of its TF-IDF; the folder must be new or empty."""
-    if tfidf.analyzer is not None:
-        as_analyzer(tfidf.analyzer).to_dict()  # refuses a function
-    terms = {"term": pa.array(tfidf.vocabulary_, pa.large_string()), "kind": [tfidf.kind] * tfidf.dim}
-    with whole_folder(folder) as aside:
-        save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, aside / _TENSORS)
-        pq.write_table(pa.table(terms), aside / _TERMS)
-        write_manifest(aside, {"format": FORMAT, "version": VERSION} | encoder.describe())
-
-
-def load_encoder(cls: Any, folder: Path, names: tuple[str, ...]) -> tuple[Any, TfidfEncoder, Tensors]:
-    """An encoder of a class, with its parameters; its TF-IDF, fitted; and its tensors, which are ``names``."""
-    manifest = read_manifest(folder, "encoder", {"format": FORMAT, "version": VERSION, "class": cls.__name__})
-    check_files(folder, manifest, (_TENSORS, _TERMS))
-    tensors = read_tensors(folder / _TENSORS)
-    if set(tensors) != set(names) or not all(np.isfinite(value).all() for value in tensors.values()):
-        raise FileFormatError(folder / _TENSORS, None, f"expected finite tensors {', '.join(names)}")
-    try:
-        guessed = {"analyzer": manifest["analyzer"]} if "analyzer" in manifest else {}  # of its texts, until 0.2
-        encoder = from_parameters(cls, manifest["parameters"] | guessed)
-        tfidf = tfidf_of(encoder)
-        tfidf.analyzer_ = tfidf.chosen_analyzer()
-    except (AttributeError, KeyError, TypeError, InputError) as error:
-        raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
-    try:
-        terms = pq.read_table(folder / _TERMS, columns=["term"]).column("term").to_pylist()
-    except (pa.ArrowException, KeyError) as error:
-        raise FileFormatError(folder / _TERMS, None, f"expected Parquet with 'term': {error}") from None
-    tfidf.vocabulary_ = {term: column for column, term in enumerate(terms)}
-    tfidf.idf_ = np.asarray(tensors["idf"], dtype=np.float64)
-    if tfidf.idf_.shape != (len(tfidf.vocabulary_),):
-        raise FileFormatError(folder, None, f"{len(terms)} terms do not fit weights of shape {tfidf.idf_.shape}")
-    return encoder, tfidf, tensors

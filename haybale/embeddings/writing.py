@@ -84,22 +84,19 @@ def embed(
     shard: tuple[int, int] | None = None,
     chunking: Chunking | None = None,
 ) -> Embedded:
-    """Embed every passage of a collection into a store; call it again after an interruption to go on.
+    """Embed every passage of a collection into a store; call it again after an interruption, or damage, to go on.
 
     A chunk is computed from its own passages alone, so a store that was interrupted is the one that was not, byte
-    for byte, on the same machine with the same number of threads. A damaged chunk of a finished store is computed
-    anew.
+    for byte, on the same machine with the same number of threads.
 
     Parameters
     ----------
-    source : str, Path or Collection
+    source, layout : str, Path or Collection; str, optional
         A folder, or what :func:`open_collection` knows, is streamed: memory does not grow with the texts.
     encoder : Encoder
         With ``dim`` and ``describe``; one that is to be fitted is fitted on the passages and kept in the store.
     out : str or Path
         A local folder or an fsspec address.
-    layout : str, optional
-        Of the folder; None: recognised.
     dtype : {"float32", "float16"}, default "float32"
         Of the vectors on disk.
     rows_per_chunk : int, default 2048

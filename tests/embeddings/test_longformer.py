@@ -14,7 +14,6 @@ pytest.importorskip("sentence_transformers")
 
 import torch
 from longformers import hidden, pooled, reference, save_longformer, texts
-from transformers import LongformerModel
 
 from haybale.embeddings import Encoder, LongformerEncoder, longformer_model
 from haybale.errors import InputError
@@ -72,33 +71,12 @@ def test_window_and_global_attention_matter(folder: Path, tmp_path: Path) -> Non
     assert apart(states, hidden(LongformerEncoder(wide), of)) > 0.1
 
 
-@pytest.mark.parametrize("global_attention", ["none", "cls"])
-def test_base_size(tmp_path: Path, global_attention: str) -> None:
+def test_base_size(tmp_path: Path) -> None:
     """Two layers of the published size: windows of 512."""
     sizes = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "num_hidden_layers": 2}
     base = save_longformer(tmp_path, std=0.05, attention_window=[512, 512], max_position_embeddings=1602, **sizes)
-    of = texts([1500, 3, 256, 257, 258, 512, 513, 258])
-    encoder = LongformerEncoder(base, global_attention=global_attention, tokens_per_batch=5000)
-    expected = reference(base, of, is_global=global_attention == "cls")
-    assert apart(hidden(encoder, of), expected) < 1e-4
-    assert least_cosine(encoder.encode(of), pooled(expected)) > 0.999999
-
-
-@pytest.mark.parametrize("is_global", [False, True])
-def test_rows_of_one_token_and_of_two(folder: Path, is_global: bool) -> None:
-    """No text is so short once <s> and </s> are around it, but a tokenizer without them may say so."""
-    encoder = LongformerEncoder(folder, global_attention="cls" if is_global else "none")
-    rows = [np.array(row, dtype=np.int32) for row in ([7], [8, 9], list(range(5, 40)), [10])]
-    with torch.inference_mode():
-        found = encoder._hidden(rows).split([len(row) for row in rows])
-        model = LongformerModel.from_pretrained(folder).eval()
-        for row, ours in zip(rows, found, strict=True):
-            mask = torch.tensor([[1] * len(row) + [0] * (-len(row) % 60)])
-            ids = torch.full_like(mask, 1).index_copy(1, torch.arange(len(row)), torch.from_numpy(row)[None].long())
-            first = torch.zeros_like(mask).index_fill(1, torch.tensor([0]), 1)
-            given = {"attention_mask": mask, "global_attention_mask": first if is_global else None}
-            expected = model(ids, **given).last_hidden_state[0, : len(row)]
-            np.testing.assert_allclose(ours.numpy(), expected.numpy(), atol=1e-5)
+    of = texts([1500, 3, 256, 257, 258, 513, 258])
+    assert apart(hidden(LongformerEncoder(base), of), reference(base, of)) < 1e-4
 
 
 @pytest.mark.parametrize("global_attention", ["none", "cls"])

@@ -30,6 +30,7 @@ ENGLISH = [
     "of the",
 ]
 GERMAN = ["Die Häuser brennen, ein Haus!", "Das Gericht entschied über Häuser", "Gerichte, Straßen und ein Haus"]
+CATLESS = Analyzer("english", ["cats", "meow"])
 BOTH = [TfidfEncoder, partial(LSAEncoder, 2)]
 
 
@@ -40,7 +41,7 @@ def dense(rows: Any) -> np.ndarray:
 @pytest.mark.parametrize("texts", [ENGLISH, GERMAN], ids=["english", "german"])
 @pytest.mark.parametrize("sublinear_tf", [True, False])
 @pytest.mark.parametrize("min_df", [1, 2])
-@pytest.mark.parametrize("sizes", [None, (1, 1), (3, 5), (2, 9)])
+@pytest.mark.parametrize("sizes", [None, (1, 1), (2, 9)])
 def test_rows_are_scikit_learns(texts: list[str], sublinear_tf: bool, min_df: int, sizes: Any) -> None:
     how: dict[str, Any] = {"sublinear_tf": sublinear_tf, "min_df": min_df}
     language = "english" if texts is ENGLISH else "german"
@@ -175,20 +176,16 @@ def test_encoders_of_before(saved: dict, message: str | None, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("make", BOTH)
-def test_own_analysers(make: Any, tmp_path: Path) -> None:
-    own = make(analyzer=Analyzer("english", ["cats", "meow"]), min_df=1).fit(ENGLISH)
-    own.save(tmp_path / "saved")
-    loaded = type(own).load(tmp_path / "saved")
-    assert loaded.describe() == own.describe() != make(min_df=1).fit(ENGLISH).describe()
-    function = make(analyzer=str.split, min_df=1).fit(ENGLISH)
-    assert "Dog" in getattr(function, "tfidf_", function).vocabulary_
+def test_a_function_as_analyzer(make: Any, tmp_path: Path) -> None:
+    encoder = make(analyzer=str.split, min_df=1).fit(ENGLISH)
+    assert "Dog" in getattr(encoder, "tfidf_", encoder).vocabulary_
     with pytest.raises(InputError, match="a function cannot be saved"):
-        function.save(tmp_path / "function")
+        encoder.save(tmp_path / "function")
     assert not (tmp_path / "function").exists()
 
 
 @pytest.mark.parametrize(
-    "encoder", [TfidfEncoder(char_ngrams=(3, 4)), TfidfEncoder(sublinear_tf=False), LSAEncoder(3, char_ngrams=(2, 2))]
+    "encoder", [TfidfEncoder(char_ngrams=(3, 4)), TfidfEncoder(analyzer=CATLESS, sublinear_tf=False), LSAEncoder(3)]
 )
 def test_a_saved_encoder_encodes_bit_for_bit(encoder: Any, tmp_path: Path) -> None:
     encoder.fit(ENGLISH).save(tmp_path / "saved")
