@@ -58,7 +58,7 @@ def make_encoder(
     n_components, max_fit_texts, random_state, language, query_prompt, passage_prompt, device, **longformer
         Of LSA; of LSA and TF-IDF; of neural encoders; of a Longformer alone. What is not taken: :class:`InputError`.
     """
-    prompts = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
+    prompts: dict[str, Any] = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
     is_lexical = name in LEXICAL or (Path(name) / "manifest.json").is_file()
     is_longformer = not is_lexical and (name.startswith(LONGFORMER) or _is_longformer(Path(name)))
     unused = [] if is_longformer else sorted(longformer)

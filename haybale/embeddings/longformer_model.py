@@ -116,7 +116,8 @@ class PackedLayer(nn.Module):
             laid = laid.transpose(1, 2).flatten(2)  # (texts, length, d)
             if global_kv is not None:
                 (q,) = self._heads(self.global_q(x[tokens][::length]), 1, 1)  # (texts, heads, 1, head_dim)
-                first = scaled_dot_product_attention(q, *self._heads(global_kv[tokens], length, 2))
+                k, v = self._heads(global_kv[tokens], length, 2)
+                first = scaled_dot_product_attention(q, k, v)
                 laid = torch.cat((first.transpose(1, 2).flatten(2), laid[:, 1:]), 1)
             pieces.append(laid.flatten(0, 1))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import Counter
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -83,11 +84,8 @@ def embed_shards(
     start = time.perf_counter()
     call, collect = uuid4().hex, not shares_memory()
     tasks = [(where, encoder, call, str(top), (i, n), options, collect) for i in range(1, n + 1)]
-    parts, heard = [], dict[tuple[type[Warning], str], None]()
-    for part, said in spread(embed_shard, tasks, n_jobs, "embedding shards"):
-        parts.append(part)
-        heard.update(dict.fromkeys(said))
-    for category, message in heard:  # of several shards, the same is said once
+    parts, said = zip(*spread(embed_shard, tasks, n_jobs, "embedding shards"), strict=True)
+    for category, message in dict.fromkeys(chain.from_iterable(said)):  # of several shards, the same is said once
         warnings.warn(message, category, stacklevel=2)
     passages, kept = sum(part.passages for part in parts), sum(part.kept for part in parts)
     counts = sum((part.counts for part in parts), Counter[str]())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -225,23 +226,12 @@ class TfidfEncoder(LexicalEncoder):
         sizes = tuple(self.char_ngrams)
         if len(sizes) != 2 or not all(isinstance(size, int) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
             raise InputError(f"char_ngrams must be two sizes, 1 <= least <= greatest, found {self.char_ngrams}")
-        return Analyzer(NO_LANGUAGE, function=_CharNgrams(*sizes))
+        return Analyzer(NO_LANGUAGE, function=_char_ngrams(*sizes))
 
 
-class _CharNgrams:
-    """scikit-learn's ``char_wb``; equal where the sizes are."""
-
-    def __init__(self, *sizes: int) -> None:
-        self.sizes, self._split = sizes, CountVectorizer(analyzer="char_wb", ngram_range=sizes).build_analyzer()
-
-    def __call__(self, text: str) -> list[str]:
-        return self._split(text)  # type: ignore[no-any-return]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _CharNgrams) and self.sizes == other.sizes
-
-    def __hash__(self) -> int:
-        return hash(self.sizes)
+@cache  # so that those of the same sizes are equal
+def _char_ngrams(*sizes: int) -> Any:
+    return CountVectorizer(analyzer="char_wb", ngram_range=sizes).build_analyzer()
 
 
 def _check_analyzer(counts: TermCounts, expected: Analyzer) -> None:
@@ -254,6 +244,6 @@ def from_parameters(cls: Any, described: Mapping[str, Any]) -> Any:
     parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in described.items()}
     if parameters.pop("words", not parameters.get("char_ngrams")) == bool(parameters.get("char_ngrams")):  # until 0.2
         raise InputError("words and character n-grams in one space are read no more; concatenate two encoders")
-    if "analyzer" in parameters:
+    if parameters.get("analyzer") is not None:
         parameters["analyzer"] = Analyzer.from_dict(parameters["analyzer"])
     return cls(**parameters)

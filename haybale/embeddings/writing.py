@@ -265,10 +265,9 @@ def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> E
 def _fitted(encoder: Any, files: StoreFiles, begun: bool, n_shards: int) -> Any:
     """``encoder``, fitted: by an earlier call (then it is loaded), by the caller, or here, on the store's passages."""
     check_storable(encoder)
-    given, kept = is_fitted(encoder), begun and files.exists(ENCODER)
-    if kept:  # of one that is given, the manifest says whether it is the one the store was begun with
-        return encoder if given else same_fitted(encoder, files)
-    if not given:
+    if begun and files.exists(ENCODER):  # of one that is given, the manifest says if the store was begun with it
+        return encoder if is_fitted(encoder) else same_fitted(encoder, files)
+    if not is_fitted(encoder):
         if n_shards > 1:
             raise InputError(
                 f"shards need one fitted encoder, or their vectors would not fit together: fit and save one first, or "
@@ -283,12 +282,8 @@ def _fitted(encoder: Any, files: StoreFiles, begun: bool, n_shards: int) -> Any:
 def same_fitted(encoder: Any, files: StoreFiles) -> Any:
     """The encoder that a store keeps, which must have the class and settings of this one."""
     found = files.fitted_encoder()
-    then, now = ((type(each).__name__, each.get_params()) for each in (found, encoder))
-    if then != now:
-        raise StoreError(
-            f"{files}: this store was begun with the encoder {then}, now it is {now}; "
-            "give the same settings or a new folder"
-        )
+    then, now = ({"class": type(each).__name__, **each.get_params()} for each in (found, encoder))
+    _check_same(files, then, now, "the encoder")
     return found
 
 
@@ -318,10 +313,7 @@ def is_fitted(encoder: Any) -> bool:
 def check_storable(encoder: Any) -> None:
     """Refuse, before the work, an encoder whose vectors are sparse."""
     if isinstance(encoder, TfidfEncoder):
-        raise InputError(
-            f"{type(encoder).__name__} makes sparse vectors, which a store does not hold: they are made in seconds; "
-            "save the encoder instead"
-        )
+        raise InputError("TfidfEncoder makes sparse vectors, which a store does not hold: save the encoder instead")
 
 
 @contextmanager
@@ -331,12 +323,9 @@ def writer_lock(files: StoreFiles) -> Iterator[None]:
     On a local disk the lock dies with its process; elsewhere it is a file that names its owner.
     """
     files.fs.makedirs(files.root, exist_ok=True)
-    with _flock(files) if files.is_local else _lock_file(files):
+    owner = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
+    with _flock(files, owner) if files.is_local else _lock_file(files, owner):
         yield
-
-
-def _owner() -> bytes:
-    return json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
 
 
 def _refuse(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
@@ -348,40 +337,38 @@ def _refuse(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
 
 
 @contextmanager
-def _flock(files: StoreFiles) -> Iterator[None]:
+def _flock(files: StoreFiles, owner: bytes) -> Iterator[None]:
     import fcntl  # POSIX; held by the kernel, so a killed writer holds nothing
 
     path = Path(files.at(LOCK))
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(handle, 1000)
-            os.close(handle)
-            raise _refuse(files, owner) from None
-        # The writer before us removes the file when it leaves: a lock on a removed file keeps nobody out.
-        if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
-            break
-        os.close(handle)
-    try:
-        os.truncate(handle, 0)
-        os.write(handle, _owner())
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(handle)
+        with path.open("a+b", buffering=0) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise _refuse(files, file.read(1000)) from None
+            # The writer before us removes the file when it leaves: a lock on a removed file keeps nobody out.
+            if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
+                continue
+            try:
+                file.truncate(0)
+                file.write(owner)
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
 @contextmanager
-def _lock_file(files: StoreFiles) -> Iterator[None]:
+def _lock_file(files: StoreFiles, owner: bytes) -> Iterator[None]:
     path = files.at(LOCK)
     if files.exists(LOCK):
         raise _refuse(files, files.fs.cat_file(path), f"; if it no longer runs, remove {path}")
-    files.fs.pipe_file(path, _owner())
+    files.fs.pipe_file(path, owner)
     # Object stores have no exclusive create that all of them share; the last of two that came at once keeps it.
-    if files.fs.cat_file(path) != _owner():
-        raise _refuse(files, files.fs.cat_file(path))
+    if (found := files.fs.cat_file(path)) != owner:
+        raise _refuse(files, found)
     try:
         yield
     finally:

@@ -11,15 +11,7 @@ from scipy import sparse
 from haybale.embeddings import ConcatEncoder, LSAEncoder, TfidfEncoder, encode_queries
 from haybale.errors import InputError, VectorError
 
-TEXTS = [
-    "dogs bark at cats, dogs at doors",
-    "cats meow",
-    "a dog and a cat",
-    "the dogs bark loudly",
-    "cats do meow and purr",
-    "barking",
-    "of the",
-]
+TEXTS = ["dogs bark at cats, dogs at doors", "cats meow", "a dog and a cat", "the dogs bark", "cats purr", "of the"]
 
 
 class Asymmetric:
@@ -28,18 +20,18 @@ class Asymmetric:
     dim = 2
 
     def encode(self, texts):
-        return np.array([[2.0, 0.0]] * len(texts), dtype=np.float32)
+        return np.array([[2.0, 0.0]] * len(texts))
 
     def encode_queries(self, texts):
-        return np.array([[3.0, 3.0]] * len(texts), dtype=np.float32)
+        return np.array([[3.0, 3.0]] * len(texts))
 
 
 def test_the_inner_product_is_the_weighted_mean_of_cosines() -> None:
     members = [LSAEncoder(2).fit(TEXTS), LSAEncoder(4, char_ngrams=(3, 3)).fit(TEXTS)]
     encoder = ConcatEncoder(members, weights=[1, 3])
-    vectors = encoder.encode(TEXTS[:6])
-    assert vectors.shape == (6, encoder.dim)
-    cosines = [(m.encode(TEXTS[:6]) @ m.encode(TEXTS[:6]).T) for m in members]
+    vectors = encoder.encode(TEXTS[:5])
+    assert vectors.shape == (5, encoder.dim)
+    cosines = [(m.encode(TEXTS[:5]) @ m.encode(TEXTS[:5]).T) for m in members]
     np.testing.assert_allclose(vectors @ vectors.T, (cosines[0] + 3 * cosines[1]) / 4, atol=1e-6)
     described = json.loads(json.dumps(encoder.describe()))
     assert described["width"] == encoder.dim == 6

@@ -153,7 +153,7 @@ def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:
     embed(toy, LSAEncoder(4, min_df=1), tmp_path / "s", rows_per_chunk=4)  # not fitted anew: loaded
     embed(toy, fitted, tmp_path / "s", rows_per_chunk=4)
     assert tree(tmp_path / "s") == before
-    with pytest.raises(StoreError, match="n_components': 3"):
+    with pytest.raises(StoreError, match="begun with the encoder n_components 4, now it is 3"):
         embed(toy, LSAEncoder(3, min_df=1), tmp_path / "s", rows_per_chunk=4)
     with pytest.raises(StoreError, match="begun with encoder fitted"):
         embed(toy, LSAEncoder(4, min_df=1).fit(texts[:9]), tmp_path / "s", rows_per_chunk=4)

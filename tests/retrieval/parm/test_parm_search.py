@@ -279,7 +279,7 @@ def test_explanations_of_an_index_on_a_device(name: str, cupy: Any) -> None:
 
 def test_vectors_of_texts_go_to_the_device(cupy: Any) -> None:
     _, away, _ = indexes(cupy)
-    encoder = SimpleNamespace(encode_queries=lambda texts: np.array([[len(text), 1, 0, 0] for text in texts]))
+    encoder = SimpleNamespace(encode_queries=lambda texts: np.array([[len(t), 1, 0, 0] for t in texts], np.float32))
     found = ParagraphSearch(away, "vsum", encoder=encoder, n_hits=5).search([["one", "three"], ["four"]])
     assert isinstance(found.vectors.paragraphs, cupy.ndarray)
     np.testing.assert_array_equal(to_numpy(found.vectors.paragraphs)[:, 0], [3, 5, 4])
