@@ -31,10 +31,8 @@ class TermCounts:
     ----------
     matrix : (n_texts, n_terms) CSR matrix of float32
         Terms rise within a row.
-    vocabulary : dict
-        Term -> column, in the order of first occurrence.
-    analyzer : Analyzer
-        Which made them.
+    vocabulary, analyzer : dict, Analyzer
+        Term -> column, in the order of first occurrence; what made the terms.
 
     >>> counts = TermCounts.of(["dogs and a dog", "a lead", ""], Analyzer("english"))
     >>> counts.matrix.toarray(), counts.vocabulary

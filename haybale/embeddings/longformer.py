@@ -30,7 +30,6 @@ TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 _CONSTRAINTS: dict[str, Constraints] = {
     "pooling": one_of(("mean", "cls")),
     "dtype": one_of(("float32", "float16", "bfloat16")),
-    "global_attention": one_of(("none", "cls")),
     "max_length": [*COUNT, None],
     "tokens_per_batch": [*COUNT, None],
 }
@@ -39,7 +38,7 @@ _CONSTRAINTS: dict[str, Constraints] = {
 class LongformerEncoder:
     """Encodes with a Longformer (extra ``neural``): the numbers of transformers' LongformerModel, without its padding.
 
-    Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020.
+    Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020. No token has global attention.
 
     Parameters
     ----------
@@ -51,8 +50,6 @@ class LongformerEncoder:
         None or ``"auto"``: CUDA if there is some.
     dtype : {"float32", "float16", "bfloat16"}, default "float32"
         Of weights and activations; pooling is float32.
-    global_attention : {"none", "cls"}, default "none"
-        Of the first token.
     query_prompt, passage_prompt : str, default ""
         Put before each text.
     max_length : int, optional
@@ -68,8 +65,7 @@ class LongformerEncoder:
     Raises
     ------
     InputError
-        For a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer; for settings out of
-        range.
+        For a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer; for bad settings.
     """
 
     def __init__(
@@ -79,14 +75,13 @@ class LongformerEncoder:
         pooling: str = "mean",
         device: str | None = None,
         dtype: str = "float32",
-        global_attention: str = "none",
         query_prompt: str = "",
         passage_prompt: str = "",
         max_length: int | None = None,
         tokens_per_batch: int | None = None,
     ) -> None:
         check_parameters("LongformerEncoder", locals(), _CONSTRAINTS)
-        self.name, self.pooling, self.global_attention = str(model), pooling, global_attention
+        self.name, self.pooling = str(model), pooling
         self.query_prompt, self.passage_prompt, self.tokens_per_batch = query_prompt, passage_prompt, tokens_per_batch
         config, state, self.tokenizer = _read_checkpoint(self.name)
         readable = config.max_position_embeddings - config.pad_token_id - 1
@@ -98,7 +93,7 @@ class LongformerEncoder:
             )
         self.max_length = max_length or min(readable, self.tokenizer.model_max_length)
         state = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
-        self.model = PackedLongformer(config, state, global_attention == "cls")
+        self.model = PackedLongformer(config, state)
         self.counts = Counter[str]()
         there = "cuda" if torch.cuda.is_available() else "cpu"
         self.model.eval().to(there if device in (None, "auto") else device)
@@ -160,9 +155,9 @@ class LongformerEncoder:
             "model": self.name,
             "weights": weights_digest(self.model),
             "pooling": self.pooling,
-            "normalize": True,
             "dtype": str(self.model.word_embeddings.dtype).removeprefix("torch."),
-            "global_attention": self.global_attention,
+            "normalize": True,
+            "global_attention": "none",  # which were settings until 0.2
             "max_length": self.max_length,
             "query_prompt": self.query_prompt,
             "passage_prompt": self.passage_prompt,

@@ -30,27 +30,20 @@ _LINEAR = {  # ours: those of the standard model that ours has side by side, rel
     "out": ("attention.output.dense",),
     "up": ("intermediate.dense",),
     "down": ("output.dense",),
-    "global_q": ("attention.self.query_global",),
-    "global_kv": ("attention.self.key_global", "attention.self.value_global"),
 }
 _NORM = {"norm_attention": "attention.output.LayerNorm", "norm_output": "output.LayerNorm"}
 
 
 class PackedLongformer(nn.Module):
-    """The weights of a LongformerModel and its hidden states.
-
-    ``config`` and ``state`` are those of a LongformerModel; ``is_global`` gives the first token of each text global
-    attention.
-    """
+    """The weights of a LongformerModel and its hidden states; ``config`` and ``state`` are its own."""
 
     word_embeddings: nn.Parameter  # (vocabulary, d)
     position_embeddings: nn.Parameter  # (positions, d)
     token_type_embeddings: nn.Parameter  # (types, d)
 
-    def __init__(self, config: Any, state: State, is_global: bool) -> None:
+    def __init__(self, config: Any, state: State) -> None:
         super().__init__()
         self.config = config
-        state = {name: tensor for name, tensor in state.items() if is_global or "_global." not in name}
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
             self.register_parameter(name, nn.Parameter(state[f"embeddings.{name}.weight"]))
         self.norm = _layer_norm(state, "embeddings.LayerNorm", config.layer_norm_eps)
@@ -82,8 +75,6 @@ class PackedLayer(nn.Module):
     out: PackedLinear
     up: PackedLinear
     down: PackedLinear
-    global_q: PackedLinear  # with global attention only
-    global_kv: PackedLinear
     norm_attention: nn.LayerNorm
     norm_output: nn.LayerNorm
 
@@ -91,13 +82,11 @@ class PackedLayer(nn.Module):
         super().__init__()
         self.heads, self.reach = config.num_attention_heads, window // 2
         for name, sources in _LINEAR.items():
-            if f"{prefix}{sources[0]}.weight" in state:
-                weight = torch.cat([state[f"{prefix}{source}.weight"] for source in sources])
-                bias = torch.cat([state[f"{prefix}{source}.bias"] for source in sources])
-                self.add_module(name, PackedLinear(weight, bias))
+            weight = torch.cat([state[f"{prefix}{source}.weight"] for source in sources])
+            bias = torch.cat([state[f"{prefix}{source}.bias"] for source in sources])
+            self.add_module(name, PackedLinear(weight, bias))
         for name, source in _NORM.items():
             self.add_module(name, _layer_norm(state, prefix + source, config.layer_norm_eps))
-        self.is_global = hasattr(self, "global_q")
 
     def forward(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
         """(tokens, d) to (tokens, d); ``groups`` cover the tokens in order."""
@@ -107,24 +96,12 @@ class PackedLayer(nn.Module):
 
     def _attended(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
         """The attention's context vectors, (tokens, d)."""
-        qkv = self.qkv(x)  # (tokens, 3 d)
-        global_kv = self.global_kv(x) if self.is_global else None  # (tokens, 2 d)
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # (tokens, 3, heads, head_dim)
         pieces = []
         for tokens, length in groups:
-            q, k, v = self._heads(qkv[tokens], length, 3)  # (texts, heads, length, head_dim) each
-            laid = window_attention(q, k, v, self.reach, first_seen_by_all=self.is_global)
-            laid = laid.transpose(1, 2).flatten(2)  # (texts, length, d)
-            if global_kv is not None:
-                (q,) = self._heads(self.global_q(x[tokens][::length]), 1, 1)  # (texts, heads, 1, head_dim)
-                k, v = self._heads(global_kv[tokens], length, 2)
-                first = scaled_dot_product_attention(q, k, v)
-                laid = torch.cat((first.transpose(1, 2).flatten(2), laid[:, 1:]), 1)
-            pieces.append(laid.flatten(0, 1))
+            q, k, v = qkv[tokens].unflatten(0, (-1, length)).permute(2, 0, 3, 1, 4)  # (texts, heads, length, head_dim)
+            pieces.append(window_attention(q, k, v, self.reach).transpose(1, 2).flatten(2).flatten(0, 1))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-    def _heads(self, rows: Tensor, length: int, parts: int) -> tuple[Tensor, ...]:
-        """(texts length, parts d) to ``parts`` views (texts, heads, length, head_dim)."""
-        return rows.unflatten(-1, (parts, self.heads, -1)).unflatten(0, (-1, length)).permute(2, 0, 3, 1, 4).unbind()
 
 
 class PackedLinear(nn.Module):
@@ -166,11 +143,10 @@ def _layer_norm(state: State, name: str, eps: float) -> nn.LayerNorm:
     return norm
 
 
-def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int, *, first_seen_by_all: bool = False) -> Tensor:
+def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
     """Sliding-window attention, exact: dense blocks of queries, each with the keys its window can reach.
 
     ``q``, ``k``, ``v`` are (n, heads, L, head_dim) each; token i attends to the tokens j with |i - j| <= ``reach``.
-    ``first_seen_by_all``: all tokens attend to token 0 too, once.
     """
     length = q.shape[2]
     if length <= reach + 1:
@@ -180,34 +156,15 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int, *, first_seen_
     blocks = []
     for start, stop in pairwise([length * i // count for i in range(count + 1)]):
         low, high = max(0, start - reach), min(length, stop + reach)
-        far_first = first_seen_by_all and low > 0
+        mask = _band(stop - start, high - low, start - low, reach, q.dtype, q.device)
         keys, values = k[:, :, low:high], v[:, :, low:high]
-        if far_first:
-            keys, values = torch.cat((k[:, :, :1], keys), 2), torch.cat((v[:, :, :1], values), 2)
-        mask = _band(stop - start, high - low, start - low, reach, first_seen_by_all, far_first, q.dtype, q.device)
         blocks.append(scaled_dot_product_attention(q[:, :, start:stop], keys, values, attn_mask=mask))
     return torch.cat(blocks, 2)
 
 
 @lru_cache(maxsize=64)  # the layers of a model and the blocks of a text share theirs
-def _band(
-    queries: int,
-    keys: int,
-    offset: int,
-    reach: int,
-    first_seen_by_all: bool,
-    far_first: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """(queries, keys) of 0 where query i, which stands at key i + offset, sees the key, else -inf.
-
-    ``far_first``: one more column before the others, for token 0.
-    """
+def _band(queries: int, keys: int, offset: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(queries, keys) of 0 where query i, which stands at key i + offset, sees the key, else -inf."""
     position = torch.arange(queries, device=device)[:, None] + offset
     seen = (position - torch.arange(keys, device=device)).abs() <= reach
-    if far_first:
-        seen = torch.cat((seen.new_ones(queries, 1), seen), 1)
-    elif first_seen_by_all:
-        seen[:, 0] = True  # the keys begin with token 0
     return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)

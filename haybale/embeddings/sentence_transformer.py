@@ -38,10 +38,8 @@ class SentenceTransformerEncoder:
 
     Raises
     ------
-    MissingExtraError
-        Without the extra.
-    InputError
-        Where neither a folder nor a reachable hub has the model.
+    InputError, MissingExtraError
+        Where neither a folder nor a reachable hub has the model; without the extra.
     """
 
     def __init__(

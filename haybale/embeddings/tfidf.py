@@ -129,10 +129,7 @@ class TfidfEncoder(LexicalEncoder):
 
     Attributes
     ----------
-    vocabulary_ : dict
-        Term -> column.
-    idf_ : (n_terms,) float64 array
-    analyzer_ : Analyzer
+    vocabulary_, idf_, analyzer_ : dict of term -> column, (n_terms,) float64 array, Analyzer
 
     Examples
     --------

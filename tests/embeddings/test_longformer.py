@@ -47,14 +47,13 @@ def least_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float((ours.astype(np.float64) * theirs).sum(1).min())
 
 
-@pytest.mark.parametrize("global_attention", ["none", "cls"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_hidden_states_and_vectors(folder: Path, global_attention: str, pooling: str) -> None:
+def test_hidden_states_and_vectors(folder: Path, pooling: str) -> None:
     # A padding token inside a text takes no position; a word that is not known still has a vector.
     of = [*texts(LENGTHS), "w1 <pad> w2 w3", "unknown", "w0"]
-    encoder = LongformerEncoder(folder, global_attention=global_attention, pooling=pooling, tokens_per_batch=300)
+    encoder = LongformerEncoder(folder, pooling=pooling, tokens_per_batch=300)
     assert isinstance(encoder, Encoder)
-    expected = reference(folder, of, is_global=global_attention == "cls")
+    expected = reference(folder, of)
     assert apart(hidden(encoder, of), expected) < 1e-5
     vectors = encoder.encode(of)
     assert (vectors.dtype, vectors.shape) == (np.float32, (len(of), encoder.dim))
@@ -62,13 +61,11 @@ def test_hidden_states_and_vectors(folder: Path, global_attention: str, pooling:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-def test_window_and_global_attention_matter(folder: Path, tmp_path: Path) -> None:
+def test_the_window_matters(folder: Path, tmp_path: Path) -> None:
     """With weights that do not look around, every route would pass the test above."""
     of = texts([60])
     wide = save_longformer(tmp_path / "wide", attention_window=[126, 126, 126])
-    states = hidden(LongformerEncoder(folder), of)
-    assert apart(states, hidden(LongformerEncoder(folder, global_attention="cls"), of)) > 0.1
-    assert apart(states, hidden(LongformerEncoder(wide), of)) > 0.1
+    assert apart(hidden(LongformerEncoder(folder), of), hidden(LongformerEncoder(wide), of)) > 0.1
 
 
 def test_base_size(tmp_path: Path) -> None:
@@ -79,13 +76,12 @@ def test_base_size(tmp_path: Path) -> None:
     assert apart(hidden(LongformerEncoder(base), of), reference(base, of)) < 1e-4
 
 
-@pytest.mark.parametrize("global_attention", ["none", "cls"])
-def test_plain_layers_and_small_blocks(folder: Path, global_attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_layers_and_small_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear layers without the operators of oneDNN, which a GPU lacks; several blocks to a text."""
     monkeypatch.setitem(longformer_model.BLOCK, "cpu", 40)
     monkeypatch.setattr(longformer_model, "_has_onednn", lambda: False)
-    of, encoder = texts(LENGTHS), LongformerEncoder(folder, global_attention=global_attention)
-    assert apart(hidden(encoder, of), reference(folder, of, is_global=global_attention == "cls")) < 1e-5
+    of = texts(LENGTHS)
+    assert apart(hidden(LongformerEncoder(folder), of), reference(folder, of)) < 1e-5
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -157,7 +153,6 @@ def test_prompts_and_description(folder: Path) -> None:
     [
         ({"pooling": "max"}, "'pooling' parameter of LongformerEncoder must be a str among 'cls', 'mean'"),
         ({"dtype": "int8"}, "'dtype' parameter"),
-        ({"global_attention": "all"}, "'global_attention' parameter"),
         ({"max_length": True}, "'max_length' parameter"),
         ({"max_length": 2}, "max_length must be above the 2 special tokens and at most the 128"),
         ({"max_length": 129}, "max_length must be above the 2 special tokens and at most the 128"),

@@ -65,10 +65,9 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
 
 def test_float16_halves_the_store(tmp_path: Path, collection: Collection) -> None:
     embed(collection, HashEncoder(), tmp_path / "half", rows_per_chunk=8, dtype="float16")
-    opened = EmbeddingStore(tmp_path / "half")
-    expected = HashEncoder().encode(collection.passages.texts.to_pylist())
-    np.testing.assert_array_equal(opened.vectors(), expected.astype(np.float16).astype(np.float32))
-    assert opened.vectors().dtype == np.float32
+    found = EmbeddingStore(tmp_path / "half").vectors()
+    expected = HashEncoder().encode(collection.passages.texts.to_pylist()).astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(found, expected, strict=True)
     assert (tmp_path / "half" / "vectors.zarr" / "c.0.0").stat().st_size == 8 * 8 * 2 + 4  # and a checksum
 
 
@@ -128,13 +127,9 @@ def test_what_is_no_store(tmp_path: Path, store: Path, folder: Path) -> None:
         EmbeddingStore(tmp_path / "nothing")
     with pytest.raises(OutputExistsError, match=r"holds other files \(collection\.tsv\)"):
         embed(folder, HashEncoder(), folder)
-    for content, message in [
-        ("{", r"manifest\.json: expected JSON"),
-        ("{}", "expected the manifest of a store of embeddings, version 1"),
-        ('{"format": "haybale embeddings", "version": 9}', "expected the manifest of a store of embeddings, version 1"),
-    ]:
+    for content in ("{", "{}", '{"format": "haybale embeddings", "version": 9}'):
         (store / "manifest.json").write_text(content)
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=r"manifest\.json: expected (JSON|the manifest of a store of embeddings)"):
             EmbeddingStore(store)
     os.rename(store / "manifest.json", store / "building.json")
     with pytest.raises(StoreError, match="not finished; run the same embed command again"):

@@ -116,11 +116,9 @@ def test_bad_texts_are_refused(make: Any) -> None:
 
 def test_lsa_fits_on_a_sample() -> None:
     texts = [f"{word} {other}" for word in ("dog", "cat", "tax", "road") for other in ("salt", "snow", "gate", "law")]
-    whole = LSAEncoder(4).fit(texts).describe()["fitted"]
     part = LSAEncoder(4, max_fit_texts=9).fit(texts).describe()
-    assert part["fitted"] != whole == LSAEncoder(4, max_fit_texts=16).fit(texts).describe()["fitted"]
+    assert part["fitted"] != LSAEncoder(4).fit(texts).describe()["fitted"]
     assert part == LSAEncoder(4, max_fit_texts=9).fit(iter(texts)).describe()
-    assert LSAEncoder(4, max_fit_texts=9, random_state=1).fit(texts).describe()["fitted"] != part["fitted"]
     counts = np.zeros(20)
     for seed in range(2000):  # every text is as likely as any other
         sample = lsa._sampled([str(i) for i in range(20)], 5, seed)

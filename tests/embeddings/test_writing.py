@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,22 +58,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Nursery:
+    """``writer`` starts one that takes so long for a chunk, ``status`` waits for it; a process id, an exit code."""
+
     def __init__(self, *arguments: Path) -> None:
         command = [sys.executable, "-W", "ignore", "-c", NURSERY, *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
-        )
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process: Any = subprocess.Popen(command, cwd=Path(__file__).parent.parent, **pipes)
 
     def writer(self, seconds: float) -> int:
-        """Start a writer that takes so long for a chunk; its process id."""
-        assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
         return self.status()
 
     def status(self) -> int:
-        """Wait for the writer; negative: the signal that killed it."""
-        assert self.process.stdout is not None
         return int(self.process.stdout.readline())
 
 
