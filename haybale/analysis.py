@@ -204,25 +204,6 @@ def stop_words(language: str) -> frozenset[str]:
     return frozenset(getattr(require("bm25s.stopwords"), name)) if name else frozenset()
 
 
-def char_ngrams(word: str, sizes: tuple[int, int]) -> list[str]:
-    """The character n-grams of one word between boundary marks, of ``sizes[0]`` to ``sizes[1]`` characters.
-
-    As scikit-learn's ``char_wb``: the marks are spaces; a word too short for a size counts once, as a whole.
-
-    >>> char_ngrams("tax", (3, 4))
-    [' ta', 'tax', 'ax ', ' tax', 'tax ']
-    >>> char_ngrams("a", (3, 5))
-    [' a ']
-    """
-    marked = f" {word} "
-    grams = []
-    for size in range(sizes[0], sizes[1] + 1):
-        grams += [marked[i : i + size] for i in range(max(1, len(marked) - size + 1))]
-        if len(marked) <= size:
-            break
-    return grams
-
-
 def guess_language(texts: Iterable[str]) -> str:
     """The language whose stop words the texts have most of: English or German, unless they clearly are of another.
 

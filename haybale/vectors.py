@@ -43,15 +43,11 @@ def stored_type(dtype: Any) -> np.dtype[Any]:
 
 
 def check_vectors(vectors: Any, what: str, dim: int | None = None, dtype: Any = np.float32) -> Any:
-    """``vectors`` as a C-ordered (n, d) array of ``dtype``, where they are; refuses all that is none.
+    """An array of NumPy or CuPy, a torch tensor or lists as a C-ordered (n, d) array of ``dtype``, where they are.
 
-    ``vectors``: an array of NumPy or CuPy, a torch tensor (on the CPU it becomes a NumPy array, on a device a CuPy
-    one), or lists. It is the same memory where type and order fit already. ``dtype``: float32 or float16. Errors:
-    :class:`VectorError` for another shape or width, and for values that are not finite in that type.
+    The same memory where type and order fit. Errors: :class:`VectorError` for another shape or width, and for values
+    that are not finite in that type.
 
-    >>> check_vectors([[1, 2]], "queries", dim=3)
-    Traceback (most recent call last):
-    haybale.errors.VectorError: queries: expected vectors of width 3, found 2
     >>> check_vectors([[1.0, float("nan")]], "queries")
     Traceback (most recent call last):
     haybale.errors.VectorError: queries: row 0 has NaN or infinity
@@ -92,13 +88,8 @@ def row_tiles(vectors: Any) -> list[tuple[int, int]]:
 
 
 def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
-    """``vectors`` (n, d) on a device as ``dtype``; the same memory where they are that already.
-
-    They are converted tile by tile: beside the result, no array of their size arises on either side.
-    """
+    """``vectors`` (n, d) on a device as ``dtype``, converted tile by tile; the same memory where they are that."""
     dtype, here = stored_type(dtype), device_of(vectors)
-    if here == device:
-        vectors = to_device(vectors, device)
     if len(vectors.shape) != 2 or (here == device and vectors.dtype == dtype):
         return to_device(vectors, device)
     with device.current(), np.errstate(over="ignore"):
@@ -149,11 +140,10 @@ def normalized(vectors: Floats) -> Floats:
 
 def normalized_sparse(vectors: sparse.csr_matrix) -> sparse.csr_matrix:
     """The same for CSR; lengths are summed in float64 along each row, so no row depends on the others."""
-    squares = np.square(vectors.data, dtype=np.float64)
-    table = sparse.csr_matrix((squares, vectors.indices, vectors.indptr), shape=vectors.shape)
-    lengths = np.sqrt(table @ np.ones(vectors.shape[1]))
-    scaled = vectors.data / np.repeat(np.where(lengths > 0, lengths, 1), np.diff(vectors.indptr))
-    return sparse.csr_matrix((scaled.astype(np.float32), vectors.indices, vectors.indptr), shape=vectors.shape)
+    wide = vectors.astype(np.float64)
+    lengths = np.sqrt(wide.power(2) @ np.ones(wide.shape[1]))
+    wide.data /= np.repeat(np.where(lengths > 0, lengths, 1), np.diff(wide.indptr))
+    return wide.astype(np.float32)
 
 
 def _check_width(matrix: Matrix, what: str, dim: int | None) -> None:

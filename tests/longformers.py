@@ -73,7 +73,7 @@ def texts(lengths: list[int], seed: int = 0) -> list[str]:
     return [" ".join(rng.choice(WORDS, length - 2)) for length in lengths]
 
 
-def reference(folder: Path, of: list[str], *, is_global: bool = False, dtype: str = "float32") -> list[np.ndarray]:
+def reference(folder: Path, of: list[str], *, dtype: str = "float32") -> list[np.ndarray]:
     """Hidden states by LongformerModel, text by text, padded to a multiple of all windows."""
     import torch
     from transformers import AutoTokenizer, LongformerModel
@@ -86,16 +86,21 @@ def reference(folder: Path, of: list[str], *, is_global: bool = False, dtype: st
         ids = fast(text)["input_ids"]
         padding = -len(ids) % multiple
         mask = torch.tensor([[1] * len(ids) + [0] * padding])
-        first = torch.zeros_like(mask)
-        first[0, 0] = 1
         with torch.inference_mode():
-            hidden = model(
-                torch.tensor([ids + [PAD] * padding]),
-                attention_mask=mask,
-                global_attention_mask=first if is_global else None,
-            ).last_hidden_state
+            hidden = model(torch.tensor([ids + [PAD] * padding]), attention_mask=mask).last_hidden_state
         result.append(hidden[0, : len(ids)].float().numpy())
     return result
+
+
+def hidden(encoder: Any, of: list[str]) -> list[np.ndarray]:
+    """The same by ours, all texts in one batch."""
+    import torch
+
+    from haybale.embeddings.token_batches import token_rows
+
+    rows = token_rows(encoder.tokenizer, of, encoder.max_length)[0]
+    with torch.inference_mode():
+        return [states.float().cpu().numpy() for states in encoder._hidden(rows).split([len(row) for row in rows])]
 
 
 def pooled(hidden: list[np.ndarray], pooling: str = "mean") -> np.ndarray:

@@ -10,20 +10,10 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import TfidfVectorizer
 
-from haybale.analysis import LANGUAGES, Analyzer, char_ngrams, guess_language, stop_words
+from haybale.analysis import LANGUAGES, Analyzer, guess_language, stop_words
 from haybale.collections import Collection
 from haybale.errors import InputError
-
-
-@given(text=st.text(max_size=30), least=st.integers(1, 5), more=st.integers(0, 3))
-def test_any_text_has_the_ngrams_of_scikit_learn(text: str, least: int, more: int) -> None:
-    analyzer = TfidfVectorizer(analyzer="char_wb", ngram_range=(least, least + more)).build_analyzer()
-    found = [gram for word in text.lower().split() for gram in char_ngrams(word, (least, least + more))]
-    # scikit-learn's pattern for white space and str.split differ on control characters such as \x1c only.
-    if text.lower().split() == " ".join(text.lower().split()).split(" ") or not text.strip():
-        assert sorted(found) == sorted(analyzer(text))
 
 
 def test_every_language_has_its_stemmer() -> None:

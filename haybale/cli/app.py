@@ -280,8 +280,8 @@ def embed(
     set_values: Annotated[
         list[str] | None,
         option(
-            "name=value: unit=tokens and tokenizer of pieces; max_fit_texts of lsa; pooling, global_attention, "
-            "max_length and precision of a Longformer; rows_per_chunk of the store. Repeatable.",
+            "name=value: unit=tokens and tokenizer of pieces; max_fit_texts of lsa; pooling, max_length "
+            "and precision of a Longformer; rows_per_chunk of the store. Repeatable.",
             VECTORS,
             "--set",
         ),

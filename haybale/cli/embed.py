@@ -19,7 +19,7 @@ from haybale.errors import InputError, UnknownNameError
 
 _FIT_TEXTS = 250_000  # passages that LSA is fitted on, at most
 _OF_PIECES = ("unit", "tokenizer")  # what --set may name, besides rows_per_chunk of the store
-_OF_ENCODERS = ("max_fit_texts", "pooling", "global_attention", "max_length", "precision")
+_OF_ENCODERS = ("max_fit_texts", "pooling", "max_length", "precision")
 
 
 def run_embed(

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from haybale.embeddings.chunking import Chunking, Pieces, cut
+from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.concat import ConcatEncoder
-from haybale.embeddings.encoder import Encoder, encode_on, encode_queries, longformer_encoder, make_encoder
+from haybale.embeddings.encoder import Encoder, encode_queries, longformer_encoder, make_encoder
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 from haybale.embeddings.shards import embed_shards
 from haybale.embeddings.store import CachedEncoder, EmbeddingStore
 from haybale.embeddings.tfidf import TfidfEncoder
-from haybale.embeddings.token_batches import EncodeCounts
 from haybale.embeddings.writing import Embedded, embed
 
 if TYPE_CHECKING:
@@ -27,16 +26,13 @@ __all__ = [
     "ConcatEncoder",
     "Embedded",
     "EmbeddingStore",
-    "EncodeCounts",
     "Encoder",
     "LSAEncoder",
-    "Pieces",
     "SentenceTransformerEncoder",
     "TfidfEncoder",
     "cut",
     "embed",
     "embed_shards",
-    "encode_on",
     "encode_queries",
     "make_encoder",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,15 +31,19 @@ class ConcatEncoder:
     --------
     >>> from haybale.embeddings import TfidfEncoder
     >>> texts = ["dogs bark", "cats meow", "dogs and cats"]
-    >>> words, grams = TfidfEncoder(min_df=1).fit(texts), TfidfEncoder(words=False, char_ngrams=(3, 3)).fit(texts)
+    >>> words, grams = TfidfEncoder(min_df=1).fit(texts), TfidfEncoder(char_ngrams=(3, 3)).fit(texts)
     >>> encoder = ConcatEncoder([words, grams], weights=[3, 1])
     >>> encoder.encode(["dogs", "a cat"]).shape == (2, encoder.dim)
     True
     """
 
     def __init__(self, encoders: Sequence[Encoder], weights: Sequence[float] | None = None) -> None:
-        self.encoders = encoders
-        self.weights = weights
+        n, given = len(encoders), np.asarray([1] * len(encoders) if weights is None else weights, dtype=np.float64)
+        if not n:
+            raise InputError("ConcatEncoder needs at least one encoder")
+        if given.shape != (n,) or not (np.isfinite(given).all() and (given > 0).all()):
+            raise InputError(f"expected {n} positive weights, one an encoder, found {weights}")
+        self.encoders, self.weights = list(encoders), given / given.sum()
 
     @property
     def dim(self) -> int:
@@ -47,42 +51,31 @@ class ConcatEncoder:
         return sum(encoder.dim for encoder in self.encoders)  # type: ignore[attr-defined]
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """(n,) texts to (n, d) float32; errors: dense and sparse spaces mixed, weights that are not positive."""
-        check_texts(texts)
-        return self._joined([(encoder.encode(texts), root) for encoder, root in self._members()])
+        """(n,) texts to (n, d) float32; errors: dense and sparse spaces mixed."""
+        return self._joined(texts, lambda encoder, texts: encoder.encode(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Matrix:
         """The same for queries: members that encode them differently from passages do so."""
-        check_texts(texts)
-        return self._joined([(encode_queries(encoder, texts), root) for encoder, root in self._members()])
+        return self._joined(texts, encode_queries)
 
     def describe(self) -> dict[str, Any]:
         """Plain values that tell this encoder from any other: the members' own, and their weights."""
-        for i, (encoder, _) in enumerate(self._members()):
+        for i, encoder in enumerate(self.encoders):
             if not hasattr(encoder, "describe"):
                 raise InputError(f"encoder {i}, {type(encoder).__name__}, does not describe itself")
         members = [encoder.describe() for encoder in self.encoders]  # type: ignore[attr-defined]
-        weights = [float(root**2) for _, root in self._members()]
-        dim = sum(int(member["width"]) for member in members)
-        return {"class": type(self).__name__, "encoders": members, "weights": weights, "width": dim}
+        weights = self.weights.tolist()
+        return {"class": type(self).__name__, "encoders": members, "weights": weights, "width": self.dim}
 
-    def _members(self) -> list[tuple[Encoder, Any]]:
-        """Each encoder, and what its space is scaled by."""
-        n = len(self.encoders)
-        if not n:
-            raise InputError("ConcatEncoder needs at least one encoder")
-        weights = np.ones(n) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
-        if weights.shape != (n,) or not (np.isfinite(weights).all() and (weights > 0).all()):
-            raise InputError(f"expected {n} positive weights, one an encoder, found {self.weights}")
-        return list(zip(self.encoders, np.sqrt(weights / weights.sum()), strict=True))
-
-    def _joined(self, parts: list[tuple[Matrix, Any]]) -> Matrix:
-        wide = [sparse.issparse(part) for part, _ in parts]
+    def _joined(self, texts: Sequence[str], encode: Callable[[Encoder, Sequence[str]], Matrix]) -> Matrix:
+        check_texts(texts)
+        parts = [check_matrix(encode(encoder, texts), f"encoder {i}") for i, encoder in enumerate(self.encoders)]
+        wide = [sparse.issparse(part) for part in parts]
         if any(wide) and not all(wide):
             raise VectorError(
                 f"encoder {wide.index(False)} is dense and encoder {wide.index(True)} sparse: concatenate dense ones "
                 "or sparse ones, and give an ensemble the other as a further space"
             )
         unit = normalized_sparse if wide[0] else normalized
-        scaled = [unit(check_matrix(part, f"encoder {i}")) * np.float32(root) for i, (part, root) in enumerate(parts)]
+        scaled = [unit(part) * np.float32(root) for part, root in zip(parts, np.sqrt(self.weights), strict=True)]
         return sparse.hstack(scaled, format="csr") if wide[0] else np.concatenate(scaled, axis=1)

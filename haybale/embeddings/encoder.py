@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from scipy import sparse
-
-from haybale.device import Device, to_device
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 from haybale.embeddings.tfidf import TfidfEncoder
@@ -25,13 +22,7 @@ LONGFORMER, SENTENCE_TRANSFORMERS = "longformer:", "sentence-transformers:"
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Anything with ``encode``; a store also asks for ``dim`` and ``describe()``.
-
-    Own Parameters
-    --------------
-    args, kwargs : object
-        Those of the class that has ``encode``; this one, a protocol, is not made itself.
-    """
+    """Anything with ``encode``; a store also asks for ``dim`` and ``describe()``."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) texts to (n, d) float32, each row of length 1 (or 0, if no part of the text is known)."""
@@ -42,19 +33,6 @@ def encode_queries(encoder: Encoder, texts: Sequence[str]) -> Floats:
     """(n,) queries to (n, d): by the encoder's own ``encode_queries`` if it has one, else as passages are."""
     own = getattr(encoder, "encode_queries", None)
     return encoder.encode(texts) if own is None else own(texts)
-
-
-def encode_on(encoder: Encoder, texts: Sequence[str], device: Device, *, queries: bool = False) -> Any:
-    """(n,) passages, or queries, to (n, d) on ``device``: a NumPy or CuPy array, or CSR in main memory.
-
-    An encoder on the device may say how it hands over what it made without a copy in main memory: ``encode_tensor``
-    and, where it has an ``encode_queries``, ``encode_queries_tensor`` give tensors of torch.
-    """
-    own = "encode_queries_tensor" if queries and hasattr(encoder, "encode_queries") else "encode_tensor"
-    if not device.is_cpu and hasattr(encoder, own):
-        return to_device(getattr(encoder, own)(texts), device)
-    vectors = encode_queries(encoder, texts) if queries else encoder.encode(texts)
-    return vectors if sparse.issparse(vectors) else to_device(vectors, device)
 
 
 def make_encoder(
@@ -74,23 +52,11 @@ def make_encoder(
     Parameters
     ----------
     name : str
-        ``"lsa"`` or ``"tfidf"`` (not yet fitted); the folder of one that was saved (fitted); ``longformer:NAME``, a
-        :class:`LongformerEncoder`, or ``sentence-transformers:NAME``, a :class:`SentenceTransformerEncoder`, NAME a hub
-        id or folder. Without such a beginning, a folder that transformers wrote of a Longformer is the former,
-        anything else the latter.
-    n_components, max_fit_texts, random_state
-        Of LSA.
-    language : str, default "english"
-        Of ``"lsa"`` and ``"tfidf"``.
-    query_prompt, passage_prompt, device
-        Of neural encoders.
-    **longformer
-        For a Longformer alone.
-
-    Raises
-    ------
-    InputError
-        For prompts, and for what is for a Longformer, given to an encoder that does not take them.
+        ``"lsa"`` or ``"tfidf"`` (not yet fitted); the folder of one that was saved (fitted); ``longformer:NAME`` or
+        ``sentence-transformers:NAME``, NAME a hub id or folder. Without such a beginning, a folder that transformers
+        wrote of a Longformer is the former, anything else the latter.
+    n_components, max_fit_texts, random_state, language, query_prompt, passage_prompt, device, **longformer
+        Of LSA; of LSA and TF-IDF; of neural encoders; of a Longformer alone. What is not taken: :class:`InputError`.
     """
     prompts: dict[str, Any] = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
     is_lexical = name in LEXICAL or (Path(name) / "manifest.json").is_file()
@@ -137,15 +103,14 @@ def load_fitted(folder: Path | str) -> Any:
     return known.load(folder)
 
 
-def rebuild(described: dict[str, Any], **settings: Any) -> Any:
-    """The neural encoder whose ``describe()`` this was; ``settings``, such as ``device``, are for its class."""
+def rebuild(described: dict[str, Any]) -> Any:
+    """The neural encoder whose ``describe()`` this was."""
     kind = described.get("class")
     if kind not in ("LongformerEncoder", "SentenceTransformerEncoder"):
         raise InputError(f"cannot load an encoder of class {kind!r} by its description; give the encoder itself")
     known = longformer_encoder() if kind == "LongformerEncoder" else SentenceTransformerEncoder
     parameters = inspect.signature(known.__init__).parameters
-    given = {name: value for name, value in described.items() if name in parameters}
-    return known(given.pop("model"), **{**given, **settings})
+    return known(**{name: value for name, value in described.items() if name in parameters})
 
 
 def _is_longformer(folder: Path) -> bool:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,45 +18,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from haybale.embeddings.longformer_model import PackedLongformer, State
-from haybale.embeddings.token_batches import (
-    EncodeCounts,
-    check_texts,
-    in_batches,
-    token_batches,
-    token_rows,
-    warn_truncated,
-    weights_digest,
-)
-from haybale.errors import InputError, UnknownNameError
+from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, token_rows, weights_digest
+from haybale.errors import InputError
 from haybale.extras import require
+from haybale.parameters import COUNT, Constraints, check_parameters, one_of
 from haybale.vectors import Floats
 
 # Tokens of a batch. On a CPU what a layer makes should stay in the cache; a GPU wants work.
 # The CPU's is measured, CUDA's is not yet.
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
-
-T = TypeVar("T")
+_CONSTRAINTS: dict[str, Constraints] = {
+    "pooling": one_of(("mean", "cls")),
+    "dtype": one_of(("float32", "float16", "bfloat16")),
+    "max_length": [*COUNT, None],
+    "tokens_per_batch": [*COUNT, None],
+}
 
 
 class LongformerEncoder:
     """Encodes with a Longformer (extra ``neural``): the numbers of transformers' LongformerModel, without its padding.
 
-    Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020.
+    Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020. No token has global attention.
 
     Parameters
     ----------
     model : str or Path
         Hub id or folder of any Longformer, as transformers or sentence-transformers save it, with or without a head.
     pooling : {"mean", "cls"}, default "mean"
-        Of a text's tokens, or the first.
-    normalize : bool, default True
-        Vectors have length 1.
+        Of a text's tokens, or the first; then vectors are scaled to length 1.
     device : str, optional
         None or ``"auto"``: CUDA if there is some.
-    dtype : {"float32", "float16", "bfloat16"}, optional
-        Of weights and activations (None: float32); pooling is float32.
-    global_attention : {"none", "cls"}, default "none"
-        Of the first token.
+    dtype : {"float32", "float16", "bfloat16"}, default "float32"
+        Of weights and activations; pooling is float32.
     query_prompt, passage_prompt : str, default ""
         Put before each text.
     max_length : int, optional
@@ -65,14 +59,13 @@ class LongformerEncoder:
 
     Attributes
     ----------
-    counts : EncodeCounts
-        What was encoded, added up.
+    counts : Counter
+        ``texts``, ``tokens`` and ``truncated`` texts, added up.
 
     Raises
     ------
     InputError
-        For a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer; for settings out of
-        range.
+        For a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer; for bad settings.
     """
 
     def __init__(
@@ -80,27 +73,15 @@ class LongformerEncoder:
         model: str | Path,
         *,
         pooling: str = "mean",
-        normalize: bool = True,
         device: str | None = None,
-        dtype: str | None = None,
-        global_attention: str = "none",
+        dtype: str = "float32",
         query_prompt: str = "",
         passage_prompt: str = "",
         max_length: int | None = None,
         tokens_per_batch: int | None = None,
     ) -> None:
-        dtype = dtype or "float32"
-        for kind, name, known in (
-            ("pooling", pooling, ("mean", "cls")),
-            ("dtype", dtype, ("float32", "float16", "bfloat16")),
-            ("global attention", global_attention, ("none", "cls")),
-        ):
-            if name not in known:
-                raise UnknownNameError(kind, name, known)
-        if tokens_per_batch is not None and tokens_per_batch < 1:
-            raise InputError(f"tokens_per_batch must be at least 1, found {tokens_per_batch}")
-        self.name = str(model)
-        self.pooling, self.normalize, self.global_attention = pooling, normalize, global_attention
+        check_parameters("LongformerEncoder", locals(), _CONSTRAINTS)
+        self.name, self.pooling = str(model), pooling
         self.query_prompt, self.passage_prompt, self.tokens_per_batch = query_prompt, passage_prompt, tokens_per_batch
         config, state, self.tokenizer = _read_checkpoint(self.name)
         readable = config.max_position_embeddings - config.pad_token_id - 1
@@ -112,10 +93,8 @@ class LongformerEncoder:
             )
         self.max_length = max_length or min(readable, self.tokenizer.model_max_length)
         state = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
-        act = config.hidden_act
-        activation = None if act == "gelu" else require("transformers.activations", "neural").ACT2FN[act]
-        self.model = PackedLongformer(config, state, global_attention == "cls", activation)
-        self.counts = EncodeCounts()
+        self.model = PackedLongformer(config, state)
+        self.counts = Counter[str]()
         there = "cuda" if torch.cuda.is_available() else "cpu"
         self.model.eval().to(there if device in (None, "auto") else device)
 
@@ -131,51 +110,26 @@ class LongformerEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) passages to (n, d) float32; longer ones than ``max_length`` are cut, with one warning for the call."""
-        return self._tensor(texts, self.passage_prompt).cpu().numpy()
+        return self._encode(texts, self.passage_prompt)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """The same with ``query_prompt`` instead of ``passage_prompt``."""
-        return self._tensor(texts, self.query_prompt).cpu().numpy()
+        return self._encode(texts, self.query_prompt)
 
-    def encode_tensor(self, texts: Sequence[str]) -> Tensor:
-        """(n,) passages to a float32 tensor (n, d) on the encoder's device; no copy is made elsewhere."""
-        return self._tensor(texts, self.passage_prompt)
-
-    def encode_queries_tensor(self, texts: Sequence[str]) -> Tensor:
-        """The same with ``query_prompt``."""
-        return self._tensor(texts, self.query_prompt)
-
-    def encode_tokens(self, texts: Sequence[str]) -> list[Floats]:
-        """For each text the hidden states of its tokens, (tokens, d) float32, special ones included."""
-        result: list[Floats] = [np.empty((0, self.dim), dtype=np.float32)] * len(texts)
-        for batch, pieces in self._batches(texts, self.passage_prompt, lambda hidden, n: hidden.float().cpu().split(n)):
-            for i, piece in zip(batch, pieces, strict=True):
-                result[i] = piece.numpy()
-        return result
-
-    def _tensor(self, texts: Sequence[str], prompt: str) -> Tensor:
-        vectors = torch.empty((len(texts), self.dim), dtype=torch.float32, device=self.device)
-        for batch, pooled in self._batches(texts, prompt, self._pooled):
-            vectors[torch.from_numpy(batch).to(self.device)] = pooled
-        return vectors
-
-    def _batches(
-        self, texts: Sequence[str], prompt: str, work: Callable[[Tensor, list[int]], T]
-    ) -> Iterator[tuple[NDArray[np.int64], T]]:
-        """Batch by batch: which texts, and what ``work`` makes of their hidden states end to end and token counts."""
-        prompted = [prompt + text for text in check_texts(texts)]
-        rows, truncated = token_rows(self.tokenizer, prompted, self.max_length)
-        warn_truncated(truncated, len(rows), self.max_length)
+    def _encode(self, texts: Sequence[str], prompt: str) -> Floats:
+        rows, truncated = token_rows(self.tokenizer, [prompt + text for text in check_texts(texts)], self.max_length)
         budget = self.tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cuda"])
+        vectors = np.empty((len(rows), self.dim), dtype=np.float32)
 
-        def one(batch: NDArray[np.int64]) -> T:
+        def one(batch: Batch) -> Floats:
             chosen = [rows[i] for i in batch]
             with torch.inference_mode():
-                return work(self._hidden(chosen), [len(row) for row in chosen])
+                return self._pooled(self._hidden(chosen), [len(row) for row in chosen]).cpu().numpy()
 
-        yield from in_batches(token_batches([len(row) for row in rows], budget), one)
-        tokens = sum(map(len, rows))
-        self.counts += EncodeCounts(texts=len(rows), tokens=tokens, slots=tokens, truncated=truncated)
+        for batch, pooled in in_batches(token_batches([len(row) for row in rows], budget), one):
+            vectors[batch] = pooled
+        self.counts.update(texts=len(rows), tokens=sum(map(len, rows)), truncated=truncated)
+        return vectors
 
     def _hidden(self, rows: Sequence[NDArray[np.int32]]) -> Tensor:
         """Hidden states (tokens, d) of texts end to end, each given by its token numbers."""
@@ -192,7 +146,7 @@ class LongformerEncoder:
             vectors = hidden[counts.cumsum(0) - counts].float()
         else:
             vectors = torch.segment_reduce(hidden.float(), "mean", lengths=counts, axis=0)
-        return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
+        return torch.nn.functional.normalize(vectors, dim=1)
 
     def describe(self) -> dict[str, Any]:
         """What decides the vectors, as JSON can hold it; ``weights`` is the SHA-256 of the weights in use."""
@@ -201,9 +155,9 @@ class LongformerEncoder:
             "model": self.name,
             "weights": weights_digest(self.model),
             "pooling": self.pooling,
-            "normalize": self.normalize,
             "dtype": str(self.model.word_embeddings.dtype).removeprefix("torch."),
-            "global_attention": self.global_attention,
+            "normalize": True,
+            "global_attention": "none",  # which were settings until 0.2
             "max_length": self.max_length,
             "query_prompt": self.query_prompt,
             "passage_prompt": self.passage_prompt,
@@ -217,44 +171,24 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
     Errors: :class:`InputError` for what cannot be reached, is no Longformer, lacks its tokenizer, or lacks weights.
     """
     transformers = require("transformers", "neural")
-    modules = _json(Path(model) / "modules.json", [])  # of sentence-transformers
-    where = str(Path(model) / modules[0]["path"]) if modules else model
-    with _quiet(transformers):
+    modules = Path(model, "modules.json")  # of sentence-transformers
+    with _quiet(transformers.utils.logging):
         try:
+            where = model
+            if modules.is_file():
+                where = str(Path(model, json.loads(modules.read_text(encoding="utf-8"))[0]["path"]))
             config = transformers.AutoConfig.from_pretrained(where)
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"cannot load the Longformer {model!r}: {error}") from error
-        if config.model_type != "longformer":
-            raise InputError(
-                f"{model!r}: expected a Longformer checkpoint (model_type 'longformer'), found {config.model_type!r}"
-            )
-        windows, layers = config.attention_window, config.num_hidden_layers
-        windows = [windows] * layers if isinstance(windows, int) else list(windows)
-        if len(windows) != layers or any(window < 2 or window % 2 for window in windows):
-            raise InputError(
-                f"{model!r}: expected an even attention_window for each of {layers} layers, found {windows}"
-            )
-        config.attention_window = windows
-        state = _read_state(transformers, model, where)
-        try:
+            if config.model_type != "longformer" or config.hidden_act != "gelu":
+                raise InputError(f"expected model_type 'longformer' and GELU, found {config.model_type!r}")
+            windows, layers = config.attention_window, config.num_hidden_layers
+            windows = [windows] * layers if isinstance(windows, int) else list(windows)
+            if len(windows) != layers or any(window < 2 or window % 2 for window in windows):
+                raise InputError(f"expected an even attention_window for each of {layers} layers, found {windows}")
+            config.attention_window = windows
+            standard, info = transformers.LongformerModel.from_pretrained(where, output_loading_info=True)
             tokenizer = transformers.AutoTokenizer.from_pretrained(where)
         except Exception as error:  # the library raises whatever its parsers raise
-            raise InputError(f"cannot load the tokenizer of the Longformer {model!r}: {error}") from error
-    # Without files, transformers makes up a tokenizer that knows the special tokens only.
-    if not getattr(tokenizer, "is_fast", False) or len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise InputError(
-            f"cannot load the tokenizer of the Longformer {model!r}: expected tokenizer.json or vocab.json"
-        )
-    if len(tokenizer) > config.vocab_size:
-        raise InputError(f"{model!r}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size}")
-    return config, state, tokenizer
-
-
-def _read_state(transformers: Any, model: str, where: str) -> State:
-    try:
-        standard, info = transformers.LongformerModel.from_pretrained(where, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot load the weights of the Longformer {model!r}: {error}") from error
+            raise InputError(f"cannot load the Longformer {model!r}: {error}") from error
     pooler = {name for name in info["missing_keys"] if name.startswith("pooler.")}  # is made up where it is missing
     missing = sorted(set(info["missing_keys"]) - pooler)
     ours = ("embeddings.", "encoder.", "longformer.")  # of the encoder; other names are of a task's head
@@ -264,17 +198,21 @@ def _read_state(transformers: Any, model: str, where: str) -> State:
             f"{model!r}: the weights are not those of its config: {len(missing)} missing {missing[:3]}, "
             f"{len(unexpected)} unexpected {unexpected[:3]}, of another shape {sorted(info['mismatched_keys'])[:3]}"
         )
-    return {name: tensor.detach() for name, tensor in standard.state_dict().items() if name not in pooler}
-
-
-def _json(path: Path, default: Any) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+    # Without files, transformers makes up a tokenizer that knows the special tokens only.
+    if not getattr(tokenizer, "is_fast", False) or len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise InputError(f"cannot load the Longformer {model!r}: its tokenizer lacks tokenizer.json or vocab.json")
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(f"{model!r}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size}")
+    return (
+        config,
+        {name: tensor.detach() for name, tensor in standard.state_dict().items() if name not in pooler},
+        tokenizer,
+    )
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def _quiet(logging: Any) -> Iterator[None]:
     """No report of missing heads and no bars while loading: what matters is checked here, and raised."""
-    logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

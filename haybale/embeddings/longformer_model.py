@@ -11,65 +11,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from itertools import groupby, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
+Group = tuple[slice, int]  # the tokens of neighbours, all of so many tokens
 State = dict[str, Tensor]  # by the names that transformers' LongformerModel gives its weights
 
 # Queries of one block of attention. Small blocks waste fewer masked keys, large ones have less overhead.
 # The CPU's is measured, CUDA's is not yet.
 BLOCK = {"cpu": 128, "cuda": 512}
-# By how much of the first length others may differ that are padded to go through attention with it. A GPU waits for
-# each launch, so there some padding inside attention (a tenth of the work of a layer, the rest stays without) pays.
-SLACK = {"cpu": 0.0, "cuda": 0.1}
 
 _LINEAR = {  # ours: those of the standard model that ours has side by side, relative to a layer
     "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "out": ("attention.output.dense",),
     "up": ("intermediate.dense",),
     "down": ("output.dense",),
-    "global_q": ("attention.self.query_global",),
-    "global_kv": ("attention.self.key_global", "attention.self.value_global"),
 }
 _NORM = {"norm_attention": "attention.output.LayerNorm", "norm_output": "output.LayerNorm"}
 
 
 class PackedLongformer(nn.Module):
-    """The weights of a LongformerModel and its hidden states.
-
-    ``config`` and ``state`` are those of a LongformerModel; ``is_global`` gives the first token of each text global
-    attention.
-    """
+    """The weights of a LongformerModel and its hidden states; ``config`` and ``state`` are its own."""
 
     word_embeddings: nn.Parameter  # (vocabulary, d)
     position_embeddings: nn.Parameter  # (positions, d)
     token_type_embeddings: nn.Parameter  # (types, d)
 
-    def __init__(self, config: Any, state: State, is_global: bool, activation: nn.Module | None) -> None:
+    def __init__(self, config: Any, state: State) -> None:
         super().__init__()
         self.config = config
-        state = {name: tensor for name, tensor in state.items() if is_global or "_global." not in name}
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
             self.register_parameter(name, nn.Parameter(state[f"embeddings.{name}.weight"]))
         self.norm = _layer_norm(state, "embeddings.LayerNorm", config.layer_norm_eps)
         self.layers = nn.ModuleList(
-            PackedLayer(config, state, f"encoder.layer.{i}.", window, activation)
+            PackedLayer(config, state, f"encoder.layer.{i}.", window)
             for i, window in enumerate(config.attention_window)
         )
 
     def forward(self, ids: Tensor, positions: Tensor, lengths: Sequence[int]) -> Tensor:
         """Hidden states (tokens, d) of texts laid end to end: ``ids`` and ``positions`` (tokens,) int64.
 
-        Fastest if equal ``lengths`` are neighbours.
+        Equal ``lengths`` that are neighbours go through attention together.
         """
         # The rows are added in the order of the standard model; of the token types there is only the first.
         x = self.word_embeddings[ids] + self.position_embeddings[positions] + self.token_type_embeddings[0]
         x = self.norm(x)
-        groups = attention_groups(lengths, ids.device)
+        groups, start = [], 0
+        for length, run in groupby(lengths):
+            groups.append((slice(start, start := start + sum(run)), length))
         for layer in self.layers:
             x = layer(x, groups)
         return x
@@ -82,61 +75,41 @@ class PackedLayer(nn.Module):
     out: PackedLinear
     up: PackedLinear
     down: PackedLinear
-    global_q: PackedLinear  # with global attention only
-    global_kv: PackedLinear
     norm_attention: nn.LayerNorm
     norm_output: nn.LayerNorm
 
-    def __init__(self, config: Any, state: State, prefix: str, window: int, activation: nn.Module | None) -> None:
+    def __init__(self, config: Any, state: State, prefix: str, window: int) -> None:
         super().__init__()
-        self.heads, self.reach, self.activation = config.num_attention_heads, window // 2, activation
+        self.heads, self.reach = config.num_attention_heads, window // 2
         for name, sources in _LINEAR.items():
-            if f"{prefix}{sources[0]}.weight" in state:
-                weight = torch.cat([state[f"{prefix}{source}.weight"] for source in sources])
-                bias = torch.cat([state[f"{prefix}{source}.bias"] for source in sources])
-                self.add_module(name, PackedLinear(weight, bias))
+            weight = torch.cat([state[f"{prefix}{source}.weight"] for source in sources])
+            bias = torch.cat([state[f"{prefix}{source}.bias"] for source in sources])
+            self.add_module(name, PackedLinear(weight, bias))
         for name, source in _NORM.items():
             self.add_module(name, _layer_norm(state, prefix + source, config.layer_norm_eps))
-        self.is_global = hasattr(self, "global_q")
 
     def forward(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
         """(tokens, d) to (tokens, d); ``groups`` cover the tokens in order."""
         y = self.out(self._attended(x, groups))
         y = self.norm_attention(y.add_(x))
-        inner = self.up(y, gelu_behind=True) if self.activation is None else self.activation(self.up(y))
-        return self.norm_output(self.down(inner).add_(y))
+        return self.norm_output(self.down(self.up(y, gelu_behind=True)).add_(y))
 
     def _attended(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
         """The attention's context vectors, (tokens, d)."""
-        qkv = self.qkv(x)  # (tokens, 3 d)
-        global_kv = self.global_kv(x) if self.is_global else None  # (tokens, 2 d)
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # (tokens, 3, heads, head_dim)
         pieces = []
-        for group in groups:
-            q, k, v = self._heads(group.lay(qkv), 3)  # (texts, heads, length, head_dim) each
-            laid = window_attention(q, k, v, self.reach, real=group.real, first_seen_by_all=self.is_global)
-            laid = laid.transpose(1, 2).flatten(2)  # (texts, length, d)
-            if global_kv is not None:
-                mask = None if group.real is None else group.real[:, None, None, :]
-                (q,) = self._heads(self.global_q(group.lay(x)[:, 0]).unsqueeze(1), 1)  # (texts, heads, 1, head_dim)
-                k, v = self._heads(group.lay(global_kv), 2)
-                first = scaled_dot_product_attention(q, k, v, attn_mask=mask)
-                laid = torch.cat((first.transpose(1, 2).flatten(2), laid[:, 1:]), 1)
-            flat = laid.flatten(0, 1)
-            pieces.append(flat if group.back is None else flat[group.back])
+        for tokens, length in groups:
+            q, k, v = qkv[tokens].unflatten(0, (-1, length)).permute(2, 0, 3, 1, 4)  # (texts, heads, length, head_dim)
+            pieces.append(window_attention(q, k, v, self.reach).transpose(1, 2).flatten(2).flatten(0, 1))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-    def _heads(self, laid: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(texts, length, parts d) to ``parts`` views (texts, heads, length, head_dim)."""
-        return laid.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
 
 class PackedLinear(nn.Module):
     """``x @ weight.T + bias``, with erf-GELU behind it if asked for; ``weight`` (out, in), ``bias`` (out,).
 
     PyTorch multiplies float32 through MKL, which repacks the weights at each call and leaves GELU a pass of its own;
-    oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators are the
-    ones that torch.compile uses, without a public name; where a version of PyTorch lacks them, the plain way is taken.
-    The packed copy doubles the memory of the layer, and does not follow weights that are changed after the first call.
+    oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators have no
+    public name; where they are missing, the plain way is taken. The packed copy doubles the memory of the layer.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -160,9 +133,7 @@ class PackedLinear(nn.Module):
 def _has_onednn() -> bool:
     mkldnn: Any = torch.backends.mkldnn
     operators = ("_reorder_linear_weight", "_linear_pointwise")
-    return bool(
-        mkldnn.is_available() and mkldnn.enabled and all(hasattr(torch.ops.mkldnn, name) for name in operators)
-    )
+    return bool(mkldnn.is_available() and mkldnn.enabled and all(hasattr(torch.ops.mkldnn, name) for name in operators))
 
 
 def _layer_norm(state: State, name: str, eps: float) -> nn.LayerNorm:
@@ -172,97 +143,28 @@ def _layer_norm(state: State, name: str, eps: float) -> nn.LayerNorm:
     return norm
 
 
-class Group(NamedTuple):
-    """``texts`` neighbours of a row of tokens, which go through attention together, the longest of ``length`` tokens.
-
-    Where their lengths differ, ``places`` (texts, length) are the tokens to lay side by side, ``real`` (texts, length)
-    says which are there (the others repeat a text's last token), and ``back`` (tokens,) finds the tokens again among
-    the laid ones. All three are None for equal lengths, where a view does it.
-    """
-
-    tokens: slice
-    texts: int
-    length: int
-    places: Tensor | None = None
-    real: Tensor | None = None
-    back: Tensor | None = None
-
-    def lay(self, rows: Tensor) -> Tensor:
-        """(tokens, ...) of the whole row to (texts, length, ...)."""
-        return rows[self.tokens].unflatten(0, (self.texts, self.length)) if self.places is None else rows[self.places]
-
-
-def attention_groups(lengths: Sequence[int], device: torch.device) -> list[Group]:
-    """Runs of neighbours in which no length differs from the first by more than :data:`SLACK` allows."""
-    slack = SLACK.get(device.type, SLACK["cuda"])
-    starts = [0, *accumulate(lengths)]
-    edges = [0]
-    for i, length in enumerate(lengths):
-        if abs(length - lengths[edges[-1]]) > slack * lengths[edges[-1]]:
-            edges.append(i)
-    groups = []
-    for first, stop in pairwise([*edges, len(lengths)]):
-        own = torch.tensor(lengths[first:stop])[:, None]  # (texts, 1)
-        longest = max(lengths[first:stop])
-        group = Group(slice(starts[first], starts[stop]), stop - first, longest)
-        if min(lengths[first:stop]) < longest:
-            column = torch.arange(longest)
-            real = column < own
-            places = torch.tensor(starts[first:stop])[:, None] + torch.minimum(column, own - 1)
-            back = real.flatten().nonzero()[:, 0]
-            group = group._replace(places=places.to(device), real=real.to(device), back=back.to(device))
-        groups.append(group)
-    return groups
-
-
-def window_attention(
-    q: Tensor, k: Tensor, v: Tensor, reach: int, *, real: Tensor | None = None, first_seen_by_all: bool = False
-) -> Tensor:
+def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
     """Sliding-window attention, exact: dense blocks of queries, each with the keys its window can reach.
 
     ``q``, ``k``, ``v`` are (n, heads, L, head_dim) each; token i attends to the tokens j with |i - j| <= ``reach``.
-    ``real`` (n, L) bool marks the tokens that exist, None if all do; what comes out for the others means nothing.
-    ``first_seen_by_all``: all tokens attend to token 0 too, once.
     """
     length = q.shape[2]
     if length <= reach + 1:
-        return scaled_dot_product_attention(q, k, v, attn_mask=None if real is None else real[:, None, None, :])
+        return scaled_dot_product_attention(q, k, v)
     # Blocks of about equal size rather than a small last one.
     count = -(-length // BLOCK.get(q.device.type, BLOCK["cuda"]))
     blocks = []
     for start, stop in pairwise([length * i // count for i in range(count + 1)]):
         low, high = max(0, start - reach), min(length, stop + reach)
-        far_first = first_seen_by_all and low > 0
+        mask = _band(stop - start, high - low, start - low, reach, q.dtype, q.device)
         keys, values = k[:, :, low:high], v[:, :, low:high]
-        if far_first:
-            keys, values = torch.cat((k[:, :, :1], keys), 2), torch.cat((v[:, :, :1], values), 2)
-        mask = _band(stop - start, high - low, start - low, reach, first_seen_by_all, far_first, q.dtype, q.device)
-        if real is not None:
-            seen = torch.cat((real[:, :1], real[:, low:high]), 1) if far_first else real[:, low:high]
-            mask = mask.masked_fill(~seen[:, None, None, :], -torch.inf)  # (n, 1, queries, keys)
         blocks.append(scaled_dot_product_attention(q[:, :, start:stop], keys, values, attn_mask=mask))
     return torch.cat(blocks, 2)
 
 
 @lru_cache(maxsize=64)  # the layers of a model and the blocks of a text share theirs
-def _band(
-    queries: int,
-    keys: int,
-    offset: int,
-    reach: int,
-    first_seen_by_all: bool,
-    far_first: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """(queries, keys) of 0 where query i, which stands at key i + offset, sees the key, else -inf.
-
-    ``far_first``: one more column before the others, for token 0.
-    """
+def _band(queries: int, keys: int, offset: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(queries, keys) of 0 where query i, which stands at key i + offset, sees the key, else -inf."""
     position = torch.arange(queries, device=device)[:, None] + offset
     seen = (position - torch.arange(keys, device=device)).abs() <= reach
-    if far_first:
-        seen = torch.cat((seen.new_ones(queries, 1), seen), 1)
-    elif first_seen_by_all:
-        seen[:, 0] = True  # the keys begin with token 0
     return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)

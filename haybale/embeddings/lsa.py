@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Self
+from numbers import Integral
+from typing import ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.analysis import Analyzer, Split
 from haybale.collections.collection import Strings
-from haybale.embeddings.counting import BATCH, TermCounts, batches
-from haybale.embeddings.tfidf import described, load_encoder, save_encoder, tfidf_of
-from haybale.embeddings.token_batches import check_texts
-from haybale.errors import FileFormatError, InputError
+from haybale.embeddings.counting import TermCounts, strings
+from haybale.embeddings.tfidf import LexicalEncoder, TfidfEncoder
+from haybale.errors import InputError
+from haybale.manifest import Tensors
+from haybale.parameters import COUNT, RANDOM_STATE, Constraints, Interval, check_parameters
 from haybale.vectors import Floats, normalized
 
 
-class LSAEncoder(BaseEstimator):  # type: ignore[misc]
-    """TF-IDF projected on its leading right singular vectors, rows of length 1.
+class LSAEncoder(LexicalEncoder):
+    """TF-IDF projected on its leading right singular vectors, rows of length 1, each of its text alone.
 
     Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990; the singular vectors by
-    Halko et al.'s randomised range finder, as scikit-learn has it. A row depends on its text alone, whatever other
-    texts are encoded with it.
+    Halko et al.'s randomised range finder, as scikit-learn has it.
 
     Parameters
     ----------
     n_components : int, default 1024
         The columns d, cut to what the texts allow.
-    language, analyzer, words, char_ngrams, min_df, sublinear_tf : optional
+    language, analyzer, char_ngrams, min_df, sublinear_tf : optional
         As in :class:`TfidfEncoder`.
     max_fit_texts : int, optional
         Fit on a random sample of so many texts where there are more (None: on all), which bounds the memory.
@@ -43,9 +42,7 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     tfidf_ : TfidfEncoder
-        What is projected.
     components_ : (d, n_terms) float32 array
-        The singular vectors.
 
     Examples
     --------
@@ -54,13 +51,19 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     (1, 2)
     """
 
+    _parameter_constraints: ClassVar[dict[str, Constraints]] = {
+        "n_components": COUNT,
+        "max_fit_texts": [*COUNT, None],
+        "n_iter": [Interval(Integral, 0, None, closed="left")],
+        "random_state": RANDOM_STATE,
+    }
+
     def __init__(
         self,
         n_components: int = 1024,
         *,
         language: str | None = "english",
         analyzer: Analyzer | Split | None = None,
-        words: bool = True,
         char_ngrams: tuple[int, int] | None = None,
         min_df: int = 2,
         sublinear_tf: bool = True,
@@ -71,7 +74,6 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
         self.n_components = n_components
         self.language = language
         self.analyzer = analyzer
-        self.words = words
         self.char_ngrams = char_ngrams
         self.min_df = min_df
         self.sublinear_tf = sublinear_tf
@@ -84,25 +86,19 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
 
         Memory: the sample of texts, its TF-IDF rows, and about three times (texts + terms) × d float32 values.
         """
-        for name, least in (("n_components", 1), ("max_fit_texts", 1), ("n_iter", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"{name} must be at least {least}, found {value}")
+        check_parameters("LSAEncoder", self.get_params(), self._parameter_constraints)
         sample = _sampled(texts, self.max_fit_texts, self.random_state)
         if not sample:
             raise InputError("LSAEncoder.fit: no texts")
-        self.tfidf_ = tfidf_of(self)
-        if self.tfidf_.counts_words_alone:
-            counts = TermCounts.of(sample, self.tfidf_.chosen_analyzer(sample)[0])
-            matrix = self.tfidf_.fit_counts(counts).encode_counts(counts)
-        else:
-            matrix = self.tfidf_.fit(sample).weighted(sample)
+        tfidf = self._tfidf()
+        counts = TermCounts.of(sample, tfidf.chosen_analyzer())
+        matrix = tfidf.fit_counts(counts).encode_counts(counts)
         # What scikit-learn's TruncatedSVD calls, which would compute the projected texts besides.
         d = min(self.n_components, *matrix.shape)
         components = randomized_svd(
             matrix, d, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
         )[2]
-        self._project(components.T)
+        self._restore(tfidf, {"projection": components.T})
         return self
 
     @property
@@ -114,42 +110,18 @@ class LSAEncoder(BaseEstimator):  # type: ignore[misc]
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) texts to (n, d) float32. A text without a known term gets the zero vector, which is near nothing."""
         check_is_fitted(self, "components_")
-        check_texts(texts)
-        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
-        for start in range(0, len(texts), BATCH):
-            part = slice(start, start + BATCH)
-            vectors[part] = normalized(self.tfidf_.weighted(texts[part]) @ self.components_.T)
-        return vectors
+        return normalized(self.tfidf_.encode(texts) @ self.components_.T)
 
-    def describe(self) -> dict[str, Any]:
-        """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
+    _tensors: ClassVar[tuple[str, ...]] = ("idf", "projection")
+
+    def _learned(self) -> tuple[TfidfEncoder, Tensors]:
         check_is_fitted(self, "components_")
-        digest = self.tfidf_.digest()
-        digest.update(self.components_.T.data)
-        return described(self, self.tfidf_.analyzer_, digest.hexdigest())
+        return self.tfidf_, {"idf": self.tfidf_.idf_, "projection": self.components_.T}
 
-    def save(self, folder: Path | str) -> None:
-        """Write it to a new folder, whole or not at all. An encoder whose analyzer is a function is refused."""
-        check_is_fitted(self, "components_")
-        save_encoder(self, Path(folder), self.tfidf_, {"idf": self.tfidf_.idf_, "projection": self.components_.T})
-
-    @classmethod
-    def load(cls, folder: Path | str) -> Self:
-        """A saved encoder, which encodes bit for bit as it did; executes nothing.
-
-        Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
-        """
-        encoder, tfidf, tensors = load_encoder(cls, Path(folder), ("idf", "projection"))
-        projection = tensors["projection"]
-        if projection.ndim != 2 or len(projection) != tfidf.dim:
-            raise FileFormatError(Path(folder), None, f"a projection of {projection.shape} for {tfidf.dim} terms")
-        encoder.tfidf_ = tfidf
-        encoder._project(projection)
-        return encoder  # type: ignore[no-any-return]
-
-    def _project(self, projection: Floats) -> None:
+    def _restore(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
         # Held as (n_terms, d): SciPy multiplies by that as it lies, and would copy (d, n_terms) for each batch.
-        self.components_: Floats = np.ascontiguousarray(projection, dtype=np.float32).T
+        self.tfidf_: TfidfEncoder = tfidf
+        self.components_: Floats = np.ascontiguousarray(tensors["projection"], dtype=np.float32).T
 
 
 def _sampled(texts: Iterable[str] | Strings, limit: int | None, random_state: int | None) -> Sequence[str]:
@@ -158,16 +130,12 @@ def _sampled(texts: Iterable[str] | Strings, limit: int | None, random_state: in
     Vitter, "Random Sampling with a Reservoir", ACM TOMS 11(1), 1985, algorithm R: no more than ``limit`` are held.
     """
     if limit is None:
-        return [text for batch in batches(texts) for text in batch]
-    rng = np.random.default_rng(random_state)
-    sample: list[str] = []
-    seen = 0
-    for batch in batches(texts):
-        places = (rng.random(len(batch)) * (seen + 1 + np.arange(len(batch)))).astype(np.int64)
-        seen += len(batch)
-        for text, place in zip(batch, places, strict=True):
-            if len(sample) < limit:
-                sample.append(text)
-            elif place < limit:
-                sample[place] = text
+        return list(strings(texts))
+    rng, sample = np.random.default_rng(random_state), list[str]()
+    for seen, text in enumerate(strings(texts), 1):
+        place = int(rng.random() * seen)
+        if len(sample) < limit:
+            sample.append(text)
+        elif place < limit:
+            sample[place] = text
     return sample

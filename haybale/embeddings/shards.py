@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import os
 import re
-import tempfile
 import threading
 import time
 import warnings
+from collections import Counter
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,11 +19,11 @@ from haybale.cluster import count_jobs, shares_memory, spread
 from haybale.collections import Collection
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.encoder import LEXICAL, make_encoder
-from haybale.embeddings.store import BUILDING, ENCODER, MANIFEST, StoreFiles, open_passages
-from haybale.embeddings.token_batches import EncodeCounts
+from haybale.embeddings.store import ENCODER, MANIFEST, StoreFiles, open_passages
 from haybale.embeddings.writing import (
     LOCK,
     Embedded,
+    check_no_store,
     check_storable,
     embed,
     is_fitted,
@@ -32,10 +33,9 @@ from haybale.embeddings.writing import (
     shard_name,
     writer_lock,
 )
-from haybale.errors import InputError, OutputExistsError, StoreError
+from haybale.errors import StoreError
+from haybale.parameters import COUNT, N_JOBS, check_parameters
 
-_FITTED_ON = "fitted-on.json"  # of the input that the encoder beside it was fitted on
-_FITTING = ".fitting-"
 PATIENCE = 60.0  # seconds in which a task of before, whose driver or connection is gone, may come to its end
 
 
@@ -74,6 +74,7 @@ def embed_shards(
     Embedded
         What all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed`, and ``ClusterError``.
     """
+    check_parameters("embed_shards", locals(), {"n_shards": [*COUNT, None], "n_jobs": N_JOBS})
     files = StoreFiles(out)
     top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders
     n = _count_shards(top, n_shards, n_jobs)
@@ -83,14 +84,11 @@ def embed_shards(
     start = time.perf_counter()
     call, collect = uuid4().hex, not shares_memory()
     tasks = [(where, encoder, call, str(top), (i, n), options, collect) for i in range(1, n + 1)]
-    parts, heard = [], dict[tuple[type[Warning], str], None]()
-    for part, said in spread(embed_shard, tasks, n_jobs, "embedding shards"):
-        parts.append(part)
-        heard.update(dict.fromkeys(said))
-    for category, message in heard:  # of several shards, the same is said once
+    parts, said = zip(*spread(embed_shard, tasks, n_jobs, "embedding shards"), strict=True)
+    for category, message in dict.fromkeys(chain.from_iterable(said)):  # of several shards, the same is said once
         warnings.warn(message, category, stacklevel=2)
     passages, kept = sum(part.passages for part in parts), sum(part.kept for part in parts)
-    counts = sum((part.counts for part in parts), EncodeCounts())
+    counts = sum((part.counts for part in parts), Counter[str]())
     return Embedded(str(out), passages, kept, time.perf_counter() - start, counts)
 
 
@@ -142,11 +140,8 @@ def _made(encoder: Any, call: str) -> Any:
 
 
 def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> int:
-    if top.exists(MANIFEST) or top.exists(BUILDING):
-        raise OutputExistsError(f"{top} holds a store without shards; give a new folder")
+    check_no_store(top)
     found = {int(match[1]) for name in top.names() if (match := re.fullmatch(r"shard-\d+-of-(\d+)", name))}
-    if n_shards is not None and n_shards < 1:
-        raise InputError(f"n_shards must be at least 1, found {n_shards}")
     n = n_shards or max(found, default=count_jobs(n_jobs))
     if found - {n}:
         raise StoreError(f"{top}: this store was begun with {max(found)} shards, now it is {n}; give a new folder")
@@ -161,23 +156,19 @@ def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, op
     check_storable(made)
     if is_fitted(made):
         return encoder
-    begun = top.read_json(_FITTED_ON) if top.exists(ENCODER) and top.exists(_FITTED_ON) else None
-    how = (source, options["layout"], options["chunking"], options["rows_per_chunk"])
     with writer_lock(top):
-        if begun is not None:
-            read_input(top, begun, *how, write=False)
+        if top.exists(f"{ENCODER}/{MANIFEST}"):
             same_fitted(made, top)
         else:
-            for name in top.names():
-                if name.startswith(_FITTING):  # of a call that was killed
-                    top.remove(name)
-            with tempfile.TemporaryDirectory(prefix=_FITTING, dir=top.root if top.is_local else None) as folder:
-                files = StoreFiles(folder)
-                now = read_input(files, None, *how)
+            files = top.within(".fitting")
+            files.fs.makedirs(files.root, exist_ok=True)
+            try:
+                read_input(files, None, source, options["layout"], options["chunking"], options["rows_per_chunk"])
                 with open_passages(files) as passages:
                     made.fit(passages)
+            finally:
+                top.remove(".fitting")
             save_fitted(made, top)
-            top.write_json(_FITTED_ON, {name: now[name] for name in ("passages", "sha256")})
     return partial(_load, str(top))
 
 

@@ -26,12 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
-from numpy.typing import NDArray
 
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.device import Device, find_device, to_device
-from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.encoder import Encoder, encode_queries, load_fitted, rebuild
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import FileFormatError, InputError, StoreError
@@ -74,10 +72,9 @@ class StoreFiles:
 
     def names(self, folder: str = "") -> list[str]:
         """Sorted names of what lies in a folder of the store; none if there is no such folder."""
-        path = self.at(folder).rstrip("/")
         try:
-            found = self.fs.ls(path, detail=False, refresh=True) if self.fs.exists(path) else []
-        except FileNotFoundError:
+            found = self.fs.ls(self.at(folder).rstrip("/"), detail=False, refresh=True)
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
 
@@ -114,10 +111,8 @@ class StoreFiles:
                 raise StoreError(f"{self}: this store is not finished; run the same embed command again to go on")
             raise InputError(f"{self}: expected a store of embeddings (a folder with {MANIFEST})")
         manifest = self.read_json(MANIFEST)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise InputError(f"{self.at(MANIFEST)}: expected the manifest of a store of embeddings")
-        if manifest.get("version") != VERSION:
-            raise InputError(f"{self.at(MANIFEST)}: expected version {VERSION}, found {manifest.get('version')!r}")
+        if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
+            raise InputError(f"{self.at(MANIFEST)}: expected the manifest of a store of embeddings, version {VERSION}")
         return manifest
 
     def fitted_encoder(self) -> Any:
@@ -170,15 +165,14 @@ class Chunks:
     def __len__(self) -> int:
         return -(-int(self.rows) // self.size)
 
-    def bounds(self, number: int) -> tuple[int, int]:
-        """First row of a chunk, and the one after its last."""
-        return number * self.size, min((number + 1) * self.size, self.rows)
+    def rows_of(self, number: int) -> slice:
+        """Of one chunk."""
+        return slice(number * self.size, min((number + 1) * self.size, self.rows))
 
     def read(self, number: int) -> Floats:
         """(size, dim) float32 rows of one chunk; one that is lost or whose checksum differs raises."""
-        start, end = self.bounds(number)
         try:
-            rows: Floats = np.asarray(self.array[start:end], dtype=np.float32)
+            rows: Floats = np.asarray(self.array[self.rows_of(number)], dtype=np.float32)
             if np.isnan(rows[:, :1]).any():
                 raise ValueError("missing")
         except (ValueError, RuntimeError, OSError) as error:
@@ -189,8 +183,7 @@ class Chunks:
         return rows
 
     def write(self, number: int, rows: Floats) -> None:
-        start, end = self.bounds(number)
-        self.array[start:end] = rows
+        self.array[self.rows_of(number)] = rows
 
 
 class PassageFile:
@@ -245,11 +238,8 @@ class EmbeddingStore:
 
     Attributes
     ----------
-    manifest : dict
-    shape : (int, int)
-        n and d.
-    dtype : {"float32", "float16"}
-        On disk.
+    manifest, shape, dtype : dict, (n, d), {"float32", "float16"}
+        As they are on disk.
 
     Raises
     ------
@@ -282,32 +272,23 @@ class EmbeddingStore:
         """d, the columns of the vectors."""
         return int(self.shape[1])
 
-    # vectors ------------------------------------------------------------------------------------------
-
-    def _read(self, number: int) -> Floats:
-        """One chunk; the shards have them by turns."""
+    def read(self, number: int) -> Floats:
+        """(rows, d) float32, one chunk; the shards have them by turns."""
         return self._parts[number % len(self._parts)].read(number // len(self._parts))
 
     def vectors(self, dtype: str = "float32", device: str | Device | None = None) -> Any:
-        """(n, d) all vectors, of NumPy or on a device of CuPy: read by chunks, these are never whole on the host.
+        """(n, d) all vectors in float32 or float16, of NumPy or, read there by chunks, on a device of CuPy.
 
-        Parameters
-        ----------
-        dtype : {"float32", "float16"}, default "float32"
-        device : str, optional
-            ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; None: the CPU.
+        ``device``: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``; None: the CPU.
         """
-        there, stored = find_device(device or "cpu"), stored_type(dtype)
+        there, stored, start = find_device(device or "cpu"), stored_type(dtype), 0
         with there.current(), np.errstate(over="ignore"):  # what float16 cannot hold is infinite, which indexes refuse
             out = there.xp.empty(self.shape, dtype=stored)
-            for start, rows in track(self.blocks(), "reading vectors", count_chunks(self)):
-                out[start : start + len(rows)] = to_device(rows.astype(stored, copy=False), there)
+            for number in track(range(count_chunks(self)), "reading vectors"):
+                rows = self.read(number).astype(stored, copy=False)
+                out[start : start + len(rows)] = to_device(rows, there)
+                start += len(rows)
         return out
-
-    def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """Yield ``(first row, (rows, d) float32)`` a chunk at a time."""
-        for number in range(count_chunks(self)):
-            yield number * rows_per_chunk(self), self._read(number)
 
     def rows(self, numbers: Ints) -> Floats:
         """(len(numbers), d) float32, some rows; only the chunks that hold them are read."""
@@ -318,7 +299,7 @@ class EmbeddingStore:
         chunk, within = np.divmod(numbers, rows_per_chunk(self))
         for number in np.unique(chunk).tolist():
             wanted = chunk == number
-            out[wanted] = self._read(number)[within[wanted]]
+            out[wanted] = self.read(number)[within[wanted]]
         return out
 
     def dask(self) -> Any:
@@ -328,27 +309,15 @@ class EmbeddingStore:
         return parts[0] if len(parts) == 1 else array.concatenate(list(self._by_turns(parts)))
 
     def vectors_of(self, collection: Collection) -> Floats:
-        """(n_passages, d) float32 in the order of a collection, which must have the store's passages.
-
-        A store of pieces fits the collection cut the same way: :meth:`cut`.
-        """
+        """(n_passages, d) float32 in the order of a collection, which must have the store's passages (or pieces)."""
+        found: Floats = self.vectors()
         if self.passage_ids.equals(collection.passages.ids):
-            found: Floats = self.vectors()
             return found
         if len(collection.passages) != len(self):
             raise InputError(f"{self.path} has {len(self):,} passages, {collection.name} {len(collection.passages):,}")
-        place = collection.passage_numbers(self.passage_ids)
-        out = np.empty(self.shape, dtype=np.float32)
-        for start, rows in track(self.blocks(), "reading vectors", count_chunks(self)):
-            out[place[start : start + len(rows)]] = rows
+        out = np.empty_like(found)
+        out[collection.passage_numbers(self.passage_ids)] = found
         return out
-
-    def cut(self, collection: Collection) -> Collection:
-        """The collection cut into pieces as the store's passages were; itself, if they were not."""
-        chunking = self.manifest["input"]["chunking"]
-        return collection if chunking is None else cut(collection, Chunking(**chunking)).collection
-
-    # passages and encoder -----------------------------------------------------------------------------
 
     @cached_property
     def passage_ids(self) -> Strings:
@@ -381,18 +350,14 @@ class EmbeddingStore:
             local, shard = divmod(number, len(columns))
             yield columns[shard][local * size : (local + 1) * size]
 
-    def encoder(self, **settings: Any) -> Any:
+    def encoder(self) -> Any:
         """The encoder that made the vectors, for queries: kept in the store, or loaded by its name.
 
-        Parameters
-        ----------
-        **settings
-            For one that is loaded by name, such as ``device``; :class:`StoreError` where its weights are others now.
+        Errors: :class:`StoreError` where the weights that have this name are others now.
         """
-        for files in self._files:
-            if files.exists(ENCODER):
-                return files.fitted_encoder()
-        encoder = rebuild(self.manifest["encoder"], **settings)
+        if self._files[0].exists(ENCODER):
+            return self._files[0].fitted_encoder()
+        encoder = rebuild(self.manifest["encoder"])
         if as_json(encoder.describe()) != self.manifest["encoder"]:
             raise StoreError(f"{self.path}: the model {self.manifest['encoder'].get('model')!r} is not the one it was")
         return encoder
@@ -402,8 +367,7 @@ def _check_shards(top: StoreFiles, manifests: list[dict[str, Any]]) -> None:
     first = manifests[0]
     n, have = first["shard"][1], [manifest["shard"][0] for manifest in manifests]
     if have != list(range(1, n + 1)):
-        missing = ", ".join(map(str, sorted(set(range(1, n + 1)) - set(have)))) or "none"
-        raise StoreError(f"{top}: expected {n} shards, missing {missing}, found {have}")
+        raise StoreError(f"{top}: expected {n} shards, found {have}")
     for manifest in manifests[1:]:
         for key in ("input", "encoder", "dtype", "rows_per_chunk"):
             # The same input may go by another name on another machine; its hash covers texts, ids and pieces.
@@ -419,9 +383,6 @@ def as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-# Consecutive chunks of a store, and which store it is: for tasks that each read a part of it, wherever they run.
-
-
 def rows_per_chunk(store: EmbeddingStore) -> int:
     """Rows of every chunk but, perhaps, the last."""
     return int(store._parts[0].size)
@@ -434,12 +395,7 @@ def count_chunks(store: EmbeddingStore) -> int:
 
 def read_chunks(store: EmbeddingStore, first: int, last: int) -> Floats:
     """(rows, d) float32 vectors of the chunks ``first`` to ``last``, the latter left out. A damaged one raises."""
-    size = rows_per_chunk(store)
-    out = np.empty((min(last * size, len(store)) - first * size, store.dim), dtype=np.float32)
-    for number in range(first, last):
-        rows = store._read(number)
-        out[(number - first) * size :][: len(rows)] = rows
-    return out
+    return np.concatenate([store.read(number) for number in range(first, last)])
 
 
 def address_of(store: EmbeddingStore) -> str:
@@ -465,11 +421,10 @@ def opened(address: str, fingerprint: str) -> EmbeddingStore:
 
 
 class CachedEncoder:
-    """Vectors of texts that are in the store from there, of others by ``encoder``.
+    """Vectors of texts that are in the store from there, of others, and of queries, by ``encoder``.
 
     ``encode`` gives what the encoder would have given (rounded as the store is, for float16). Texts are compared by
-    128 bits of their hash, 16 bytes of memory each; the vectors stay on disk but for the chunks that are read.
-    Queries are always encoded.
+    128 bits of their hash; the vectors stay on disk but for the chunks that are read.
 
     Parameters
     ----------
@@ -481,7 +436,6 @@ class CachedEncoder:
     def __init__(self, store: EmbeddingStore, encoder: Any = None) -> None:
         self.store = store
         self.encoder: Encoder = store.encoder() if encoder is None else encoder
-        self.found = self.missed = 0  # texts looked up so far
         if encoder is not None and as_json(encoder.describe()) != self.describe():
             raise InputError(f"{store.path} was made with {self.describe()}, found {encoder.describe()}")
 
@@ -495,24 +449,17 @@ class CachedEncoder:
         return dict(self.store.manifest["encoder"])
 
     @cached_property
-    def _rows(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        """Sorted digests of the store's texts, and the row of each."""
-        digests = np.array([_digest(text.as_py()) for text in self.store.texts()], dtype="S32")
-        order = np.argsort(digests, kind="stable")
-        return digests[order], order
+    def _rows(self) -> dict[bytes, int]:
+        return {_digest(text.as_py()): row for row, text in enumerate(self.store.texts())}
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """(n,) texts to (n, d) float32."""
-        digests, rows = self._rows
-        asked = np.array([_digest(text) for text in check_texts(texts)], dtype="S32")
-        place = np.minimum(np.searchsorted(digests, asked), len(digests) - 1)
-        known = digests[place] == asked
+        rows = np.array([self._rows.get(_digest(text), -1) for text in check_texts(texts)], dtype=np.int64)
         out = np.empty((len(texts), self.dim), dtype=np.float32)
-        out[known] = self.store.rows(rows[place[known]])
-        others = np.flatnonzero(~known)
+        out[rows >= 0] = self.store.rows(rows[rows >= 0])
+        others = np.flatnonzero(rows < 0)
         if len(others):
             out[others] = self.encoder.encode([texts[int(i)] for i in others])
-        self.found, self.missed = self.found + int(known.sum()), self.missed + len(others)
         return out
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
@@ -521,5 +468,4 @@ class CachedEncoder:
 
 
 def _digest(text: str) -> bytes:
-    # Hexadecimal: NumPy's byte strings drop trailing zero bytes.
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest().encode()
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -10,12 +10,13 @@ import socket
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -39,10 +40,10 @@ from haybale.embeddings.store import (
     open_passages,
 )
 from haybale.embeddings.tfidf import TfidfEncoder
-from haybale.embeddings.token_batches import EncodeCounts
-from haybale.errors import InputError, OutputExistsError, StoreError, TruncationWarning, UnknownNameError
+from haybale.errors import InputError, OutputExistsError, StoreError, TruncationWarning
+from haybale.parameters import COUNT, check_parameters, one_of
 from haybale.progress import track
-from haybale.vectors import check_vectors
+from haybale.vectors import STORED, check_vectors
 
 LOCK = ".lock"
 _LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "transformers", "sentence-transformers")
@@ -50,26 +51,26 @@ _LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "tra
 
 @dataclass(frozen=True)
 class Embedded:
-    """What one call did: ``passages`` in ``seconds`` of encoding and writing; ``kept`` were there before."""
+    """What one call did: ``passages`` in ``seconds`` of encoding and writing; ``kept`` were there before.
+
+    ``counts`` of ``texts``, ``tokens`` and ``truncated`` texts are a neural encoder's.
+    """
 
     store: str
     passages: int
     kept: int
     seconds: float
-    counts: EncodeCounts
+    counts: Counter[str]
 
     @property
     def rates(self) -> str:
         """Throughput in words.
 
-        >>> Embedded("s", 200, 0, 2.0, EncodeCounts(texts=200, tokens=900, slots=1000)).rates
-        '100 passages/s, 450 tokens/s, padding 10.0 %'
+        >>> Embedded("s", 200, 0, 2.0, Counter(tokens=900)).rates
+        '100 passages/s, 450 tokens/s'
         """
-        seconds = max(self.seconds, 1e-9)
-        text = f"{self.passages / seconds:,.0f} passages/s"
-        if self.counts.tokens:
-            text += f", {self.counts.tokens / seconds:,.0f} tokens/s, padding {100 * self.counts.padding_waste:.1f} %"
-        return text
+        rates = {"passages": self.passages, "tokens": self.counts["tokens"]}
+        return ", ".join(f"{n / max(self.seconds, 1e-9):,.0f} {what}/s" for what, n in rates.items() if n)
 
 
 def embed(
@@ -83,22 +84,19 @@ def embed(
     shard: tuple[int, int] | None = None,
     chunking: Chunking | None = None,
 ) -> Embedded:
-    """Embed every passage of a collection into a store; call it again after an interruption to go on.
+    """Embed every passage of a collection into a store; call it again after an interruption, or damage, to go on.
 
     A chunk is computed from its own passages alone, so a store that was interrupted is the one that was not, byte
-    for byte, on the same machine with the same number of threads. A damaged chunk of a finished store is computed
-    anew.
+    for byte, on the same machine with the same number of threads.
 
     Parameters
     ----------
-    source : str, Path or Collection
+    source, layout : str, Path or Collection; str, optional
         A folder, or what :func:`open_collection` knows, is streamed: memory does not grow with the texts.
     encoder : Encoder
         With ``dim`` and ``describe``; one that is to be fitted is fitted on the passages and kept in the store.
     out : str or Path
         A local folder or an fsspec address.
-    layout : str, optional
-        Of the folder; None: recognised.
     dtype : {"float32", "float16"}, default "float32"
         Of the vectors on disk.
     rows_per_chunk : int, default 2048
@@ -114,15 +112,11 @@ def embed(
     OutputExistsError
         For a folder that holds something else.
     """
-    if dtype not in ("float32", "float16"):
-        raise UnknownNameError("dtype", dtype, ("float32", "float16"))
-    if rows_per_chunk < 1:
-        raise InputError(f"rows_per_chunk must be at least 1, found {rows_per_chunk}")
-    files = StoreFiles(out)
+    check_parameters("embed", locals(), {"dtype": one_of(STORED), "rows_per_chunk": COUNT})
+    files, (i, n) = StoreFiles(out), shard or (1, 1)
     if shard is not None:
-        if files.exists(MANIFEST) or files.exists(BUILDING):
-            raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
-        files = files.within(shard_name(*shard))
+        check_no_store(files)
+        files = files.within(shard_name(i, n))
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, PASSAGES)):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
@@ -131,21 +125,12 @@ def embed(
         try:
             begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
             begun = files.manifest() if files.exists(MANIFEST) else begun
-            then = None if begun is None else begun.get("input", {})
-            found = read_input(files, then, source, layout, chunking, rows_per_chunk, shard or (1, 1))
-            encoder = _fitted(encoder, files, shard)
-            settings = as_json(
-                {
-                    "format": FORMAT,
-                    "version": VERSION,
-                    "input": found,
-                    "encoder": encoder.describe(),
-                    "dtype": dtype,
-                    "rows_per_chunk": rows_per_chunk,
-                    "shard": shard or (1, 1),
-                    "versions": _versions(),
-                }
-            )
+            found = read_input(files, begun, source, layout, chunking, rows_per_chunk, (i, n))
+            if hasattr(encoder, "fit"):
+                encoder = _fitted(encoder, files, begun is not None, n)
+            settings = {"format": FORMAT, "version": VERSION, "input": found, "encoder": encoder.describe()}
+            settings |= {"dtype": dtype, "rows_per_chunk": rows_per_chunk, "shard": (i, n), "versions": _versions()}
+            settings = as_json(settings)
             if begun is None:
                 files.write_json(BUILDING, settings)
             else:
@@ -161,6 +146,12 @@ def embed(
             raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
 
 
+def check_no_store(files: StoreFiles) -> None:
+    """Refuse, for shards, a folder that holds a store without."""
+    if files.exists(MANIFEST) or files.exists(BUILDING):
+        raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
+
+
 def shard_name(i: int, n: int) -> str:
     """The folder of shard i, from 1, of n within a store."""
     if not 1 <= i <= n:
@@ -170,45 +161,38 @@ def shard_name(i: int, n: int) -> str:
 
 def read_input(
     files: StoreFiles,
-    begun: Any,
+    begun: dict[str, Any] | None,
     source: str | Path | Collection,
     layout: str | None,
     chunking: Chunking | None,
     rows_per_chunk: int,
     shard: tuple[int, int] = (1, 1),
-    write: bool = True,
 ) -> dict[str, Any]:
-    """Read the input whole, to know what it is and to write the passages where they are not there.
+    """Read the input whole, to know what it is, and write the passages where they are not there.
 
-    ``begun``: what it was found to be when the store was begun, or None.
+    ``begun``: the settings that the store was begun with, whose input this must be.
     """
     i, n = shard
-
-    def read(file: BinaryIO | None) -> dict[str, Any]:
+    with nullcontext() if begun and files.exists(PASSAGES) else files.whole(PASSAGES) as file:
         split = None if chunking is None else chunking.splitter()
         spooled = spool(source, PassageSpool(file, rows_per_chunk, (i - 1, n), split), layout)
-        found = {
-            "name": source.name if isinstance(source, Collection) else str(source),
-            "passages": spooled.passages,
-            "documents": spooled.documents,
-            "sha256": spooled.sha256,
-            "chunking": None if chunking is None else chunking.describe(),
-        }
-        if begun is not None and begun.get("sha256") != spooled.sha256:
+        then = begun["input"] if begun else {"sha256": spooled.sha256}
+        if then["sha256"] != spooled.sha256:
             raise StoreError(
-                f"{files}: the input has changed since this store was begun with {begun.get('passages')} passages, now "
+                f"{files}: the input has changed since this store was begun with {then['passages']} passages, now "
                 f"{spooled.passages} or other texts; give the old input or a new folder"
             )
         if file is not None and spooled.empty:
-            warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=2)
+            warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=3)
         if file is not None and not spooled.rows:
             raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {i} of {n}")
-        return found
-
-    if not write or (begun is not None and files.exists(PASSAGES)):
-        return read(None)
-    with files.whole(PASSAGES) as file:
-        return read(file)
+    return {
+        "name": source.name if isinstance(source, Collection) else str(source),
+        "passages": spooled.passages,
+        "documents": spooled.documents,
+        "sha256": spooled.sha256,
+        "chunking": None if chunking is None else chunking.describe(),
+    }
 
 
 def _check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
@@ -234,9 +218,10 @@ def _versions() -> dict[str, str]:
 
 def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> Embedded:
     """Compute every chunk that is not there or is damaged."""
+    counts = Counter[str]()
     if hasattr(encoder, "counts"):
-        encoder.counts = EncodeCounts()
-    name, passages, start = type(encoder).__name__, 0, time.perf_counter()
+        encoder.counts = counts
+    name, passages, start = f"{type(encoder).__name__}.encode", 0, time.perf_counter()
     with open_passages(files) as source:
         if files.exists(f"{VECTORS}/zarr.json"):
             chunks = Chunks(files, writable=True)
@@ -246,18 +231,17 @@ def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> E
         there = set(files.names(VECTORS))
         for partial in (each for each in there if each.endswith(".partial")):  # of a writer that was killed
             files.remove(f"{VECTORS}/{partial}")
-        wanted = []
+        kept, wanted = 0, []
         for number in track(range(len(chunks)), "checking"):
             try:
-                if f"c.{number}.0" not in there or not len(chunks.read(number)):
-                    wanted.append(number)
+                if f"c.{number}.0" not in there:
+                    raise StoreError("missing")
+                kept += len(chunks.read(number))
             except StoreError:
                 wanted.append(number)
-        kept = chunks.rows - sum(end - first for first, end in map(chunks.bounds, wanted))
         start = time.perf_counter()
 
         def done() -> Embedded:
-            counts = getattr(encoder, "counts", EncodeCounts())
             return Embedded(str(files), passages, kept, time.perf_counter() - start, counts)
 
         for number in track(wanted, "embedding", status=lambda: done().rates):
@@ -267,32 +251,24 @@ def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> E
                 encoded = encoder.encode(texts)
             if sparse.issparse(encoded):
                 raise InputError(f"{name} makes sparse vectors, which a store does not hold")
-            vectors = check_vectors(encoded, f"{name}.encode", chunks.dim)
+            vectors = check_vectors(encoded, name, chunks.dim)
             if dtype == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
                 raise InputError("the vectors have values beyond float16; store them as float32")
             chunks.write(number, vectors)
             passages += len(texts)
-    truncated = done().counts.truncated
-    if truncated:
+    if truncated := counts["truncated"]:
         message = f"{truncated} of {passages} passages are longer than the encoder reads and were cut: see Chunking"
         warnings.warn(message, TruncationWarning, stacklevel=3)
     return done()
 
 
-# encoders that are fitted ---------------------------------------------------------------------------------
-
-
-def _fitted(encoder: Any, files: StoreFiles, shard: tuple[int, int] | None) -> Any:
+def _fitted(encoder: Any, files: StoreFiles, begun: bool, n_shards: int) -> Any:
     """``encoder``, fitted: by an earlier call (then it is loaded), by the caller, or here, on the store's passages."""
-    if not hasattr(encoder, "fit"):
-        return encoder
     check_storable(encoder)
-    given = is_fitted(encoder)
-    if files.exists(ENCODER) and (files.exists(BUILDING) or files.exists(MANIFEST)):
-        # Of one that is given, the manifest says whether it is the one the store was begun with.
-        return encoder if given else same_fitted(encoder, files)
-    if not given:
-        if shard is not None and shard[1] > 1:
+    if begun and files.exists(ENCODER):  # of one that is given, the manifest says if the store was begun with it
+        return encoder if is_fitted(encoder) else same_fitted(encoder, files)
+    if not is_fitted(encoder):
+        if n_shards > 1:
             raise InputError(
                 f"shards need one fitted encoder, or their vectors would not fit together: fit and save one first, or "
                 f"embed without shards; found a {type(encoder).__name__} that is not fitted"
@@ -306,26 +282,23 @@ def _fitted(encoder: Any, files: StoreFiles, shard: tuple[int, int] | None) -> A
 def same_fitted(encoder: Any, files: StoreFiles) -> Any:
     """The encoder that a store keeps, which must have the class and settings of this one."""
     found = files.fitted_encoder()
-    then, now = ((type(each).__name__, each.get_params()) for each in (found, encoder))
-    if then != now:
-        raise StoreError(
-            f"{files}: this store was begun with the encoder {then}, now it is {now}; "
-            "give the same settings or a new folder"
-        )
+    then, now = ({"class": type(each).__name__, **each.get_params()} for each in (found, encoder))
+    _check_same(files, then, now, "the encoder")
     return found
 
 
 def save_fitted(encoder: Any, files: StoreFiles) -> None:
-    """Save a fitted encoder into a store."""
+    """Save a fitted encoder into a store, its manifest last."""
     for name in files.names():
         if name == ENCODER or name.startswith(f".{ENCODER}."):  # from a call that was killed
             files.remove(name)
     if files.is_local:
         encoder.save(Path(files.at(ENCODER)))
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            encoder.save(Path(folder) / ENCODER)
-            files.fs.put(f"{folder}/{ENCODER}", files.at(ENCODER), recursive=True)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        encoder.save(Path(folder, ENCODER))
+        for path in sorted(Path(folder, ENCODER).iterdir(), key=lambda path: path.name == MANIFEST):
+            files.fs.put_file(str(path), files.at(f"{ENCODER}/{path.name}"))
 
 
 def is_fitted(encoder: Any) -> bool:
@@ -340,13 +313,7 @@ def is_fitted(encoder: Any) -> bool:
 def check_storable(encoder: Any) -> None:
     """Refuse, before the work, an encoder whose vectors are sparse."""
     if isinstance(encoder, TfidfEncoder):
-        raise InputError(
-            f"{type(encoder).__name__} makes sparse vectors, which a store does not hold: they are made in seconds; "
-            "save the encoder instead"
-        )
-
-
-# one writer at a time -------------------------------------------------------------------------------------
+        raise InputError("TfidfEncoder makes sparse vectors, which a store does not hold: save the encoder instead")
 
 
 @contextmanager
@@ -356,12 +323,9 @@ def writer_lock(files: StoreFiles) -> Iterator[None]:
     On a local disk the lock dies with its process; elsewhere it is a file that names its owner.
     """
     files.fs.makedirs(files.root, exist_ok=True)
-    with _flock(files) if files.is_local else _lock_file(files):
+    owner = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
+    with _flock(files, owner) if files.is_local else _lock_file(files, owner):
         yield
-
-
-def _owner() -> bytes:
-    return json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
 
 
 def _refuse(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
@@ -373,40 +337,38 @@ def _refuse(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:
 
 
 @contextmanager
-def _flock(files: StoreFiles) -> Iterator[None]:
+def _flock(files: StoreFiles, owner: bytes) -> Iterator[None]:
     import fcntl  # POSIX; held by the kernel, so a killed writer holds nothing
 
     path = Path(files.at(LOCK))
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(handle, 1000)
-            os.close(handle)
-            raise _refuse(files, owner) from None
-        # The writer before us removes the file when it leaves: a lock on a removed file keeps nobody out.
-        if path.exists() and os.fstat(handle).st_ino == path.stat().st_ino:
-            break
-        os.close(handle)
-    try:
-        os.truncate(handle, 0)
-        os.write(handle, _owner())
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(handle)
+        with path.open("a+b", buffering=0) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise _refuse(files, file.read(1000)) from None
+            # The writer before us removes the file when it leaves: a lock on a removed file keeps nobody out.
+            if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
+                continue
+            try:
+                file.truncate(0)
+                file.write(owner)
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
 @contextmanager
-def _lock_file(files: StoreFiles) -> Iterator[None]:
+def _lock_file(files: StoreFiles, owner: bytes) -> Iterator[None]:
     path = files.at(LOCK)
     if files.exists(LOCK):
         raise _refuse(files, files.fs.cat_file(path), f"; if it no longer runs, remove {path}")
-    files.fs.pipe_file(path, _owner())
+    files.fs.pipe_file(path, owner)
     # Object stores have no exclusive create that all of them share; the last of two that came at once keeps it.
-    if files.fs.cat_file(path) != _owner():
-        raise _refuse(files, files.fs.cat_file(path))
+    if (found := files.fs.cat_file(path)) != owner:
+        raise _refuse(files, found)
     try:
         yield
     finally:

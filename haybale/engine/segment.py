@@ -55,7 +55,7 @@ class Segment:
                 self._cut = load_collection(self.folder / "pieces")
             else:
                 with stage("cut passages"):
-                    self._cut = found = cut(self.whole, chunking).collection
+                    self._cut = found = cut(self.whole, chunking)
                 self._keep("pieces", lambda folder: save_collection(found, folder))
         return self._cut
 
@@ -114,7 +114,6 @@ class Segment:
             self.number == 0
             and self._engine.chunking is None
             and type(encoder) is TfidfEncoder
-            and encoder.words
             and encoder.char_ngrams is None
             and as_analyzer(encoder.analyzer or encoder.language or "none") == self._engine.analyzer
         )

@@ -61,7 +61,7 @@ class KNN(Ranker):
         shares = [Share(f"cosine of the {what}", float(base.score or 0.0))]
         encoder = batch.engine.encoder
         if index.is_sparse and isinstance(encoder, TfidfEncoder):
-            terms = [term for words in encoder.vocabularies_.values() for term in words]
+            terms = list(encoder.vocabulary_)
             both = batch.vectors[0].multiply(to_numpy(index.vectors[passage : passage + 1])).tocoo()
             shares = [
                 Share(f"term {terms[column]}", float(value)) for column, value in zip(both.col, both.data, strict=True)

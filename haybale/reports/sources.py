@@ -11,6 +11,7 @@ from haybale.collections import Collection, open_collection
 from haybale.collections.open import source_of
 from haybale.embeddings import Chunking, EmbeddingStore
 from haybale.embeddings.encoder import FITTED, rebuild
+from haybale.embeddings.tfidf import from_parameters
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
 from haybale.evaluation.comparison import file_name
@@ -166,7 +167,7 @@ def _made(encoder: Any) -> Any:
         return encoder
     kind = FITTED.get(str(encoder.get("class")))
     if kind is not None and "fitted" not in encoder:
-        return kind(**encoder.get("parameters", {}))
+        return from_parameters(kind, encoder.get("parameters", {}))
     try:
         return rebuild(dict(encoder))
     except InputError:

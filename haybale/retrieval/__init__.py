@@ -3,7 +3,7 @@
 from haybale.retrieval.backends import BACKENDS
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.fusion import reciprocal_rank_fusion
-from haybale.retrieval.hits import Hits, passage_hits, pool
+from haybale.retrieval.hits import Hits, pool
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm import (
     AGGREGATIONS,
@@ -34,7 +34,6 @@ __all__ = [
     "Vectors",
     "aggregate",
     "hits_frame",
-    "passage_hits",
     "pool",
     "rank_documents",
     "reciprocal_rank_fusion",

@@ -108,21 +108,6 @@ def pool(*parts: Hits) -> Hits:
     return _best_of_each(len(parts[0]), rows, passages, (1 / ranks).astype(np.float32))
 
 
-def passage_hits(hits: Hits, passage: Ints) -> Hits:
-    """Each passage by its best piece. ``passage`` (n_pieces,) is the passage of each piece (``Pieces.passage``).
-
-    Rows have as many hits as passages were among their pieces, so fewer than ``hits``; best first, ties by number.
-
-    >>> hits = Hits(np.array([[3, 0, 2]]), np.array([[0.9, 0.8, 0.7]], dtype=np.float32))
-    >>> passage_hits(hits, np.array([0, 0, 1, 1])).passages
-    array([[1, 0]])
-    """
-    rows, _, pieces, scores = hits.to_numpy().flat()
-    if len(pieces) and pieces.max() >= len(passage):
-        raise InputError(f"hits name piece {pieces.max()}, expected numbers below {len(passage)}")
-    return _best_of_each(len(hits), rows, np.asarray(passage, dtype=np.int64)[pieces], scores)
-
-
 def _best_of_each(m: int, rows: Ints, passages: Ints, scores: Floats) -> Hits:
     """Hits of m query rows from flat ones in any order, each passage by its best score."""
     order = np.lexsort((passages, -scores, rows))

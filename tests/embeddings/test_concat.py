@@ -11,15 +11,7 @@ from scipy import sparse
 from haybale.embeddings import ConcatEncoder, LSAEncoder, TfidfEncoder, encode_queries
 from haybale.errors import InputError, VectorError
 
-TEXTS = [
-    "dogs bark at cats, dogs at doors",
-    "cats meow",
-    "a dog and a cat",
-    "the dogs bark loudly",
-    "cats do meow and purr",
-    "barking",
-    "of the",
-]
+TEXTS = ["dogs bark at cats, dogs at doors", "cats meow", "a dog and a cat", "the dogs bark", "cats purr", "of the"]
 
 
 class Asymmetric:
@@ -28,28 +20,26 @@ class Asymmetric:
     dim = 2
 
     def encode(self, texts):
-        return np.array([[2.0, 0.0]] * len(texts), dtype=np.float32)
+        return np.array([[2.0, 0.0]] * len(texts))
 
     def encode_queries(self, texts):
-        return np.array([[3.0, 3.0]] * len(texts), dtype=np.float32)
+        return np.array([[3.0, 3.0]] * len(texts))
 
 
 def test_the_inner_product_is_the_weighted_mean_of_cosines() -> None:
-    members = [LSAEncoder(2).fit(TEXTS), LSAEncoder(4, words=False, char_ngrams=(3, 3)).fit(TEXTS)]
+    members = [LSAEncoder(2).fit(TEXTS), LSAEncoder(4, char_ngrams=(3, 3)).fit(TEXTS)]
     encoder = ConcatEncoder(members, weights=[1, 3])
-    vectors = encoder.encode(TEXTS[:6])
-    assert vectors.shape == (6, encoder.dim)
-    assert vectors.dtype == np.float32
-    cosines = [(m.encode(TEXTS[:6]) @ m.encode(TEXTS[:6]).T) for m in members]
+    vectors = encoder.encode(TEXTS[:5])
+    assert vectors.shape == (5, encoder.dim)
+    cosines = [(m.encode(TEXTS[:5]) @ m.encode(TEXTS[:5]).T) for m in members]
     np.testing.assert_allclose(vectors @ vectors.T, (cosines[0] + 3 * cosines[1]) / 4, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     described = json.loads(json.dumps(encoder.describe()))
     assert described["width"] == encoder.dim == 6
     np.testing.assert_allclose(described["weights"], [0.25, 0.75])
 
 
 def test_sparse_spaces_stay_sparse() -> None:
-    members = [TfidfEncoder().fit(TEXTS), TfidfEncoder(words=False, char_ngrams=(3, 3)).fit(TEXTS)]
+    members = [TfidfEncoder().fit(TEXTS), TfidfEncoder(char_ngrams=(3, 3)).fit(TEXTS)]
     rows = ConcatEncoder(members).encode(TEXTS)
     assert sparse.issparse(rows)
     products = [(m.encode(TEXTS) @ m.encode(TEXTS).T).toarray() for m in members]
@@ -70,9 +60,9 @@ def test_queries_are_encoded_as_queries() -> None:
 def test_concatenations_that_make_no_sense() -> None:
     lsa = LSAEncoder(2).fit(TEXTS)
     with pytest.raises(InputError, match="at least one encoder"):
-        ConcatEncoder([]).encode(["a"])
+        ConcatEncoder([])
     for weights in ([1], [1, 0], [1, -1], [1, np.inf]):
         with pytest.raises(InputError, match="expected 2 positive weights"):
-            ConcatEncoder([lsa, lsa], weights).encode(["a"])
+            ConcatEncoder([lsa, lsa], weights)
     with pytest.raises(InputError, match="encoder 1, Asymmetric, does not describe itself"):
         ConcatEncoder([lsa, Asymmetric()]).describe()

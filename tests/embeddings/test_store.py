@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import fsspec
@@ -14,9 +12,9 @@ import pytest
 from encoders import HashEncoder
 from engines import tree
 
-from haybale.collections import Collection, CollectionBuilder, open_collection
-from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, embed
-from haybale.errors import InputError, OutputExistsError, StoreError, UnknownNameError, VectorError
+from haybale.collections import Collection, open_collection
+from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, cut, embed
+from haybale.errors import InputError, OutputExistsError, StoreError, VectorError
 
 
 @pytest.fixture
@@ -55,9 +53,6 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
     expected = HashEncoder().encode(collection.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors_of(collection), expected)  # … and of the collection
     np.testing.assert_array_equal(opened.rows(np.array([100, 0, 17])), opened.vectors()[[100, 0, 17]])
-    starts, blocks = zip(*opened.blocks(), strict=True)
-    assert list(starts) == list(range(0, 101, 8))
-    np.testing.assert_array_equal(np.concatenate(blocks), opened.vectors())
     with pytest.raises(InputError, match="rows lie between 0 and 100"):
         opened.rows(np.array([101]))
     manifest = json.loads((store / "manifest.json").read_text())
@@ -70,10 +65,9 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
 
 def test_float16_halves_the_store(tmp_path: Path, collection: Collection) -> None:
     embed(collection, HashEncoder(), tmp_path / "half", rows_per_chunk=8, dtype="float16")
-    opened = EmbeddingStore(tmp_path / "half")
-    expected = HashEncoder().encode(collection.passages.texts.to_pylist())
-    np.testing.assert_array_equal(opened.vectors(), expected.astype(np.float16).astype(np.float32))
-    assert opened.vectors().dtype == np.float32
+    found = EmbeddingStore(tmp_path / "half").vectors()
+    expected = HashEncoder().encode(collection.passages.texts.to_pylist()).astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(found, expected, strict=True)
     assert (tmp_path / "half" / "vectors.zarr" / "c.0.0").stat().st_size == 8 * 8 * 2 + 4  # and a checksum
 
 
@@ -133,62 +127,46 @@ def test_what_is_no_store(tmp_path: Path, store: Path, folder: Path) -> None:
         EmbeddingStore(tmp_path / "nothing")
     with pytest.raises(OutputExistsError, match=r"holds other files \(collection\.tsv\)"):
         embed(folder, HashEncoder(), folder)
-    for content, message in [
-        ("{", r"manifest\.json: expected JSON"),
-        ("{}", "expected the manifest of a store"),
-        ('{"format": "haybale embeddings", "version": 9}', "expected version 1, found 9"),
-    ]:
+    for content in ("{", "{}", '{"format": "haybale embeddings", "version": 9}'):
         (store / "manifest.json").write_text(content)
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=r"manifest\.json: expected (JSON|the manifest of a store of embeddings)"):
             EmbeddingStore(store)
     os.rename(store / "manifest.json", store / "building.json")
     with pytest.raises(StoreError, match="not finished; run the same embed command again"):
         EmbeddingStore(store)
 
 
-def test_bad_settings_and_bad_vectors(tmp_path: Path, collection: Collection) -> None:
-    class Broken(HashEncoder):
-        def encode(self, texts):  # type: ignore[no-untyped-def]
-            return super().encode(texts) * np.nan
+class Times(HashEncoder):
+    def __init__(self, factor: object) -> None:
+        super().__init__()
+        self.factor = factor
 
-    class Wide(HashEncoder):
-        def encode(self, texts):  # type: ignore[no-untyped-def]
-            return np.tile(super().encode(texts), 2)
+    def encode(self, texts):  # type: ignore[no-untyped-def]
+        return super().encode(texts) @ self.factor
 
-    for encoder, how, message in [
-        (HashEncoder(), {"dtype": "int8"}, "unknown dtype 'int8'; known: float32, float16"),
+
+@pytest.mark.parametrize(
+    ("encoder", "how", "message"),
+    [
+        (HashEncoder(), {"dtype": "int8"}, "'dtype' parameter of embed must be a str among 'float16', 'float32'"),
         (HashEncoder(), {"shard": (3, 2)}, "i from 1 to n, found 3/2"),
-        (HashEncoder(), {"rows_per_chunk": 0}, "rows_per_chunk must be at least 1"),
-        (Broken(), {}, r"Broken\.encode: row 0 has NaN"),
-        (Wide(), {}, r"Wide\.encode: expected vectors of width 8, found 16"),
-    ]:
-        with pytest.raises((InputError, UnknownNameError, VectorError), match=message):
-            embed(collection, encoder, tmp_path / "s", **how)
-    assert embed(collection, HashEncoder(), tmp_path / "s").passages == 101  # nothing wrong was kept
-
-
-@pytest.mark.parametrize("n", [2, 3, 13])
-def test_shards_are_put_together_in_order(n: int, store: Path, collection: Collection, tmp_path: Path) -> None:
-    whole, parts = EmbeddingStore(store), tmp_path / "parts"
-    builder = CollectionBuilder("laws")  # one document a row keeps the order of the rows
-    for passage, text in zip(whole.passage_ids.to_pylist(), whole.texts().to_pylist(), strict=True):
-        builder.add_passage(builder.add_document(passage), text, passage)
-    stream = builder.build()
-    for i in range(n, 0, -1):
-        if i == n - 1:
-            with pytest.raises(StoreError, match=rf"expected {n} shards, missing"):
-                EmbeddingStore(parts)
-        embed(stream, HashEncoder(), parts, rows_per_chunk=8, shard=(i, n))
-    merged = EmbeddingStore(parts)
-    assert merged.passage_ids.to_pylist() == whole.passage_ids.to_pylist()
-    assert merged.texts().to_pylist() == whole.texts().to_pylist()
-    np.testing.assert_array_equal(merged.vectors(), whole.vectors())
-    np.testing.assert_array_equal(merged.rows(np.arange(101)[::-1]), whole.vectors()[::-1])
-    np.testing.assert_array_equal(merged.vectors_of(collection), whole.vectors_of(collection))
+        (HashEncoder(), {"rows_per_chunk": 0}, "'rows_per_chunk' parameter of embed"),
+        (Times(np.eye(8) * np.nan), {}, r"Times\.encode: row 0 has NaN"),
+        (Times(np.ones((8, 16))), {}, r"Times\.encode: expected vectors of width 8, found 16"),
+        (Times(np.eye(8) * 1e9), {"dtype": "float16"}, "values beyond float16"),
+    ],
+)
+def test_bad_settings_and_bad_vectors(
+    encoder: HashEncoder, how: dict, message: str, tmp_path: Path, collection: Collection
+) -> None:
+    with pytest.raises((InputError, VectorError), match=message):
+        embed(collection, encoder, tmp_path / "s", **how)
 
 
 def test_shards_that_do_not_belong_together(collection: Collection, tmp_path: Path) -> None:
     embed(collection, HashEncoder(), tmp_path / "s", rows_per_chunk=8, shard=(1, 2))
+    with pytest.raises(StoreError, match=r"expected 2 shards, found \[1\]"):
+        EmbeddingStore(tmp_path / "s")
     embed(collection, HashEncoder("x"), tmp_path / "s", rows_per_chunk=8, shard=(2, 2))
     with pytest.raises(StoreError, match="shards 1 and 2 do not belong together: encoder"):
         EmbeddingStore(tmp_path / "s")
@@ -207,6 +185,9 @@ def test_dask_reads_it_as_it_is(store: Path, collection: Collection, tmp_path: P
         lazy = opened.dask()
         assert lazy.numblocks == (13, 1)
         np.testing.assert_array_equal(lazy.compute(), opened.vectors())
+    order = np.arange(101)[::-1]
+    np.testing.assert_array_equal(opened.rows(order), opened.vectors()[order])
+    np.testing.assert_array_equal(opened.vectors_of(collection), EmbeddingStore(store).vectors_of(collection))
     plain = array.from_zarr(str(store / "vectors.zarr"))  # without haybale
     np.testing.assert_array_equal(plain.compute(), EmbeddingStore(store).vectors())
 
@@ -232,7 +213,7 @@ def test_any_fsspec_address(collection: Collection, store: Path) -> None:
 def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) -> None:
     embed(collection, HashEncoder(), tmp_path / "s", chunking=Chunking(3, 2))
     opened = EmbeddingStore(tmp_path / "s")
-    pieces = opened.cut(collection)
+    pieces = cut(collection, Chunking(**opened.manifest["input"]["chunking"]))
     assert len(opened) == pieces.n_passages > collection.n_passages
     expected = HashEncoder().encode(pieces.passages.texts.to_pylist())
     np.testing.assert_array_equal(opened.vectors_of(pieces), expected)
@@ -245,20 +226,9 @@ def test_cached_encoder(store: Path) -> None:
     cached = CachedEncoder(opened, encoder)
     texts = ["new", *opened.texts().to_pylist()[90:], "passage 0 of the law on dogs", "new too"]
     np.testing.assert_array_equal(cached.encode(texts), HashEncoder().encode(texts))
-    assert (cached.found, cached.missed, encoder.calls) == (12, 2, 1)
+    assert encoder.calls == 1  # two texts at once
     np.testing.assert_array_equal(cached.encode_queries(["new"]), HashEncoder().encode(["new"]))
     with pytest.raises(InputError, match="was made with"):
         CachedEncoder(opened, HashEncoder("x"))
     with pytest.raises(InputError, match="text 0 of 1 is empty"):
         cached.encode([" "])
-
-
-def test_a_store_is_written_the_same_in_every_process(store: Path, folder: Path, tmp_path: Path) -> None:
-    code = (
-        "import sys, warnings; warnings.simplefilter('ignore'); from encoders import HashEncoder;"
-        "from haybale.embeddings import embed; embed(sys.argv[1], HashEncoder(), sys.argv[2], rows_per_chunk=8)"
-    )
-    tests = Path(__file__).parent.parent
-    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "again")]
-    subprocess.run(command, check=True, cwd=tests, env={**os.environ, "PYTHONHASHSEED": "7"})
-    assert tree(tmp_path / "again") == tree(store)

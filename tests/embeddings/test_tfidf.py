@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from haybale.analysis import Analyzer
 from haybale.collections import Collection
-from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder, counting, lsa
+from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder, lsa
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError
 from haybale.manifest import signed
@@ -32,6 +30,7 @@ ENGLISH = [
     "of the",
 ]
 GERMAN = ["Die Häuser brennen, ein Haus!", "Das Gericht entschied über Häuser", "Gerichte, Straßen und ein Haus"]
+CATLESS = Analyzer("english", ["cats", "meow"])
 BOTH = [TfidfEncoder, partial(LSAEncoder, 2)]
 
 
@@ -42,28 +41,19 @@ def dense(rows: Any) -> np.ndarray:
 @pytest.mark.parametrize("texts", [ENGLISH, GERMAN], ids=["english", "german"])
 @pytest.mark.parametrize("sublinear_tf", [True, False])
 @pytest.mark.parametrize("min_df", [1, 2])
-@pytest.mark.parametrize("sizes", [None, (1, 1), (3, 5), (2, 9)])
+@pytest.mark.parametrize("sizes", [None, (1, 1), (2, 9)])
 def test_rows_are_scikit_learns(texts: list[str], sublinear_tf: bool, min_df: int, sizes: Any) -> None:
     how: dict[str, Any] = {"sublinear_tf": sublinear_tf, "min_df": min_df}
     language = "english" if texts is ENGLISH else "german"
-    ours = TfidfEncoder(language=language, words=sizes is None, char_ngrams=sizes, **how).fit(texts)
+    ours = TfidfEncoder(language=language, char_ngrams=sizes, **how).fit(texts)
     of_words = {"analyzer": Analyzer(language).terms}
     theirs = TfidfVectorizer(**how, **of_words if sizes is None else {"analyzer": "char_wb", "ngram_range": sizes})
     expected = theirs.fit_transform(texts).toarray()
-    (terms,) = ours.vocabularies_.values()
+    terms = ours.vocabulary_
     found = ours.encode(texts)
     assert (found.dtype, found.shape) == (np.float32, (len(texts), ours.dim))
     np.testing.assert_allclose(found.toarray(), expected[:, [theirs.vocabulary_[t] for t in terms]], atol=1e-6)
     assert len(terms) == len(theirs.vocabulary_)
-
-
-def test_words_and_ngrams_are_counted_apart() -> None:
-    """The word "cat" and the n-gram "cat" are two terms; the row is normalised over both kinds."""
-    encoder = TfidfEncoder(char_ngrams=(3, 3), min_df=1).fit(["cat", "cats and cat"])
-    assert (encoder.vocabularies_["word"], encoder.vocabularies_["ngram"]["cat"]) == ({"cat": 0}, 1)
-    row = encoder.encode(["cat"])
-    assert row.indices.tolist() == [0, 1, 2, 3]  # cat; " ca", "cat", "at "
-    np.testing.assert_allclose(sparse.linalg.norm(row), 1, rtol=1e-6)
 
 
 def test_lsa_is_tfidf_and_svd() -> None:
@@ -77,21 +67,6 @@ def test_lsa_is_tfidf_and_svd() -> None:
     assert LSAEncoder(500).fit(texts).encode(texts).shape[1] <= len(texts)  # cut to what the texts allow
 
 
-@settings(max_examples=20, deadline=None)
-@given(batch=st.integers(1, 9), ngrams=st.booleans())
-def test_batches_change_nothing(batch: int, ngrams: bool) -> None:
-    sizes = (2, 3) if ngrams else None
-    for make in (TfidfEncoder, partial(LSAEncoder, 3)):
-        expected = make(char_ngrams=sizes).fit(ENGLISH)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(counting, "BATCH", batch)
-            patch.setattr(lsa, "BATCH", batch)
-            encoder = make(char_ngrams=sizes).fit(iter(ENGLISH))
-            rows = encoder.encode(ENGLISH)
-        assert encoder.describe() == expected.describe()
-        np.testing.assert_array_equal(dense(rows), dense(expected.encode(ENGLISH)))
-
-
 def test_a_row_depends_on_its_text_alone(pydocs: Collection) -> None:
     """Bit for bit, so that what a store holds does not depend on the order it was made in."""
     texts = pydocs.passages.texts[:1500].to_pylist()
@@ -99,8 +74,6 @@ def test_a_row_depends_on_its_text_alone(pydocs: Collection) -> None:
         together = encoder.encode(texts)
         for chosen in ([0], [7, 3, 1499], list(range(11, 400, 3))):
             np.testing.assert_array_equal(dense(together[chosen]), dense(encoder.encode([texts[i] for i in chosen])))
-        lengths = np.linalg.norm(dense(together), axis=1)
-        assert np.all((np.abs(lengths - 1) < 1e-5) | (lengths == 0))
 
 
 def test_nothing_known_is_the_zero_row() -> None:
@@ -115,8 +88,8 @@ def test_nothing_known_is_the_zero_row() -> None:
     ("settings", "message"),
     [
         ({"language": "klingon"}, "known: english, german"),
-        ({"min_df": 0}, "min_df must be at least 1, found 0"),
-        ({"words": False}, "without words an encoder needs char_ngrams"),
+        ({"min_df": 0}, "The 'min_df' parameter of .* Got 0"),
+        ({"sublinear_tf": 2}, "'sublinear_tf' parameter"),
         ({"char_ngrams": (4, 3)}, "1 <= least <= greatest, found"),
         ({"char_ngrams": (3,)}, "two sizes"),
         ({"char_ngrams": (0, 3)}, "two sizes"),
@@ -136,18 +109,16 @@ def test_bad_texts_are_refused(make: Any) -> None:
             make().fit(texts)
     with pytest.raises(InputError, match="text 1 of 2 is empty"):
         make().fit(ENGLISH).encode(["a", " "])
-    for name in ("n_components", "max_fit_texts"):
-        with pytest.raises(InputError, match=f"{name} must be at least 1, found 0"):
-            LSAEncoder(**{name: 0}).fit(ENGLISH)
+    for name in ("n_components", "max_fit_texts", "n_iter", "random_state"):
+        with pytest.raises(InputError, match=f"'{name}' parameter of LSAEncoder"):
+            LSAEncoder(**{name: -1}).fit(ENGLISH)
 
 
 def test_lsa_fits_on_a_sample() -> None:
     texts = [f"{word} {other}" for word in ("dog", "cat", "tax", "road") for other in ("salt", "snow", "gate", "law")]
-    whole = LSAEncoder(4).fit(texts).describe()["fitted"]
     part = LSAEncoder(4, max_fit_texts=9).fit(texts).describe()
-    assert part["fitted"] != whole == LSAEncoder(4, max_fit_texts=16).fit(texts).describe()["fitted"]
+    assert part["fitted"] != LSAEncoder(4).fit(texts).describe()["fitted"]
     assert part == LSAEncoder(4, max_fit_texts=9).fit(iter(texts)).describe()
-    assert LSAEncoder(4, max_fit_texts=9, random_state=1).fit(texts).describe()["fitted"] != part["fitted"]
     counts = np.zeros(20)
     for seed in range(2000):  # every text is as likely as any other
         sample = lsa._sampled([str(i) for i in range(20)], 5, seed)
@@ -170,41 +141,47 @@ def test_counts_are_weighed_as_their_texts(pydocs: Collection, sublinear_tf: boo
             left, right = found.encode_counts(these), expected.encode(of_texts)
             for part in ("data", "indices", "indptr"):
                 np.testing.assert_array_equal(getattr(left, part), getattr(right, part))
-    with pytest.raises(InputError, match="an encoder with char_ngrams needs the texts"):
-        TfidfEncoder(char_ngrams=(3, 3)).fit_counts(counts)
-    with pytest.raises(InputError, match="counted by another analyzer"):
-        TfidfEncoder(language="german").fit_counts(counts)
+    for other in (TfidfEncoder(char_ngrams=(3, 3)), TfidfEncoder(language="german")):
+        with pytest.raises(InputError, match="counted by another analyzer"):
+            other.fit_counts(counts)
 
 
-@pytest.mark.parametrize("make", BOTH)
-def test_a_language_that_is_not_known_is_guessed(make: Any, tmp_path: Path) -> None:
-    german = [f"{text} und das ist nicht alles, was die Stadt hat" for text in GERMAN]
-    guessed, known = make(language=None).fit(iter(german)), make(language="german").fit(german)
-    assert guessed.describe()["fitted"] == known.describe()["fitted"]
-    assert guessed.get_params()["language"] is None
-    guessed.save(tmp_path / "saved")
-    loaded = type(guessed).load(tmp_path / "saved")
-    assert loaded.describe() == guessed.describe()
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        ({"words": True, "char_ngrams": None}, None),
+        ({"words": False, "char_ngrams": None}, "are read no more"),
+        ({"words": True, "char_ngrams": [3, 3]}, "are read no more"),
+    ],
+)
+def test_encoders_of_before(saved: dict, message: str | None, tmp_path: Path) -> None:
+    """Their manifests say whether words are counted, and name the analyzer whose language was guessed."""
+    known = TfidfEncoder(language="german").fit(GERMAN)
+    known.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest |= {"analyzer": Analyzer("german").describe()}
+    manifest["parameters"] |= {"language": None, **saved}
+    path.write_text(json.dumps(signed(manifest)))
+    if message is not None:
+        with pytest.raises(FileFormatError, match=message):
+            TfidfEncoder.load(tmp_path / "saved")
+        return
+    loaded = TfidfEncoder.load(tmp_path / "saved")
     np.testing.assert_array_equal(*(dense(model.encode(["der Häuser Straßen"])) for model in (loaded, known)))
 
 
 @pytest.mark.parametrize("make", BOTH)
-def test_own_analysers(make: Any, tmp_path: Path) -> None:
-    own = make(analyzer=Analyzer("english", ["cats", "meow"]), min_df=1).fit(ENGLISH)
-    own.save(tmp_path / "saved")
-    loaded = type(own).load(tmp_path / "saved")
-    assert loaded.describe() == own.describe() != make(min_df=1).fit(ENGLISH).describe()
-    function = make(analyzer=str.split, min_df=1).fit(ENGLISH)
-    words = getattr(function, "tfidf_", function).vocabularies_["word"]
-    assert "Dog" in words
-    assert "cats,\tdogs" not in words
+def test_a_function_as_analyzer(make: Any, tmp_path: Path) -> None:
+    encoder = make(analyzer=str.split, min_df=1).fit(ENGLISH)
+    assert "Dog" in getattr(encoder, "tfidf_", encoder).vocabulary_
     with pytest.raises(InputError, match="a function cannot be saved"):
-        function.save(tmp_path / "function")
+        encoder.save(tmp_path / "function")
     assert not (tmp_path / "function").exists()
 
 
 @pytest.mark.parametrize(
-    "encoder", [TfidfEncoder(char_ngrams=(3, 4)), TfidfEncoder(sublinear_tf=False), LSAEncoder(3, char_ngrams=(2, 2))]
+    "encoder", [TfidfEncoder(char_ngrams=(3, 4)), TfidfEncoder(analyzer=CATLESS, sublinear_tf=False), LSAEncoder(3)]
 )
 def test_a_saved_encoder_encodes_bit_for_bit(encoder: Any, tmp_path: Path) -> None:
     encoder.fit(ENGLISH).save(tmp_path / "saved")

@@ -43,7 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dense pieces": {"encoder": "lsa", "n_components": 8, "chunking": Chunking(6)},
     "sentences": {"paragraphs": "sentences"},
     "german": {"language": "german"},
-    "n-grams": {"encoder": TfidfEncoder(words=False, char_ngrams=(3, 4))},
+    "n-grams": {"encoder": TfidfEncoder(char_ngrams=(3, 4))},
     "own": {"encoder": CountingEncoder()},
 }
 
@@ -655,5 +655,5 @@ def test_terms_are_those_of_an_analyzer_of_ones_own(topics: Collection, tmp_path
     engine = Engine.build(topics, tmp_path / "engine", analyzer=own)
     assert engine.bm25().analyzer == own == Engine.open(tmp_path / "engine").analyzer
     assert engine.encoder.analyzer_ == own
-    assert word not in engine.encoder.vocabularies_["word"]
+    assert word not in engine.encoder.vocabulary_
     assert Engine(topics, analyzer=str.split).bm25().analyzer.function is str.split

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import CPU, Device, device_of, placed, to_device, to_numpy
-from haybale.embeddings import encode_on
+from haybale.embeddings import encode_queries
 from haybale.errors import InputError
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
@@ -43,8 +43,8 @@ class ParagraphHits:
 class ParagraphSearch:
     """Ranks documents for query documents of one or many paragraphs.
 
-    With an index on a device the paragraphs' vectors go there first, from an encoder on it without a copy in main
-    memory; search and aggregation stay there, and only documents with their scores come back.
+    With an index on a device the paragraphs' vectors go there first; search and aggregation stay there, and only
+    documents with their scores come back.
 
     Parameters
     ----------
@@ -229,7 +229,8 @@ class ParagraphSearch:
         if texts:
             if self.encoder is None:
                 raise InputError("paragraphs given as texts need an encoder; give PARM one, or vectors")
-            return encode_on(self.encoder, [text for each in paragraphs for text in each], device, queries=True)
+            vectors = encode_queries(self.encoder, [text for each in paragraphs for text in each])
+            return vectors if sparse.issparse(vectors) else to_device(vectors, device)
         if not len(paragraphs):
             return np.empty((0, self.index.dim), dtype=np.float32)  # type: ignore[union-attr]
         if sparse.issparse(paragraphs[0]):

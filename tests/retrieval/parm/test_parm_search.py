@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from haybale.device import CPU, Device, to_numpy
-from haybale.embeddings import LSAEncoder, TfidfEncoder, encode_on
+from haybale.device import Device, to_numpy
+from haybale.embeddings import LSAEncoder, TfidfEncoder
 from haybale.errors import InputError, UnknownNameError
 from haybale.retrieval import AGGREGATIONS, BM25Index, Hits, ParagraphSearch, PassageIndex
 from haybale.retrieval.parm import search
@@ -277,32 +277,9 @@ def test_explanations_of_an_index_on_a_device(name: str, cupy: Any) -> None:
     assert str(found) == str(expected)
 
 
-class OnDevice:
-    """An encoder that hands over arrays of the device, and says which way it was asked."""
-
-    def __init__(self, cupy: Any) -> None:
-        self.cupy, self.asked = cupy, []
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        self.asked.append("passages")
-        return np.array([[len(text), 1, 0, 0] for text in texts], dtype=np.float32)
-
-    def encode_queries(self, texts: Sequence[str]) -> np.ndarray:
-        return -self.encode(texts)
-
-    def encode_queries_tensor(self, texts: Sequence[str]) -> Any:
-        self.asked.append("queries there")
-        return self.cupy.asarray(-np.array([[len(text), 1, 0, 0] for text in texts], dtype=np.float32))
-
-
-def test_parm_takes_what_the_encoder_has_on_the_device(cupy: Any) -> None:
+def test_vectors_of_texts_go_to_the_device(cupy: Any) -> None:
     _, away, _ = indexes(cupy)
-    encoder = OnDevice(cupy)
+    encoder = SimpleNamespace(encode_queries=lambda texts: np.array([[len(t), 1, 0, 0] for t in texts], np.float32))
     found = ParagraphSearch(away, "vsum", encoder=encoder, n_hits=5).search([["one", "three"], ["four"]])
-    assert encoder.asked == ["queries there"]
-    np.testing.assert_array_equal(to_numpy(found.vectors.paragraphs)[:, 0], [-3, -5, -4])
-    there_too = encode_on(encoder, ["one"], Device("cuda", 0))  # it has no tensors of passages
-    assert isinstance(there_too, cupy.ndarray)
-    assert encode_on(encoder, ["one"], CPU, queries=True).tolist() == [[-3, -1, 0, 0]]
-    words = TfidfEncoder(min_df=1).fit(["one two", "two three"])
-    assert sparse.issparse(encode_on(words, ["one"], CPU, queries=True))
+    assert isinstance(found.vectors.paragraphs, cupy.ndarray)
+    np.testing.assert_array_equal(to_numpy(found.vectors.paragraphs)[:, 0], [3, 5, 4])
