@@ -9,6 +9,7 @@ before; a block of ``text`` below one is what it printed. Commands run in this p
 from __future__ import annotations
 
 import io
+import json
 import re
 import shlex
 import sys
@@ -17,10 +18,9 @@ from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from haybale.cli import main
-
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"```(?P<kind>python|sh)\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.S)
+NOTEBOOK = "texts.md"  # the page that is also a notebook
 PICTURE = re.compile(r"!\[[^\]]*\]\(([\w-]+\.svg)\)")
 
 
@@ -55,6 +55,8 @@ def page(path: Path) -> tuple[str, dict[str, bytes]]:
 
 def command(words: list[str]) -> None:
     """One line of a shell, which must be a command of ours and succeed."""
+    from haybale.cli import main
+
     if not words:
         return
     if words[0] != "haybale":
@@ -69,9 +71,33 @@ def command(words: list[str]) -> None:
         sys.argv = before
 
 
+def notebook(text: str) -> str:
+    """A page as a notebook: its blocks of Python are cells, and so is the text between."""
+    cells: list[dict[str, Any]] = []
+    place = 0
+    for match in BLOCK.finditer(text):
+        cells += _prose(text[place : match.start()])
+        code = match["code"].rstrip("\n").splitlines(keepends=True)
+        cells.append({"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": code})
+        place = match.end()
+    cells += _prose(text[place:])
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    found = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _prose(text: str) -> list[dict[str, Any]]:
+    lines = text.strip().splitlines(keepends=True)
+    return [{"cell_type": "markdown", "metadata": {}, "source": lines}] if lines else []
+
+
 if __name__ == "__main__":
     for path in [Path(name) for name in sys.argv[1:]] or pages():
         made, pictures = page(path)
         path.write_text(made, encoding="utf-8")
         for name, picture in pictures.items():
             (path.parent / name).write_bytes(picture)
+        if path.name == NOTEBOOK:
+            path.with_suffix(".ipynb").write_text(notebook(made), encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import sys
 from importlib.metadata import version
@@ -52,6 +53,13 @@ def test_every_block_is_run_or_says_that_it_is_text() -> None:
     for path in examples.pages():
         kinds = re.findall(r"^```(\w*)\n.*?^```$", path.read_text(encoding="utf-8"), re.S | re.M)
         assert set(kinds) <= {"python", "sh", "text"}, path
+
+
+def test_the_notebook_is_the_first_tutorial() -> None:
+    page = (DOCS / "tutorials" / "texts.md").read_text(encoding="utf-8")
+    cells = json.loads((DOCS / "tutorials" / "texts.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert code == [block["code"].rstrip("\n") for block in examples.BLOCK.finditer(page)]
 
 
 def test_pages_with_figures_are_those_of_the_results(tmp_path: Path) -> None:

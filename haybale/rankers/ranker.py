@@ -68,14 +68,41 @@ class Ranker:
     def _parameters(cls) -> dict[str, inspect.Parameter]:
         return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
 
-    def get_params(self) -> dict[str, Any]:
-        """Parameters by name."""
-        return {name: getattr(self, name) for name in self._parameters()}
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with ``deep`` also those of the rankers within, as ``within__parameter``."""
+        own = {name: getattr(self, name) for name in self._parameters()}
+        within = {name: value for name, value in own.items() if deep and isinstance(value, Ranker)}
+        return own | {
+            f"{name}__{key}": each for name, of in within.items() for key, each in of.get_params(deep).items()
+        }
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, those of rankers within as ``within__parameter``; unknown ones raise."""
+        for name, value in params.items():
+            outer, _, inner = name.partition("__")
+            if outer not in self._parameters():
+                raise InputError(
+                    f"{type(self).__name__} has no parameter {outer!r}; it has {', '.join(self._parameters())}"
+                )
+            getattr(self, outer).set_params(**{inner: value}) if inner else setattr(self, outer, value)
+        return self
 
     def clone(self) -> Self:
         """An unfitted copy, of the rankers within too."""
-        params = {name: _cloned(value) for name, value in self.get_params().items()}
+        params = {name: _cloned(value) for name, value in self.get_params(deep=False).items()}
         return type(self)(*params.pop("rankers", ()), **params)
+
+    __sklearn_clone__ = clone
+
+    def __repr__(self) -> str:
+        args = []
+        for name, value in self.get_params(deep=False).items():
+            default = self._parameters()[name].default
+            if name == "rankers":
+                args += map(repr, value)
+            elif value is not default and value != default:
+                args.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(args)})"
 
     def __str__(self) -> str:
         """As the command line takes it: the name that leaves fewest parameters to be said, and these."""
@@ -83,7 +110,7 @@ class Ranker:
         for name, fixed in self.names.items():
             expected = {key: parameter.default for key, parameter in self._parameters().items()} | fixed
             parts: list[str] = []
-            for key, value in self.get_params().items():
+            for key, value in self.get_params(deep=False).items():
                 if key == "rankers":
                     parts += map(str, value)
                 elif shown(value) != shown(expected[key]):
@@ -91,11 +118,9 @@ class Ranker:
             found.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
         return min(found, key=lambda each: each[0])[1]
 
-    __repr__ = __str__
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values: ``ranker``, its name, and every parameter; rankers within likewise."""
-        return {"ranker": self.name} | {name: _plain(value) for name, value in self.get_params().items()}
+        return {"ranker": self.name} | {name: _plain(value) for name, value in self.get_params(deep=False).items()}
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and _comparable(self) == _comparable(other)
@@ -108,7 +133,7 @@ class Ranker:
 
     def nested(self) -> list[Ranker]:
         """The rankers among the parameters."""
-        values = self.get_params().values()
+        values = self.get_params(deep=False).values()
         listed = (each for value in values for each in (value if isinstance(value, list | tuple) else [value]))
         return [each for each in listed if isinstance(each, Ranker)]
 
@@ -118,7 +143,7 @@ class Ranker:
 
     def check_params(self) -> None:
         """Refuse parameters that are out of range, here and in the rankers within."""
-        check_parameters(type(self).__name__, self.get_params(), self._parameter_constraints)
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._parameter_constraints)
         for ranker in self.nested():
             ranker.check_params()
 
@@ -332,7 +357,7 @@ def _plain(value: Any) -> Any:
 def _comparable(value: Any) -> Any:
     """Parameters as they are compared: of rankers within too, and lists as tuples."""
     if isinstance(value, Ranker):
-        return type(value).__name__, *map(_comparable, value.get_params().values())
+        return type(value).__name__, *map(_comparable, value.get_params(deep=False).values())
     return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from topics import LEARNED
 from topics import RANKERS as EXAMPLES
 
@@ -35,6 +36,7 @@ from haybale.rankers import (
 )
 from haybale.rankers.grammar import KINDS, _all, parse_value
 
+CLASSES = {kind.__name__: kind for kind in KINDS}
 PLAIN = [name for name in RANKERS if name not in ("rrf", "cross-encoder")]  # that say all by themselves
 MADE = [
     *map(parse, [*PLAIN, *EXAMPLES]),
@@ -56,6 +58,8 @@ def test_every_form_gives_the_ranker_back(ranker: Ranker, tmp_path: Path) -> Non
         "text": parse(str(ranker)),
         "plain values": from_spec(json.loads(json.dumps(ranker.to_dict()))),
         "clone": ranker.clone(),
+        "sklearn": clone(ranker),
+        "python": eval(repr(ranker), CLASSES),
         "yaml": read_yaml(path),
     }
     path.write_text(json.dumps(str(ranker)))
@@ -127,6 +131,16 @@ def test_what_is_equal_and_what_is_not() -> None:
         (RRF(BM25(), KNN()), RRF(KNN(), BM25())),
     ]:
         assert one != other
+
+
+def test_parameters_of_rankers_within() -> None:
+    ranker = CrossEncoder(BM25(k1=2), "m")
+    assert ranker.get_params()["ranker__k1"] == 2
+    assert "ranker__k1" not in ranker.get_params(deep=False)
+    assert ranker.set_params(ranker__k1=3, n_documents=7) is ranker
+    assert (ranker.ranker, ranker.n_documents) == (BM25(k1=3), 7)
+    with pytest.raises(InputError, match="BM25 has no parameter 'k2'; it has unit, k1, b"):
+        ranker.set_params(ranker__k2=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
