@@ -64,17 +64,13 @@ def test_aggregations_on_the_device(name: str, occurrences: str) -> None:
     offsets = np.array([0, 5, 5, 12])
     paragraphs = rng.normal(size=(12, 16)).astype(np.float32)
     hits = PassageIndex(vectors).search(paragraphs, 100)
-    weights = rng.random(12)
-    expected = aggregate(
-        hits, name, doc_of, offsets, vectors=Vectors(vectors, paragraphs), weights=weights, occurrences=occurrences
-    )
+    expected = aggregate(hits, name, doc_of, offsets, vectors=Vectors(vectors, paragraphs), occurrences=occurrences)
     found = aggregate(
         Hits(cupy.asarray(hits.passages), cupy.asarray(hits.scores)),
         name,
         doc_of,
         offsets,
         vectors=Vectors(cupy.asarray(vectors), cupy.asarray(paragraphs)),
-        weights=weights,
         occurrences=occurrences,
     )
     query, document, score = (cupy.asnumpy(column) for column in found)
