@@ -16,6 +16,7 @@ from haybale.collections import Collection
 from haybale.collections.collection import pick
 from haybale.errors import InputError
 from haybale.evaluation.measures import evaluate, parsed
+from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE, SHARE, check_parameters
 from haybale.progress import track
 from haybale.rankers import BM25
 from haybale.retrieval import BM25Index, Run
@@ -94,11 +95,12 @@ def tune_bm25(
     """
     if not len(k1) or not len(b):
         raise InputError("the grid needs at least one k1 and one b")
-    if not all(0 <= x < np.inf for x in k1) or not all(0 <= x <= 1 for x in b):
-        raise InputError(f"expected k1 >= 0 and b in 0..1, found k1 {list(k1)} and b {list(b)}")
+    for name, values, constraint in (("k1", k1, NOT_NEGATIVE), ("b", b, SHARE)):
+        for value in values:
+            check_parameters("tune_bm25", {name: value}, {name: constraint})
+    given = {"n_queries": n_queries, "random_state": random_state}
+    check_parameters("tune_bm25", given, {"n_queries": [*COUNT, None], "random_state": RANDOM_STATE})
     parsed(measure)
-    if n_queries is not None and n_queries < 1:
-        raise InputError(f"n_queries must be at least 1, found {n_queries}")
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]
     if not len(judged):
