@@ -57,8 +57,10 @@ def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "f
             wrong = f"the column {name} stands there twice" if name in names else f"the frame has no column {name}"
             raise InputError(f"{what}: {wrong}")
     if library_of(frame) == "pandas":
-        return frame if columns is None else frame[list(columns)]
-    return to_arrow(frame, columns).to_pandas(ignore_metadata=True)  # else a column may return as an index
+        found: pd.DataFrame = frame if columns is None else frame[list(columns)]
+    else:
+        found = to_arrow(frame, columns).to_pandas(ignore_metadata=True)  # else a column may return as an index
+    return found
 
 
 def to_arrow(frame: Frame, columns: Sequence[str] | None = None) -> pa.Table:

@@ -77,11 +77,6 @@ def test_runs_come_from_and_go_to_every_library(library: str) -> None:
     frame = run.to_frame(library)
     assert library_of(frame) == library
     pd.testing.assert_frame_equal(to_pandas(frame), run.to_frame(), check_dtype=False)
-
-
-@in_every_library
-def test_numbers_as_ids_and_missing_ones(library: str) -> None:
-    run = Run.from_frame(RANKED)
     numbers = pd.DataFrame({"query_id": [1, 2], "doc_id": [10, 9], "score": [1.0, 2.0]})
     assert Run.from_frame(in_library(numbers, library))["2"] == [("9", 2.0)]
     for frame, message in [

@@ -48,8 +48,8 @@ def classify(decision: NDArray[np.bool_], label: NDArray[np.bool_]) -> Classific
     0.5
     """
     figures = precision_recall_fscore_support(label, decision, average="binary", zero_division=0)[:3]
-    accuracy = float(accuracy_score(label, decision))
-    return Classification(*map(float, figures), accuracy, int(label.sum()), len(label))
+    precision, recall, f1, accuracy = map(float, (*figures, accuracy_score(label, decision)))
+    return Classification(precision, recall, f1, accuracy, int(label.sum()), len(label))
 
 
 @dataclass(frozen=True)

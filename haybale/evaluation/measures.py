@@ -69,7 +69,7 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
 def _by_query(frame: pd.DataFrame, value: str) -> dict[str, dict[str, Any]]:
     """``{query: {document: value}}``"""
     of = frame.groupby("query_id", sort=False)
-    return {query: dict(zip(part["doc_id"].tolist(), part[value].tolist(), strict=True)) for query, part in of}
+    return {str(query): dict(zip(part["doc_id"].tolist(), part[value].tolist(), strict=True)) for query, part in of}
 
 
 def values_by_query(table: Frame) -> pd.DataFrame:

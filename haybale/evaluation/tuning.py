@@ -5,6 +5,7 @@ Texts and queries are analysed once; a setting only weighs the counted terms ane
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -95,9 +96,8 @@ def tune_bm25(
     """
     if not len(k1) or not len(b):
         raise InputError("the grid needs at least one k1 and one b")
-    for name, values, constraint in (("k1", k1, NOT_NEGATIVE), ("b", b, SHARE)):
-        for value in values:
-            check_parameters("tune_bm25", {name: value}, {name: constraint})
+    for x, y in itertools.product(k1, b):
+        check_parameters("tune_bm25", {"k1": x, "b": y}, {"k1": NOT_NEGATIVE, "b": SHARE})
     given = {"n_queries": n_queries, "random_state": random_state}
     check_parameters("tune_bm25", given, {"n_queries": [*COUNT, None], "random_state": RANDOM_STATE})
     parsed(measure)
@@ -109,7 +109,7 @@ def tune_bm25(
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
     texts = collection.passages.texts
     language = language or collection.language or guess_language(texts[:: max(1, len(texts) // 1000)].to_pylist())
-    pairs = sorted({(float(x), float(y)) for x in k1 for y in b})
+    pairs = sorted({(float(x), float(y)) for x, y in itertools.product(k1, b)})
     index = BM25Index.from_collection(collection, unit, language=language)
     terms, own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
     ids, qrels = pick(collection.queries.ids, judged), collection.qrels_frame(split)

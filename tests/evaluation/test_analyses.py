@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haybale.collections import Collection
 from haybale.errors import InputError
 from haybale.evaluation import evaluate, found_sets, paragraph_relations, recall_curves
 from haybale.retrieval import Hits, Run
@@ -110,20 +109,6 @@ def test_paragraph_relations_are_those_of_three_loops(data: st.DataObject) -> No
     found = paragraph_relations(hits, offsets, doc_offsets, relevant, size=size)
     for frame, expected in zip(found, (counts, pairs), strict=True):
         pd.testing.assert_frame_equal(frame, pd.DataFrame(expected, *names), check_names=False)
-
-
-def test_a_split_has_what_paragraph_relations_read(toy: Collection) -> None:
-    """Two paragraphs a query; every query's first finds its document's first and last passage, its second none."""
-    part = toy.split("dev")
-    wanted = dict(zip(*part.relevant_rows(), strict=True))
-    passages = np.full((8, 2), -1)
-    for query in range(4):
-        start, end = toy.passages.doc_offsets[wanted[query] : wanted[query] + 2]
-        passages[2 * query] = start, end - 1
-    hits = Hits(passages, np.zeros((8, 2), dtype=np.float32))
-    counts, pairs = paragraph_relations(hits, np.arange(0, 9, 2), toy.passages.doc_offsets, part.relevant_rows())
-    assert counts.to_numpy().tolist() == [[4, 0, 4], [0, 0, 0]]
-    assert pairs.to_numpy().tolist() == [[4] * 3] * 2
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,8 @@ def rank_documents(
             f"{len(query_ids)} query ids for hits of {len(hits)} queries; several rows a query need offsets"
         )
     columns = aggregate(hits, aggregation, index.doc_of, offsets, **options)
-    return Run.from_numbers(query_ids, index.doc_ids, *map(to_numpy, columns), k=k)
+    query, document, score = map(to_numpy, columns)
+    return Run.from_numbers(query_ids, index.doc_ids, query, document, score, k)
 
 
 def find_aggregation(name: str) -> Aggregation:

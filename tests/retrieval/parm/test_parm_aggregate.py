@@ -98,28 +98,14 @@ def test_no_order_changes_anything(data: st.DataObject, name: str) -> None:
 
 @every
 @settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_no_memory_changes_anything(data: st.DataObject, name: str) -> None:
+@given(data=st.data(), memory=st.sampled_from([1, 1000]))
+def test_no_memory_changes_anything(data: st.DataObject, memory: int, name: str) -> None:
     case = data.draw(cases())
     chosen = data.draw(options(case))
     expected = case.aggregate(name, **chosen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MEMORY", 1)
+        patch.setattr(module, "_MEMORY", memory)
         assert_same(case.aggregate(name, **chosen), expected)
-
-
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("name", BY_VECTOR)
-def test_no_memory_changes_larger_queries(name: str, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(3)
-    dense = [rng.normal(size=(size, 48)).astype(np.float32) for size in (400, 40)]
-    index = PassageIndex(dense[0], np.arange(0, 401, 10))
-    vectors = Vectors(*(map(sparse.csr_matrix, dense) if is_sparse else dense))
-    case = Case(index.search(dense[1], 100), index.doc_of, np.array([0, 3, 3, 20, 21, 40]), vectors)
-    expected = case.aggregate(name)
-    for memory in (1, 50_000):
-        monkeypatch.setattr(module, "_MEMORY", memory)
-        assert_same(expected, case.aggregate(name))
 
 
 @every
@@ -182,28 +168,12 @@ def larger(seed: int = 0, n: int = 30, d: int = 3, width: int = 6) -> Case:
 
 
 @pytest.mark.parametrize("name", ["vrrf", "vmin"])
-@pytest.mark.parametrize("on_device", [False, True])
-def test_passages_of_float16(name: str, on_device: bool, cupy: Any) -> None:
+def test_passages_of_float16(name: str) -> None:
     """They are multiplied as they are stored: as the same numbers in float32 would be."""
     case = larger()
     half = case.vectors.passages.astype(np.float16)
-    same, as_half = (replace(case, vectors=case.vectors._replace(passages=p)) for p in (half.astype(np.float32), half))
-    expected = same.aggregate(name)
-    found = [to_numpy(column) for column in (there(cupy, as_half) if on_device else as_half).aggregate(name)]
-    assert_same(found[:2], expected[:2])
-    np.testing.assert_allclose(found[2], expected[2], rtol=0, atol=on_device * 1e-6 * np.abs(expected[2]).max())
-
-
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"vmin", "vmax"}))
-def test_the_host_waits_as_often_for_many_queries_as_for_few(name: str, cupy_double: Any) -> None:
-    def waits(case: Case) -> int:
-        case = there(cupy_double, case)
-        before = cupy_double.ndarray.waits
-        case.aggregate(name)
-        return cupy_double.ndarray.waits - before
-
-    case = larger(n=20, d=1, width=4)
-    assert waits(case) == waits(case.rows(np.arange(9), np.array([0, 3, 9])))
+    found = [replace(case, vectors=case.vectors._replace(passages=p)) for p in (half, half.astype(np.float32))]
+    assert_same(*(each.aggregate(name) for each in found))
 
 
 def test_less_is_done_at_once_where_memory_runs_out(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:

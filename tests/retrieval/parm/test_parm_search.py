@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from haybale.device import Device, to_numpy
 from haybale.embeddings import LSAEncoder, TfidfEncoder
 from haybale.errors import InputError
-from haybale.retrieval import AGGREGATIONS, BM25Index, Hits, ParagraphSearch, PassageIndex
+from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphSearch, PassageIndex
 from haybale.retrieval.parm import search
 
 EXACT = ("combsum", "rrf", "vsum", "vscores", "vranks", "vrrf")
@@ -40,12 +37,10 @@ def small(seed: int, is_sparse: bool = False, n: int = 60, d: int = 8):
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_batches_are_one_search(name: str, is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     index, queries, ids = small(1, is_sparse)
-    at_once = ParagraphSearch(index, name, n_hits=40).rank(ids, queries, exclude=[3, -1, -1, 5, -1, -1, 0])
+    parm = ParagraphSearch(index, name, n_hits=40)
+    at_once = parm.rank(ids, queries, exclude=[3, -1, -1, 5, -1, -1, 0])
     monkeypatch.setattr(search, "_ROWS", 1)
-    one_by_one = ParagraphSearch(index, name, n_hits=40).rank(
-        ids, queries, exclude=["d3", None, None, "d5", None, None, "d0"]
-    )
-    assert at_once.query_ids == one_by_one.query_ids
+    one_by_one = parm.rank(ids, queries, exclude=["d3", None, None, "d5", None, None, "d0"])
     for query in ids:
         assert [doc for doc, _ in at_once[query]] == [doc for doc, _ in one_by_one[query]]
         np.testing.assert_allclose(*([s for _, s in run[query]] for run in (at_once, one_by_one)), rtol=1e-6)
@@ -168,61 +163,3 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(InputError, match=message):
             call()
     assert dense.rank([], []).query_ids == []
-
-
-class IndexThere(PassageIndex):
-    """An index on a device: its vectors are there, and so are the hits of queries from there."""
-
-    def __init__(self, cupy: Any, vectors: np.ndarray, offsets: np.ndarray) -> None:
-        super().__init__(vectors, offsets)
-        self.host = PassageIndex(vectors, offsets)
-        self.cupy, self.device = cupy, Device("cuda", 0)
-        self.vectors = cupy.asarray(vectors)
-
-    def search(self, queries: Any, k: int, *, exclude: Any = None) -> Hits:
-        assert isinstance(queries, self.cupy.ndarray)
-        assert queries.dtype == np.float32
-        found = self.host.search(to_numpy(queries), k, exclude=exclude)
-        return Hits(self.cupy.asarray(found.passages), self.cupy.asarray(found.scores))
-
-    def similarities(self, queries: Any, document: int) -> Any:
-        return self.cupy.asarray(self.host.similarities(to_numpy(queries), document))
-
-
-@pytest.mark.parametrize("name", AGGREGATIONS)
-def test_parm_on_a_device(name: str, cupy: Any) -> None:
-    rng, ids = np.random.default_rng(0), ["a", "b", "c"]
-    vectors, offsets = rng.normal(size=(40, 4)).astype(np.float32), np.array([0, 5, 12, 13, 30, 40])
-    queries = [rng.normal(size=(size, 4)).astype(np.float32) for size in (2, 3, 1)]
-    here = ParagraphSearch(PassageIndex(vectors, offsets), name, n_hits=10)
-    away = ParagraphSearch(IndexThere(cupy, vectors, offsets), name, n_hits=10)
-    expected = here.rank(ids, queries, exclude=["1", None, None])
-    for given_as in (queries, [queries[0], *map(cupy.asarray, queries[1:])]):
-        found = away.rank(ids, given_as, exclude=["1", None, None])
-        for query_id in ids:
-            assert [doc for doc, _ in found[query_id]] == [doc for doc, _ in expected[query_id]]
-            assert dict(found[query_id]) == pytest.approx(dict(expected[query_id]), rel=1e-6, abs=1e-6)
-    hits = away.search(queries)
-    assert isinstance(hits.hits.passages, cupy.ndarray)
-    assert isinstance(hits.vectors.paragraphs, cupy.ndarray)
-    ours, theirs = (search.explain(queries[1], expected["b"][0][0]) for search in (away, here))
-    assert ours.rank == theirs.rank == 1
-    assert ours.share.sum() == pytest.approx(ours.score)
-    np.testing.assert_allclose(ours.share, theirs.share, rtol=1e-6, atol=1e-7)
-    assert isinstance(ours.similarity, np.ndarray)
-    assert str(ours) == str(theirs)
-
-
-def test_parm_takes_what_the_encoder_has_on_the_device(cupy: Any) -> None:
-    class OnDevice:
-        """An encoder that hands over arrays of the device."""
-
-        def encode_queries_tensor(self, texts: Sequence[str]) -> Any:
-            return cupy.asarray(-np.array([[len(text), 1] for text in texts], dtype=np.float32))
-
-        def encode_queries(self, texts: Sequence[str]) -> Any:
-            raise AssertionError("by way of the host")
-
-    away = IndexThere(cupy, np.eye(2, dtype=np.float32), np.array([0, 1, 2]))
-    found = ParagraphSearch(away, "vsum", encoder=OnDevice(), n_hits=2).search([["one", "three"], ["four"]])
-    np.testing.assert_array_equal(to_numpy(found.vectors.paragraphs)[:, 0], [-3, -5, -4])
