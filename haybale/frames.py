@@ -53,10 +53,9 @@ def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "f
     """
     names = column_names(frame)
     for name in columns or ():
-        if names.count(name) > 1:
-            raise InputError(f"{what}: the column {name} stands there twice")
-    if missing := set(columns or ()) - set(names):
-        raise InputError(f"{what}: the frame has no column {', '.join(sorted(missing))}")
+        if names.count(name) != 1:
+            wrong = f"the column {name} stands there twice" if name in names else f"the frame has no column {name}"
+            raise InputError(f"{what}: {wrong}")
     if library_of(frame) == "pandas":
         found: pd.DataFrame = frame if columns is None else frame[list(columns)]
     else:
@@ -66,11 +65,8 @@ def to_pandas(frame: Frame, columns: Sequence[str] | None = None, what: str = "f
 
 def to_arrow(frame: Frame, columns: Sequence[str] | None = None) -> pa.Table:
     """A frame of any library, or some ``columns`` of it, as an Arrow table without its index."""
-    library = library_of(frame)
-    if library == "pandas":
+    if library_of(frame) == "pandas":
         return pa.Table.from_pandas(frame if columns is None else frame[list(columns)], preserve_index=False)
-    if library == "pyarrow":
-        return frame if columns is None else frame.select(list(columns))
     whole = nw.from_native(frame, eager_only=True)
     return (whole if columns is None else whole.select(list(columns))).to_arrow()
 
@@ -95,11 +91,10 @@ def in_library(result: pd.DataFrame, library: str) -> Frame:
 
 def with_column(frame: Frame, name: str, values: Any) -> Frame:
     """The frame, of its library, with the column ``values``, a NumPy array in the order of the rows, set or added."""
-    library: Any = library_of(frame)
-    if library in ("pandas", "cudf"):  # with an index, which need not count from 0
+    backend: Any = library_of(frame)
+    if backend in ("pandas", "cudf"):  # with an index, which need not count from 0
         return frame.assign(**{name: values})
-    column = nw.new_series(name, values, backend=library)
-    return nw.from_native(frame, eager_only=True).with_columns(column).to_native()
+    return nw.from_native(frame, eager_only=True).with_columns(nw.new_series(name, values, backend=backend)).to_native()
 
 
 def check_filled(frame: pd.DataFrame, what: str) -> None:

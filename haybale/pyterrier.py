@@ -23,6 +23,7 @@ from haybale.collections import Paragraph, Queries, find_splitter
 from haybale.collections.collection import Ints
 from haybale.errors import InputError
 from haybale.extras import require
+from haybale.parameters import COUNT, check_parameters
 from haybale.rankers import Ranker
 from haybale.rankers.batch import queries_of
 from haybale.retrieval.run import DEPTH
@@ -34,8 +35,16 @@ import pyterrier as pt  # noqa: E402
 Split: TypeAlias = Callable[[str], Sequence[str] | Sequence[Paragraph]]
 
 
-def to_pyterrier(ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = "lines") -> RankerTransformer:
+class RankerTransformer(pt.Transformer):
     """A fitted ranker as a transformer that retrieves, and re-ranks what another stage found.
+
+    Frames with ``qid`` and ``query`` are retrieved for. In frames that have ``docno`` too, only these documents are
+    ranked, as by ``ranker.rank(…, within=…)``; those that the ranker does not find keep their order (by ``rank``, else
+    ``score``, else as they come) behind the others, each a point below the one before. A column ``own`` may name a
+    document that is left out of the query's ranking. All other columns go along.
+
+    Results have ``docno``, ``score`` and ``rank``, from 0; they are ordered by score, then by docno, and rankings of
+    queries by where the first row of each ``qid`` stood.
 
     Parameters
     ----------
@@ -52,27 +61,8 @@ def to_pyterrier(ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = 
     NotFittedError
         The ranker has no engine yet.
     InputError
-        A depth below 1, or an unknown splitter.
-    """
-    return RankerTransformer(ranker, depth=depth, splitter=splitter)
-
-
-class RankerTransformer(pt.Transformer):
-    """Queries to the documents that a ranker finds, or documents of another stage reordered; see :func:`to_pyterrier`.
-
-    Frames with ``qid`` and ``query`` are retrieved for. In frames that have ``docno`` too, only these documents are
-    ranked, as by ``ranker.rank(…, within=…)``; those that the ranker does not find keep their order (by ``rank``, else
-    ``score``, else as they come) behind the others, each a point below the one before. A column ``own`` may name a
-    document that is left out of the query's ranking. All other columns go along.
-
-    Results have ``docno``, ``score`` and ``rank``, from 0; they are ordered by score, then by docno, and rankings of
-    queries by where the first row of each ``qid`` stood.
-
-    Raises
-    ------
-    InputError
-        When it is asked: a blank query, or one that the splitter makes no paragraph of; a ``docno`` that is not in the
-        engine.
+        A depth below 1, an unknown splitter; and when it is asked, a blank query, or one that the splitter makes no
+        paragraph of, and a ``docno`` that is not in the engine.
 
     Examples
     --------
@@ -88,8 +78,7 @@ class RankerTransformer(pt.Transformer):
 
     def __init__(self, ranker: Ranker, *, depth: int = DEPTH, splitter: str | Split = "lines") -> None:
         ranker.check_fitted()
-        if depth < 1:
-            raise InputError(f"depth must be at least 1, found {depth}")
+        check_parameters("to_pyterrier", {"depth": depth}, {"depth": COUNT})
         self._split: Split = find_splitter(splitter) if isinstance(splitter, str) else splitter
         self.ranker = ranker
         self.depth = depth
@@ -109,9 +98,9 @@ class RankerTransformer(pt.Transformer):
         return self if k >= self.depth else pt.inspect.transformer_apply_attributes(self, depth=k)
 
     def _retrieved(self, inp: pd.DataFrame) -> pd.DataFrame:
-        names = [str(qid) for qid in inp["qid"]]
-        if len(set(names)) != len(names):
-            names = [str(row) for row in range(len(names))]  # the same qid may be there twice
+        names = inp["qid"].astype(str).tolist()
+        if inp["qid"].duplicated().any():
+            names = [str(row) for row in range(len(inp))]
         rows, _, documents, table, scores = self.ranker.rank(self._queries(names, inp), depth=self.depth).coded()
         return _results(inp, rows, table.take(pa.array(documents)).to_pylist(), scores, self.depth)
 
@@ -124,9 +113,11 @@ class RankerTransformer(pt.Transformer):
         columns = [name for name in ("query", "own") if name in inp.columns]
         asked = inp.groupby("qid", sort=False)[columns].first().reindex(qids).reset_index(names="qid")
         queries = self._queries([str(place) for place in range(len(asked))], asked)
-        before, scores = _order_before(inp), np.full(len(inp), np.nan)
+        by, sign = next(((name, sign) for name, sign in (("rank", 1), ("score", -1)) if name in inp.columns), ("", 0))
+        order = np.argsort(sign * inp[by].to_numpy(dtype=np.float64), kind="stable") if by else np.arange(len(inp))
+        scores = np.full(len(inp), np.nan)
         for place, own in enumerate(queries.own):
-            rows = before[(query[before] == place) & (numbers[before] != own)]
+            rows = order[(query[order] == place) & (numbers[order] != own)]
             found: dict[str, float] = {}
             if has_text[rows].any():
                 [batch] = self.ranker.batches(queries.take([place]), within=sorted(set(docnos[rows])))
@@ -153,13 +144,7 @@ class RankerTransformer(pt.Transformer):
         return paragraphs
 
 
-def _order_before(inp: pd.DataFrame) -> Ints:
-    """(n,) the rows in the order that the stage before gave them, within each query."""
-    if "rank" in inp.columns:
-        return np.argsort(inp["rank"].to_numpy(dtype=np.float64), kind="stable")
-    if "score" in inp.columns:
-        return np.argsort(-inp["score"].to_numpy(dtype=np.float64), kind="stable")
-    return np.arange(len(inp))
+to_pyterrier = RankerTransformer
 
 
 def _results(
@@ -170,14 +155,9 @@ def _results(
     ``rows`` (n,) are rows of ``frame`` whose other columns go along; rows of one ``qid`` are one ranking, and the
     rankings keep the order of the frame.
     """
-    names = np.asarray(docnos, dtype=object)
-    values = np.asarray(scores, dtype=np.float64)
+    names = pd.Series(list(docnos), dtype="str")
+    result = frame.iloc[rows].reset_index(drop=True).assign(docno=names, score=np.asarray(scores, dtype=np.float64))
     query = pd.factorize(frame["qid"])[0][rows]
-    by_name = np.unique(names, return_inverse=True)[1] if len(names) else rows
-    order = np.lexsort((by_name, -values, query))
-    query = query[order]
-    rank = np.arange(len(order)) - np.searchsorted(query, query)
-    kept = rank < k
-    order, rank = order[kept], rank[kept]
-    result = frame.iloc[rows[order]].reset_index(drop=True)
-    return result.assign(docno=pd.Series(names[order], dtype="str"), score=values[order], rank=rank)
+    result = result.iloc[np.lexsort((pd.factorize(names, sort=True)[0], -result["score"], query))]
+    result["rank"] = result.groupby("qid", sort=False).cumcount()
+    return result[result["rank"] < k].reset_index(drop=True)

@@ -20,8 +20,7 @@ class Case:
     doc_of: np.ndarray
     offsets: np.ndarray
     vectors: Vectors
-    weights: np.ndarray
-    whole: bool  # scores, vectors and weights are whole numbers
+    whole: bool = False  # scores and vectors are whole numbers
 
     def aggregate(self, name: str, **options):
         return aggregate(self.hits, name, self.doc_of, self.offsets, vectors=self.vectors, **options)
@@ -29,32 +28,24 @@ class Case:
     def oracle(self, name: str, **options):
         return oracle(name, self.hits, self.doc_of, self.offsets, self.vectors, **options)
 
-    def tolerance(self, name: str, factor: float = 1e-5, **options) -> dict[tuple[int, int], float]:
-        """``factor`` · (1 + Σ |terms|) of each score: the oracle's score of the absolute values."""
-        positive = replace(
-            self,
-            hits=Hits(self.hits.passages, np.abs(self.hits.scores)),
-            vectors=Vectors(abs(self.vectors.passages), abs(self.vectors.paragraphs)),
-        )
-        terms = positive.oracle("vmax" if name == "vmin" else name, **options)
-        return {pair: factor * (1 + value) for pair, value in terms.items()}
+    def tolerance(self, name: str, **options) -> np.ndarray:
+        """(n,) 1e-5 · (1 + Σ |terms|) of each score: the oracle's score of the absolute values."""
+        hits, vectors = Hits(self.hits.passages, np.abs(self.hits.scores)), Vectors(*map(abs, self.vectors))
+        terms = replace(self, hits=hits, vectors=vectors).oracle("vmax" if name == "vmin" else name, **options)
+        return np.array([1e-5 * (1 + terms[pair]) for pair in sorted(terms)])
 
     def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Case:
         """Of these paragraphs (rows of the hits), in this order."""
-        return replace(
-            self,
-            hits=Hits(self.hits.passages[rows], self.hits.scores[rows]),
-            offsets=offsets,
-            vectors=Vectors(self.vectors.passages, self.vectors.paragraphs[rows]),
-            weights=self.weights[rows],
-        )
+        hits = Hits(self.hits.passages[rows], self.hits.scores[rows])
+        vectors = Vectors(self.vectors.passages, self.vectors.paragraphs[rows])
+        return replace(self, hits=hits, offsets=offsets, vectors=vectors)
 
 
 @st.composite
-def cases(draw: st.DrawFn, whole: bool | None = None, is_sparse: bool | None = None) -> Case:
+def cases(draw: st.DrawFn, is_sparse: bool | None = None) -> Case:
     """Lists of distinct passages with ties in scores, full, short or empty; few documents, so many hits on each."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    whole = draw(st.booleans()) if whole is None else whole
+    whole = draw(st.booleans())
     n, d, width = draw(st.integers(1, 20)), draw(st.integers(1, 5)), draw(st.integers(1, 30))
     lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
     m = sum(lengths)
@@ -72,25 +63,19 @@ def cases(draw: st.DrawFn, whole: bool | None = None, is_sparse: bool | None = N
     matrices = [matrix.astype(np.float32) for matrix in matrices]
     if draw(st.booleans()) if is_sparse is None else is_sparse:
         matrices = [sparse.csr_matrix(matrix) for matrix in matrices]
-    return Case(
-        Hits(passages, scores),
-        np.sort(rng.integers(draw(st.integers(1, 6)), size=n)),
-        np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
-        Vectors(*matrices),
-        rng.choice([0, 1, 2, 3] if whole else [0, 1 / 3, 0.7, 1, 2.1], size=m),
-        whole,
-    )
+    doc_of = np.sort(rng.integers(draw(st.integers(1, 6)), size=n))
+    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return Case(Hits(passages, scores), doc_of, offsets, Vectors(*matrices), whole)
 
 
 @st.composite
 def options(draw: st.DrawFn, case: Case) -> dict:
     width = case.hits.passages.shape[1]
-    chosen = {
-        "rrf_k": draw(st.sampled_from([60.0, 0.0, -0.5])),
+    return {
+        "rrf_k": draw(st.sampled_from([60.0, 0.0, 0.5])),
         "n_hits": draw(st.sampled_from([None, max(1, width - 2), width + 7])),
         "occurrences": draw(st.sampled_from(["all", "best"])),
     }
-    return chosen | ({"weights": case.weights} if draw(st.booleans()) else {})
 
 
 def pairs_of(result) -> list[tuple[int, int]]:

@@ -2,83 +2,58 @@
 
 Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
 ECIR 2022, section 3. A query document has paragraphs i with vectors q_i; r_i is the list of the first N hits of
-paragraph i; a hit (i, p) is a passage p of r_i, with its score and its rank from 1. Everything that the list of
-hits says of a document d is ``found``: the hits of all r_i on passages of d.
-
-A paragraph of weight w counts as if it stood in the query document w times, one of weight 0 as if it did not.
+paragraph i; a hit (i, p) is a passage p of r_i, with its score and its rank from 1. ``found`` is everything that the
+lists of hits say of a document d: the hits of all r_i on passages of d.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scipy import sparse
 
-Vector = list[float]
 BY_SCORE_OR_RANK = ("maxp", "firstp", "combsum", "rrf")
 BY_VECTOR = ("vsum", "vavg", "vmin", "vmax", "vscores", "vranks", "vrrf")
 NAMES = (*BY_SCORE_OR_RANK, *BY_VECTOR)
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A passage in the list of a paragraph."""
-
+class Hit(NamedTuple):
     passage: int
     score: float
     rank: int  # from 1
-    weight: float  # of the paragraph
 
 
-@dataclass(frozen=True)
-class Settings:
-    rrf_k: float
-    n: int  # N
-
-
-def oracle(
-    name,
-    hits,
-    doc_of,
-    offsets,
-    vectors=None,
-    *,
-    weights=None,
-    rrf_k=60.0,
-    n_hits=None,
-    occurrences="all",
-) -> dict[tuple[int, int], float]:
-    """{(query, document): score} of every document with a hit that counts.
-
-    The parameters are those of ``aggregate``.
-    """
-    settings = Settings(rrf_k, hits.passages.shape[1] if n_hits is None else n_hits)
+def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None, occurrences="all"):
+    """{(query, document): score} of every document with a hit that counts; parameters as those of ``aggregate``."""
+    n = hits.passages.shape[1] if n_hits is None else n_hits
     scores = {}
     for query in range(len(offsets) - 1):
-        paragraphs = {
-            i: 1.0 if weights is None else float(weights[i]) for i in range(offsets[query], offsets[query + 1])
-        }
-        paragraphs = {i: weight for i, weight in paragraphs.items() if weight > 0}
+        paragraphs = range(offsets[query], offsets[query + 1])
         found: dict[int, list[Hit]] = defaultdict(list)
-        for i, weight in paragraphs.items():
-            for hit in counting(hit_list(hits, i, settings.n, weight), name, doc_of, occurrences):
+        for i in paragraphs:
+            for hit in counting(hit_list(hits, i, n), name, doc_of, occurrences):
                 found[int(doc_of[hit.passage])].append(hit)
         for document, evidence in found.items():
             if name in BY_SCORE_OR_RANK:
-                score = SCORES[name](evidence, settings)
+                score = SCORES[name](evidence, rrf_k)
             else:
-                score = vector_score(name, paragraphs, evidence, vectors, settings)
+                queries = [row(vectors.paragraphs, i) for i in paragraphs]
+                passages = [row(vectors.passages, hit.passage) for hit in evidence]
+                if name in WORTH:
+                    worth = [WORTH[name](hit, rrf_k, n) for hit in evidence]
+                    passages = [[w * value for value in p] for w, p in zip(worth, passages, strict=True)]
+                over = ELEMENTWISE.get(name, sum)
+                values = zip(zip(*queries, strict=True), zip(*passages, strict=True), strict=True)
+                score = sum(over(q) * over(p) for q, p in values)
             scores[query, document] = score
     return scores
 
 
-def hit_list(hits, paragraph: int, n: int, weight: float) -> list[Hit]:
+def hit_list(hits, paragraph: int, n: int) -> list[Hit]:
     """r_i: the first n hits of a paragraph; -1 is no hit."""
-    columns = [(int(p), float(s)) for p, s in zip(hits.passages[paragraph], hits.scores[paragraph], strict=True)]
-    real = [(rank, p, s) for rank, (p, s) in enumerate(columns, start=1) if p >= 0 and rank <= n]
-    return [Hit(passage, score, rank, weight) for rank, passage, score in real]
+    columns = zip(hits.passages[paragraph].tolist(), hits.scores[paragraph].tolist(), strict=True)
+    return [Hit(p, s, rank) for rank, (p, s) in enumerate(columns, start=1) if p >= 0 and rank <= n]
 
 
 def counting(found: list[Hit], name: str, doc_of, occurrences: str) -> list[Hit]:
@@ -93,87 +68,20 @@ def counting(found: list[Hit], name: str, doc_of, occurrences: str) -> list[Hit]
     return found
 
 
-# By score or rank ----------------------------------------------------------------------------------------
-
-
-def best_score(found: list[Hit], settings: Settings) -> float:
-    """max over the hits of score_i(p)."""
-    return max(hit.score for hit in found)
-
-
-def sum_of_scores(found: list[Hit], settings: Settings) -> float:
-    """Σ over the hits of score_i(p)."""
-    return sum(hit.weight * hit.score for hit in found)
-
-
-def sum_of_reciprocal_ranks(found: list[Hit], settings: Settings) -> float:
-    """Σ over the hits of 1 / (k + rank_i(p))."""
-    return sum(hit.weight * reciprocal_rank(hit, settings) for hit in found)
-
-
-def reciprocal_rank(hit: Hit, settings: Settings) -> float:
-    return 1 / (settings.rrf_k + hit.rank)
-
-
-SCORES: dict[str, Callable[[list[Hit], Settings], float]] = {
-    "maxp": best_score,
-    "firstp": best_score,
-    "combsum": sum_of_scores,
-    "rrf": sum_of_reciprocal_ranks,
-}
-
-
-# By vector -----------------------------------------------------------------------------------------------
-
-
-def vector_score(name: str, paragraphs: dict[int, float], found: list[Hit], vectors, settings: Settings) -> float:
-    """⟨q̂, d̂⟩: an aggregate of the paragraphs' vectors, and one of the passages' vectors, hit by hit."""
-    queries = [(weight, row(vectors.paragraphs, i)) for i, weight in paragraphs.items()]
-    passages = [(hit.weight, row(vectors.passages, hit.passage)) for hit in found]
-    if name in ELEMENTWISE:
-        q_hat, d_hat = ELEMENTWISE[name](queries), ELEMENTWISE[name](passages)
-    else:
-        q_hat = summed(queries)
-        d_hat = summed([(w * WORTH[name](hit, settings), p) for hit, (w, p) in zip(found, passages, strict=True)])
-    return sum(q * d for q, d in zip(q_hat, d_hat, strict=True))
-
-
-def row(matrix, number: int) -> Vector:
+def row(matrix, number: int) -> list[float]:
     dense = matrix[[number]].toarray()[0] if sparse.issparse(matrix) else matrix[number]
     return [float(value) for value in dense]
 
 
-def summed(weighted: list[tuple[float, Vector]]) -> Vector:
-    return [sum(w * vector[t] for w, vector in weighted) for t in range(len(weighted[0][1]))]
-
-
-def averaged(weighted: list[tuple[float, Vector]]) -> Vector:
-    return [value / sum(w for w, _ in weighted) for value in summed(weighted)]
-
-
-def smallest(weighted: list[tuple[float, Vector]]) -> Vector:
-    return [min(vector[t] for _, vector in weighted) for t in range(len(weighted[0][1]))]
-
-
-def largest(weighted: list[tuple[float, Vector]]) -> Vector:
-    return [max(vector[t] for _, vector in weighted) for t in range(len(weighted[0][1]))]
-
-
-ELEMENTWISE: dict[str, Callable[[list[tuple[float, Vector]]], Vector]] = {
-    "vsum": summed,
-    "vavg": averaged,
-    "vmin": smallest,
-    "vmax": largest,
+SCORES = {
+    "maxp": lambda found, k: max(hit.score for hit in found),
+    "firstp": lambda found, k: max(hit.score for hit in found),
+    "combsum": lambda found, k: sum(hit.score for hit in found),
+    "rrf": lambda found, k: sum(1 / (k + hit.rank) for hit in found),
 }
-
-
-def rank_from_behind(hit: Hit, settings: Settings) -> float:
-    """N + 1 - rank_i(p)."""
-    return settings.n + 1 - hit.rank
-
-
-WORTH: dict[str, Callable[[Hit, Settings], float]] = {
-    "vscores": lambda hit, settings: hit.score,
-    "vranks": rank_from_behind,
-    "vrrf": reciprocal_rank,
+ELEMENTWISE = {"vavg": lambda values: sum(values) / len(values), "vmin": min, "vmax": max}  # of others, the sum
+WORTH = {
+    "vscores": lambda hit, k, n: hit.score,
+    "vranks": lambda hit, k, n: n + 1 - hit.rank,
+    "vrrf": lambda hit, k, n: 1 / (k + hit.rank),
 }

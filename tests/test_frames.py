@@ -50,21 +50,16 @@ def test_frames_go_there_and_back(library: str) -> None:
     assert to_pandas(frame)["number"].tolist() == [3, 1, 2]  # the user's frame is left alone
 
 
-def test_a_frame_of_pandas_is_not_copied_and_its_index_is_kept_with_a_new_column() -> None:
-    assert to_pandas(FRAME) is FRAME
-    assert like(FRAME, FRAME) is FRAME
+def test_what_pandas_keeps() -> None:
+    assert to_pandas(FRAME) is FRAME  # not copied
     moved = with_column(FRAME.set_index("number"), "b", np.arange(3))
     assert moved["b"].to_dict() == {3: 0, 1: 1, 2: 2}
-
-
-def test_an_index_that_was_kept_in_a_table_stays_a_column() -> None:
     table = pa.Table.from_pandas(pd.DataFrame({"doc_id": ["a"]}, index=pd.Index(["q"], name="query_id")))
-    assert list(to_pandas(table).columns) == ["doc_id", "query_id"]
+    assert list(to_pandas(table).columns) == ["doc_id", "query_id"]  # an index that was kept in a table is a column
 
 
 def test_what_is_no_frame_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    column = in_library(FRAME, "cudf")["name"]
-    for thing, name in (([1], "list"), ({"a": [1]}, "dict"), (FRAME["name"], "Series"), (column, "Series")):
+    for thing, name in (([1], "list"), ({"a": [1]}, "dict"), (FRAME["name"], "Series")):
         with pytest.raises(InputError, match=rf"expected a frame of pandas, cudf, polars or pyarrow, found {name}"):
             to_pandas(thing)
     with pytest.raises(UnknownNameError, match="known: pandas, cudf, polars, pyarrow"):
@@ -82,25 +77,17 @@ def test_runs_come_from_and_go_to_every_library(library: str) -> None:
     frame = run.to_frame(library)
     assert library_of(frame) == library
     pd.testing.assert_frame_equal(to_pandas(frame), run.to_frame(), check_dtype=False)
-
-
-@in_every_library
-def test_numbers_as_ids_and_missing_ones(library: str) -> None:
-    run = Run.from_frame(RANKED)
     numbers = pd.DataFrame({"query_id": [1, 2], "doc_id": [10, 9], "score": [1.0, 2.0]})
     assert Run.from_frame(in_library(numbers, library))["2"] == [("9", 2.0)]
-    for column in ("query_id", "doc_id"):
-        broken = RANKED.assign(**{column: ["x", None, "y"]})
-        with pytest.raises(InputError, match=f"run: row 1 has no {column}"):
-            Run.from_frame(in_library(broken, library))
-        with pytest.raises(InputError, match=f"qrels: row 1 has no {column}"):
-            evaluate(run, in_library(QRELS.assign(**{column: ["x", None, "y"]}), library))
-    with pytest.raises(InputError, match="run: the frame has no column score"):
-        Run.from_frame(in_library(RANKED[["query_id", "doc_id"]], library))
-    with pytest.raises(InputError, match="run: column score: expected numbers"):
-        Run.from_frame(in_library(RANKED.assign(score="high"), library))
-    with pytest.raises(InputError, match="qrels: the frame has no column relevance"):
-        evaluate(run, in_library(QRELS[["query_id", "doc_id"]], library))
+    for frame, message in [
+        (RANKED.assign(query_id=["x", None, "y"]), "run: row 1 has no query_id"),
+        (RANKED[["query_id", "doc_id"]], "run: the frame has no column score"),
+        (RANKED.assign(score="high"), "run: column score: expected numbers"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            Run.from_frame(in_library(frame, library))
+    with pytest.raises(InputError, match="qrels: row 1 has no doc_id"):
+        evaluate(run, in_library(QRELS.assign(doc_id=["x", None, "y"]), library))
 
 
 @in_every_library
@@ -117,7 +104,7 @@ def test_measures_come_in_the_library_of_the_judgements(library: str) -> None:
     found = results({"a": table, "b": table}, "a")
     pd.testing.assert_frame_equal(found.values["b"], expected)
     assert found.n_queries == 2
-    assert found_sets(run, run, qrels).counts == found_sets(run, run, QRELS).counts
+    pd.testing.assert_frame_equal(found_sets(run, run, qrels), found_sets(run, run, QRELS))
     pd.testing.assert_frame_equal(recall_curves({"r": run}, qrels), recall_curves({"r": run}, QRELS))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 import unittest
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pages import small
-from scipy import sparse
 
 from haybale import BM25, KNN, PARM, RRF, Learned, SimilarQueries
 from haybale.collections import Collection, CollectionBuilder
@@ -39,16 +37,6 @@ KINDS = [
     Learned(RRF(BM25(), KNN("document")), PARM("vrrf")),
 ]
 kinds = pytest.mark.parametrize("kind", KINDS, ids=map(str, KINDS))
-
-
-class Numbered:
-    """An encoder whose texts are row numbers of vectors."""
-
-    def __init__(self, vectors: Any) -> None:
-        self.vectors = vectors
-
-    def encode(self, texts: Sequence[str]) -> Any:
-        return self.vectors[[int(text) for text in texts]]
 
 
 def queries(*texts: str, **columns: Any) -> pd.DataFrame:
@@ -91,9 +79,6 @@ def expected(run: Run) -> dict[str, list[tuple[str, float]]]:
     return {qid: run[qid] for qid in run.query_ids if run[qid]}
 
 
-# The contract --------------------------------------------------------------------------------------------
-
-
 @kinds
 def test_pyterriers_own_conformance_tests(kind: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PT_TEST_TRANSFORMER_REPORTS", "0")
@@ -109,7 +94,7 @@ def test_pyterriers_own_conformance_tests(kind: Ranker, monkeypatch: pytest.Monk
     assert pt.inspect.subtransformers(transformer) == {}
 
 
-def test_columns_are_the_querys_and_docno_score_rank() -> None:
+def test_columns() -> None:
     transformer = to_pyterrier(fitted(BM25()))
     takes = pt.inspect.transformer_inputs(transformer)
     assert takes == [["qid", "query"], ["qid", "docno", "query"]]
@@ -120,21 +105,14 @@ def test_columns_are_the_querys_and_docno_score_rank() -> None:
         assert len(empty) == 0
         assert set(empty.columns) == {*made, "colour"}
         assert (empty["score"].dtype, empty["rank"].dtype) == (np.float64, np.int64)
-    for columns in (["qid"], ["query"], ["qid", "docno"], ["docno", "query"]):
-        with pytest.raises(pt.validate.InputValidationError):
-            transformer(pd.DataFrame(columns=columns))
-
-
-def test_other_columns_go_along() -> None:
-    frame = asked(2, colour=["red", "blue"]).iloc[::-1]
-    for pipeline in (to_pyterrier(fitted(KNN())), to_pyterrier(fitted(BM25())) >> to_pyterrier(fitted(KNN()))):
+    with pytest.raises(pt.validate.InputValidationError):
+        transformer(pd.DataFrame(columns=["qid", "docno"]))
+    frame = asked(2, colour=["red", "blue"]).iloc[::-1]  # other columns go along
+    for pipeline in (to_pyterrier(fitted(KNN())), transformer >> to_pyterrier(fitted(KNN()))):
         found = pipeline(frame)
         assert found["qid"].drop_duplicates().tolist() == ["dev-1", "dev-0"]  # in the order of the queries
         told = frame[["qid", "query", "colour"]].itertuples(index=False, name=None)
         assert set(found[["qid", "query", "colour"]].itertuples(index=False, name=None)) == set(told)
-
-
-# Retrieval -----------------------------------------------------------------------------------------------
 
 
 @kinds
@@ -155,7 +133,7 @@ DOCUMENTS = st.lists(st.lists(TEXT, max_size=3), min_size=2, max_size=7).filter(
 
 
 @given(DOCUMENTS, st.lists(st.lists(TEXT, min_size=1, max_size=3), min_size=1, max_size=3), st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_few_words_make_ties_and_every_ranking_is_the_rankers(
     documents: list[list[str]], texts: list[list[str]], seed: st.DataObject
 ) -> None:
@@ -183,28 +161,6 @@ def test_few_words_make_ties_and_every_ranking_is_the_rankers(
         assert found.get(qid, []) == ranked[:depth]
 
 
-@pytest.mark.parametrize("matrix", [np.asarray, sparse.csr_matrix])
-def test_the_k_best_by_score_then_id(matrix: Any) -> None:
-    """Few different scores: a k-th place that is tied, also beyond the first hits looked at, is decided by id."""
-    rng = np.random.default_rng(4)
-    vectors, texts = rng.integers(0, 2, size=(120, 3)), rng.integers(0, 3, size=(9, 3)) + np.eye(3, dtype=int)[0]
-    cuts = np.sort(rng.choice(np.arange(1, 120), size=29, replace=False))
-    parts = np.split(np.arange(120), cuts)
-    ids = [f"d{-i % 1000}" for i in range(30)]
-    documents = {doc_id: [str(row) for row in part] for doc_id, part in zip(ids, parts, strict=True)}
-    encoder = Numbered(matrix(np.concatenate([vectors, texts]).astype(np.float32)))
-    ranker = KNN().fit(Engine(collection_of(documents), encoder=encoder))
-    own = [None if i % 2 else ids[i] for i in range(9)]
-    products = texts @ vectors.T
-    for k in (1, 2, 7, 30, 1000):
-        found = rankings(to_pyterrier(ranker, depth=k)(queries(*map(str, range(120, 129)), own=own)))
-        assert len(found) == 9
-        for i, row in enumerate(products):
-            best = {doc_id: max(row[part]) for doc_id, part in zip(ids, parts, strict=True) if doc_id != own[i]}
-            kept = [(doc_id, score) for doc_id, score in best.items() if score > 0 or matrix is np.asarray]
-            assert found[f"q{i}"] == sorted(kept, key=lambda pair: (-pair[1], pair[0]))[:k]
-
-
 def test_paragraphs_are_lines_or_what_a_splitter_makes() -> None:
     ranker = fitted(PARM("rrf"))
     [[first, second, third]] = [text.split("\n") for text in asked(2)["query"][1:]]
@@ -218,26 +174,6 @@ def test_paragraphs_are_lines_or_what_a_splitter_makes() -> None:
     for splitter in (lambda text: [], lambda text: ["dogs", " "], str.strip):
         with pytest.raises(InputError, match="query 'q0': the splitter"):
             to_pyterrier(ranker, splitter=splitter)(queries(first))
-
-
-# Re-ranking ----------------------------------------------------------------------------------------------
-
-
-@kinds
-def test_documents_of_another_stage_are_ranked_among_themselves(kind: Ranker) -> None:
-    ranker, frame = fitted(kind), asked(own=[None, "d4", None, None, "d1", None])
-    first = to_pyterrier(fitted(BM25("document")), depth=8)(frame)
-    found = rankings(to_pyterrier(ranker)(first))
-    for row in frame.itertuples():
-        docs = [docno for docno, _ in rankings(first)[row.qid]]
-        ranked = ranker.rank({"x": row.query.split("\n")}, within=docs)["x"]
-        assert found[row.qid][: len(ranked)] == ranked
-        behind = [docno for docno in docs if docno not in dict(ranked)]
-        assert [docno for docno, _ in found[row.qid][len(ranked) :]] == behind
-        scores = [score for _, score in found[row.qid]]
-        assert scores == sorted(scores, reverse=True)
-    cut = rankings(to_pyterrier(ranker, depth=3)(first))
-    assert cut == {qid: ranked[:3] for qid, ranked in found.items()}
 
 
 def test_the_query_and_other_columns_of_a_row_stay_with_its_document() -> None:
@@ -272,32 +208,19 @@ def test_documents_behind_keep_their_order() -> None:
     assert transformer(frame)["score"].tolist() == [-1, -2, -3]
 
 
-def test_what_is_added_and_removed_is_seen() -> None:
-    made = Engine(collection_of({"a": ["dogs bark"], "b": ["cats purr"]}), encoder=TfidfEncoder(min_df=1))
-    transformer = to_pyterrier(BM25().fit(made))
-    made.add({"c": ["dogs and dogs"]})
-    made.remove(["a"])
-    assert transformer(queries("dogs"))["docno"].tolist() == ["c"]
-    frame = pd.DataFrame({"qid": "q", "query": "dogs", "docno": ["b", "c"], "own": "a"})  # of a document that went
-    assert transformer(frame)["docno"].tolist() == ["c", "b"]
-    with pytest.raises(InputError, match="unknown document id 'a'"):
-        transformer(frame.assign(docno="a"))
-
-
-# What is refused -----------------------------------------------------------------------------------------
-
-
 def test_what_is_refused() -> None:
     ranker = fitted(BM25())
     with pytest.raises(NotFittedError, match="bm25 is not fitted"):
         to_pyterrier(BM25())
-    with pytest.raises(InputError, match="depth must be at least 1, found 0"):
+    with pytest.raises(InputError, match="'depth' parameter of to_pyterrier"):
         to_pyterrier(ranker, depth=0)
     with pytest.raises(UnknownNameError, match="'pages'"):
         to_pyterrier(ranker, splitter="pages")
+    gone = pd.DataFrame({"qid": "q", "query": "dogs", "docno": ["d1", "d2"], "own": "a"})  # of a document that went
+    assert sorted(to_pyterrier(ranker)(gone)["docno"]) == ["d1", "d2"]
     with pytest.raises(InputError, match="unknown document id 'd99'"):
         to_pyterrier(ranker)(queries("dogs", docno="d99"))
-    for text in (" ", "\n", None, np.nan):
+    for text in (" ", None):
         for columns in ({}, {"docno": "d1"}):
             with pytest.raises(InputError, match="query 'q1' has no text"):
                 to_pyterrier(ranker)(queries("dogs", text, **columns))
@@ -310,15 +233,10 @@ def test_without_pyterrier_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
         importlib.import_module("haybale.pyterrier")
 
 
-# Pipelines -----------------------------------------------------------------------------------------------
-
-
 def test_a_cutoff_is_ranked_for() -> None:
-    transformer = to_pyterrier(fitted(BM25()), depth=9)
-    pipeline = transformer % 2
+    pipeline = to_pyterrier(fitted(BM25()), depth=9) % 2
     fused = pipeline.compile()
-    assert isinstance(fused, RankerTransformer)
-    assert (fused.depth, to_pyterrier(fitted(BM25()), depth=1).fuse_rank_cutoff(2).depth) == (2, 1)
+    assert fused.depth == 2
     pd.testing.assert_frame_equal(fused(asked()), pipeline(asked()))
 
 
@@ -345,12 +263,5 @@ def test_an_experiment_without_java() -> None:
         run = Run.from_frame(pipeline(frame).rename(columns={"qid": "query_id", "docno": "doc_id"}))
         means = averages(evaluate(run, qrels, measures))
         assert table.loc[name, ["RR@10", "nDCG@10"]].tolist() == pytest.approx([means[each] for each in measures])
-    features = (bm25 % 3 >> (knn ** pt.Transformer.identity()))(frame)
-    scores = knn((bm25 % 3)(frame)).set_index(["qid", "docno"])["score"]
-    for row in features.itertuples():
-        assert row.features.tolist() == [scores[row.qid, row.docno], row.score]
-    union = pipelines["both"](frame)
-    parts = [set(map(tuple, (part % 3)(frame)[["qid", "docno"]].to_numpy())) for part in (bm25, knn)]
-    assert set(map(tuple, union[["qid", "docno"]].to_numpy())) == parts[0] | parts[1]
     assert not pt.java.started()
     assert "jnius" not in sys.modules

@@ -61,12 +61,10 @@ def test_aggregation_and_parm(name: str) -> None:
     passages, queries = data()
     there = to_device(queries, SECOND)
     index, here = (PassageIndex(passages, OFFSETS, device=device) for device in ("cuda:1", "cpu"))
-    hits, offsets, weights = index.search(there, 20), np.array([0, 3, 7, M]), np.arange(M)
+    hits, offsets = index.search(there, 20), np.array([0, 3, 7, M])
     vectors = Vectors(index.vectors, there)
-    found = aggregate(hits, name, index.doc_of, offsets, vectors=vectors, weights=weights)
-    expected = aggregate(
-        hits.to_numpy(), name, here.doc_of, offsets, vectors=Vectors(passages, queries), weights=weights
-    )
+    found = aggregate(hits, name, index.doc_of, offsets, vectors=vectors)
+    expected = aggregate(hits.to_numpy(), name, here.doc_of, offsets, vectors=Vectors(passages, queries))
     np.testing.assert_allclose(to_numpy(found[2]), expected[2], rtol=1e-5, atol=1e-5)
     for given in ([queries[:3], queries[3:]], [to_device(queries[:3], SECOND), to_device(queries[3:], SECOND)]):
         ranker = ParagraphSearch(index, name, n_hits=10)

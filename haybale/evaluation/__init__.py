@@ -1,25 +1,15 @@
 """Runs and judgements to measures, significance and tables; and what the runs found, paragraph by paragraph."""
 
-from haybale.evaluation.analyses import (
-    FoundSets,
-    ParagraphRelations,
-    found_sets,
-    found_table,
-    paragraph_relations,
-    plot_recall,
-    recall_curves,
-)
-from haybale.evaluation.classification import Classification, classify
+from haybale.evaluation.analyses import found_sets, paragraph_relations, recall_curves
 from haybale.evaluation.comparison import Outcome, compare, default_rankers
-from haybale.evaluation.injected import CAVEAT, InjectedOutcome, classify_injected
+from haybale.evaluation.injected import CAVEAT, Classification, InjectedOutcome, classify, classify_injected
 from haybale.evaluation.measures import MEASURES, averages, evaluate
 from haybale.evaluation.significance import Comparison, Results, paired_tests, results
 from haybale.evaluation.table import markdown, print_table
 from haybale.evaluation.tuning import Tuned, tune_bm25
 
 __all__ = [
-    "CAVEAT", "MEASURES", "Classification", "Comparison", "FoundSets", "InjectedOutcome", "Outcome",
-    "ParagraphRelations", "Results", "Tuned", "averages", "classify", "classify_injected", "compare",
-    "default_rankers", "evaluate", "found_sets", "found_table", "markdown", "paired_tests", "paragraph_relations",
-    "plot_recall", "print_table", "recall_curves", "results", "tune_bm25",
+    "CAVEAT", "MEASURES", "Classification", "Comparison", "InjectedOutcome", "Outcome", "Results", "Tuned", "averages",
+    "classify", "classify_injected", "compare", "default_rankers", "evaluate", "found_sets", "markdown",
+    "paired_tests", "paragraph_relations", "print_table", "recall_curves", "results", "tune_bm25",
 ]  # fmt: skip

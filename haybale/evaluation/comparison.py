@@ -51,8 +51,9 @@ class Outcome:
     layout: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the runs, for JSON."""
+        """Everything but the runs, for JSON, with today's date in UTC."""
         return {
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "collection": {
                 "name": self.collection.name,
                 "source": self.source,
@@ -75,16 +76,13 @@ class Outcome:
         return {"split": self.split, "baseline": self.results.baseline, **self.settings, "rankers": rankers}
 
     def write(self, folder: Path | str) -> None:
-        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing.
-
-        ``results.json`` also gets the date, in UTC.
-        """
+        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing."""
         with whole_folder(Path(folder)) as aside:
             (aside / "runs").mkdir()
             for name, run in self.runs.items():
                 run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag="".join(name.split()))
             (aside / "table.md").write_text(markdown(self.results) + "\n", encoding="utf-8")
-            write_json(aside / "results.json", {"date": f"{datetime.now(UTC):%Y-%m-%d}", **self.to_dict()})
+            write_json(aside / "results.json", self.to_dict())
             write_json(aside / "settings.json", self.settings_dict())
 
 
@@ -134,8 +132,7 @@ def compare(
         parsed(measure)
     files: dict[str, str] = {}
     for name in named:
-        other = files.setdefault(file_name(name).casefold(), name)
-        if other != name:
+        if (other := files.setdefault(file_name(name).casefold(), name)) != name:
             raise InputError(f"rankers {other!r} and {name!r} would be written to one file; give them other names")
     with listening(report) as stages:
         engine = engine if isinstance(engine, Engine) else Engine(engine)
@@ -146,10 +143,9 @@ def compare(
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else training.fitted(ranker) for name, ranker in named.items()
         }
-        runs = {}
-        for name, ranker in fitted.items():
-            runs[name] = batch.run(ranker, DEPTH)
-            warn_of_empty(runs[name], name)
+        runs = {name: batch.run(ranker, DEPTH) for name, ranker in fitted.items()}
+        for name, run in runs.items():
+            warn_of_empty(run, name)
         with stage("evaluate"):
             qrels = engine.collection.qrels_frame(split)
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
@@ -207,8 +203,5 @@ def file_name(ranker: str) -> str:
 def environment() -> dict[str, str]:
     """The versions and the machine the numbers depend on."""
     packages = ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "bm25s", "faiss-cpu", "ir_measures")
-    return {
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        **{package: version(package) for package in packages},
-    }
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return {"python": platform.python_version(), "machine": machine, **{each: version(each) for each in packages}}

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble, candidate_rows
 from haybale.errors import InputError
-from haybale.evaluation.classification import Classification, classify
 from haybale.rankers import Batch, Training
 from haybale.retrieval.hits import from_flat
 from haybale.stages import stage
@@ -26,6 +27,29 @@ CAVEAT = (
     "count as negatives. These are classification figures, not retrieval results; they cannot be compared with the "
     "end-to-end table."
 )
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Figures of the positive class over (query, passage) rows; 0 where a ratio has nothing below the line."""
+
+    precision: float
+    recall: float
+    f1: float
+    accuracy: float
+    n_positive: int
+    n_rows: int
+
+
+def classify(decision: NDArray[np.bool_], label: NDArray[np.bool_]) -> Classification:
+    """Compare decisions with labels, (n,) each.
+
+    >>> classify(np.array([True, True, False, True]), np.array([True, False, True, True])).accuracy
+    0.5
+    """
+    figures = precision_recall_fscore_support(label, decision, average="binary", zero_division=0)[:3]
+    precision, recall, f1, accuracy = map(float, (*figures, accuracy_score(label, decision)))
+    return Classification(precision, recall, f1, accuracy, int(label.sum()), len(label))
 
 
 @dataclass(frozen=True)
@@ -52,9 +76,8 @@ def classify_injected(engine: Engine, split: str = "dev", train: str = "train", 
         raise InputError(f"the ensemble would be trained and evaluated on the same split, {split!r}")
     ensemble = SVREnsemble.as_published(**({"protocol": "injected", "n_jobs": -1} | settings))
     training, index = Training.of(engine, train), engine.passages
-    vectors, own = training.batch.vectors, training.batch.own
     with stage("train svr-paper"):
-        ensemble.fit(index, vectors, training.relevant, exclude=own)
+        ensemble.fit(index, training.batch.vectors, training.relevant, exclude=training.batch.own)
     batch = Batch(engine, engine.collection.queries.take(part.queries))
     asked = batch.vectors
     with stage("classify"):

@@ -1,14 +1,13 @@
-"""Measures through ir_measures, per query and on average; and the ranks a run has the relevant documents at."""
+"""Measures through ir_measures, per query and on average."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from haybale.collections.ids import names_of
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.extras import require
@@ -54,50 +53,23 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     q            0.5
     """
     kinds = [parsed(name) for name in measures]
-    judged = judgements(qrels)
-    queries = list(dict.fromkeys(judged.loc[judged["relevance"] > 0, "query_id"]))
-    if not queries:
+    judged = judgements(qrels).drop_duplicates(["query_id", "doc_id"], keep="last")
+    queries = judged.loc[judged["relevance"] > 0, "query_id"].unique()
+    if not len(queries):
         raise InputError("qrels hold no relevant document: nothing can be measured")
-    row = {query: i for i, query in enumerate(queries)}
-    grades: dict[str, dict[str, int]] = {query: {} for query in queries}
-    for query, doc_id, grade in zip(*(judged[name].tolist() for name in judged.columns), strict=True):
-        if query in grades:
-            grades[query][doc_id] = grade
-    columns: dict[Any, list[int]] = {}  # of one measure there may be two: MAP is AP
-    for column, measure in enumerate(kinds):
-        columns.setdefault(measure, []).append(column)
-    values = np.zeros((len(queries), len(kinds)))
-    for metric in _metrics(list(columns), grades, run):
-        values[row[metric.query_id], columns[metric.measure]] = metric.value
+    judged, ranked = (frame[frame["query_id"].isin(queries)] for frame in (judged, run.to_frame()))
+    # trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
+    ranked = ranked.assign(rank=-ranked["rank"].astype(float))
+    found = require("ir_measures").iter_calc(set(kinds), _by_query(judged, "relevance"), _by_query(ranked, "rank"))
+    by = {(each.query_id, each.measure): each.value for each in found}
+    values = [[by.get((query, kind), 0.0) for kind in kinds] for query in queries]
     return like(pd.DataFrame(values, pd.Index(queries, name="query_id"), list(measures)), qrels)
 
 
-def _metrics(measures: list[Any], grades: dict[str, dict[str, int]], run: Run) -> Iterator[Any]:
-    """Values of ir_measures by query and measure. RR, which it computes in Python, gets no more than it looks at."""
-    ir_measures = require("ir_measures")
-    first = [measure for measure in measures if measure.NAME == "RR" and "cutoff" in measure.params]
-    rest = [measure for measure in measures if measure not in first]
-    if first:
-        depth = max(int(measure["cutoff"]) for measure in first)
-        yield from ir_measures.iter_calc(first, grades, _ranked(run.top(depth), grades))
-    if rest:
-        yield from ir_measures.iter_calc(rest, grades, _ranked(run, grades))
-
-
-def _ranked(run: Run, queries: Container[str]) -> dict[str, dict[str, float]]:
-    """``{query: {document: score}}`` of the queries that count.
-
-    trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
-    """
-    rows, ranks, documents, doc_ids, _ = run.coded()
-    ids = names_of(doc_ids, documents)
-    ends = np.searchsorted(rows, np.arange(len(run) + 1)).tolist()
-    scores = [-float(rank) for rank in range(int(ranks.max(initial=0)))]
-    return {
-        query: dict(zip(ids[start:end], scores[: end - start], strict=True))
-        for query, start, end in zip(run.query_ids, ends[:-1], ends[1:], strict=True)
-        if query in queries
-    }
+def _by_query(frame: pd.DataFrame, value: str) -> dict[str, dict[str, Any]]:
+    """``{query: {document: value}}``"""
+    of = frame.groupby("query_id", sort=False)
+    return {str(query): dict(zip(part["doc_id"].tolist(), part[value].tolist(), strict=True)) for query, part in of}
 
 
 def values_by_query(table: Frame) -> pd.DataFrame:
@@ -120,23 +92,3 @@ def parsed(name: str) -> Any:
     if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")
     return registry[base] @ int(cutoff) if at else registry[base]
-
-
-def relevant_pairs(qrels: Frame) -> pd.DataFrame:
-    """Columns ``query_id`` and ``doc_id``, both strings; a row a pair with relevance above 0, in the order of qrels."""
-    judged = judgements(qrels)
-    pairs = judged.loc[judged["relevance"] > 0, ["query_id", "doc_id"]].drop_duplicates(ignore_index=True)
-    if pairs.empty:
-        raise InputError("qrels hold no relevant document: nothing can be measured")
-    return pairs
-
-
-def ranks_of(run: Run, pairs: pd.DataFrame) -> pd.Series:
-    """(n_pairs,) the rank, from 1, of each pair in the run, in the order of ``pairs``; infinity where it is absent.
-
-    >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [1.0, 2.0]}))
-    >>> ranks_of(run, pd.DataFrame({"query_id": "q", "doc_id": ["a", "z"]})).tolist()
-    [2.0, inf]
-    """
-    ranked = run.to_frame()[["query_id", "doc_id", "rank"]]
-    return pairs.merge(ranked, how="left", on=["query_id", "doc_id"])["rank"].astype(float).fillna(float("inf"))

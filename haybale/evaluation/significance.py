@@ -17,8 +17,9 @@ from scipy import stats
 from haybale.errors import InputError
 from haybale.evaluation.measures import averages, values_by_query
 from haybale.frames import Frame
+from haybale.parameters import COUNT, check_parameters
 
-_ROUNDS = 10_000
+_ROUNDS = 10_000  # of the randomisation test, whose smallest possible p is 1 / (rounds + 1)
 _CHUNK = 500  # rounds drawn at once
 
 
@@ -29,7 +30,7 @@ class Comparison:
     difference: float  # mean over queries, ranker minus baseline
     p_t: float  # paired t-test
     p_randomization: float  # sign-flip randomisation test
-    effect_size: float | None  # Cohen's d of the differences; None where they have no spread, see effect_size()
+    effect_size: float | None  # Cohen's d of the differences; None where they have no spread
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,7 @@ def results(values: dict[str, Frame], baseline: str) -> Results:
     return Results(tables, baseline, {name: {each: compared(name, each) for each in measures} for name in others})
 
 
-def paired_tests(
-    values: NDArray[np.float64],
-    baseline: NDArray[np.float64],
-    *,
-    n_comparisons: int = 1,
-    rounds: int = _ROUNDS,
-    random_state: int = 0,
-) -> Comparison:
+def paired_tests(values: NDArray[np.float64], baseline: NDArray[np.float64], *, n_comparisons: int = 1) -> Comparison:
     """Compare two rankers' values query by query. Rankers that agree on every query have p = 1.
 
     Parameters
@@ -97,9 +91,6 @@ def paired_tests(
     values, baseline : (n_queries,) float64
     n_comparisons : int, default 1
         In how many comparisons with this baseline the question is asked: p is multiplied by it (Bonferroni).
-    rounds : int, default 10000
-        Of the randomisation test, whose smallest possible p is 1 / (rounds + 1).
-    random_state : int, default 0
 
     Examples
     --------
@@ -107,59 +98,46 @@ def paired_tests(
     >>> paired_tests(values, values - 0.1).p_randomization
     0.1...
     """
+    check_parameters("paired_tests", {"n_comparisons": n_comparisons}, {"n_comparisons": COUNT})
     if values.shape != baseline.shape or values.ndim != 1:
         raise InputError(f"expected the same queries on both sides, found shapes {values.shape} and {baseline.shape}")
     differences = values - baseline
-    return Comparison(
-        difference=float(differences.mean()),
-        p_t=min(1.0, n_comparisons * t_test(differences)),
-        p_randomization=min(1.0, n_comparisons * randomization_test(differences, rounds, random_state)),
-        effect_size=effect_size(differences),
-    )
+    p_t, effect_size = t_test(differences)
+    p_randomization = min(1.0, n_comparisons * randomization_test(differences))
+    return Comparison(float(differences.mean()), min(1.0, n_comparisons * p_t), p_randomization, effect_size)
 
 
-def t_test(differences: NDArray[np.float64]) -> float:
-    """Two-sided p of the paired t-test; with fewer than two queries or no difference at all, 1."""
-    if len(differences) < 2 or not differences.any():
-        return 1.0
-    return 0.0 if _same_everywhere(differences) else float(stats.ttest_1samp(differences, 0).pvalue)
+def t_test(differences: NDArray[np.float64]) -> tuple[float, float | None]:
+    """Two-sided p of the paired t-test, and Cohen's d: the mean over the standard deviation of a sample (ddof 1).
 
+    By custom 0.2 is a small effect, 0.5 a medium and 0.8 a large one, in either direction. Without any difference p is
+    1 and d is 0; d is None, which JSON can hold, where all differences are the same, or there is one query only. The
+    code of the PARM paper divides by the standard deviation of a population, which gives d · √(n / (n - 1)).
 
-def effect_size(differences: NDArray[np.float64]) -> float | None:
-    """Cohen's d of paired differences (n,): their mean over their standard deviation, that of a sample (ddof 1).
-
-    By custom 0.2 is a small effect, 0.5 a medium and 0.8 a large one, in either direction. 0 if there is no
-    difference at all. None, which JSON can hold, where d is not finite: all differences are the same, or there is
-    one query only. The code of the PARM paper divides by the standard deviation of a population (ddof 0), which
-    gives d · √(n / (n - 1)): over 100 queries, half a percent more.
-
-    >>> effect_size(np.array([0.0, 0.25, 0.5]))
+    >>> t_test(np.array([0.0, 0.25, 0.5]))[1]
     1.0
     """
     if not differences.any():
-        return 0.0
-    if len(differences) < 2 or _same_everywhere(differences):
-        return None
-    return float(differences.mean()) / float(differences.std(ddof=1))
+        return 1.0, 0.0
+    if len(differences) < 2:
+        return 1.0, None
+    mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
+    if deviation <= 1e-12 * abs(mean):  # the same but for their last bits, which have a deviation of that size
+        return 0.0, None
+    return float(stats.ttest_1samp(differences, 0).pvalue), mean / deviation
 
 
-def _same_everywhere(differences: NDArray[np.float64]) -> bool:
-    """Whether differences are the same but for their last bits, which have a deviation of that size."""
-    return bool(differences.std(ddof=1) <= 1e-12 * abs(differences.mean()))
-
-
-def randomization_test(differences: NDArray[np.float64], rounds: int, random_state: int) -> float:
+def randomization_test(differences: NDArray[np.float64]) -> float:
     """Two-sided p: how often random signs give a mean as far from 0 as the one seen, which counts as one.
 
     ``scipy.stats.permutation_test`` does the same, and takes twenty times as long.
     """
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(0)
     moving = differences[differences != 0]  # a difference of 0 has no sign to flip
-    total = moving.sum()
-    as_far = 1
-    for start in range(0, rounds, _CHUNK):
-        positive = rng.integers(2, size=(min(_CHUNK, rounds - start), len(moving)), dtype=np.int8)
+    total, as_far = moving.sum(), 1
+    for _ in range(_ROUNDS // _CHUNK):
+        positive = rng.integers(2, size=(_CHUNK, len(moving)), dtype=np.int8)
         sums = 2 * (positive.astype(np.float64) @ moving) - total
         # A sum of the same terms in another order may differ in the last bits from the one seen.
         as_far += int((np.abs(sums) >= abs(total) - 1e-9).sum())
-    return as_far / (rounds + 1)
+    return as_far / (_ROUNDS + 1)

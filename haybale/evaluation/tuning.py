@@ -5,6 +5,7 @@ Texts and queries are analysed once; a setting only weighs the counted terms ane
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from haybale.collections import Collection
 from haybale.collections.collection import pick
 from haybale.errors import InputError
 from haybale.evaluation.measures import evaluate, parsed
+from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE, SHARE, check_parameters
 from haybale.progress import track
 from haybale.rankers import BM25
 from haybale.retrieval import BM25Index, Run
@@ -94,11 +96,11 @@ def tune_bm25(
     """
     if not len(k1) or not len(b):
         raise InputError("the grid needs at least one k1 and one b")
-    if not all(0 <= x < np.inf for x in k1) or not all(0 <= x <= 1 for x in b):
-        raise InputError(f"expected k1 >= 0 and b in 0..1, found k1 {list(k1)} and b {list(b)}")
+    for x, y in itertools.product(k1, b):
+        check_parameters("tune_bm25", {"k1": x, "b": y}, {"k1": NOT_NEGATIVE, "b": SHARE})
+    given = {"n_queries": n_queries, "random_state": random_state}
+    check_parameters("tune_bm25", given, {"n_queries": [*COUNT, None], "random_state": RANDOM_STATE})
     parsed(measure)
-    if n_queries is not None and n_queries < 1:
-        raise InputError(f"n_queries must be at least 1, found {n_queries}")
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]
     if not len(judged):
@@ -107,7 +109,7 @@ def tune_bm25(
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
     texts = collection.passages.texts
     language = language or collection.language or guess_language(texts[:: max(1, len(texts) // 1000)].to_pylist())
-    pairs = sorted({(float(x), float(y)) for x in k1 for y in b})
+    pairs = sorted({(float(x), float(y)) for x, y in itertools.product(k1, b)})
     index = BM25Index.from_collection(collection, unit, language=language)
     terms, own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
     ids, qrels = pick(collection.queries.ids, judged), collection.qrels_frame(split)

@@ -91,7 +91,7 @@ class PARM(Ranker):
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         search, found = self._search(batch.engine, 1), self._hits(batch)
         texts = batch.engine.collection.passages.texts
-        [detail] = search.explain_all(batch.paragraphs[0], [base.doc_id], passage_texts=texts, found=found)
+        detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found)
         pairs = detail.to_frame()[["query_paragraph", "passage_id", "share", "passage_text"]]
         shares = [
             Share(f"paragraph {paragraph} → passage {passage}", share, text)

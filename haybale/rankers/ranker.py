@@ -95,7 +95,7 @@ class Ranker:
     __sklearn_clone__ = clone
 
     def __repr__(self) -> str:
-        args = []
+        args: list[str] = []
         for name, value in self.get_params(deep=False).items():
             default = self._parameters()[name].default
             if name == "rankers":

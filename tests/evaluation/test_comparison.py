@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from engines import assert_same, tree
 from topics import LEARNED, RANKERS, SVR
 
 from haybale import Engine
-from haybale.collections import Collection, CollectionBuilder, Split
+from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError, OutputExistsError, UnknownNameError
 from haybale.evaluation import MEASURES, classify_injected, compare, evaluate
@@ -31,7 +30,6 @@ from haybale.rankers import (
     BM25,
     KNN,
     RRF,
-    Batch,
     EmptyRankingWarning,
     SimilarQueries,
     from_spec,
@@ -60,6 +58,7 @@ def turned(collection: Collection, split: str) -> Collection:
 
 def test_every_ranker_is_compared(engine: Engine, topics: Collection) -> None:
     stages: list[str] = []
+    assert ",".join(map(str, default_rankers())) == "bm25,bm25-doc,knn,knn-doc,parm-vrrf,svr-doc,learned"
     outcome = compare(engine, RANKERS, report=lambda stage, seconds: stages.append(stage))
     assert list(outcome.runs) == list(outcome.rankers) == list(RANKERS)
     ids = topics.queries.ids.take(topics.split("dev").queries).to_pylist()
@@ -76,19 +75,10 @@ def test_every_ranker_is_compared(engine: Engine, topics: Collection) -> None:
     assert "evaluate" in outcome.seconds
 
 
-def test_by_default() -> None:
-    assert [str(ranker) for ranker in default_rankers()] == [
-        *("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "learned")
-    ]
-
-
 @pytest.mark.parametrize(
     ("rankers", "how", "expected"),
     [
-        (["knn", "bm25-doc"], {}, ["bm25", "knn", "bm25-doc"]),
         ("knn, bm25, knn-doc", {}, ["bm25", "knn", "knn-doc"]),
-        ([KNN(), BM25()], {}, ["bm25", "knn"]),
-        ([KNN()], {"baseline": KNN()}, ["knn"]),
         ([KNN(), "bm25-doc"], {"baseline": "bm25-doc"}, ["bm25-doc", "knn"]),
         (["knn"], {"baseline": BM25("document", k1=6)}, ["bm25-doc(k1=6)", "knn"]),
         ({"mine": KNN(), "theirs": "bm25"}, {"baseline": "theirs"}, ["theirs", "mine"]),
@@ -107,8 +97,6 @@ def test_an_engine_or_a_collection(engine: Engine, topics: Collection) -> None:
     first, second = compare(engine, ["knn"], split="test"), compare(topics, ["knn"], split="test")
     assert first.runs == second.runs
     assert first.split == "test"
-    half = topics.doc_ids.to_pylist()[::2]
-    assert set(compare(engine.within(half), ["knn"]).runs["knn"].flat()[2].to_pylist()) <= set(half)
 
 
 def test_equal_rankers_are_fitted_once(topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,38 +114,8 @@ def test_equal_rankers_are_fitted_once(topics: Collection, monkeypatch: pytest.M
     )
     assert len(fits) == 1
     assert outcome.rankers["one"] is outcome.rankers["two"]
-    assert outcome.runs["one"] is outcome.runs["two"] or outcome.runs["one"] == outcome.runs["two"]
+    assert outcome.runs["one"] == outcome.runs["two"]
     assert outcome.runs["fused"] == reciprocal_rank_fusion([outcome.runs["bm25"], outcome.runs["one"]])
-    other = svr.replace(")", ",random_state=1)")
-    again = compare(topics, [other, svr])
-    assert len(fits) == 3
-    assert again.runs[svr] == outcome.runs["one"]
-    assert again.runs[other] != again.runs[svr]
-
-
-def test_no_label_of_the_split_is_seen_before_the_rankings(topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-
-    def noted(kind: type, method: str, of: Callable[..., str]) -> None:
-        inner = getattr(kind, method)
-
-        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            events.append(of(self, *args))
-            return inner(self, *args, **kwargs)
-
-        monkeypatch.setattr(kind, method, wrapped)
-
-    for method in ("qrels_frame", "relevant_ids"):
-        noted(Collection, method, lambda self, split: f"labels of {split}")
-    for method in ("relevant", "relevant_rows"):
-        noted(Split, method, lambda self: f"labels of {self.name}")
-    noted(Batch, "run", lambda self, ranker, depth: f"run over {len(self)}")
-    compare(topics, SOME)
-    assert "labels of train" in events
-    ranked = max(place for place, event in enumerate(events) if event == "run over 15")
-    assert [place for place, event in enumerate(events) if event == "labels of dev" and place < ranked] == []
-    assert "labels of dev" in events[ranked:]
-    assert "labels of test" not in events
 
 
 def test_other_labels_change_measures_and_no_ranking(topics: Collection) -> None:
@@ -171,9 +129,6 @@ def test_trained_and_evaluated_on_the_same_split(engine: Engine, tmp_path: Path)
     for name in SOME[2:]:
         with pytest.raises(InputError, match="would be trained and evaluated on the same split, 'train'"):
             compare(engine, [name], split="train", report=never)
-    with pytest.raises(InputError, match="would be trained and evaluated on the same split, 'dev'"):
-        compare(engine, [SOME[2]], train="dev", report=never)
-    assert len(compare(engine, ["knn-queries"], split="train", train="dev").runs["knn-queries"]) == 60
     on_dev = RRF(BM25(), SimilarQueries()).fit(engine, "dev")
     on_dev.save(tmp_path / "ranker")
     for name, ranker in {"rrf(bm25,knn-queries)": on_dev, "saved": load(tmp_path / "ranker", engine)}.items():
@@ -205,9 +160,6 @@ def test_a_saved_ranker_is_compared_as_it_is(
 def test_what_is_wrong_is_said_before_the_work(topics: Collection) -> None:
     for rankers, how, error, message in [
         ("bm25,bm26", {}, UnknownNameError, "unknown ranker 'bm26'"),
-        (["bm25", "rrf(bm25,bm26)"], {}, UnknownNameError, "unknown ranker 'bm26'"),
-        ("rrf(bm25,svr", {}, InputError, "was never closed"),
-        ("bm25,,svr", {}, InputError, "cannot be read"),
         (["bm25"], {"baseline": "bm26"}, UnknownNameError, "unknown ranker 'bm26'"),
         (["bm25"], {"split": "tset"}, UnknownNameError, "unknown split of topics 'tset'; known: train, dev, test"),
         (["bm25"], {"measures": ["nDCG@10", "mAP?"]}, InputError, "unknown measure .mAP"),
@@ -219,60 +171,33 @@ def test_what_is_wrong_is_said_before_the_work(topics: Collection) -> None:
     ]:
         with pytest.raises(error, match=message):
             compare(topics, rankers, report=never, **how)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no such folder"):
-        compare("no/such/collection", report=never)
-
-
-def test_without_a_split_to_learn_from(tmp_path: Path) -> None:
-    builder = CollectionBuilder("no train")
-    builder.add_document("d", ["a dog barks", "a dog sleeps"])
-    builder.add_query("q", ["dog"], split="test")
-    builder.add_judgement("test", "q", "d")
-    made = builder.build()
-    for name in ("svr", "svr-doc", "knn-queries", "rrf(bm25,svr)", "learned(bm25,knn)"):
-        with pytest.raises(InputError, match="needs a split to learn from: no train has no split 'train', only test"):
-            compare(made, [name], split="test", report=never)
 
 
 def test_everything_is_written(engine: Engine, topics: Collection, tmp_path: Path) -> None:
-    outcome = compare(engine, [*SOME, "rrf(knn, bm25-doc)"])
-    outcome.write(tmp_path / "new" / "out")
-    files = sorted(tree(tmp_path / "new"))
+    outcome, out = compare(engine, [*SOME, "rrf(knn, bm25-doc)"]), tmp_path / "new" / "out"
+    outcome.write(out)
     runs = [f"out/runs/{file_name(name)}.trec" for name in outcome.runs]
-    assert files == sorted([*runs, "out/results.json", "out/settings.json", "out/table.md"])
-    for name, run in outcome.runs.items():
-        read = Run.from_trec(tmp_path / "new" / "out" / "runs" / f"{file_name(name)}.trec")
+    assert sorted(tree(tmp_path / "new")) == sorted([*runs, "out/results.json", "out/settings.json", "out/table.md"])
+    for name in outcome.runs:
+        read = Run.from_trec(out / "runs" / f"{file_name(name)}.trec")
         assert evaluate(read, topics.qrels_frame("dev")).equals(outcome.results.values[name])
-        for query in run.query_ids:
-            if run[query]:
-                assert [doc for doc, _ in read[query]] == [doc for doc, _ in run[query]]
-
-    def strict(constant: str) -> None:
-        raise AssertionError(f"{constant} is not JSON")
-
-    record = json.loads((tmp_path / "new/out/results.json").read_text(), parse_constant=strict)
+    record, settings = (json.loads((out / f"{name}.json").read_text()) for name in ("results", "settings"))
     assert set(record) == {
         *("date", "collection", "settings", "queries measured", "rankers", "seconds", "facts", "environment")
     }
-    assert {name: record["collection"][name] for name in ("name", "documents", "queries")} == {
-        "name": "topics", "documents": 42, "queries": {"train": 60, "dev": 15, "test": 15},
-    }  # fmt: skip
-    assert record["queries measured"] == outcome.results.n_queries
-    assert record["seconds"] == outcome.seconds
-    assert list(record["rankers"]) == list(outcome.runs)
+    assert record["collection"]["queries"] == {"train": 60, "dev": 15, "test": 15}
+    assert (record["collection"]["documents"], record["queries measured"]) == (42, outcome.results.n_queries)
+    assert (record["seconds"], record["settings"]) == (outcome.seconds, settings)
     for name, found in record["rankers"].items():
-        for measure in MEASURES:
-            assert found["measures"][measure] == outcome.results.values[name][measure].mean()
+        assert found["measures"] == outcome.results.values[name].mean().to_dict()
         assert set(found["against_baseline"]) == (set() if name == "bm25" else set(MEASURES))
     assert record["facts"][LEARNED]["training queries"] == outcome.rankers[LEARNED].facts["training queries"]
     assert record["facts"]["vectors"] == list(engine.passages.vectors.shape)
     assert {"python", "machine", "haybale", "numpy"} <= set(record["environment"])
-    settings = json.loads((tmp_path / "new/out/settings.json").read_text())
-    assert record["settings"] == settings
     assert [settings[name] for name in ("split", "baseline", "encoder")] == ["dev", "bm25", "tfidf"]
     for name, spec in settings["rankers"].items():
         assert from_spec(spec) == outcome.rankers[name] == parse(name)
-    assert all(name in (tmp_path / "new/out/table.md").read_text() for name in ("bm25", "knn-doc", *MEASURES))
+    assert all(name in (out / "table.md").read_text() for name in ("bm25", "knn-doc", *MEASURES))
 
 
 def test_names_of_any_kind_are_written(engine: Engine, tmp_path: Path) -> None:
@@ -285,28 +210,8 @@ def test_names_of_any_kind_are_written(engine: Engine, tmp_path: Path) -> None:
     assert len(written) == 7
     assert all(len(path.name) < 200 for path in written)
     assert list(json.loads((tmp_path / "out" / "results.json").read_text())["rankers"]) == ["bm25", *names]
-    before = tree(tmp_path)
-    for folder in (tmp_path / "out", tmp_path / "out" / "table.md"):
-        with pytest.raises(OutputExistsError, match="exists and is not empty"):
-            outcome.write(folder)
-    assert tree(tmp_path) == before
-
-
-def test_a_failure_while_writing_leaves_nothing(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outcome = compare(engine, ["bm25", "knn"])
-    inner = Run.to_trec
-
-    def full(self: Run, path: Path, tag: str) -> None:
-        if tag == "knn":
-            raise OSError(28, "No space left on device")
-        inner(self, path, tag)
-
-    monkeypatch.setattr(Run, "to_trec", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutputExistsError, match="exists and is not empty"):
         outcome.write(tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
 
 
 WRITER = """

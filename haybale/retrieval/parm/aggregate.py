@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +11,29 @@ from numpy.typing import NDArray
 from haybale.device import Device, device_of, is_sparse, placed, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.machine import in_tiles
+from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters, one_of
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.formulas import (
     AGGREGATIONS,
     Aggregation,
     Block,
-    Options,
     Scored,
+    Task,
     Vectors,
     block_of,
     products_of,
 )
-from haybale.retrieval.parm.kernels import Array
 from haybale.retrieval.passages import PassageTable
 from haybale.retrieval.run import DEPTH, Run
 from haybale.vectors import array_namespace, check_like
 
-_MEMORY = 2**28  # bytes, in main memory
+_MEMORY = 2**28  # bytes beside the input and the result, in main memory
 _MOST = 2**32  # bytes on a device, where more work at once is no faster
 _BLOCK = 2**22  # bytes of hits numbered at once where only they count: what a cache holds
 _HIT = 64  # bytes that a hit takes while it is numbered, weighed and summed
 _CELL = 24  # bytes that a cell, of a query and a document, takes: its score and what marks it
 _PRODUCT = 5  # bytes of a table of products: a product, and whether it is wanted
+CONSTRAINTS = {"n_hits": COUNT, "rrf_k": NOT_NEGATIVE, "occurrences": one_of(["all", "best"]), "k": COUNT}
 
 
 def aggregate(
@@ -42,11 +43,9 @@ def aggregate(
     offsets: Ints | None = None,
     *,
     vectors: Vectors | None = None,
-    weights: Sequence[float] | NDArray[Any] | None = None,
     rrf_k: float = 60,
     n_hits: int | None = None,
     occurrences: str = "all",
-    memory_budget: float | None = None,
 ) -> tuple[Any, Any, Any]:
     """Aggregate hits to documents.
 
@@ -62,18 +61,12 @@ def aggregate(
         Query document j has the paragraphs ``offsets[j]:offsets[j + 1]``; default: every row a query.
     vectors : Vectors, optional
         For the aggregations whose names begin with v; copied to the device of the hits. Sparse ones: CPU only.
-    weights : (n_paragraphs,) sequence of float, optional
-        Default 1. A paragraph of weight 2 counts as if it stood in its document twice, one of weight 0 as if it did
-        not; maxima and minima only ask whether it is 0.
     rrf_k : float, default 60
         The constant of Cormack et al. 2009.
     n_hits : int, optional
         N, hits of a paragraph that are looked at and the N of VRanks; default: as many as there are.
     occurrences : {"all", "best"}, default "all"
         All hits of a document in a list count, as in the authors' code, or its best in each.
-    memory_budget : float, optional
-        Bytes beside the input and the result; default: 256 MiB, or on a device a quarter of what is free, at most
-        4 GiB. Where memory runs out nevertheless, half as many query documents are done at once, at least one.
 
     Returns
     -------
@@ -86,7 +79,7 @@ def aggregate(
     UnknownNameError, InputError
         For an unknown aggregation, and for what does not fit together.
     DeviceError
-        For arrays on different devices, or too little memory.
+        For arrays on different devices, or too little memory for one query document.
 
     Examples
     --------
@@ -95,17 +88,22 @@ def aggregate(
     >>> document, score.round(4)
     (array([0, 1]), array([0.0643, 0.0325]))
     """
-    width = max(1, hits.passages.shape[1])
-    options = Options(width if n_hits is None else n_hits, rrf_k, occurrences)
     if vectors is not None and is_sparse(vectors.passages):
-        hits, vectors = hits.to_numpy(), Vectors(to_numpy(vectors.passages), to_numpy(vectors.paragraphs))
+        hits, vectors = hits.to_numpy(), Vectors(*map(to_numpy, vectors))
     with device_of(hits.passages).current():
-        task = Task(hits, name, doc_of, offsets, vectors, weights, options, memory_budget)
-        parts = [part for done in in_tiles(len(task), len(task), task.columns, what="query documents") for part in done]
-        if not parts:
-            xp = array_namespace(hits.passages)
-            return xp.empty(0, dtype=np.int64), xp.empty(0, dtype=np.int64), xp.empty(0)
-        query, document, score = (task.xp.concatenate(column) for column in zip(*parts, strict=True))
+        task = task_of(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)
+
+        def columns(queries: slice) -> list[tuple[Any, Any, Any]]:
+            found = []
+            for block, scored in blocks(task, queries):
+                cells, query, document = block.filled()
+                found.append((query, document, scored.score[cells]))
+            return found
+
+        n, xp = len(task.offsets) - 1, array_namespace(hits.passages)
+        parts = [part for done in in_tiles(n, n, columns, what="query documents") for part in done]
+        none = xp.empty(0, dtype=np.int64), xp.empty(0, dtype=np.int64), xp.empty(0)
+        query, document, score = (xp.concatenate(column) for column in zip(none, *parts, strict=True))
         return query, document, score
 
 
@@ -143,6 +141,7 @@ def rank_documents(
     >>> rank_documents(index, hits, ["q"])["q"]
     [('b', 3.0), ('a', 2.0)]
     """
+    check_parameters("rank_documents", {"k": k}, CONSTRAINTS)
     if offsets is None and len(query_ids) != len(hits):
         raise InputError(
             f"{len(query_ids)} query ids for hits of {len(hits)} queries; several rows a query need offsets"
@@ -159,131 +158,34 @@ def find_aggregation(name: str) -> Aggregation:
     return AGGREGATIONS[name]
 
 
-class Task:
-    """An aggregation of some hits, checked, on their device; what is in main memory and needed there is copied."""
-
-    def __init__(
-        self,
-        hits: Hits,
-        name: str,
-        doc_of: Ints,
-        offsets: Ints | None,
-        vectors: Vectors | None,
-        weights: Sequence[float] | NDArray[Any] | None,
-        options: Options,
-        memory_budget: float | None = None,
-    ) -> None:
-        self.aggregation, self.options = find_aggregation(name), options
-        device = device_of(hits.passages)
-        self.hits = Hits(hits.passages, placed(hits.scores, device, "scores of hits")).top(options.n_hits)
-        self.xp = array_namespace(hits.passages)
-        doc_of, rows = to_numpy(doc_of), len(hits)
-        largest = int(self.hits.passages.max()) if self.hits.passages.size else -1
-        if largest >= len(doc_of):
-            raise InputError(f"hits name passage {largest}, expected numbers below {len(doc_of)}")
-        self.offsets = _checked_offsets(offsets, rows)
-        self.weight = self.xp.asarray(_checked_weights(weights, rows))
-        self.doc_of, self.n_documents = self.xp.asarray(doc_of), int(doc_of[-1]) + 1 if len(doc_of) else 0
-        self.vectors = None
-        if self.aggregation.vectors is not None:
-            self.vectors = _checked_vectors(vectors, name, len(doc_of), rows, device)
-        if memory_budget is None:
-            memory_budget = _MEMORY if device.is_cpu else min(_MOST, device.half_of_memory() / 2)
-        self.memory_budget = float(memory_budget)
-
-    def __len__(self) -> int:
-        """Query documents."""
-        return len(self.offsets) - 1
-
-    def columns(self, queries: slice) -> list[tuple[Array, Array, Array]]:
-        """``(query, document, score)`` of each block of some query documents."""
-        columns = []
-        for first, block, scored in self.blocks(queries):
-            cells, query, document = block.filled()
-            columns.append((query + first, document, scored.score[cells]))
-        return columns
-
-    def blocks(self, queries: slice) -> Iterator[tuple[int, Block, Scored]]:
-        """The query documents ``queries`` by blocks: their first, the block and its scores.
-
-        Those without a hit that counts are left out. In a block, queries share a table of cells with all documents that
-        any of them found, and, for vectors, one with all passages: few queries may be in it where each finds others.
-        """
-        kind, budget, n_passages = self.aggregation.vectors, self.memory_budget, len(self.doc_of)
-        lengths, width = np.diff(self.offsets)[queries], self.hits.passages.shape[1]
-        if not n_passages or not width:
-            return
-        found = int(lengths.max(initial=0)) * width  # hits of a query, at most
-        groups: Iterable[slice] = [slice(0, len(lengths))]
-        if kind == "products":
-            most = _at_once(found, n_passages, budget / 2 / _PRODUCT)
-            sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / most)
-            groups = slices(sizes, budget / 2)
-        most = _at_once(found, self.n_documents, budget / 4 / _CELL)
-        if kind not in (None, "products"):  # a table of all passages; the faster the more queries share a passage
-            most = min(most, max(1, budget / 4 / _CELL / n_passages))
-        room = min(_BLOCK, budget / 2) if self.xp is np and kind in (None, "products") else budget / 2
-        for group in groups:
-            start, products = queries.start + group.start, None
-            if kind == "products":
-                rows, query = self._rows(start, queries.start + group.stop)
-                assert self.vectors is not None
-                products = products_of(
-                    self.hits.passages[rows],
-                    query,
-                    self.weight[rows],
-                    group.stop - group.start,
-                    Vectors(self.vectors.passages, self.vectors.paragraphs[rows]),
-                )
-            for part in slices(np.maximum(_HIT * lengths[group] * width, room / most), room):
-                first, last = start + part.start, start + part.stop
-                rows, query = self._rows(first, last)
-                if rows.start == rows.stop:
-                    continue
-                block = block_of(
-                    Hits(self.hits.passages[rows], self.hits.scores[rows]),
-                    query,
-                    last - first,
-                    self.weight[rows],
-                    self.doc_of,
-                    self.n_documents,
-                    self.options,
-                    None if self.vectors is None else Vectors(self.vectors.passages, self.vectors.paragraphs[rows]),
-                    self.aggregation.only_first,
-                    None if products is None else products._replace(first=part.start),
-                )
-                if block.used is None or bool(block.used.any()):
-                    yield first, block, self.aggregation.score(block, self.aggregation.weigh(block))
-
-    def _rows(self, first: int, last: int) -> tuple[slice, Array]:
-        """The paragraphs of some query documents, and (r,) whose each is, from 0."""
-        query = np.repeat(np.arange(last - first), np.diff(self.offsets[first : last + 1]))
-        return slice(int(self.offsets[first]), int(self.offsets[last])), self.xp.asarray(query)
-
-
-def _checked_offsets(offsets: Ints | None, rows: int) -> Ints:
-    """(n_queries + 1,), rising from 0 to the number of rows."""
-    if offsets is None:
-        return np.arange(rows + 1)
-    offsets = np.asarray(to_numpy(offsets), dtype=np.int64)
+def task_of(
+    hits: Hits,
+    name: str,
+    doc_of: Ints,
+    offsets: Ints | None,
+    vectors: Vectors | None,
+    rrf_k: float = 60,
+    n_hits: int | None = None,
+    occurrences: str = "all",
+) -> Task:
+    """The parameters of :func:`aggregate`, checked; what is in main memory and needed on the device is copied."""
+    n_hits = max(1, hits.passages.shape[1]) if n_hits is None else n_hits
+    check_parameters("aggregate", {"rrf_k": rrf_k, "n_hits": n_hits, "occurrences": occurrences}, CONSTRAINTS)
+    aggregation, device = find_aggregation(name), device_of(hits.passages)
+    hits = Hits(hits.passages, placed(hits.scores, device, "scores of hits")).top(n_hits)
+    doc_of, rows = to_numpy(doc_of), len(hits)
+    largest = int(hits.passages.max()) if hits.passages.size else -1
+    if largest >= len(doc_of):
+        raise InputError(f"hits name passage {largest}, expected numbers below {len(doc_of)}")
+    offsets = np.arange(rows + 1) if offsets is None else np.asarray(to_numpy(offsets), dtype=np.int64)
     if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or (np.diff(offsets) < 0).any():
         raise InputError("offsets must rise from 0 to the number of paragraphs")
     if offsets[-1] != rows:
         raise InputError(f"offsets end at {offsets[-1]}, but there are hits of {rows} paragraphs")
-    return offsets
-
-
-def _checked_weights(weights: Sequence[float] | NDArray[Any] | None, rows: int) -> NDArray[np.float64]:
-    """(rows,), finite and not negative; 1 by default."""
-    if weights is None:
-        return np.ones(rows)
-    weight = np.asarray(to_numpy(weights), dtype=np.float64)
-    if weight.shape != (rows,):
-        raise InputError(f"expected {rows} weights, one a query paragraph, found shape {weight.shape}")
-    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
-    if len(wrong):
-        raise InputError(f"weights must be finite and at least 0, found {weight[wrong[0]]} for paragraph {wrong[0]}")
-    return weight
+    vectors = None if aggregation.vectors is None else _checked_vectors(vectors, name, len(doc_of), rows, device)
+    n_documents = int(doc_of[-1]) + 1 if len(doc_of) else 0
+    doc_of = array_namespace(hits.passages).asarray(doc_of)
+    return Task(aggregation, hits, offsets, doc_of, n_documents, vectors, n_hits, rrf_k, occurrences)
 
 
 def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, device: Device) -> Vectors:
@@ -296,7 +198,7 @@ def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, devi
         )
     passages, paragraphs = (
         matrix if is_sparse(matrix) else placed(matrix, device, what)
-        for matrix, what in ((vectors.passages, "passage vectors"), (vectors.paragraphs, "paragraph vectors"))
+        for matrix, what in zip(vectors, ("passage vectors", "paragraph vectors"), strict=True)
     )
     paragraphs = check_like(paragraphs, "paragraph vectors", passages)
     if paragraphs.shape[0] != rows:
@@ -304,6 +206,38 @@ def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, devi
     if passages.shape[0] != n:
         raise InputError(f"{passages.shape[0]} passage vectors for {n} passages")
     return Vectors(passages, paragraphs)
+
+
+def blocks(task: Task, queries: slice) -> Iterator[tuple[Block, Scored]]:
+    """The query documents ``queries`` by blocks, with their scores.
+
+    In a block, queries share a table of cells with all documents that any of them found, and, for vectors, one with
+    all passages: few queries may be in it where each finds others.
+    """
+    device, kind, n_passages = device_of(task.doc_of), task.aggregation.vectors, len(task.doc_of)
+    budget = _MEMORY if device.is_cpu else min(_MOST, device.half_of_memory() / 2)
+    lengths, width = np.diff(task.offsets)[queries], task.hits.passages.shape[1]
+    if not n_passages or not width:
+        return
+    found = int(lengths.max(initial=0)) * width  # hits of a query, at most
+    groups = [slice(0, len(lengths))]
+    if kind == "products":
+        most = _at_once(found, n_passages, budget / 2 / _PRODUCT)
+        sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / most)
+        groups = list(slices(sizes, budget / 2))
+    most, room = _at_once(found, task.n_documents, budget / 4 / _CELL), budget / 2
+    if kind not in (None, "products"):  # a table of all passages; the faster the more queries share a passage
+        most = min(most, max(1, budget / 4 / _CELL / n_passages))
+    elif device.is_cpu:
+        room = min(_BLOCK, room)
+    for group in groups:
+        start, stop = queries.start + group.start, queries.start + group.stop
+        products = products_of(task, start, stop) if kind == "products" else None
+        for part in slices(np.maximum(_HIT * lengths[group] * width, room / most), room):
+            first, last = start + part.start, start + part.stop
+            if task.offsets[first] < task.offsets[last]:
+                block = block_of(task, first, last, products)
+                yield block, task.aggregation.score(block, task.aggregation.weigh(block))
 
 
 def _at_once(found: int, n: int, cells: float) -> float:

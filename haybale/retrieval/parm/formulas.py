@@ -15,39 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from haybale.device import is_sparse
-from haybale.errors import InputError, UnknownNameError
-from haybale.retrieval.hits import NO_PASSAGE, Hits
-from haybale.retrieval.parm.kernels import Array, document_extremes, extremes, multiply
+from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.parm.kernels import Array, document_extremes, multiply
 from haybale.vectors import Matrix, array_namespace
 
-OCCURRENCES = ("all", "best")
 
-
-@dataclass(frozen=True)
-class Options:
-    """What an aggregation may be told; see :func:`~haybale.retrieval.aggregate`."""
-
-    n_hits: int
-    rrf_k: float = 60
-    occurrences: str = "all"
-
-    def __post_init__(self) -> None:
-        if self.n_hits < 1:
-            raise InputError(f"n_hits must be at least 1, found {self.n_hits}")
-        if not self.rrf_k > -1:  # also refuses NaN
-            raise InputError(f"rrf_k must be greater than -1, so that 1 / (rrf_k + rank) exists, found {self.rrf_k}")
-        if self.occurrences not in OCCURRENCES:
-            raise UnknownNameError("occurrences", self.occurrences, OCCURRENCES)
-
-
-@dataclass(frozen=True)
-class Vectors:
+class Vectors(NamedTuple):
     """What the vector aggregations read: (n_passages, d), and the paragraphs' own (n_paragraphs, d); CSR if sparse.
 
     float32, or float16 for passages.
@@ -57,38 +37,63 @@ class Vectors:
     paragraphs: Matrix
 
 
+@dataclass(frozen=True)
+class Task:
+    """An aggregation of some hits, checked, with all it reads on their device; ``offsets`` are in main memory."""
+
+    aggregation: Aggregation
+    hits: Hits  # (n_paragraphs, N)
+    offsets: Ints  # (n_queries + 1,)
+    doc_of: Array  # (n_passages,)
+    n_documents: int
+    vectors: Any  # Vectors, where the aggregation reads them
+    n_hits: int
+    rrf_k: float
+    occurrences: str
+
+    def rows(self, first: int, last: int) -> tuple[slice, Ints, Array]:
+        """The paragraphs of some queries: which rows, (q + 1,) where queries begin, (r,) whose each is; from 0."""
+        rows = slice(int(self.offsets[first]), int(self.offsets[last]))
+        offsets = self.offsets[first : last + 1] - rows.start
+        query = np.repeat(np.arange(last - first), np.diff(offsets))
+        return rows, offsets, array_namespace(self.doc_of).asarray(query)
+
+
 class Products(NamedTuple):
     """⟨q̂, p⟩ of some queries with all passages that any of them retrieved."""
 
     table: Array  # (q', m + 1), the last column for padding
     column: Array | None  # (n_passages + 1,) of each passage in the table; None: at its number
-    first: int  # row of the block's first query
+    first: int  # query of the first row
 
 
 @dataclass(frozen=True)
 class Block:
     """r paragraphs of q query documents with up to N hits each; every hit has a cell, of its query and its document.
 
-    What does not count (padding, paragraphs of weight 0) is in one cell too many, which is thrown away.
+    What does not count is in one cell too many, which is thrown away.
     """
 
+    task: Task
+    first: int  # query document of all
+    offsets: Ints  # (q + 1,) in main memory
     passages: Array  # (r, N), -1 where there is no hit
     scores: Array  # (r, N)
+    paragraphs: Matrix | None  # (r, d)
     query: Array  # (r,) from 0, rising
-    weight: Array  # (r,) float64, of the paragraph
     used: Array | None  # (r, N) whether the hit counts; None: all do
     cell: Array  # (r, N) query · (documents of the block) + document; n_cells where unused
-    n_queries: int
     documents: Array | None  # (documents of the block,) their numbers; None: all there are
     width: int  # documents of the block
-    doc_of: Array  # (n_passages,) of all passages
-    options: Options
-    vectors: Vectors | None  # with the paragraphs of the block alone
-    products: Products | None = None
+    products: Products | None
 
     @property
     def xp(self) -> Any:
         return array_namespace(self.passages)
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.offsets) - 1
 
     @property
     def n_cells(self) -> int:
@@ -100,49 +105,39 @@ class Block:
 
     def filled(self) -> tuple[Array, Array, Array]:
         """``(cells, query, document number)`` of the cells with a hit, rising."""
-        xp = self.xp
-        mark = xp.zeros(self.n_cells + 1, dtype=bool)
+        mark = self.xp.zeros(self.n_cells + 1, dtype=bool)
         mark[self.cell] = True
-        cells = xp.flatnonzero(mark[:-1])
-        query, column = xp.divmod(cells, self.width)
-        return cells, query, column if self.documents is None else self.documents[column]
+        cells = self.xp.flatnonzero(mark[:-1])
+        query, column = self.xp.divmod(cells, self.width)
+        return cells, query + self.first, column if self.documents is None else self.documents[column]
 
 
-def block_of(
-    hits: Hits,
-    query: Array,
-    n_queries: int,
-    weight: Array,
-    doc_of: Array,
-    n_documents: int,
-    options: Options,
-    vectors: Vectors | None,
-    only_first: bool,
-    products: Products | None = None,
-) -> Block:
-    """Number the hits of some query documents; ``only_first``: those on the first passage of a document only."""
-    passages, xp = hits.passages, array_namespace(hits.passages)
+def block_of(task: Task, first: int, last: int, products: Products | None) -> Block:
+    """Number the hits of the query documents ``first`` to ``last``."""
+    rows, offsets, query = task.rows(first, last)
+    passages, doc_of, xp = task.hits.passages[rows], task.doc_of, array_namespace(task.doc_of)
     document = doc_of[passages]  # -1 reads the last; it is not used
-    used = None
+    used, only_best = None, task.occurrences == "best"
     # Lists are padded at their ends, so the last column tells whether any is short.
-    if only_first or options.occurrences == "best" or bool((weight <= 0).any() | (passages[:, -1:] < 0).any()):
-        used = (passages != NO_PASSAGE) & (weight > 0)[:, None]
-    if only_first:
+    if task.aggregation.only_first or only_best or bool((passages[:, -1:] < 0).any()):
+        used = passages != NO_PASSAGE
+    if task.aggregation.only_first:
         used &= (passages == 0) | (doc_of[xp.maximum(passages, 1) - 1] != document)
-    numbers, width = None, n_documents
-    if n_queries * n_documents > passages.size:  # else a table of all documents is small beside the hits
-        seen = xp.zeros(n_documents, dtype=bool)
+    numbers, width = None, task.n_documents
+    if (last - first) * width > passages.size:  # else a table of all documents is small beside the hits
+        seen = xp.zeros(width, dtype=bool)
         seen[document if used is None else document[used]] = True
         numbers = xp.flatnonzero(seen)
         width = int(numbers.size)
         document = (xp.cumsum(seen) - 1)[document]
-    if options.occurrences == "best":
+    if only_best:
         used &= _best(document, used, width)
     cell = query[:, None] * width + document
     if used is not None:
-        cell = xp.where(used, cell, n_queries * width)
-    numbered = used, cell, n_queries, numbers, width, doc_of
-    return Block(passages, hits.scores, query, weight, *numbered, options, vectors, products)
+        cell = xp.where(used, cell, (last - first) * width)
+    paragraphs = None if task.vectors is None else task.vectors.paragraphs[rows]
+    hits = passages, task.hits.scores[rows], paragraphs
+    return Block(task, first, offsets, *hits, query, used, cell, numbers, width, products)
 
 
 def _best(document: Array, used: Array, width: int) -> Array:
@@ -154,9 +149,6 @@ def _best(document: Array, used: Array, width: int) -> Array:
     first = xp.full(r * width + 1, n, dtype=xp.int32)
     xp.minimum.at(first, place.ravel(), column.ravel())
     return first[place] == column
-
-
-# sums that are exact --------------------------------------------------------------------------------------
 
 
 def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:
@@ -179,13 +171,11 @@ def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:
 
 
 def _terms(block: Block, terms: Array) -> Array:
-    """``terms`` (r, N) or (1, N) times the paragraphs' weights, on the grid of each query; 0 where unused."""
+    """``terms`` (r, N) or (1, N) on the grid of each query; 0 where unused."""
     xp, n, (r, width) = block.xp, block.n_queries, block.cell.shape
     of_row = xp.full(r, width) if block.used is None else block.used.sum(axis=1)
     count = xp.bincount(block.query, weights=of_row, minlength=n)  # hits of each query that count
-    if not bool((block.weight == 1).all()):
-        terms = terms * block.weight[:, None]
-    elif len(terms) == 1 and block.used is None:  # then rounding once for each query does
+    if len(terms) == 1 and block.used is None:  # then rounding once for each query does
         return on_grid(xp.repeat(terms, n, axis=0), xp.arange(n), n, count)[block.query]
     return on_grid(block.masked(terms), block.query, n, count)
 
@@ -196,7 +186,7 @@ def _sums(block: Block, terms: Array) -> Array:
     return found[: block.n_cells]
 
 
-# what a hit weighs: (r, N) or (1, N) float64, not yet times its paragraph's weight --------------------------
+# What a hit weighs: (r, N) or (1, N) float64.
 
 
 def _alike(block: Block) -> Array:
@@ -208,19 +198,18 @@ def _score(block: Block) -> Array:
 
 
 def _reciprocal_rank(block: Block) -> Array:
-    """Cormack et al. 2009."""
-    return 1 / (block.options.rrf_k + _rank(block))
+    return 1 / (block.task.rrf_k + _rank(block))
 
 
 def _falling_rank(block: Block) -> Array:
-    return block.options.n_hits + 1 - _rank(block)
+    return block.task.n_hits + 1 - _rank(block)
 
 
 def _rank(block: Block) -> Array:
     return block.xp.arange(1, block.passages.shape[1] + 1, dtype=block.xp.float64)[None]
 
 
-# what becomes of them in a document -------------------------------------------------------------------------
+# What becomes of them in a document.
 
 
 class Scored(NamedTuple):
@@ -240,15 +229,15 @@ def _total(block: Block, weight: Array) -> Scored:
 
 
 def _largest(block: Block, weight: Array) -> Scored:
-    """The first hit that has it carries all."""
     best = block.xp.full(block.n_cells + 1, -block.xp.inf)
     block.xp.maximum.at(best, block.cell.ravel(), block.masked(weight, -block.xp.inf).ravel())
     return Scored(best[: block.n_cells])
 
 
-def products_of(hits: Array, query: Array, weight: Array, n_queries: int, vectors: Vectors) -> Products:
-    """Of the hits (r, N) of some queries; a passage that several paragraphs of a query retrieved is multiplied once."""
-    xp, passages = array_namespace(hits), vectors.passages
+def products_of(task: Task, first: int, last: int) -> Products:
+    """Of some queries; a passage that several paragraphs of a query retrieved is multiplied once."""
+    rows, offsets, query = task.rows(first, last)
+    hits, passages, xp = task.hits.passages[rows], task.vectors.passages, array_namespace(task.doc_of)
     mark = xp.zeros(int(passages.shape[0]) + 1, dtype=bool)
     mark[hits] = True  # padding marks the place behind the last
     numbers, column = xp.flatnonzero(mark[:-1]), None
@@ -257,10 +246,17 @@ def products_of(hits: Array, query: Array, weight: Array, n_queries: int, vector
     else:
         column = xp.full(len(mark), numbers.size)
         column[numbers] = xp.arange(numbers.size)
-    wanted = xp.zeros((n_queries, int(numbers.size) + 1), dtype=bool)  # the last column is the padding's
+    wanted = xp.zeros((last - first, int(numbers.size) + 1), dtype=bool)  # the last column is the padding's
     wanted[query[:, None], hits if column is None else column[hits]] = True
-    summed = _summed(vectors.paragraphs, query, weight, n_queries)
-    return Products(multiply(wanted, summed, passages, numbers), column, 0)
+    # q̂ = Σ_i q_i, in whatever order to the same bits
+    paragraphs = task.vectors.paragraphs[rows].astype(np.float64)
+    of, count = query, xp.bincount(query, minlength=last - first)
+    if sparse.issparse(paragraphs):
+        of = np.repeat(query, np.diff(paragraphs.indptr))
+        paragraphs.data = on_grid(paragraphs.data[:, None], of, last - first, count)[:, 0]
+    else:
+        paragraphs = on_grid(paragraphs, of, last - first, count)
+    return Products(multiply(wanted, _of_queries(paragraphs, offsets, "sum", xp), passages, numbers), column, first)
 
 
 def _products(block: Block, weight: Array) -> Scored:
@@ -268,98 +264,37 @@ def _products(block: Block, weight: Array) -> Scored:
     assert block.products is not None
     table, column, first = block.products
     place = block.passages if column is None else column[block.passages]
-    return _total(block, weight * table[(block.query + first)[:, None], place])
+    return _total(block, weight * table[(block.query + block.first - first)[:, None], place])
 
 
 def _mean_products(block: Block, weight: Array) -> Scored:
-    """⟨q̂ / Σ_i w_i, Σ w p / Σ w⟩: both sides divided by their weights."""
+    """⟨q̂ / n_q, Σ p / n⟩: both sides divided by how many they are."""
     xp = block.xp
     score, share, _ = _products(block, weight)
-    of_query = xp.bincount(
-        block.query,
-        weights=_by_rows(block.weight[:, None], block.query, block.n_queries)[:, 0],
-        minlength=block.n_queries,
-    )
-    weights = _sums(block, _terms(block, weight))
-    by = xp.where(weights > 0, weights, 1) * xp.repeat(xp.where(of_query > 0, of_query, 1), block.width)
+    hits = xp.bincount(block.cell.ravel(), minlength=block.n_cells + 1)[: block.n_cells]
+    paragraphs = xp.bincount(block.query, minlength=block.n_queries)
+    by = xp.maximum(hits, 1) * xp.repeat(xp.maximum(paragraphs, 1), block.width)
     return Scored(score / by, share, by)
 
 
 def _extreme(block: Block, weight: Array, ufunc: str) -> Scored:
     """⟨q̂, d̂⟩. A passage that several paragraphs retrieved counts once."""
-    assert block.vectors is not None
-    xp, doc_of, n = block.xp, block.doc_of, len(block.doc_of)
-    wanted = xp.zeros((block.n_queries, n + 1), dtype=bool)  # the last column is the padding's
-    wanted[block.query[:, None], block.masked(block.passages, n)] = True
-    wanted[:, n:] = False
-    if isinstance(block.vectors.passages, np.ndarray):
-        starts = np.searchsorted(doc_of, np.arange(int(doc_of[-1]) + 2))
-        table = document_extremes(block.vectors.passages, wanted, starts, _extremes(block, ufunc), ufunc)
-        return Scored(np.ravel(table if block.documents is None else table[:, block.documents]))
-    query, passage = xp.divmod(xp.flatnonzero(wanted), n + 1)
-    document = doc_of[passage]
-    is_new = (xp.diff(query, prepend=-1) != 0) | (xp.diff(document, prepend=-1) != 0)
-    column, query = document[is_new], query[is_new]
-    if block.documents is not None:
-        column = xp.searchsorted(block.documents, column)
-    score, lists = xp.zeros(block.n_cells), xp.cumsum(is_new) - 1
-    score[query * block.width + column] = extremes(
-        block.vectors.passages, passage, lists, _extremes(block, ufunc), query, ufunc
-    )
-    return Scored(score)
+    xp, task = block.xp, block.task
+    wanted = xp.zeros((block.n_queries, len(task.doc_of) + 1), dtype=bool)  # the last column is the padding's
+    wanted[block.query[:, None], block.masked(block.passages, -1)] = True
+    q = _of_queries(block.paragraphs, block.offsets, ufunc[:3], xp)
+    table = document_extremes(task.vectors.passages, wanted[:, :-1], task.doc_of, task.n_documents, q, ufunc)
+    return Scored((table if block.documents is None else table[:, block.documents]).ravel())
 
 
-# the vector of a query document ---------------------------------------------------------------------------------
-
-
-def _summed(paragraphs: Matrix, query: Array, weight: Array, n: int) -> Array:
-    """(q, d) float64, dense: q̂ = Σ_i w_i q_i, in whatever order to the same bits."""
-    xp = array_namespace(weight)
-    if sparse.issparse(paragraphs):  # few queries are held at once, so their sums may be dense
-        stored = np.diff(paragraphs.indptr)
-        values, row = paragraphs.data.astype(np.float64) * np.repeat(weight, stored), np.repeat(query, stored)
-        terms = on_grid(values[:, None], row, n, np.bincount(query, minlength=n))[:, 0]
-        out = np.zeros((n, paragraphs.shape[1]))
-        np.add.at(out, (row, paragraphs.indices), terms)
-        return out
-    return _by_query("add", _by_rows(paragraphs.astype(xp.float64) * weight[:, None], query, n), query, n)
-
-
-def _extremes(block: Block, ufunc: str) -> Array:
-    """(q, d) float64: the element-wise ``"minimum"`` or ``"maximum"`` of each query's paragraphs of weight > 0."""
-    assert block.vectors is not None
-    counting = block.weight > 0
-    query, paragraphs = block.query[counting], block.vectors.paragraphs[counting]
-    if not sparse.issparse(paragraphs):
-        return _by_query(ufunc, paragraphs.astype(block.xp.float64), query, block.n_queries)
-    out = np.zeros((block.n_queries, paragraphs.shape[1]))
-    for number in np.unique(query):
-        rows = paragraphs[query == number]  # the extreme counts the zeros that are not stored
-        out[number] = getattr(rows, ufunc[:3])(axis=0).toarray()[0]
+def _of_queries(paragraphs: Matrix, offsets: Ints, how: str, xp: Any) -> Array:
+    """(q, d) float64, dense: the ``"sum"``, ``"min"`` or ``"max"`` of each query's paragraphs; 0 without any."""
+    out = xp.zeros((len(offsets) - 1, int(paragraphs.shape[1])))
+    for number, (start, end) in enumerate(pairwise(offsets.tolist())):
+        if start < end:
+            found = getattr(paragraphs[start:end], how)(axis=0)
+            out[number] = found.toarray()[0] if sparse.issparse(found) else found
     return out
-
-
-def _by_rows(terms: Array, query: Array, n: int) -> Array:
-    """``terms`` (r, any) on a grid on which sums over a query's rows are exact."""
-    return on_grid(terms, query, n, array_namespace(terms).bincount(query, minlength=n))
-
-
-def _by_query(ufunc: str, rows: Array, query: Array, n: int) -> Array:
-    """(n, d) the ufunc over each query's rows, whose queries (r,) rise; 0 without any."""
-    xp = array_namespace(rows)
-    out = xp.zeros((n, rows.shape[1]))
-    count = xp.bincount(query, minlength=n)
-    if xp is np:
-        filled = np.flatnonzero(count)
-        if len(filled):
-            out[filled] = getattr(np, ufunc).reduceat(rows, (np.cumsum(count) - count)[filled], axis=0)
-        return out
-    out[count > 0] = {"add": 0, "minimum": xp.inf, "maximum": -xp.inf}[ufunc]
-    getattr(xp, ufunc).at(out, query, rows)
-    return out
-
-
-# by name --------------------------------------------------------------------------------------------------------
 
 
 class Aggregation(NamedTuple):

@@ -20,7 +20,7 @@ from haybale.vectors import Matrix, array_namespace
 
 Array = Any  # of NumPy or CuPy: of the library that the hits are in
 _CACHED = 2**18  # values of passage vectors a core works on at a time: 1 MiB
-_TILE, _TILE_ON_DEVICE = 2**20, 2**26  # values of passages that are gathered at once
+_TILE_ON_DEVICE = 2**26  # values of passages that are gathered at once
 _MATH = {"reassoc", "contract"}  # sums in several lanes; NaN has been refused before
 
 
@@ -62,17 +62,21 @@ def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: 
                 out[i, column] = total
 
 
-def document_extremes(
-    passages: NDArray[Any], wanted: NDArray[np.bool_], starts: Ints, q: Array, ufunc: str
-) -> NDArray[np.float64]:
-    """(q, n_documents) ⟨q, the ``"minimum"`` or ``"maximum"`` of the document's wanted passages⟩, 0 where none is.
+def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q: Array, ufunc: str) -> Array:
+    """(q, n) ⟨q, the ``"minimum"`` or ``"maximum"`` of a document's wanted passages⟩, for each of the n documents.
 
-    ``wanted`` (q, n_passages) or wider; ``starts`` (n_documents + 1,). Queries share a document while a cache holds it.
+    ``wanted`` (q, n_passages); 0 where no passage is.
     """
-    n = len(starts) - 1
-    out = np.zeros((len(q), n))
+    out = array_namespace(doc_of).zeros((len(q), n))
+    if not isinstance(passages, np.ndarray):
+        for query in range(len(q)):
+            some = wanted[query].nonzero()[0]
+            of_query = _sparse_extremes if sparse.issparse(passages) else _extremes_on_device
+            out[query] = of_query(passages[some], doc_of[some], n, q[query], ufunc)
+        return out
+    starts = np.searchsorted(doc_of, np.arange(n + 1))
 
-    def fill(first: int) -> None:
+    def fill(first: int) -> None:  # queries share a document while a cache holds it
         last, before, vectors = min(first + step, n), 0, passages
         if passages.dtype == np.float16:  # which numba has no arithmetic for
             before = int(starts[first])
@@ -113,44 +117,26 @@ def _extremes(
                 out[i, document] = total
 
 
-def extremes(passages: Matrix, passage: Array, lists: Array, q: Array, query: Array, ufunc: str) -> Array:
-    """(n,) ⟨q[query[i]], the extreme of the passages of list i⟩, element by element: sparse ones, and on a device.
-
-    ``passage`` (l,) and ``lists`` (l,) from 0, rising, say which passage is in which list; ``query`` is (n,).
-    """
-    xp, d = array_namespace(passage), int(passages.shape[1])
-    is_sparse = sparse.issparse(passages)
-    score = xp.zeros(len(query))
-
-    def fill(tile: tuple[int, int, int]) -> None:
-        number, start, end = tile
-        part = slice(number * step, (number + 1) * step)
-        some, within = passage[start:end], lists[start:end] - number * step
-        if is_sparse:
-            score[part] = _sparse_extremes(passages[some], within, q, query[part], ufunc)
-        else:
-            best = xp.full((len(query[part]), d), -xp.inf if ufunc == "maximum" else xp.inf, dtype=xp.float32)
-            getattr(xp, ufunc).at(best, within, passages[some].astype(xp.float32, copy=False))
-            score[part] = (q[query[part]] * best).sum(axis=1)
-
-    mean = len(passage) / max(1, len(query)) * (passages.nnz / passages.shape[0] if is_sparse else d)
-    step = max(1, int((_TILE if is_sparse else _TILE_ON_DEVICE) / max(mean, 1)))
-    cuts = xp.searchsorted(lists, xp.arange(0, len(query) + step, step)).tolist()
-    tiles = zip(range(len(cuts)), cuts[:-1], cuts[1:], strict=False)
-    in_threads(fill, tiles, None if is_sparse else 1)
-    return score
+def _extremes_on_device(rows: Array, document: Array, n: int, q: Array, ufunc: str) -> Array:
+    xp = array_namespace(rows)
+    documents, place = xp.unique(document, return_inverse=True)
+    shape = len(documents), rows.shape[1]
+    best, out = xp.full(shape, -xp.inf if ufunc == "maximum" else xp.inf, dtype=xp.float32), xp.zeros(n)
+    getattr(xp, ufunc).at(best, place, rows.astype(xp.float32, copy=False))
+    out[documents] = (q * best).sum(axis=1)
+    return out
 
 
-def _sparse_extremes(rows: Any, lists: Ints, q: Array, query: Ints, ufunc: str) -> NDArray[np.float64]:
-    """The extreme of the stored values, and of 0 where a row of the list has none."""
-    key = np.repeat(lists, np.diff(rows.indptr)) * rows.shape[1] + rows.indices
+def _sparse_extremes(rows: Any, document: Ints, n: int, q: Array, ufunc: str) -> NDArray[np.float64]:
+    """The extreme of the stored values, and of 0 where a row of the document has none."""
+    key = np.repeat(document, np.diff(rows.indptr)) * rows.shape[1] + rows.indices
     order = np.argsort(key, kind="stable")
     key, values = key[order], rows.data[order]
     first = np.flatnonzero(np.diff(key, prepend=-1))
     if not len(first):
-        return np.zeros(len(query))
+        return np.zeros(n)
     best = getattr(np, ufunc).reduceat(values, first)
     line, term = np.divmod(key[first], rows.shape[1])
-    absent = np.diff(first, append=len(key)) < np.bincount(lists)[line]
+    absent = np.diff(first, append=len(key)) < np.bincount(document)[line]
     best = np.where(absent, getattr(np, ufunc)(best, 0), best)
-    return np.asarray(np.bincount(line, weights=best * q[query[line], term], minlength=len(query)), dtype=np.float64)
+    return np.asarray(np.bincount(line, weights=best * q[term], minlength=n), dtype=np.float64)
