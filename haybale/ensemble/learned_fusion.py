@@ -3,25 +3,14 @@
 A document's score is linear in what each run says of it; the weights are those of a conditional logit. Runs are
 compared by what does not depend on the scale of their scores: the place between the lowest and the best score of the
 query, and the rank.
-
-A fusion on disk is a JSON file:
-
-format, version     "haybale fusion", 2
-parameters          those of the estimator
-runs, trained       names
-weights             run, feature, weight and spread (the feature's standard deviation), one object a feature
-n_queries, n_unseen, loss, n_iter
 """
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,13 +23,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.collections.qrels import judgements
-from haybale.errors import FileFormatError, InputError, UnknownNameError
-from haybale.folders import replace_json
+from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.machine import in_threads
-from haybale.parameters import Interval
+from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, check_parameters
 from haybale.retrieval import Run
-from haybale.retrieval.fusion import Listing, Pool, pooled, same_queries
+from haybale.retrieval.fusion import Pool, pooled, same_queries
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
@@ -107,10 +95,10 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "depth": [Interval(Integral, 1, None, closed="left")],
-        "unseen_share": [Interval(Real, 0, 1, closed="both")],
-        "l2": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "depth": COUNT,
+        "unseen_share": SHARE,
+        "l2": NOT_NEGATIVE,
+        "max_iter": COUNT,
     }
 
     coef_: Array
@@ -154,10 +142,9 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         UnknownNameError
             For a trained run that is none.
         """
-        self._validate_params()
-        known, names = set(same_queries(list(runs.values()))), sorted(runs)
-        new, trained_runs = _names(unseen), _names(trained)
-        for name in sorted(trained_runs - set(runs)):
+        check_parameters("LearnedFusion", self.get_params(), self._parameter_constraints)
+        known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
+        for name in sorted(set(trained) - set(runs)):
             raise UnknownNameError("run", name, names)
         for query in sorted(new - known):
             raise InputError(f"unseen: unknown query id {query!r}")
@@ -171,10 +158,13 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         counts = np.bincount(pool.query[right], minlength=len(query_ids))
         met = counts > 0
         of_unseen = met & np.array([query_id in new for query_id in query_ids])
-        target = right * (_loss_shares(met, of_unseen, self.unseen_share) / np.maximum(counts, 1))[pool.query]
-        logit = ConditionalLogit(pool.query, run_features(pool, names, trained_runs), target, self.l2)
+        # The share of each query in the loss; they sum to 1.
+        share = self.unseen_share if of_unseen.any() else 0.0
+        shares = (1 - share) * met / met.sum() + share * of_unseen / max(1, of_unseen.sum())
+        target = right * (shares / np.maximum(counts, 1))[pool.query]
+        logit = ConditionalLogit(pool.query, run_features(pool, names, trained), target, self.l2)
         self.coef_, self.loss_, self.n_iter_ = logit.fit(self.max_iter)
-        self.spread_, self.runs_, self.trained_ = logit.spread, names, sorted(trained_runs)
+        self.spread_, self.runs_, self.trained_ = logit.spread, names, sorted(set(trained))
         self.n_queries_, self.n_unseen_ = int(met.sum()), int(of_unseen.sum())
         return self
 
@@ -246,24 +236,23 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             shares[self.runs_.index(name)] += weight * values
         return shares
 
-    # files ------------------------------------------------------------------------------------------------
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, see the head of this module."""
+        """Plain values for JSON: ``format``, ``version``, the estimator's ``parameters``, names of ``runs`` and
+        ``trained`` ones, ``weights`` (run, feature, weight, spread), ``n_queries``, ``n_unseen``, ``loss``, ``n_iter``.
+        """
         check_is_fitted(self, "coef_")
         rows = zip(feature_list(self.runs_, self.trained_), self.coef_.tolist(), self.spread_.tolist(), strict=True)
-        return {
+        weights = [
+            {"run": run, "feature": feature, "weight": weight, "spread": spread}
+            for (run, feature), weight, spread in rows
+        ]
+        about = {
             "format": FORMAT,
             "version": VERSION,
-            "parameters": {name: _plain(value) for name, value in self.get_params().items()},
-            "runs": list(self.runs_),
-            "trained": list(self.trained_),
-            "weights": [
-                {"run": run, "feature": feature, "weight": weight, "spread": spread}
-                for (run, feature), weight, spread in rows
-            ],
-            **{name: _plain(getattr(self, f"{name}_")) for name in _FACTS},
+            "parameters": {name: np.asarray(value).item() for name, value in self.get_params().items()},
         }
+        about |= {"runs": list(self.runs_), "trained": list(self.trained_), "weights": weights}
+        return about | {name: getattr(self, f"{name}_") for name in _FACTS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -274,7 +263,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"fusion: expected {name} {expected!r}, found {found!r}")
         try:
             fusion = cls(**values["parameters"])
-            fusion._validate_params()
+            check_parameters("LearnedFusion", fusion.get_params(), cls._parameter_constraints)
             fusion.runs_, fusion.trained_ = sorted(values["runs"]), sorted(values["trained"])
             for name in _FACTS:
                 setattr(fusion, f"{name}_", values[name])
@@ -288,23 +277,6 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             raise InputError("fusion: a weight is no finite number")
         fusion.coef_, fusion.spread_ = np.array(numbers, dtype=np.float64).reshape(-1, 2).T.copy()
         return fusion
-
-    def save(self, path: Path | str) -> None:
-        """Write a JSON file, aside first, then renamed."""
-        replace_json(Path(path), self.to_dict())
-
-    @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """A fusion that was saved; :class:`FileFormatError` for any other file."""
-        path = Path(path)
-        if not path.is_file():
-            raise FileFormatError(path, None, "not found")
-        try:
-            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except InputError as error:
-            raise FileFormatError(path, None, str(error)) from None
-        except ValueError as error:  # UTF-8 or JSON
-            raise FileFormatError(path, getattr(error, "lineno", None), f"expected JSON: {error}") from None
 
 
 def unseen_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
@@ -320,44 +292,30 @@ def unseen_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
     >>> unseen_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
     [False, False, True, False]
     """
-    if any(isinstance(ids, str) for ids in relevant):
-        raise InputError("relevant must hold a sequence of document ids for each query, found a string")
-    query = np.repeat(np.arange(len(relevant)), [len(ids) for ids in relevant])
-    pairs = pd.DataFrame({"query": query, "doc_id": [doc_id for ids in relevant for doc_id in ids]}).drop_duplicates()
-    unseen = np.bincount(query, minlength=len(relevant)) > 0
-    unseen[pairs.loc[pairs["doc_id"].duplicated(keep=False), "query"]] = False
-    return unseen
+    pairs = pd.Series(map(list, relevant)).explode().dropna().reset_index().drop_duplicates()
+    shared = pairs.loc[pairs[0].duplicated(keep=False), "index"]
+    return np.isin(np.arange(len(relevant)), np.setdiff1d(pairs["index"], shared))
 
 
 def feature_list(runs: Sequence[str], trained: Collection[str]) -> list[tuple[str, str]]:
-    """``(run, feature)`` of every feature.
-
-    >>> feature_list(["svr"], ["svr"])
-    [('svr', 'level'), ('svr', 'rank'), ('svr', 'first'), ('svr', 'score')]
-    """
-    return [(name, kind) for name in runs for kind in (*FEATURES, *(["score"] if name in _names(trained) else []))]
+    """``(run, feature)`` of every feature."""
+    return [(name, kind) for name in runs for kind in (*FEATURES, *(["score"] if name in trained else []))]
 
 
 def run_features(pool: Pool, runs: Sequence[str], trained: Collection[str]) -> Floats:
     """(f, n) float32, the features of :func:`feature_list`; 0 for documents that a run does not have."""
     table = np.zeros((len(feature_list(runs, trained)), len(pool)), dtype=np.float32)
-    row = 0
+    rows = iter(table)
     for name, listing in zip(runs, pool.listings, strict=True):
-        columns = [_level(listing), 61 / (60 + listing.rank), 1 / listing.rank]
-        for values in [*columns, listing.score] if name in _names(trained) else columns:
-            table[row, listing.place] = values
-            row += 1
+        starts = np.flatnonzero(listing.rank == 1)
+        counts = np.diff(np.append(starts, len(listing.rank)))
+        lowest = listing.score[starts + counts - 1]
+        span, above = np.repeat(listing.score[starts] - lowest, counts), listing.score - np.repeat(lowest, counts)
+        level = np.divide(above, span, out=np.ones_like(above), where=span > 0)
+        columns = [level, 61 / (60 + listing.rank), 1 / listing.rank, *([listing.score] if name in trained else [])]
+        for values, row in zip(columns, rows, strict=False):
+            row[listing.place] = values
     return table
-
-
-def _level(listing: Listing) -> Array:
-    """(k,) the place of each score between the lowest, 0, and the best, 1, of its query; 1 where these are equal."""
-    starts = np.flatnonzero(listing.rank == 1)
-    counts = np.diff(np.append(starts, len(listing.rank)))
-    best, lowest = listing.score[starts], listing.score[starts + counts - 1]
-    span = np.repeat(best - lowest, counts)
-    above = listing.score - np.repeat(lowest, counts)
-    return np.divide(above, span, out=np.ones_like(above), where=span > 0)
 
 
 def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
@@ -367,25 +325,6 @@ def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
     document = pc.fill_null(pc.index_in(wanted, value_set=table), -1).to_numpy()
     there = (row >= 0) & (document >= 0)
     return np.isin(pool.query * len(table) + pool.document, (row * len(table) + document)[there])
-
-
-def _names(given: Collection[str]) -> frozenset[str]:
-    return frozenset([given] if isinstance(given, str) else given)
-
-
-def _loss_shares(met: NDArray[np.bool_], unseen: NDArray[np.bool_], unseen_share: float) -> Array:
-    """(m,) each query's share of the loss, summing to 1; ``met`` have one, ``unseen`` are some of them."""
-    share = unseen_share if unseen.any() else 0.0
-    shares: Array = (1 - share) * met / met.sum() + share * unseen / max(1, unseen.sum())
-    return shares
-
-
-def _plain(value: Any) -> Any:
-    """NumPy numbers as Python's."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-# the conditional logit ------------------------------------------------------------------------------------
 
 
 class ConditionalLogit:

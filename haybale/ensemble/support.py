@@ -65,8 +65,7 @@ class Group:
 
     @cached_property
     def tiles(self) -> list[tuple[slice, Ints, Ints, Floats]]:
-        """Of each tile of support passages the group's rows, the columns that these use, which of them each row uses,
-        and the coefficients."""
+        """Of each tile of support passages the group's rows, the columns they use, which one each uses, and coef."""
         tiles = []
         for start in range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT):
             rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
@@ -94,17 +93,16 @@ class Support:
     def checked(self) -> Support:
         """Itself, if all parts fit each other; for what was read from a file."""
         n = len(self.coef)
-        finite: list[NDArray[Any]] = [self.coef, self.intercept, self.label]
-        finite += [points.dense for points in (self.queries, self.passages) if points.dense is not None]
-        fits = all(len(column) == n for column in (self.query, self.passage, self.label))
-        fits &= all(len(part) == n for part in (self.features, self.features_root) if part is not None)
+        columns = (self.query, self.passage, self.label, self.features, self.features_root)
+        fits = all(len(column) == n for column in columns if column is not None)
         fits &= len(self.offsets) == len(self.intercept) + 1 >= 2 and self.offsets[0] == 0 and self.offsets[-1] == n
         fits &= bool((np.diff(self.offsets) >= 0).all())
         for numbers, points in ((self.query, self.queries), (self.passage, self.passages)):
             fits &= not n or bool(numbers.min() >= 0 and numbers.max() < len(points))
         if not fits:
             raise InputError("the tensors of the support do not fit each other")
-        if not all(np.isfinite(values).all() for values in finite):
+        finite = (self.coef, self.intercept, self.label, self.queries.dense, self.passages.dense)
+        if not all(np.isfinite(values).all() for values in finite if values is not None):
             raise InputError("NaN or infinity among the tensors")
         return self
 
@@ -138,13 +136,13 @@ class Support:
         return np.repeat(np.arange(self.n_bags), np.diff(self.offsets))
 
     @cached_property
-    def _bags(self) -> list[Group]:
-        return [Group.of(self, np.arange(a, b)) for a, b in pairwise(self.offsets)]
-
-    @cached_property
     def tiles(self) -> list[Points]:
         """The passages in tiles, kept with what is derived from them, since many others meet them."""
         return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
+
+    @cached_property
+    def _bags(self) -> list[Group]:
+        return [Group.of(self, np.arange(a, b)) for a, b in pairwise(self.offsets)]
 
     @cached_property
     def _everything(self) -> Group:
@@ -168,11 +166,10 @@ class Support:
         with self.device.current():
             if bag_weights is None:
                 return expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean()
-            if self.features is not None:
-                weighted = self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)
-                return weighted.sum(axis=1)
+            if self.features is not None or not self.device.is_cpu:
+                return (self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)).sum(axis=1)
             scores = expand(self, pairs, [self._everything], bag_weights.astype(np.float32))[:, 0]
-            return scores + to_device((bag_weights @ self.intercept)[pairs.query], self.device)
+            return scores + (bag_weights @ self.intercept)[pairs.query]
 
     def bags(self, pairs: Pairs) -> Any:
         """(n, n_bags) float64 the prediction of every bag."""
@@ -192,9 +189,6 @@ class Support:
             shared = kernel_tile(Points(pair.features), Points(self.features))[0].astype(np.float64)
             kernel += np.sqrt(self.eta) * self.features_root * shared
         return np.asarray(self.coef * kernel)
-
-
-# expansions -----------------------------------------------------------------------------------------------
 
 
 def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Floats | None = None) -> Any:
@@ -275,24 +269,17 @@ def _weighed(
         return (), None
     rows, columns, column, coef = group.tiles[tile]
     query = group.query[rows]
+    if not where.is_cpu:
+        a = sparse.csr_matrix((coef, (column, query)), shape=(len(columns), kq.shape[1]), dtype=np.float32)
+        return to_device(columns, where), where.xp.ascontiguousarray((to_device(a, where) @ kq.T).T)
     bag = None if weights is None else support.bag[group.row[rows]]  # type: ignore[index]
-    w = where.xp.zeros((len(kq), len(columns)), dtype=np.float32)
-    if where.is_cpu:
+    w = np.zeros((len(kq), len(columns)), dtype=np.float32)
 
-        def weigh(part: slice) -> None:
-            _weigh(kq[part], query, column, coef, bag, None if weights is None else weights[part], w[part])
+    def weigh(part: slice) -> None:
+        _weigh(kq[part], query, column, coef, bag, None if weights is None else weights[part], w[part])
 
-        in_threads(weigh, parts)
-        return columns, w
-    for number in (None,) if bag is None else np.unique(bag):
-        some = slice(None) if number is None else bag == number
-        entries = coef[some], (column[some], query[some])
-        a = sparse.csr_matrix(entries, shape=(len(columns), kq.shape[1]), dtype=np.float32)
-        product = (to_device(a, where) @ kq.T).T
-        if weights is not None:
-            product *= to_device(weights[:, number], where)[:, None]
-        w += product
-    return to_device(columns, where), w
+    in_threads(weigh, parts)
+    return columns, w
 
 
 def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
@@ -303,9 +290,7 @@ def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
         return out
     for start in range(0, len(passage), _PAIRS):
         part = slice(start, start + _PAIRS)
-        product = kp[passage[part]]
-        product *= w[query[part]]
-        out[part] = product.sum(axis=1, dtype=np.float64)
+        out[part] = (kp[passage[part]] * w[query[part]]).sum(axis=1, dtype=np.float64)
     return out
 
 
@@ -316,17 +301,15 @@ def _add_features(support: Support, group: Group, features: Floats, sums: Any) -
     where, n = support.device, len(features)
     coef = (np.sqrt(support.eta) * support.features_root[group.row] * group.coef).astype(np.float32)
     here, there = Points(to_device(features, where)), Points(to_device(support.features[group.row], where))
-    weight = to_device(coef, where)
-    size = 256 if where.is_cpu else _PAIRS  # so many rows of kernel values stay in the cache
+    weight, size = to_device(coef, where), 256 if where.is_cpu else _PAIRS  # so many rows stay in the cache
 
-    def add(part: slice) -> None:
-        asked = here.take(part)
-        for start in range(0, len(coef), _SUPPORT):
-            tile = slice(start, start + _SUPPORT)
+    def add(start: int) -> None:
+        asked, part = here.take(slice(start, start + size)), slice(start, start + size)
+        for first in range(0, len(coef), _SUPPORT):
+            tile = slice(first, first + _SUPPORT)
             sums[part] += kernel_tile(asked, there.take(tile), support.is_small) @ weight[tile]
 
-    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    in_threads(add, parts, None if where.is_cpu else 1)
+    in_threads(add, range(0, n, size), None if where.is_cpu else 1)
 
 
 # On the CPU, loops: nothing is gathered that is not kept.
