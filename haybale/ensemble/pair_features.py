@@ -11,14 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from haybale.device import device_of, is_sparse, to_device, to_numpy
-from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
-from haybale.machine import in_tiles
 from haybale.retrieval import Hits, PassageIndex
-from haybale.retrieval.sparse_search import paired_products
-from haybale.vectors import Floats, Matrix, check_like, check_sparse, normalized, normalized_sparse
-
-_GATHERED = 2**24  # vector elements held at once for the cosines
+from haybale.vectors import Floats, Matrix, check_like, normalized, normalized_sparse
 
 
 def pair_features(candidates: Hits, searches: Sequence[Hits], index: PassageIndex, query_vectors: Matrix) -> Floats:
@@ -34,47 +29,23 @@ def pair_features(candidates: Hits, searches: Sequence[Hits], index: PassageInde
     index : PassageIndex
     query_vectors : (m, d)
     """
-    candidates, searches = candidates.to_numpy(), [hits.to_numpy() for hits in searches]
-    m = len(candidates)
+    passages, searches = to_numpy(candidates.passages), [hits.to_numpy() for hits in searches]
+    m, where = len(passages), device_of(index.vectors)
     if any(len(hits) != m for hits in searches) or query_vectors.shape[0] != m:
         raise InputError(f"searches and query vectors must be of the {m} queries that have candidates")
-    columns = [_cosines(candidates.passages, query_vectors, index)]
-    columns += [_scores(candidates.passages, hits, len(index)) for hits in searches]
-    return np.where(candidates.passages[:, :, None] >= 0, np.stack(columns, axis=2), np.float32(0))
-
-
-def _cosines(passages: Ints, queries: Matrix, index: PassageIndex) -> Floats:
-    """(m, c) cosines of queries (m, d) with their candidates, on the CPU; 0 for a zero vector."""
-    queries = check_like(to_numpy(queries), "query_vectors", index.vectors)
-    queries = (normalized_sparse if is_sparse(queries) else normalized)(queries)
-    row, column = np.nonzero(passages >= 0)
-    number = passages[row, column]
-    used, place = np.unique(number, return_inverse=True)
-    vectors = to_numpy(index.vectors[to_device(used, device_of(index.vectors))])
-    cosines = np.zeros(passages.shape, dtype=np.float32)
-    if is_sparse(vectors):
-        cosines[row, column] = paired_products(
-            queries, row, normalized_sparse(check_sparse(vectors, "passages")), place
-        )
-        return cosines
-    vectors = normalized(vectors.astype(np.float32))
-    size = _GATHERED // max(1, vectors.shape[1])
-    parts = in_tiles(len(row), size, lambda part: np.vecdot(queries[row[part]], vectors[place[part]]))
-    cosines[row, column] = np.concatenate([np.zeros(0), *parts])
-    return cosines
-
-
-def _scores(passages: Ints, hits: Hits, n: int) -> Floats:
-    """(m, c) the scores of candidates in a search, as shares of the query's best."""
-    row, _, found, score = hits.flat()
-    if not len(row):
-        return np.zeros(passages.shape, dtype=np.float32)
-    key = row * n + found
-    order = np.argsort(key)
-    wanted = np.arange(len(passages))[:, None] * n + np.maximum(passages, 0)
-    place = order[np.minimum(np.searchsorted(key, wanted, sorter=order), len(key) - 1)]
-    real = hits.passages >= 0
-    last = np.where(real.any(axis=1), np.min(np.where(real, hits.scores, np.inf), axis=1), 0)[:, None]
-    best = np.where(real[:, :1], hits.scores[:, :1], 1)
-    share = np.where(key[place] == wanted, score[place], last) / np.where(best > 0, best, 1)
-    return share.astype(np.float32)
+    queries = check_like(to_numpy(query_vectors), "query_vectors", index.vectors)
+    unit = normalized_sparse if is_sparse(queries) else normalized
+    queries, features = unit(queries), np.zeros((*passages.shape, 1 + len(searches)), dtype=np.float32)
+    for i in range(m):
+        there = passages[i] >= 0
+        near = to_numpy(index.vectors[to_device(passages[i, there], where)]).astype(np.float32)
+        cosines = unit(near) @ queries[i].T
+        features[i, there, 0] = cosines.toarray().ravel() if is_sparse(cosines) else cosines
+        for number, hits in enumerate(searches, start=1):
+            found = hits.passages[i] >= 0
+            scores = dict(zip(hits.passages[i, found].tolist(), hits.scores[i, found].tolist(), strict=True))
+            if scores:
+                last, best = min(scores.values()), max(scores.values())
+                values = np.array([scores.get(passage, last) for passage in passages[i, there].tolist()])
+                features[i, there, number] = values / (best if best > 0 else 1)
+    return features

@@ -116,9 +116,8 @@ def candidate_rows(
 def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """(n,) for each (query row, document) the document's passage nearest to the query."""
     where = device_of(index.vectors)
-    best = []
+    queries, best = placed(queries, where, "queries"), []
     with where.current():
-        queries = placed(queries, where, "queries")
         for row, document in zip(rows.tolist(), documents.tolist(), strict=True):
             passages = index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])]
             similarity = passages @ queries[row].T

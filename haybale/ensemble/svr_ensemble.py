@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -27,17 +28,14 @@ from haybale.ensemble.problem import Solver
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import (
-    Scaling,
-    Spaces,
     check_spaces,
     described,
     fit_features,
     fit_spaces,
     home_of,
-    n_axes,
     rows_of,
 )
-from haybale.ensemble.support import Pairs, Support
+from haybale.ensemble.support import Pairs
 from haybale.errors import InputError, VectorError
 from haybale.machine import fitting, in_tiles
 from haybale.parameters import (
@@ -61,6 +59,7 @@ _FACTS = ("n_rows_", "bag_sizes_", "n_iter_")
 _NO_SCORE = np.float32(-np.inf)
 
 
+@dataclass(eq=False, repr=False)
 class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     """Learns from judged queries which passages answer which queries, and ranks by it.
 
@@ -150,58 +149,27 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         "random_state": RANDOM_STATE,
     }
 
-    support_: Support
-    spaces_: Spaces
-    features_: Scaling | None
-    index_: PassageIndex
-    seen_: NDArray[np.bool_]
-    support_query_ids_: list[str]
-    support_passage_ids_: list[str]
-
-    def __init__(
-        self,
-        n_bags: int = 35,
-        *,
-        overlap: float = 0.6,
-        strategy: str = "queries",
-        k: int = 50,
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        tol: float = 1e-3,
-        gamma: float | str | tuple[float, float] = (3.0, 2.5),
-        standardize: bool = False,
-        eta: float = 0.0,
-        positive_weight: float = 3.0,
-        rows_per_bag: int | None = None,
-        protocol: str = "end-to-end",
-        threshold: float = 0.5,
-        proof: int = 1,
-        solver: str | Solver = "auto",
-        memory_budget: float | None = None,
-        device: str | None = None,
-        n_jobs: int | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.n_bags = n_bags
-        self.overlap = overlap
-        self.strategy = strategy
-        self.k = k
-        self.C = C
-        self.epsilon = epsilon
-        self.tol = tol
-        self.gamma = gamma
-        self.standardize = standardize
-        self.eta = eta
-        self.positive_weight = positive_weight
-        self.rows_per_bag = rows_per_bag
-        self.protocol = protocol
-        self.threshold = threshold
-        self.proof = proof
-        self.solver = solver
-        self.memory_budget = memory_budget
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_bags: int = 35
+    _: KW_ONLY
+    overlap: float = 0.6
+    strategy: str = "queries"
+    k: int = 50
+    C: float = 1.0
+    epsilon: float = 0.1
+    tol: float = 1e-3
+    gamma: float | str | tuple[float, float] = (3.0, 2.5)
+    standardize: bool = False
+    eta: float = 0.0
+    positive_weight: float = 3.0
+    rows_per_bag: int | None = None
+    protocol: str = "end-to-end"
+    threshold: float = 0.5
+    proof: int = 1
+    solver: str | Solver = "auto"
+    memory_budget: float | None = None
+    device: str | None = None
+    n_jobs: int | None = None
+    random_state: int | None = 0
 
     @classmethod
     def as_published(cls, **changes: Any) -> SVREnsemble:
@@ -285,6 +253,9 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         where = home_of(self.device, [index.vectors])
         vectors = _checked(query_vectors, index, where)
         m = int(vectors.shape[0])
+        ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
+        if len(ids) != m:
+            raise InputError(f"{len(ids)} query ids for {m} query vectors")
         if not rows.label.any():
             raise InputError("no candidate row is relevant: there is nothing to learn")
         for name, given, size in (("query", rows.query, m), ("passage", rows.passage, len(index))):
@@ -292,9 +263,6 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
         if self.eta and (features is None or rows.place is None):
             raise InputError("eta > 0 asks for features of the candidates")
-        ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
-        if len(ids) != m:
-            raise InputError(f"{len(ids)} query ids for {m} query vectors")
         # Only vectors that some row uses are scaled: the collection may be far larger.
         used_q, query = np.unique(rows.query, return_inverse=True)
         used_p, passage = np.unique(rows.passage, return_inverse=True)
@@ -366,19 +334,15 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         asked = np.asarray(to_numpy(query_numbers))
         if not hasattr(self, "seen_"):
             raise InputError("a loaded model does not know which bags saw which training queries; fit it anew")
-        if asked.shape != (len(passages),) or (asked.size and asked.dtype.kind not in "iu"):
-            raise InputError(f"query_numbers: expected {len(passages)} whole numbers, found {asked.dtype}{asked.shape}")
-        wrong = asked[(asked < 0) | (asked >= len(self.seen_))]
-        if len(wrong):
-            raise InputError(f"query_numbers: {wrong[0]} is none of the {len(self.seen_)} training queries")
-        outside = ~self.seen_[asked.astype(np.int64)]
-        counts = outside.sum(axis=1)
-        everywhere = asked[counts == 0]
-        if len(everywhere):
+        if asked.shape != (len(passages),) or not np.isin(asked, np.arange(len(self.seen_))).all():
             raise InputError(
-                f"out-of-bag scores: every bag saw {len(everywhere)} of {len(asked)} queries, the first is training "
-                f"query {everywhere[0]}; take more bags or less overlap"
+                f"query_numbers: expected {len(passages)} numbers of the {len(self.seen_)} training queries"
             )
+        outside = ~self.seen_[asked]
+        counts = outside.sum(axis=1)
+        if not counts.all():
+            first = f"{(counts == 0).sum()} of {len(asked)} queries, the first is {asked[counts.argmin()]}"
+            raise InputError(f"out-of-bag scores: every bag saw {first}; take more bags or less overlap")
         return self._scored(query_vectors, passages, None, self.support_.mean, outside / counts[:, None])
 
     def votes(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
@@ -397,33 +361,17 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             return votes >= self.proof
 
     def rank(
-        self,
-        query_vectors: Matrix,
-        query_ids: Sequence[str],
-        *,
-        k: int = 100,
-        exclude: Exclude | None = None,
+        self, query_vectors: Matrix, query_ids: Sequence[str], *, k: int = 100, exclude: Exclude | None = None
     ) -> Run:
-        """Rank documents by the best-scored of the query's nearest passages; those without one are not in the run.
+        """Rank documents by the best-scored of the query's ``k`` nearest passages, but its own (``exclude``).
 
         Refused for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
-
-        Parameters
-        ----------
-        query_vectors : (m, d)
-        query_ids : (m,) str
-        k : int, default 100
-            Nearest passages.
-        exclude : (m,), optional
-            As in :meth:`fit`.
         """
         check_is_fitted(self, "support_")
         check_parameters("SVREnsemble.rank", {"k": k}, {"k": COUNT})
         if self.protocol == "injected":
             raise InputError("protocol 'injected' does not rank: its candidates depend on the labels of the query")
         vectors = _checked(query_vectors, self.index_, self.support_.device)
-        if len(query_ids) != vectors.shape[0]:
-            raise InputError(f"{len(query_ids)} query ids for {vectors.shape[0]} query vectors")
         near = self.index_.search(to_numpy(vectors), min(k, len(self.index_)), exclude=exclude).passages
         return rank_documents(self.index_, Hits(near, to_numpy(self.score_candidates(vectors, near))), query_ids)
 
@@ -434,7 +382,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        query_vector : (d,) or (1, d)
+        query_vector : (1, d)
         passage_id : str
         features : (f,), optional
             Of the pair.
@@ -443,8 +391,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "support_")
         check_parameters("SVREnsemble.explain", {"top": top}, {"top": COUNT})
-        one = query_vector[None] if n_axes(query_vector) == 1 else query_vector
-        vectors = _checked(one, self.index_, self.support_.device)
+        vectors = _checked(query_vector, self.index_, self.support_.device)
         if vectors.shape[0] != 1:
             raise InputError("explain takes one query")
         passage = self.index_.numbers([passage_id])

@@ -89,9 +89,9 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
     numbers = np.flatnonzero(~theirs.seen_.all(axis=1))
     asked = numbers, queries[numbers], passages[numbers]
     np.testing.assert_allclose(*(model.out_of_bag_scores(*asked) for model in (ours, theirs)), atol=1e-4)
-    for query in (queries[0], cupy.asarray(queries[:1])):
+    for query in (queries[:1], cupy.asarray(queries[:1])):
         explanation = ours.explain(query, "3")
-        assert explanation.prediction == pytest.approx(theirs.explain(queries[0], "3").prediction, abs=1e-4)
+        assert explanation.prediction == pytest.approx(theirs.explain(queries[:1], "3").prediction, abs=1e-4)
     if theirs.protocol != "injected":
         names = [f"q{i}" for i in range(len(queries))]
         assert ours.rank(queries, names, k=12) == ours.rank(cupy.asarray(queries), names, k=12)
@@ -148,8 +148,8 @@ def test_pair_features_on_a_device(cupy: Any) -> None:
     found = ours.score_candidates(there[0], there[1].passages, there[2])
     assert isinstance(found, cupy.ndarray)
     np.testing.assert_allclose(to_numpy(found), expected, atol=1e-4)
-    one = ours.explain(there[0][0], "3", features=there[2][0, 0])
-    other = theirs.explain(queries[0], "3", features=features[0, 0])
+    one = ours.explain(there[0][:1], "3", features=there[2][0, 0])
+    other = theirs.explain(queries[:1], "3", features=features[0, 0])
     assert one.prediction == pytest.approx(other.prediction, abs=1e-4)
 
 

@@ -23,14 +23,14 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
     for i, j in ((0, 0), (5, 3), (17, 11)):
         passage = index.passage_ids[int(candidates.passages[i, j])].as_py()
         given = {"features": features[i, j]} if eta else {}
-        found = ensemble.explain(queries[i], passage, top=5, **given)
+        found = ensemble.explain(queries[[i]], passage, top=5, **given)
         shares = [item.share for item in found.evidence]
         assert len(shares) == 5
         assert found.prediction == math.fsum([*shares, found.others, found.intercept])
         assert found.prediction == pytest.approx(scores[i, j], abs=1e-5)
         assert found.prediction == pytest.approx(found.bags.mean(), abs=1e-12)
         assert len(found.votes) == votes[i, j]
-        everything = ensemble.explain(queries[i], passage, top=10**6, **given)
+        everything = ensemble.explain(queries[[i]], passage, top=10**6, **given)
         every = [abs(item.share) for item in everything.evidence]
         assert every == sorted(every, reverse=True)
         assert every[:5] == list(map(abs, shares))
@@ -40,7 +40,7 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
             document = index.doc_ids[int(index.doc_of[index.numbers([item.passage_id])[0]])].as_py()
             assert item.label == (document in relevant[int(item.query_id.split()[1])])
     with pytest.raises(InputError, match="unknown passage id 'zz'"):
-        ensemble.explain(queries[0], "zz", **given)
+        ensemble.explain(queries[:1], "zz", **given)
 
 
 def test_pairs_drawn_twice_and_pairs_with_two_labels_lose_no_share() -> None:
@@ -51,7 +51,7 @@ def test_pairs_drawn_twice_and_pairs_with_two_labels_lose_no_share() -> None:
     scores = ensemble.score_candidates(queries, candidates.passages)
     for i in (0, 9, 23):
         passage = index.passage_ids[int(candidates.passages[i, 0])].as_py()
-        found = ensemble.explain(queries[i], passage, top=10**6)
+        found = ensemble.explain(queries[[i]], passage, top=10**6)
         assert math.fsum(item.share for item in found.evidence) + found.intercept == pytest.approx(
             scores[i, 0], abs=1e-5
         )

@@ -40,7 +40,7 @@ def test_an_ensemble_loads_without_its_solver(tmp_path: Path, settings: dict, mo
         found = [getattr(model, ask)(queries, candidates.passages, values) for model in (loaded, ensemble)]
         np.testing.assert_array_equal(*found)
     if values is None:
-        assert loaded.explain(queries[0], "3").evidence == ensemble.explain(queries[0], "3").evidence
+        assert loaded.explain(queries[:1], "3").evidence == ensemble.explain(queries[:1], "3").evidence
     expected = ensemble.get_params() | ({"solver": "auto"} if callable(ensemble.solver) else {})
     assert loaded.get_params() == expected
     for name in ("n_rows_", "bag_sizes_", "gamma_", "n_iter_"):

@@ -171,7 +171,7 @@ def test_bad_input_is_refused() -> None:
     fitted = SVREnsemble(2, k=5).fit(index, queries, relevant)
     with pytest.raises(InputError, match="candidates of 2 queries for 1 query vectors"):
         fitted.score_candidates(queries[:1], np.zeros((2, 3), dtype=int))
-    with pytest.raises(InputError, match="1 query ids for 2 query vectors"):
+    with pytest.raises(InputError, match="1 query ids"):
         fitted.rank(queries[:2], ["q"])
 
 
@@ -204,14 +204,10 @@ def test_what_out_of_bag_scores_cannot_be_is_refused(tmp_path: Path) -> None:
     index, queries, relevant = world()
     one = SVREnsemble(1, overlap=0, k=5).fit(index, queries, relevant)
     passages = index.search(queries[:2], 5).passages
-    with pytest.raises(InputError, match="every bag saw 2 of 2 queries, the first is training query 4; take more bags"):
+    with pytest.raises(InputError, match="every bag saw 2 of 2 queries, the first is 4; take more bags"):
         one.out_of_bag_scores(np.array([4, 5]), queries[:2], passages)
-    for wrong, message in (
-        ([1, 40], "40 is none of the 40"),
-        ([0.5, 1], "expected 2 whole numbers"),
-        ([1], "expected 2"),
-    ):
-        with pytest.raises(InputError, match=message):
+    for wrong in ([1, 40], [0.5, 1], [1]):
+        with pytest.raises(InputError, match="query_numbers: expected 2 numbers of the 40 training queries"):
             one.out_of_bag_scores(np.array(wrong), queries[:2], passages)
     one.save(tmp_path / "model")
     with pytest.raises(InputError, match="a loaded model does not know which bags saw which"):
