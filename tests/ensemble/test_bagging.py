@@ -111,15 +111,3 @@ def test_what_is_shared_depends_on_the_budget_and_changes_little(n_jobs: int) ->
         assert all(problem.memory_budget <= budget for problem in seen)
     for one, other in zip(*found.values(), strict=True):
         np.testing.assert_allclose(one.coef, other.coef, atol=1e-3)
-
-
-def test_on_a_device_bags_are_solved_where_their_vectors_are(cupy: Any) -> None:
-    seen: list[Problem] = []
-
-    def look(problem: Problem) -> Dual:
-        seen.append(problem)
-        return Dual(np.full(len(problem.label), float(len(problem.label))), 0.0)
-
-    duals = solve_bags(training_set(cupy.asarray), BAGS, look, None, 1e9, SETTINGS)
-    assert [dual.coef[0] for dual in duals] == [20, 20, 30]
-    assert all(not device_of(problem.queries.dense).is_cpu for problem in seen)

@@ -18,7 +18,7 @@ from haybale.device import CPU, Device, device_of, to_device, to_numpy
 from haybale.ensemble import SVREnsemble, candidate_rows, pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.smo import solve_product
-from haybale.errors import DeviceError, InputError, UnknownNameError
+from haybale.errors import DeviceError
 from haybale.retrieval import Hits, PassageIndex
 
 CUDA = Device("cuda", 0)
@@ -106,16 +106,6 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
         np.testing.assert_allclose(again.score_candidates(queries, passages), expected, atol=1e-4)
 
 
-def test_the_files_do_not_tell_where_a_model_was(cupy: Any, tmp_path: Path) -> None:
-    index, queries, relevant = world(3)
-    model = SVREnsemble(3, k=10).fit(index, queries, relevant)
-    model.save(tmp_path / "here")
-    model.support_ = model.support_.to(CUDA)
-    model.set_params(device="cuda").save(tmp_path / "there")
-    for file in sorted(path.name for path in (tmp_path / "here").iterdir()):
-        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
-
-
 @pytest.mark.parametrize(("device", "vectors"), [("cuda", "cpu"), ("cpu", "cuda"), ("cuda:0", "cuda")])
 def test_an_ensemble_where_its_index_is_not(cupy: Any, device: str, vectors: str) -> None:
     index, queries, relevant = world(3)
@@ -151,20 +141,6 @@ def test_pair_features_on_a_device(cupy: Any) -> None:
     one = ours.explain(there[0][:1], "3", features=there[2][0, 0])
     other = theirs.explain(queries[:1], "3", features=features[0, 0])
     assert one.prediction == pytest.approx(other.prediction, abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("device", "error", "message"),
-    [
-        ("cuda:97", DeviceError, "device 'cuda:97' does not exist"),
-        ("gpu", UnknownNameError, "unknown device 'gpu'"),
-        (0, InputError, "'device'"),
-    ],
-)
-def test_devices_that_are_none_are_refused(cupy: Any, device: Any, error: type[Exception], message: str) -> None:
-    index, queries, relevant = world(3)
-    with pytest.raises(error, match=message):
-        SVREnsemble(3, device=device).fit(index, queries, relevant)
 
 
 def test_sparse_vectors_on_a_device(cupy: Any) -> None:

@@ -104,6 +104,7 @@ def _flip(folder: Path) -> None:
         (lambda f: (f / "queries.parquet").unlink(), "queries.parquet: not found, the manifest lists it"),
         (lambda f: _tensors(f, coef=None), "tensor 'coef' is missing"),
         (lambda f: _tensors(f, query=np.full(3, 10**6)), "do not fit each other"),
+        (lambda f: _tensors(f, offsets=np.array([0, 1])), "do not fit each other"),
         (lambda f: _tensors(f, intercept=np.array([0, 0, np.nan])), "NaN or infinity among the tensors"),
     ],
 )

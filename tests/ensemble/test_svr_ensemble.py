@@ -12,9 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from worlds import candidates_with_features, features, world
 
-from haybale.ensemble import CandidateRows, Problem, SVREnsemble, candidate_rows
+from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
 from haybale.ensemble import support as expansion
-from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import InputError
 
 
@@ -133,17 +132,6 @@ def test_injected_does_not_rank() -> None:
     ensemble = SVREnsemble.as_published(n_bags=2, k=10, protocol="injected").fit(index, queries, relevant)
     with pytest.raises(InputError, match="protocol 'injected' does not rank"):
         ensemble.rank(queries, [f"q{i}" for i in range(len(queries))])
-
-
-def test_a_solver_of_ones_own() -> None:
-    index, queries, relevant = world()
-    seen: list[int] = []
-
-    def solver(problem: Problem):
-        seen.append(len(problem.label))
-        return solve_sklearn(problem)
-
-    assert SVREnsemble(3, k=5, solver=solver).fit(index, queries, relevant).bag_sizes_ == seen
 
 
 def test_bad_input_is_refused() -> None:
