@@ -93,7 +93,7 @@ def test_ensemble(strategy: str, n_jobs: int) -> None:
     np.testing.assert_array_equal(
         model.score_candidates(queries, hits.to_numpy().passages, to_device(features, SECOND)), to_numpy(scores)
     )
-    model.explain(there[0], index.passage_ids[int(hits.passages[0, 0])].as_py(), features=features[0, 0])
+    model.explain(there[:1], index.passage_ids[int(hits.passages[0, 0])].as_py(), features=features[0, 0])
     plain = SVREnsemble(3, k=10, **settings).fit(index, queries, RELEVANT)
     assert len(plain.rank(there, [str(i) for i in range(M)], k=5)) == M
 

@@ -4,7 +4,7 @@ from haybale.ensemble.bags import STRATEGIES
 from haybale.ensemble.batch_scoring import score_frame
 from haybale.ensemble.explanation import Explanation
 from haybale.ensemble.learned_fusion import LearnedFusion, unseen_queries
-from haybale.ensemble.pair_features import feature_names, pair_features
+from haybale.ensemble.pair_features import pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.product_kernel_svr import ProductKernelSVR
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, candidate_rows
@@ -23,7 +23,6 @@ __all__ = [
     "ProductKernelSVR",
     "SVREnsemble",
     "candidate_rows",
-    "feature_names",
     "pair_features",
     "score_frame",
     "unseen_queries",

@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 
 from haybale.device import to_numpy
 from haybale.ensemble.rows import CandidateRows, Ints
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import InputError
 from haybale.vectors import Matrix
 
 STRATEGIES = ("queries", "rows", "regions")
@@ -41,36 +41,26 @@ def make_bags(
     queries. A cell holds at most 1.5 times its even share, queries beyond it go to their next nearest cell, so
     that no bag takes many times as long as the others. Looks at the vectors ``queries`` (m, d), on the CPU.
     """
-    if strategy not in STRATEGIES:
-        raise UnknownNameError("bag strategy", strategy, STRATEGIES)
-    if n_bags < 1 or not 0 <= overlap <= n_bags - 1:
-        raise InputError(f"expected n_bags >= 1 and 0 <= overlap <= n_bags - 1, found {n_bags} and {overlap}")
+    if overlap > n_bags - 1:
+        raise InputError(f"expected overlap <= n_bags - 1, found {overlap} and {n_bags} bags")
     distinct, starts = np.unique(rows.query, return_index=True)
-    units = len(rows) if strategy == "rows" else len(distinct)
-    if units < n_bags:
+    n = len(rows) if strategy == "rows" else len(distinct)
+    if n < n_bags:
         kind = "rows" if strategy == "rows" else "queries"
-        raise InputError(f"{n_bags} bags need at least as many {kind} to share out, found {units}")
+        raise InputError(f"{n_bags} bags need at least as many {kind} to share out, found {n}")
+    size = max(1, round(n * (1 + overlap) / n_bags))
     if strategy == "rows":
-        size = max(1, round(len(rows) * (1 + overlap) / n_bags))
-        return [np.sort(rng.integers(len(rows), size=size)) for _ in range(n_bags)]
-    if strategy == "queries":
-        members = _dealt(len(distinct), n_bags, overlap, rng)
-    elif queries is None:
-        raise InputError("strategy 'regions' needs the query vectors")
-    else:
+        return [np.sort(rng.integers(n, size=size)) for _ in range(n_bags)]
+    if strategy == "regions":
         members = _regions(to_numpy(queries)[distinct], n_bags, overlap, rng)
+    else:
+        members = []
+        for part in np.array_split(rng.permutation(n), n_bags):
+            others = np.setdiff1d(np.arange(n), part)
+            extra = rng.choice(others, size=max(0, min(n, size) - len(part)), replace=False)
+            members.append(np.sort(np.concatenate((part, extra))))
     ends = np.append(starts[1:], len(rows))
     return [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
-
-
-def _dealt(n: int, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
-    size = min(n, max(1, round(n * (1 + overlap) / n_bags)))
-    bags = []
-    for part in np.array_split(rng.permutation(n), n_bags):
-        others = np.setdiff1d(np.arange(n), part)
-        extra = rng.choice(others, size=max(0, size - len(part)), replace=False)
-        bags.append(np.sort(np.concatenate((part, extra))))
-    return bags
 
 
 def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
@@ -86,21 +76,17 @@ def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Genera
             cell[query] = region
             room[region] -= 1
     members = []
-    for region in range(n_bags):
+    for region, to_centre in enumerate(distances.T):
         inside = cell == region
-        nearest = np.argsort(np.where(inside, np.inf, distances[:, region]), kind="stable")
-        extra = nearest[: min(round(overlap * inside.sum()), n - int(inside.sum()))]
-        members.append(np.sort(np.concatenate((np.flatnonzero(inside), extra))))
-    # A cell that the limit left empty would be an empty bag; its nearest query makes it one.
-    return [part if len(part) else np.array([np.argmin(distances[:, i])]) for i, part in enumerate(members)]
+        # A cell that the limit left empty would be an empty bag; its nearest query makes it one.
+        wanted = round(overlap * inside.sum()) if inside.any() else 1
+        nearest = np.argsort(np.where(inside, np.inf, to_centre), kind="stable")[: n - int(inside.sum())]
+        members.append(np.sort(np.append(np.flatnonzero(inside), nearest[:wanted])))
+    return members
 
 
 def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Generator) -> Ints:
-    """The bag cut to ``limit`` rows: every positive stays, negatives are drawn without replacement.
-
-    More positives than ``limit`` all stay, without a negative they could not teach anything, so at least as
-    many negatives as positives are kept where there are that many.
-    """
+    """The bag cut to ``limit`` rows: every positive stays, and a sample of at least as many negatives."""
     if limit is None or len(bag) <= limit:
         return bag
     positive = rows.label[bag] > 0
@@ -110,12 +96,5 @@ def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Ge
 
 
 def seen_by(query: NDArray[Any], bags: list[Ints], n_queries: int) -> NDArray[np.bool_]:
-    """(n_queries, n_bags) whether a bag holds any row of a query; ``query`` (n_rows,) is each row's.
-
-    >>> seen_by(np.array([0, 0, 2]), [np.array([0, 1]), np.array([1, 2])], 3).tolist()
-    [[True, True], [False, False], [False, True]]
-    """
-    seen = np.zeros((n_queries, len(bags)), dtype=bool)
-    for number, bag in enumerate(bags):
-        seen[query[bag], number] = True
-    return seen
+    """(n_queries, n_bags) whether a bag holds any row of a query; ``query`` (n_rows,) is each row's."""
+    return np.stack([np.isin(np.arange(n_queries), query[bag]) for bag in bags], axis=1)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.device import to_numpy
-from haybale.ensemble.svr_ensemble import SVREnsemble
+from haybale.ensemble.svr_ensemble import SVREnsemble, _checked
 from haybale.errors import InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas, with_column
 from haybale.vectors import Matrix
@@ -20,11 +18,11 @@ _PAIRS = 2**18  # scored at once
 
 def score_frame(
     ensemble: SVREnsemble,
-    query_vectors: Matrix | Sequence[Matrix],
+    query_vectors: Matrix,
     query_ids: Sequence[str],
     frame: Frame,
     *,
-    features: Sequence[str] | Any = None,
+    features: Sequence[str] | None = None,
 ) -> Frame:
     """The frame with a float32 column ``score``: what the ensemble gives each of its pairs of query and passage.
 
@@ -33,13 +31,13 @@ def score_frame(
     Parameters
     ----------
     ensemble : SVREnsemble
-    query_vectors : (m, d), or a list with one matrix a space
+    query_vectors : (m, d)
     query_ids : (m,)
         Queries without a row cost nothing.
     frame : frame of any library
         Columns ``query_id`` and ``passage_id``, a row a pair in any order; a pair may stand in several rows.
-    features : list of str, or (n_rows, f), optional
-        For an ensemble that was trained with them: names of columns, or an array.
+    features : list of str, optional
+        Names of the columns with pair features, for an ensemble that was trained with them.
 
     Raises
     ------
@@ -56,12 +54,12 @@ def score_frame(
     ['query_id', 'passage_id', 'page', 'score']
     """
     check_is_fitted(ensemble, "support_")
-    vectors = ensemble._checked(query_vectors)
-    if len(query_ids) != vectors[0].shape[0]:
-        raise InputError(f"{len(query_ids)} query ids for {vectors[0].shape[0]} query vectors")
-    pairs = to_pandas(frame, ["query_id", "passage_id"], "score_frame")
+    vectors = _checked(query_vectors, ensemble.index_, ensemble.support_.device)
+    if len(query_ids) != vectors.shape[0]:
+        raise InputError(f"{len(query_ids)} query ids for {vectors.shape[0]} query vectors")
+    pairs = to_pandas(frame, ["query_id", "passage_id", *(features or ())], "score_frame")
     check_filled(pairs, "score_frame")
-    known, asked = pd.Index([str(query_id) for query_id in query_ids]), pd.Index(pairs["query_id"].astype(str))
+    known, asked = pd.Index(query_ids), pd.Index(pairs["query_id"].astype(str))
     if not known.is_unique:
         raise InputError(f"query_ids: {known[known.duplicated()][0]!r} stands there twice")
     query = known.get_indexer(asked)
@@ -70,15 +68,8 @@ def score_frame(
         raise InputError(f"score_frame: row {row} names query {asked[row]!r}, which is not among the query_ids")
     codes, distinct = pd.factorize(pairs["passage_id"].astype(str))
     passage = ensemble.index_.numbers(list(distinct))[codes]
-    if isinstance(features, list | tuple) and all(isinstance(name, str) for name in features):
-        found = to_pandas(frame, features, "score_frame")
-        features = np.stack([numbers(found, name, "score_frame") for name in features], axis=1)
-    if features is not None:
-        features = np.asarray(to_numpy(features))
-        if features.ndim != 2 or len(features) != len(pairs):
-            raise InputError(f"features: expected {len(pairs)} rows, one a row of the frame, found {features.shape}")
-        features = features[:, None]
-    values = ensemble._pair_features(features, passage[:, None])
+    given = [numbers(pairs, name, "score_frame") for name in features or ()]
+    values = ensemble._pair_features(np.stack(given, axis=1)[:, None] if given else None, passage[:, None])
     scores = np.empty(len(pairs), dtype=np.float32)
     order = np.argsort(query, kind="stable")
     for start in range(0, len(order), _PAIRS):

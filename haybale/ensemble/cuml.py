@@ -1,7 +1,7 @@
-"""``cuml.svm.SVR`` on a GPU, on the kernel matrix gathered from two Gram matrices.
+"""``cuml.svm.SVR`` on a GPU, on the kernel matrix gathered from two Gram matrices, which never leaves the device.
 
-Where the vectors are on a device, the matrix is made there and never leaves it. cuML addresses dense input with 32-bit
-integers: rows × columns must stay below 2^31 and it does not check, so it is checked here. That is 46,340 rows.
+cuML addresses dense input with 32-bit integers: rows × columns must stay below 2^31 and it does not check, so it is
+checked here. That is 46,340 rows.
 """
 
 from __future__ import annotations
@@ -27,17 +27,12 @@ def cuml_takes(problem: Problem) -> bool:
 
 
 def solve_cuml(problem: Problem) -> Dual:
-    """On the kernel matrix, of up to 46,340 rows.
-
-    Errors: :class:`~haybale.errors.MissingExtraError` without cuML; :class:`InputError` for a cuML before 26.02, and
-    for a bag beyond its limits or ``memory_budget``.
-    """
+    """On the kernel matrix, of up to 46,340 rows; :class:`InputError` for a bag beyond it or ``memory_budget``."""
     _check(problem)
     svm = require("cuml.svm", "gpu")
     settings = {"C": problem.C, "epsilon": problem.epsilon, "tol": problem.tol, "max_iter": problem.max_iter}
     with problem.device.current():
-        # A number as gamma: 'scale' would take the variance of the whole kernel matrix. What comes back is one number
-        # a support vector, wherever it is.
+        # A number as gamma: 'scale' would take the variance of the whole kernel matrix.
         output = "numpy" if problem.device.is_cpu else "cupy"
         model = svm.SVR(kernel="precomputed", gamma=1.0, **settings, output_type=output)
         columns = problem.label.astype(np.float32), problem.weight.astype(np.float32)

@@ -3,25 +3,14 @@
 A document's score is linear in what each run says of it; the weights are those of a conditional logit. Runs are
 compared by what does not depend on the scale of their scores: the place between the lowest and the best score of the
 query, and the rank.
-
-A fusion on disk is a JSON file:
-
-format, version     "haybale fusion", 2
-parameters          those of the estimator
-runs, trained       names
-weights             run, feature, weight and spread (the feature's standard deviation), one object a feature
-n_queries, n_unseen, loss, n_iter
 """
 
 from __future__ import annotations
 
-import json
-import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
-from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,13 +23,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.collections.qrels import judgements
-from haybale.errors import FileFormatError, InputError, UnknownNameError
-from haybale.folders import replace_json
+from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 from haybale.machine import in_threads
-from haybale.parameters import Interval
+from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, check_parameters
 from haybale.retrieval import Run
-from haybale.retrieval.fusion import Listing, Pool, pooled, same_queries
+from haybale.retrieval.fusion import Pool, pooled, same_queries
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
@@ -52,6 +40,7 @@ _ROWS = 2**12  # turned to float64 at once: with 20 features they and their prod
 Array = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     """Fuses runs by a linear score whose weights make the relevant documents of training queries likely.
 
@@ -107,26 +96,17 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "depth": [Interval(Integral, 1, None, closed="left")],
-        "unseen_share": [Interval(Real, 0, 1, closed="both")],
-        "l2": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "depth": COUNT,
+        "unseen_share": SHARE,
+        "l2": NOT_NEGATIVE,
+        "max_iter": COUNT,
     }
 
-    coef_: Array
-    spread_: Array
-    runs_: list[str]
-    trained_: list[str]
-    n_queries_: int
-    n_unseen_: int
-    loss_: float
-    n_iter_: int
-
-    def __init__(self, *, depth: int = 100, unseen_share: float = 0.3, l2: float = 1e-3, max_iter: int = 50) -> None:
-        self.depth = depth
-        self.unseen_share = unseen_share
-        self.l2 = l2
-        self.max_iter = max_iter
+    _: KW_ONLY
+    depth: int = 100
+    unseen_share: float = 0.3
+    l2: float = 1e-3
+    max_iter: int = 50
 
     def fit(
         self, runs: Mapping[str, Run], qrels: Frame, *, trained: Collection[str] = (), unseen: Collection[str] = ()
@@ -143,21 +123,17 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             Names of the runs that were learned from judged queries. In these, training queries must be ranked as new
             ones are (out of bag or fold, or left out): a run that knows the query itself would be trusted far too much.
         unseen : collection of str, default none
-            Ids of the queries none of whose relevant documents was relevant to another query that the trained runs
-            learned from (:func:`~haybale.ensemble.unseen_queries`).
+            Ids of the queries that are :func:`~haybale.ensemble.unseen_queries` to the trained runs.
 
         Raises
         ------
         InputError
-            For runs about different queries, an unseen query that they are not about, or where no query has a relevant
+            For runs about different queries, a name or query id that there is not, or where no query has a relevant
             document in its pool.
-        UnknownNameError
-            For a trained run that is none.
         """
-        self._validate_params()
-        known, names = set(same_queries(list(runs.values()))), sorted(runs)
-        new, trained_runs = _names(unseen), _names(trained)
-        for name in sorted(trained_runs - set(runs)):
+        check_parameters("LearnedFusion", self.get_params(), self._parameter_constraints)
+        known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
+        for name in sorted(set(trained) - set(runs)):
             raise UnknownNameError("run", name, names)
         for query in sorted(new - known):
             raise InputError(f"unseen: unknown query id {query!r}")
@@ -171,45 +147,30 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         counts = np.bincount(pool.query[right], minlength=len(query_ids))
         met = counts > 0
         of_unseen = met & np.array([query_id in new for query_id in query_ids])
-        target = right * (_loss_shares(met, of_unseen, self.unseen_share) / np.maximum(counts, 1))[pool.query]
-        logit = ConditionalLogit(pool.query, run_features(pool, names, trained_runs), target, self.l2)
-        self.coef_, self.loss_, self.n_iter_ = logit.fit(self.max_iter)
-        self.spread_, self.runs_, self.trained_ = logit.spread, names, sorted(trained_runs)
+        # The share of each query in the loss; they sum to 1.
+        share = self.unseen_share if of_unseen.any() else 0.0
+        shares = (1 - share) * met / met.sum() + share * of_unseen / max(1, of_unseen.sum())
+        target = right * (shares / np.maximum(counts, 1))[pool.query]
+        features = run_features(pool, names, trained)
+        found = conditional_logit(pool.query, features, target, self.l2, self.max_iter)
+        self.coef_, self.spread_, self.loss_, self.n_iter_ = found
+        self.runs_, self.trained_ = names, sorted(set(trained))
         self.n_queries_, self.n_unseen_ = int(met.sum()), int(of_unseen.sum())
         return self
 
     def fuse(self, runs: Mapping[str, Run]) -> Run:
         """All pooled documents by their score, which orders those of one query; its size is no measure.
 
-        Parameters
-        ----------
-        runs : mapping of str to Run
-            With the names they had in :meth:`fit`.
-
-        Raises
-        ------
-        InputError
-            For other names, and runs about different queries.
+        ``runs`` have the names they had in :meth:`fit` and are about the same queries; others are refused.
         """
         pool = self._pool(runs, same_queries(list(runs.values())))
         scores = self._shares(run_features(pool, self.runs_, self.trained_)).sum(axis=0)
         return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, len(pool))
 
     def explain(self, runs: Mapping[str, Run], query_id: str, doc_id: str) -> pd.DataFrame:
-        """What each run adds to the score of a document that it ranks.
+        """A row a run: ``run``, its ``rank`` and ``score``, and the ``share`` it adds to the document's fused score.
 
-        Parameters
-        ----------
-        runs : mapping of str to Run
-            With the names they had in :meth:`fit`.
-        query_id, doc_id : str
-            :class:`InputError` for an unknown query, and a document that no run has.
-
-        Returns
-        -------
-        DataFrame
-            A row a run: ``run``, ``rank``, ``score`` (its own) and ``share``. The shares sum to the fused score.
-            ``rank`` and ``score`` are missing, and the share is 0, where the run does not have the document.
+        The shares sum to it. Where a run does not have the document, the share is 0, and the others are missing.
         """
         if query_id not in same_queries(list(runs.values())):
             raise InputError(f"runs: unknown query id {query_id!r}")
@@ -246,24 +207,23 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             shares[self.runs_.index(name)] += weight * values
         return shares
 
-    # files ------------------------------------------------------------------------------------------------
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, see the head of this module."""
+        """Plain values for JSON: ``format``, ``version``, the estimator's ``parameters``, names of ``runs`` and
+        ``trained`` ones, ``weights`` (run, feature, weight, spread), ``n_queries``, ``n_unseen``, ``loss``, ``n_iter``.
+        """
         check_is_fitted(self, "coef_")
         rows = zip(feature_list(self.runs_, self.trained_), self.coef_.tolist(), self.spread_.tolist(), strict=True)
-        return {
+        weights = [
+            {"run": run, "feature": feature, "weight": weight, "spread": spread}
+            for (run, feature), weight, spread in rows
+        ]
+        about = {
             "format": FORMAT,
             "version": VERSION,
-            "parameters": {name: _plain(value) for name, value in self.get_params().items()},
-            "runs": list(self.runs_),
-            "trained": list(self.trained_),
-            "weights": [
-                {"run": run, "feature": feature, "weight": weight, "spread": spread}
-                for (run, feature), weight, spread in rows
-            ],
-            **{name: _plain(getattr(self, f"{name}_")) for name in _FACTS},
+            "parameters": {name: np.asarray(value).item() for name, value in self.get_params().items()},
         }
+        about |= {"runs": list(self.runs_), "trained": list(self.trained_), "weights": weights}
+        return about | {name: getattr(self, f"{name}_") for name in _FACTS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -274,90 +234,50 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"fusion: expected {name} {expected!r}, found {found!r}")
         try:
             fusion = cls(**values["parameters"])
-            fusion._validate_params()
+            check_parameters("LearnedFusion", fusion.get_params(), cls._parameter_constraints)
             fusion.runs_, fusion.trained_ = sorted(values["runs"]), sorted(values["trained"])
-            for name in _FACTS:
-                setattr(fusion, f"{name}_", values[name])
+            fusion.__dict__.update({f"{name}_": values[name] for name in _FACTS})
             names = [(row["run"], row["feature"]) for row in values["weights"]]
-            numbers = [(float(row["weight"]), float(row["spread"])) for row in values["weights"]]
+            numbers = np.array([(row["weight"], row["spread"]) for row in values["weights"]], dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"fusion: {type(error).__name__}: {error}") from None
-        if names != feature_list(fusion.runs_, fusion.trained_) or not set(fusion.trained_) <= set(fusion.runs_):
-            raise InputError("fusion: weights are not those of the features of its runs")
-        if not all(math.isfinite(value) for pair in numbers for value in pair):
-            raise InputError("fusion: a weight is no finite number")
-        fusion.coef_, fusion.spread_ = np.array(numbers, dtype=np.float64).reshape(-1, 2).T.copy()
+        known = set(fusion.trained_) <= set(fusion.runs_)
+        if not known or names != feature_list(fusion.runs_, fusion.trained_) or not np.isfinite(numbers).all():
+            raise InputError("fusion: expected a finite weight for each feature of its runs")
+        fusion.coef_, fusion.spread_ = numbers.T.copy()
         return fusion
-
-    def save(self, path: Path | str) -> None:
-        """Write a JSON file, aside first, then renamed."""
-        replace_json(Path(path), self.to_dict())
-
-    @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """A fusion that was saved; :class:`FileFormatError` for any other file."""
-        path = Path(path)
-        if not path.is_file():
-            raise FileFormatError(path, None, "not found")
-        try:
-            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except InputError as error:
-            raise FileFormatError(path, None, str(error)) from None
-        except ValueError as error:  # UTF-8 or JSON
-            raise FileFormatError(path, getattr(error, "lineno", None), f"expected JSON: {error}") from None
 
 
 def unseen_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
-    """(m,) bool: queries with at least one relevant document and none that another query of the list has.
+    """(m,) bool: queries with relevant documents, given as a list of ids each, none of which another query has.
 
-    Parameters
-    ----------
-    relevant : (m,) list of list of str
-        The ids of each query's relevant documents.
-
-    Examples
-    --------
     >>> unseen_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
     [False, False, True, False]
     """
-    if any(isinstance(ids, str) for ids in relevant):
-        raise InputError("relevant must hold a sequence of document ids for each query, found a string")
-    query = np.repeat(np.arange(len(relevant)), [len(ids) for ids in relevant])
-    pairs = pd.DataFrame({"query": query, "doc_id": [doc_id for ids in relevant for doc_id in ids]}).drop_duplicates()
-    unseen = np.bincount(query, minlength=len(relevant)) > 0
-    unseen[pairs.loc[pairs["doc_id"].duplicated(keep=False), "query"]] = False
-    return unseen
+    pairs = pd.Series(map(list, relevant)).explode().dropna().reset_index().drop_duplicates()
+    shared = pairs.loc[pairs[0].duplicated(keep=False), "index"]
+    return np.isin(np.arange(len(relevant)), np.setdiff1d(pairs["index"], shared))
 
 
 def feature_list(runs: Sequence[str], trained: Collection[str]) -> list[tuple[str, str]]:
-    """``(run, feature)`` of every feature.
-
-    >>> feature_list(["svr"], ["svr"])
-    [('svr', 'level'), ('svr', 'rank'), ('svr', 'first'), ('svr', 'score')]
-    """
-    return [(name, kind) for name in runs for kind in (*FEATURES, *(["score"] if name in _names(trained) else []))]
+    """``(run, feature)`` of every feature."""
+    return [(name, kind) for name in runs for kind in (*FEATURES, *(["score"] if name in trained else []))]
 
 
 def run_features(pool: Pool, runs: Sequence[str], trained: Collection[str]) -> Floats:
     """(f, n) float32, the features of :func:`feature_list`; 0 for documents that a run does not have."""
     table = np.zeros((len(feature_list(runs, trained)), len(pool)), dtype=np.float32)
-    row = 0
+    rows = iter(table)
     for name, listing in zip(runs, pool.listings, strict=True):
-        columns = [_level(listing), 61 / (60 + listing.rank), 1 / listing.rank]
-        for values in [*columns, listing.score] if name in _names(trained) else columns:
-            table[row, listing.place] = values
-            row += 1
+        starts = np.flatnonzero(listing.rank == 1)
+        counts = np.diff(np.append(starts, len(listing.rank)))
+        lowest = listing.score[starts + counts - 1]
+        span, above = np.repeat(listing.score[starts] - lowest, counts), listing.score - np.repeat(lowest, counts)
+        level = np.divide(above, span, out=np.ones_like(above), where=span > 0)
+        columns = [level, 61 / (60 + listing.rank), 1 / listing.rank, *([listing.score] if name in trained else [])]
+        for values, row in zip(columns, rows, strict=False):
+            row[listing.place] = values
     return table
-
-
-def _level(listing: Listing) -> Array:
-    """(k,) the place of each score between the lowest, 0, and the best, 1, of its query; 1 where these are equal."""
-    starts = np.flatnonzero(listing.rank == 1)
-    counts = np.diff(np.append(starts, len(listing.rank)))
-    best, lowest = listing.score[starts], listing.score[starts + counts - 1]
-    span = np.repeat(best - lowest, counts)
-    above = listing.score - np.repeat(lowest, counts)
-    return np.divide(above, span, out=np.ones_like(above), where=span > 0)
 
 
 def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
@@ -369,101 +289,64 @@ def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
     return np.isin(pool.query * len(table) + pool.document, (row * len(table) + document)[there])
 
 
-def _names(given: Collection[str]) -> frozenset[str]:
-    return frozenset([given] if isinstance(given, str) else given)
+def conditional_logit(
+    query: Ints, features: Floats, target: Array, l2: float, max_iter: int
+) -> tuple[Array, Array, float, int]:
+    """``(weights, spread, loss, steps)`` of the minimum: of features (f, n) as they are, and their deviations.
 
+    loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query, + l2·|w|²
+    of the weights of standardised features; a constant one has weight 0. ``query`` (n,) rises; ``target`` (n,) sums to
+    each query's share of the loss. By Newton's method from 0, whose steps are halved until they lower the loss. The
+    same bits whatever the number of threads: blocks of queries are computed apart, and added in their order.
 
-def _loss_shares(met: NDArray[np.bool_], unseen: NDArray[np.bool_], unseen_share: float) -> Array:
-    """(m,) each query's share of the loss, summing to 1; ``met`` have one, ``unseen`` are some of them."""
-    share = unseen_share if unseen.any() else 0.0
-    shares: Array = (1 - share) * met / met.sum() + share * unseen / max(1, unseen.sum())
-    return shares
-
-
-def _plain(value: Any) -> Any:
-    """NumPy numbers as Python's."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-# the conditional logit ------------------------------------------------------------------------------------
-
-
-class ConditionalLogit:
-    """The loss and its gradient in the weights of standardised features (f, n); a constant one has weight 0.
-
-    loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query, + l2·|w|².
-    ``query`` (n,) rises; ``target`` (n,) sums to each query's share of the loss.
     McFadden, "Conditional Logit Analysis of Qualitative Choice Behavior", 1974; as a loss of rankings, ListNet's of Cao
     et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
     """
+    # Exactly 0 of a constant, whose mean may be rounded.
+    spread = np.array(in_threads(lambda x: float(x.std(dtype=np.float64)) if np.ptp(x) > 0 else 0.0, features))
+    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 0)
+    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    counts, share = np.diff(np.append(starts, len(query))), np.add.reduceat(target, starts)
+    if not (counted := share > 0).all():
+        rows = np.repeat(counted, counts)
+        features, target, counts, share = features[:, rows], target[rows], counts[counted], share[counted]
+    ends = np.append(0, np.cumsum(counts))
+    cuts = np.append(np.flatnonzero(np.diff(ends[:-1] // _ROWS, prepend=-1)), len(counts))
 
-    def __init__(self, query: Ints, features: Floats, target: Array, l2: float) -> None:
-        self.spread = np.array(in_threads(_spread, features))
-        self._scale = np.divide(1, self.spread, out=np.zeros_like(self.spread), where=self.spread > 0)
-        starts = np.flatnonzero(np.diff(query, prepend=-1))
-        counts = np.diff(np.append(starts, len(query)))
-        share = np.add.reduceat(target, starts) if len(starts) else np.empty(0)
-        counted = share > 0
-        if not counted.all():
-            rows = np.repeat(counted, counts)
-            features, target, counts, share = features[:, rows], target[rows], counts[counted], share[counted]
-        self.features, self.target, self.l2 = features, target, l2
-        self._share = share
-        self._ends = np.append(0, np.cumsum(counts))
-        cuts = np.append(np.flatnonzero(np.diff(self._ends[:-1] // _ROWS, prepend=-1)), len(counts))
-        self._blocks = [slice(start, end) for start, end in pairwise(cuts)]  # whole queries, about _ROWS rows
-
-    def __call__(self, weights: Array) -> tuple[float, Array, Array]:
-        """The loss at standardised weights (f,), its gradient (f,) and its Hessian (f, f).
-
-        The same bits whatever the number of threads: blocks of queries are computed apart, and added in their order.
-        """
-        raw = weights * self._scale
-        loss, gradient, hessian = 0.0, np.zeros_like(raw), np.zeros((len(raw), len(raw)))
-        for added, slope, curvature in in_threads(lambda queries: self._block(raw, queries), self._blocks):
-            loss, gradient, hessian = loss + added, gradient + slope, hessian + curvature
-        hessian = hessian * self._scale[:, None] * self._scale + 2 * self.l2 * np.eye(len(raw))
-        return float(loss + self.l2 * weights @ weights), gradient * self._scale + 2 * self.l2 * weights, hessian
-
-    def _block(self, raw: Array, queries: slice) -> tuple[float, Array, Array]:
-        """What some queries add to loss, gradient and Hessian in the weights of features as they are."""
-        ends = self._ends[queries.start : queries.stop + 1]
-        rows, starts = slice(ends[0], ends[-1]), ends[:-1] - ends[0]
-        of = np.repeat(np.arange(len(starts)), np.diff(ends))  # query of each row
-        features = self.features[:, rows].astype(np.float64, order="C")
-        target, share = self.target[rows], self._share[queries]
-        score = raw @ features
+    def of_block(raw: Array, first: int, last: int) -> tuple[float, Array, Array]:
+        """What whole queries, about _ROWS rows, add to loss, gradient and Hessian in the weights as they are."""
+        part = slice(ends[first], ends[last])
+        starts, of = ends[first:last] - ends[first], np.repeat(np.arange(last - first), counts[first:last])
+        some = features[:, part].astype(np.float64, order="C")
+        score = raw @ some
         score -= np.maximum.reduceat(score, starts)[of]
         chance = np.exp(score)
         total = np.add.reduceat(chance, starts)
-        loss = -float(target @ (score - np.log(total)[of]))
-        chance *= (share / total)[of]
-        weighted = features * chance
+        loss = -float(target[part] @ (score - np.log(total)[of]))
+        chance *= (share[first:last] / total)[of]
+        weighted = some * chance
         mean = np.add.reduceat(weighted, starts, axis=1)  # (f, queries), times the query's share
-        hessian = weighted @ features.T - (mean / share) @ mean.T
-        return loss, mean.sum(axis=1) - features @ target, hessian
+        return loss, mean.sum(axis=1) - some @ target[part], weighted @ some.T - (mean / share[first:last]) @ mean.T
 
-    def fit(self, max_iter: int) -> tuple[Array, float, int]:
-        """``(weights of the features as they are, loss, steps)`` of the minimum.
+    def at(weights: Array) -> tuple[float, Array, Array]:
+        """The loss at standardised weights (f,), its gradient (f,) and its Hessian (f, f)."""
+        loss, gradient, hessian = 0.0, np.zeros_like(scale), np.zeros((len(scale), len(scale)))
+        for added, slope, bend in in_threads(lambda block: of_block(weights * scale, *block), pairwise(cuts)):
+            loss, gradient, hessian = loss + added, gradient + slope, hessian + bend
+        hessian = hessian * scale[:, None] * scale + 2 * l2 * np.eye(len(scale))
+        return float(loss + l2 * weights @ weights), gradient * scale + 2 * l2 * weights, hessian
 
-        By Newton's method from 0, whose steps are halved until they lower the loss.
-        """
-        weights = np.zeros(len(self._scale))
-        loss, gradient, hessian = self(weights)
-        for n_iter in range(max_iter):
-            step = -np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # singular without l2, if features are collinear
-            slope, length = float(gradient @ step), 1.0
-            if -slope <= 1e-12 * max(1.0, abs(loss)):
-                return weights * self._scale, loss, n_iter
-            following = self(weights + step)
-            while following[0] > loss + 1e-4 * length * slope and length > 1e-6:
-                length /= 2
-                following = self(weights + length * step)
-            weights, (loss, gradient, hessian) = weights + length * step, following
-        warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=3)
-        return weights * self._scale, loss, max_iter
-
-
-def _spread(values: Floats) -> float:
-    """Standard deviation; exactly 0 of a constant, whose mean may be rounded."""
-    return float(values.std(dtype=np.float64)) if np.ptp(values) > 0 else 0.0
+    weights = np.zeros(len(scale))
+    loss, gradient, hessian = at(weights)
+    for n_iter in range(max_iter):
+        step = -np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # singular without l2, if features are collinear
+        slope, length = float(gradient @ step), 1.0
+        if -slope <= 1e-12 * max(1.0, abs(loss)):
+            return weights * scale, spread, loss, n_iter
+        following = at(weights + step)
+        while following[0] > loss + 1e-4 * length * slope and length > 1e-6:
+            length /= 2
+            following = at(weights + length * step)
+        weights, (loss, gradient, hessian) = weights + length * step, following
+    warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=3)
+    return weights * scale, spread, loss, max_iter

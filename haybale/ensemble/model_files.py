@@ -5,8 +5,7 @@
     queries.parquet        ids of the support queries (ensembles)
     passages.parquet       ids of the support passages (ensembles)
 
-A model is what its support is, whichever solver found it and wherever it was: loading needs no solver, and the files
-do not say on which device it was trained.
+Loading needs no solver, and the files do not say on which device a model was trained.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from scipy import sparse
@@ -29,12 +27,15 @@ from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.manifest import MANIFEST, check_files, read_manifest, read_tensors, write_manifest
+from haybale.manifest import MANIFEST, check_files, read_manifest, read_table, read_tensors, write_manifest, write_table
+from haybale.parameters import check_parameters
 
 FORMAT, VERSION = "haybale model", 2  # 1 had parameters that are gone
 _TENSORS = "tensors.safetensors"
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
 _OPTIONAL = ("features", "features_root")
+_GONE = {"SVREnsemble": ("max_iter", "feature_gamma")}  # parameters that 0.1 wrote
+_IDS = pa.schema([pa.field("id", pa.large_string())])
 
 Tensors = dict[str, NDArray[Any]]
 M = TypeVar("M")
@@ -66,21 +67,22 @@ def save_model(
 ) -> None:
     """Write a trained model; the folder must be new or empty."""
     found = _points_tensors("queries", support.queries) | _points_tensors("passages", support.passages)
+    found |= {name: value for name in (*_COLUMNS, *_OPTIONAL) if (value := getattr(support, name)) is not None}
     found |= tensors or {}
-    found |= {name: getattr(support, name) for name in _COLUMNS}
-    found |= {name: value for name in _OPTIONAL if (value := getattr(support, name)) is not None}
-    for number, halves in enumerate(zip(spaces.query, spaces.passage, strict=True)):
-        for name, scaling in zip(("query", "passage"), halves, strict=True):
-            found |= _scaling_tensors(f"space{number}.{name}", scaling)
-    for name, scaling in (scalings or {}).items():
-        found |= _scaling_tensors(name, scaling)
+    scalings = dict(scalings or {})
+    scalings |= {f"space{number}.query": each for number, each in enumerate(spaces.query)}
+    scalings |= {f"space{number}.passage": each for number, each in enumerate(spaces.passage)}
+    for name, each in scalings.items():
+        found[f"{name}.factor"] = np.asarray(each.factor)
+        found |= {f"{name}.columns": np.array(each.columns)} if each.shift is None else {f"{name}.shift": each.shift}
+    # A solver of one's own is left out.
+    plain = {name: _plain(value) for name, value in parameters.items() if name != "device" and not callable(value)}
+    gamma = [list(pair) for pair in spaces.gamma]
+    head = {"format": FORMAT, "version": VERSION, "kind": kind, "parameters": plain, "gamma": gamma}
     with whole_folder(folder) as aside:
         for name, values in (ids or {}).items():
-            pq.write_table(pa.table({"id": pa.array(values, type=pa.large_string())}), aside / f"{name}.parquet")
+            write_table(aside / f"{name}.parquet", pa.table([values], schema=_IDS))
         save_file({name: np.ascontiguousarray(value) for name, value in found.items()}, aside / _TENSORS)
-        plain = {name: _plain(name, value) for name, value in parameters.items() if name != "device"}
-        gamma = [list(pair) for pair in spaces.gamma]
-        head = {"format": FORMAT, "version": VERSION, "kind": kind, "parameters": plain, "gamma": gamma}
         write_manifest(aside, head | {"eta": support.eta, "facts": facts})
 
 
@@ -95,41 +97,46 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
         if not isinstance(manifest.get(name), kinds):
             raise FileFormatError(folder / MANIFEST, None, f"{name!r} is missing or of another type")
     check_files(folder, manifest, {_TENSORS, *(f"{name}.parquet" for name in ids)})
-    parameters = {name: _unplain(value) for name, value in manifest["parameters"].items()}
-    if parameters.get("solver") is None:
-        parameters.pop("solver", None)  # a solver of one's own: the default takes its place
+    given = {name: value for name, value in manifest["parameters"].items() if name not in _GONE.get(kind, ())}
+    if given.get("solver", "") is None:  # as 0.1 wrote a solver of one's own: the default takes its place
+        del given["solver"]
     try:
-        model: Any = make(**parameters)
-        model._validate_params()
+        model: Any = make(**{name: _unplain(value) for name, value in given.items()})
+        check_parameters(kind, model.get_params(), model._parameter_constraints)
     except (TypeError, ValueError) as error:
         raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
     tensors = read_tensors(folder / _TENSORS)
     try:
-        support, spaces = _support(tensors, float(manifest["eta"])), _spaces(tensors, manifest["gamma"])
-        known = {name.removesuffix(".factor") for name in tensors if name.endswith(".factor")}
-        scalings = {name: _scaling(tensors, name) for name in known if not name.startswith("space")}
-    except KeyError as error:
-        raise FileFormatError(folder / _TENSORS, None, f"tensor {error} is missing") from None
-    except ValueError as error:
-        raise FileFormatError(folder / _TENSORS, None, str(error)) from None
-    texts = {name: _ids(folder / f"{name}.parquet", len(getattr(support, name))) for name in ids}
+        columns: dict[str, Any] = {name: tensors[name] for name in _COLUMNS}
+        columns |= {name: tensors.get(name) for name in _OPTIONAL}
+        points = _points(tensors, "queries"), _points(tensors, "passages")
+        support = Support(*points, eta=float(manifest["eta"]), **columns).checked()
+        names = {name.removesuffix(".factor") for name in tensors if name.endswith(".factor")}
+        scalings = {name: _scaling(tensors, name) for name in names}
+        gamma = tuple((float(q), float(p)) for q, p in manifest["gamma"])
+        halves = [tuple(scalings[f"space{i}.{half}"] for i in range(len(gamma))) for half in ("query", "passage")]
+        spaces = Spaces(halves[0], halves[1], gamma)
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise FileFormatError(folder / _TENSORS, None, message) from None
+    texts = {name: read_table(folder / f"{name}.parquet", _IDS).column("id").to_pylist() for name in ids}
+    if any(len(texts[name]) != len(getattr(support, name)) for name in ids):
+        raise FileFormatError(folder, None, "there are not as many ids as support vectors")
     return model, Saved(support, spaces, manifest["facts"], texts, scalings, tensors)
 
 
-def _plain(name: str, value: Any) -> Any:
-    """A parameter as JSON; a pair stays apart from a list, and a solver of one's own is left out (null)."""
-    if name == "solver" and not isinstance(value, str):
-        return None
+def _plain(value: Any) -> Any:
+    """As JSON, in which a tuple is an object: lists are lists."""
     if isinstance(value, tuple):
-        return {"tuple": [_plain(name, item) for item in value]}
+        return {"tuple": _plain(list(value))}
     if isinstance(value, list):
-        return [_plain(name, item) for item in value]
+        return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _unplain(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple(_unplain(item) for item in value.get("tuple", ()))
+        return tuple(_unplain(value["tuple"]))
     return [_unplain(item) for item in value] if isinstance(value, list) else value
 
 
@@ -151,37 +158,7 @@ def _points(tensors: Tensors, name: str) -> Points:
     return Points(tensors.get(f"{name}.dense") if wide is not None else tensors[f"{name}.dense"], wide)
 
 
-def _scaling_tensors(name: str, scaling: Scaling) -> Tensors:
-    tensors: Tensors = {f"{name}.factor": np.asarray(scaling.factor)}
-    if scaling.shift is None:
-        return tensors | {f"{name}.columns": np.array(scaling.columns, dtype=np.int64)}
-    return tensors | {f"{name}.shift": scaling.shift}
-
-
 def _scaling(tensors: Tensors, name: str) -> Scaling:
     shift = tensors.get(f"{name}.shift")
     columns = int(tensors[f"{name}.columns"].item()) if shift is None else None
     return Scaling(shift, tensors[f"{name}.factor"], columns)
-
-
-def _spaces(tensors: Tensors, gamma: list[Any]) -> Spaces:
-    query = tuple(_scaling(tensors, f"space{number}.query") for number in range(len(gamma)))
-    passage = tuple(_scaling(tensors, f"space{number}.passage") for number in range(len(gamma)))
-    return Spaces(query, passage, tuple((float(q), float(p)) for q, p in gamma))
-
-
-def _support(tensors: Tensors, eta: float) -> Support:
-    columns: dict[str, Any] = {name: tensors[name] for name in _COLUMNS}
-    columns |= {name: tensors.get(name) for name in _OPTIONAL}
-    queries, passages = _points(tensors, "queries"), _points(tensors, "passages")
-    return Support(queries=queries, passages=passages, eta=eta, **columns).checked()
-
-
-def _ids(path: Path, n: int) -> list[str]:
-    try:
-        ids = list(pq.read_table(path, columns=["id"]).column("id").to_pylist())
-    except (pa.ArrowException, KeyError) as error:
-        raise FileFormatError(path, None, f"expected a Parquet file with a column 'id': {error}") from None
-    if len(ids) != n:
-        raise FileFormatError(path, None, f"expected {n} ids, found {len(ids)}")
-    return ids

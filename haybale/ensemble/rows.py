@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.device import device_of, is_sparse, placed, to_numpy
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import InputError
+from haybale.parameters import check_parameters, one_of
 from haybale.retrieval import Hits, PassageIndex
 from haybale.retrieval.hits import NO_PASSAGE
 from haybale.retrieval.passages import Exclude
@@ -36,13 +37,10 @@ class CandidateRows:
     place: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("passage", "label", "place"):
-            column = getattr(self, name)
-            if column is not None and len(column) != len(self.query):
-                raise InputError(f"candidate rows: {len(column)} numbers of {name} for {len(self.query)} of query")
-        wrong = np.flatnonzero((self.label != 0) & (self.label != 1))
-        if len(wrong):
-            raise InputError(f"candidate rows: label must be 0 or 1, found {self.label[wrong[0]]} in row {wrong[0]}")
+        if any(len(column) != len(self.query) for column in vars(self).values() if column is not None):
+            raise InputError("candidate rows: the columns have different lengths")
+        if not np.isin(self.label, (0, 1)).all():
+            raise InputError("candidate rows: label must be 0 or 1")
         if (self.query[1:] < self.query[:-1]).any():
             raise InputError("candidate rows must be sorted by query")
 
@@ -51,8 +49,8 @@ class CandidateRows:
 
     def take(self, chosen: Ints) -> CandidateRows:
         """Some of the rows, which must stay sorted."""
-        place = None if self.place is None else self.place[chosen]
-        return CandidateRows(self.query[chosen], self.passage[chosen], self.label[chosen], place)
+        columns = {name: column[chosen] for name, column in vars(self).items() if column is not None}
+        return CandidateRows(**columns)
 
 
 def candidate_rows(
@@ -77,22 +75,23 @@ def candidate_rows(
     ----------
     protocol : {"end-to-end", "injected"}
     hits : Hits (m, k)
-        The candidates; these and the vectors may be on a device.
     relevant : list of list of str
         The ids of each query's relevant documents.
     index : PassageIndex
     queries : (m, d)
-        The queries' vectors, which decide what is nearest.
+        Vectors, which decide what is nearest.
     exclude : optional
         Each query's own document, by id or number, which is no positive.
     """
-    if protocol not in PROTOCOLS:
-        raise UnknownNameError("protocol", protocol, PROTOCOLS)
+    check_parameters("candidate_rows", {"protocol": protocol}, {"protocol": one_of(PROTOCOLS)})
     hits = hits.to_numpy()
     query, _, passage, _ = hits.flat()
-    relevant_query, relevant_doc = _relevant_pairs(index, relevant, exclude)
-    has_passages = np.diff(index.doc_offsets)[relevant_doc] > 0
-    relevant_query, relevant_doc = relevant_query[has_passages], relevant_doc[has_passages]
+    # Pairs of a query and a relevant document, each once: none excluded or without a passage.
+    relevant_query = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
+    relevant_doc = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])
+    usable = relevant_doc != index.excluded(exclude, len(relevant))[relevant_query]
+    usable &= np.diff(index.doc_offsets)[relevant_doc] > 0
+    relevant_query, relevant_doc = relevant_query[usable], relevant_doc[usable]
     if protocol == "injected":
         label = np.zeros(len(query), dtype=np.int8)
         added_query, added_passage = relevant_query, index.doc_offsets[relevant_doc + 1] - 1
@@ -104,33 +103,21 @@ def candidate_rows(
         absent = ~np.isin(wanted, found)
         added_query = relevant_query[absent]
         added_passage = _nearest(index, queries, added_query, relevant_doc[absent])
-    place = np.append(np.flatnonzero(hits.passages.ravel() != NO_PASSAGE), np.full(len(added_query), -1))
-    query = np.concatenate((query, added_query))
-    passage = np.concatenate((passage, added_passage))
-    label = np.concatenate((label, np.ones(len(added_query), dtype=np.int8)))
-    if not len(query):
+    if not len(query) + len(added_query):
         raise InputError("no query has a candidate passage")
+    place = np.append(np.flatnonzero(hits.passages.ravel() != NO_PASSAGE), np.full(len(added_query), -1))
+    query, passage = np.append(query, added_query), np.append(passage, added_passage)
+    label = np.append(label, np.ones(len(added_query), dtype=np.int8))
     order = np.argsort(query, kind="stable")
     columns = [column[order].astype(np.int32) for column in (query, passage, place)]
     return CandidateRows(columns[0], columns[1], label[order], columns[2])
 
 
-def _relevant_pairs(
-    index: PassageIndex, relevant: Sequence[Sequence[str]], exclude: Exclude | None
-) -> tuple[Ints, Ints]:
-    """``(query rows, document numbers)`` of the relevant documents but the excluded ones, each pair once."""
-    rows = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
-    documents = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])
-    allowed = documents != index.excluded(exclude, len(relevant))[rows]
-    return rows[allowed], documents[allowed]
-
-
 def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
     """(n,) for each (query row, document) the document's passage nearest to the query."""
     where = device_of(index.vectors)
-    best = []
+    queries, best = placed(queries, where, "queries"), []
     with where.current():
-        queries = placed(queries, where, "queries")
         for row, document in zip(rows.tolist(), documents.tolist(), strict=True):
             passages = index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])]
             similarity = passages @ queries[row].T

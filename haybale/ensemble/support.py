@@ -6,8 +6,7 @@ products: for every tile of support passages, W is made once for all queries, Kp
 any query asks about, and a pair's score is the inner product of its two rows. A mean over bags is linear in the
 coefficients, also with other weights for every query, so it costs what one bag costs.
 
-The vectors may be on a device, and predictions are made there; everything else is NumPy. Products are float32, sums
-over them float64.
+The vectors may be on a device, and predictions are made there; all else is NumPy. Sums over products are float64.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ _FEW = 64  # candidates: threads would take longer to start than to work
 _PAIRS = 2**15  # pairs whose rows are gathered at once on a device
 _PRECISE = 2**23  # float64 kernel values held at once, of each kind
 _MEMORY = 2**28  # numbers held at once for the queries of a chunk: 1 GiB
+_VALUES = 2**22  # kernel values of pair features held at once
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,16 @@ class Group:
     query: Ints  # (n_rows,)
     passage: Ints  # (n_rows,)
     coef: NDArray[np.float64]  # (n_rows,)
-    row: Ints | None = None  # (n_rows,) place in the support; None: rows were added up, and have none
+    bag: Ints | None = None  # (n_rows,); None: bags were added up
 
     @classmethod
     def of(cls, support: Support, rows: Ints) -> Group:
         rows = rows[np.argsort(support.passage[rows], kind="stable")]
-        return cls(support.query[rows], support.passage[rows], support.coef[rows], rows)
+        return cls(support.query[rows], support.passage[rows], support.coef[rows], support.bag[rows])
 
     @cached_property
     def tiles(self) -> list[tuple[slice, Ints, Ints, Floats]]:
-        """Of each tile of support passages the group's rows, the columns that these use, which of them each row uses,
-        and the coefficients."""
+        """Of each tile of support passages the group's rows, the columns they use, which one each uses, and coef."""
         tiles = []
         for start in range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT):
             rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
@@ -95,17 +94,16 @@ class Support:
     def checked(self) -> Support:
         """Itself, if all parts fit each other; for what was read from a file."""
         n = len(self.coef)
-        finite: list[NDArray[Any]] = [self.coef, self.intercept, self.label]
-        finite += [points.dense for points in (self.queries, self.passages) if points.dense is not None]
-        fits = all(len(column) == n for column in (self.query, self.passage, self.label))
-        fits &= all(len(part) == n for part in (self.features, self.features_root) if part is not None)
+        columns = (self.query, self.passage, self.label, self.features, self.features_root)
+        fits = all(len(column) == n for column in columns if column is not None)
         fits &= len(self.offsets) == len(self.intercept) + 1 >= 2 and self.offsets[0] == 0 and self.offsets[-1] == n
         fits &= bool((np.diff(self.offsets) >= 0).all())
         for numbers, points in ((self.query, self.queries), (self.passage, self.passages)):
             fits &= not n or bool(numbers.min() >= 0 and numbers.max() < len(points))
         if not fits:
             raise InputError("the tensors of the support do not fit each other")
-        if not all(np.isfinite(values).all() for values in finite):
+        finite = (self.coef, self.intercept, self.label, self.queries.dense, self.passages.dense)
+        if not all(np.isfinite(values).all() for values in finite if values is not None):
             raise InputError("NaN or infinity among the tensors")
         return self
 
@@ -122,10 +120,7 @@ class Support:
 
     @cached_property
     def is_small(self) -> bool:
-        """Whether the products of a prediction are summed in float64: a pair's then depends on no other pair.
-
-        It depends on the support alone, and so do the predictions.
-        """
+        """Whether the products of a prediction are summed in float64: a pair's then depends on no other pair."""
         parts = [self.queries.dense, self.passages.dense]
         return all(part is None or part.size <= _SMALL for part in parts)
 
@@ -139,13 +134,13 @@ class Support:
         return np.repeat(np.arange(self.n_bags), np.diff(self.offsets))
 
     @cached_property
-    def _bags(self) -> list[Group]:
-        return [Group.of(self, np.arange(a, b)) for a, b in pairwise(self.offsets)]
-
-    @cached_property
     def tiles(self) -> list[Points]:
         """The passages in tiles, kept with what is derived from them, since many others meet them."""
         return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
+
+    @cached_property
+    def _bags(self) -> list[Group]:
+        return [Group.of(self, np.arange(a, b)) for a, b in pairwise(self.offsets)]
 
     @cached_property
     def _everything(self) -> Group:
@@ -154,8 +149,6 @@ class Support:
     @cached_property
     def _mean(self) -> Group:
         """All bags as one: the coefficients of rows that several bags share, added up."""
-        if self.features is not None:
-            return replace(self._everything, coef=self._everything.coef * (1 / self.n_bags))
         entries = (self.coef / self.n_bags, (self.passage, self.query))
         summed = sparse.coo_matrix(entries, shape=(len(self.passages), len(self.queries))).tocsr()
         passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
@@ -170,24 +163,34 @@ class Support:
             if self.queries.is_precise:
                 return _precise_sums(self, pairs) + self.intercept.mean()
             if bag_weights is None:
-                return expand(self, pairs, [self._mean])[:, 0] + self.intercept.mean()
-            if self.features is not None:
-                weighted = self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)
-                return weighted.sum(axis=1)
+                own = np.ones((len(self.coef), 1)) / self.n_bags
+                return (expand(self, pairs, [self._mean]) + self._of_features(pairs, own))[:, 0] + self.intercept.mean()
+            if self.features is not None or not self.device.is_cpu:
+                return (self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)).sum(axis=1)
             scores = expand(self, pairs, [self._everything], bag_weights.astype(np.float32))[:, 0]
-            return scores + to_device((bag_weights @ self.intercept)[pairs.query], self.device)
+            return scores + (bag_weights @ self.intercept)[pairs.query]
 
     def bags(self, pairs: Pairs) -> Any:
         """(n, n_bags) float64 the prediction of every bag."""
         with self.device.current():
-            return expand(self, pairs, self._bags) + to_device(self.intercept, self.device)
+            own = self.bag[:, None] == np.arange(self.n_bags)
+            return (
+                expand(self, pairs, self._bags) + self._of_features(pairs, own) + to_device(self.intercept, self.device)
+            )
+
+    def _of_features(self, pairs: Pairs, own: NDArray[Any]) -> Any:
+        """(n, g) Σ own coef Ks over all rows, ``own`` (n_rows, g); 0 without pair features."""
+        if self.features is None or self.features_root is None or pairs.features is None:
+            return 0.0
+        where, exact = self.device, self.is_small
+        here, there = (Points(to_device(values, where)) for values in (pairs.features, self.features))
+        coef = (np.sqrt(self.eta) * self.features_root * self.coef)[:, None] * own
+        weight, size = to_device(coef.astype(np.float32), where), _VALUES // max(1, len(coef))
+        parts = in_tiles(len(pairs.query), size, lambda part: kernel_tile(here.take(part), there, exact) @ weight)
+        return where.xp.concatenate([where.xp.zeros((0, own.shape[1])), *parts])
 
     def shares(self, pair: Pairs) -> NDArray[np.float64]:
-        """(n_rows,) coef · K of every support row, for one pair, in NumPy: with the intercept they are the prediction.
-
-        Each bag's shares and its intercept add up to its prediction; divided by the number of bags they all add
-        up to the mean.
-        """
+        """(n_rows,) coef · K of every support row, for one pair; a bag's and its intercept are its prediction."""
         kq = kernel_tile(pair.queries.take(pair.query), self.queries, self.is_small)[0]
         kp = kernel_tile(pair.passages.take(pair.passage), self.passages, self.is_small)[0]
         kernel = to_numpy(kq).astype(np.float64)[self.query] * to_numpy(kp).astype(np.float64)[self.passage]
@@ -195,9 +198,6 @@ class Support:
             shared = kernel_tile(Points(pair.features), Points(self.features))[0].astype(np.float64)
             kernel += np.sqrt(self.eta) * self.features_root * shared
         return np.asarray(self.coef * kernel)
-
-
-# expansions -----------------------------------------------------------------------------------------------
 
 
 def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Floats | None = None) -> Any:
@@ -221,9 +221,6 @@ def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Flo
     size = max(1, _MEMORY // (len(support.queries) + _SUPPORT * len(groups)))
     for chosen, sums in in_tiles(len(queries), size, score, what="queries"):
         out[:, to_device(chosen, where)] = sums
-    if support.features is not None and pairs.features is not None:
-        for group, sums in zip(groups, out, strict=True):
-            _add_features(support, group, pairs.features, sums)
     return out.T
 
 
@@ -254,7 +251,7 @@ def _chunk(
     ends = np.searchsorted(passage, edges)
     sums = xp.zeros((len(groups), len(chosen)))
     for tile, there in enumerate(track(support.tiles, "scoring")):
-        weighed = [_weighed(support, group, tile, kq, weights, parts) for group in groups]
+        weighed = [_weighed(group, tile, kq, weights, parts, where) for group in groups]
 
         def add(number: int, there: Points = there, weighed: list[Any] = weighed) -> None:
             here = slice(ends[number], ends[number + 1])
@@ -270,32 +267,23 @@ def _chunk(
 
 
 def _weighed(
-    support: Support, group: Group, tile: int, kq: Any, weights: Floats | None, parts: list[slice]
+    group: Group, tile: int, kq: Any, weights: Floats | None, parts: list[slice], where: Device
 ) -> tuple[Any, Any]:
     """The columns of a tile of support passages that the group uses, and W (n_queries, n_used)."""
-    where = support.device
     if tile >= len(group.tiles):
         return (), None
     rows, columns, column, coef = group.tiles[tile]
-    query = group.query[rows]
-    bag = None if weights is None else support.bag[group.row[rows]]  # type: ignore[index]
-    w = where.xp.zeros((len(kq), len(columns)), dtype=np.float32)
-    if where.is_cpu:
+    query, bag = group.query[rows], None if weights is None or group.bag is None else group.bag[rows]
+    if not where.is_cpu:
+        a = sparse.csr_matrix((coef, (column, query)), shape=(len(columns), kq.shape[1]), dtype=np.float32)
+        return to_device(columns, where), where.xp.ascontiguousarray((to_device(a, where) @ kq.T).T)
+    w = np.zeros((len(kq), len(columns)), dtype=np.float32)
 
-        def weigh(part: slice) -> None:
-            _weigh(kq[part], query, column, coef, bag, None if weights is None else weights[part], w[part])
+    def weigh(part: slice) -> None:
+        _weigh(kq[part], query, column, coef, bag, None if weights is None else weights[part], w[part])
 
-        in_threads(weigh, parts)
-        return columns, w
-    for number in (None,) if bag is None else np.unique(bag):
-        some = slice(None) if number is None else bag == number
-        entries = coef[some], (column[some], query[some])
-        a = sparse.csr_matrix(entries, shape=(len(columns), kq.shape[1]), dtype=np.float32)
-        product = (to_device(a, where) @ kq.T).T
-        if weights is not None:
-            product *= to_device(weights[:, number], where)[:, None]
-        w += product
-    return to_device(columns, where), w
+    in_threads(weigh, parts)
+    return columns, w
 
 
 def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
@@ -306,30 +294,8 @@ def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
         return out
     for start in range(0, len(passage), _PAIRS):
         part = slice(start, start + _PAIRS)
-        product = kp[passage[part]]
-        product *= w[query[part]]
-        out[part] = product.sum(axis=1, dtype=np.float64)
+        out[part] = (kp[passage[part]] * w[query[part]]).sum(axis=1, dtype=np.float64)
     return out
-
-
-def _add_features(support: Support, group: Group, features: Floats, sums: Any) -> None:
-    """Add what pair features (n_pairs, f) contribute."""
-    assert support.features is not None
-    assert support.features_root is not None
-    where, n = support.device, len(features)
-    coef = (np.sqrt(support.eta) * support.features_root[group.row] * group.coef).astype(np.float32)
-    here, there = Points(to_device(features, where)), Points(to_device(support.features[group.row], where))
-    weight = to_device(coef, where)
-    size = 256 if where.is_cpu else _PAIRS  # so many rows of kernel values stay in the cache
-
-    def add(part: slice) -> None:
-        asked = here.take(part)
-        for start in range(0, len(coef), _SUPPORT):
-            tile = slice(start, start + _SUPPORT)
-            sums[part] += kernel_tile(asked, there.take(tile), support.is_small) @ weight[tile]
-
-    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    in_threads(add, parts, None if where.is_cpu else 1)
 
 
 def _precise_sums(support: Support, pairs: Pairs) -> Any:

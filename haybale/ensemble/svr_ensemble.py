@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -18,8 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.collections import Collection
-from haybale.device import CPU, Device, device_of, to_device, to_numpy
+from haybale.device import Device, device_of, to_device, to_numpy
 from haybale.ensemble.bagging import TrainingSet, gathered, solve_bags
 from haybale.ensemble.bags import STRATEGIES, make_bags, seen_by, thinned
 from haybale.ensemble.explanation import Explanation, explained
@@ -28,29 +28,38 @@ from haybale.ensemble.problem import Solver
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import (
-    Gamma,
-    Scaling,
-    Spaces,
     check_spaces,
     described,
     fit_features,
     fit_spaces,
-    given_spaces,
     home_of,
-    n_axes,
     rows_of,
 )
-from haybale.ensemble.support import Pairs, Support
-from haybale.errors import DeviceError, InputError, VectorError
+from haybale.ensemble.support import Pairs
+from haybale.errors import InputError, VectorError
 from haybale.machine import fitting, in_tiles
-from haybale.parameters import Interval, Options
+from haybale.parameters import (
+    BOOLEAN,
+    COUNT,
+    MEMORY,
+    N_JOBS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    RANDOM_STATE,
+    Interval,
+    Options,
+    check_parameters,
+    one_of,
+)
 from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix
 
 _FACTS = ("n_rows_", "bag_sizes_", "n_iter_")
+_NO_SCORE = np.float32(-np.inf)
 
 
+@dataclass(eq=False, repr=False)
 class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     """Learns from judged queries which passages answer which queries, and ranks by it.
 
@@ -59,7 +68,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
 
     The defaults are for L2-normalised vectors and were chosen on the dev queries of two collections;
     :meth:`as_published` has the paper's. Query vectors may be NumPy or on the ensemble's device, dense or sparse as the
-    passages are; scores come back as they were given. Only vectors, kernels and their products are on a device.
+    passages are; scores come back as they were given.
 
     Parameters
     ----------
@@ -69,14 +78,14 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         How rows are shared out to bags; see :func:`~haybale.ensemble.bags.make_bags`.
     k : int, default 50
         Candidates of a query taken from the index, when none are given.
-    C, epsilon, tol, max_iter : float, default 1, 0.1, 1e-3; int, default -1
-        Of the ε-SVR; -1 steps are as many as it takes.
-    gamma : default (3, 2.5)
-        ``"scale"``, a number, a pair (queries, passages), or a list with one of these a space.
+    C, epsilon, tol : float, default 1, 0.1, 1e-3
+        Of the ε-SVR.
+    gamma : "scale", float or pair, default (3, 2.5)
+        γ of both halves, or (queries, passages).
     standardize : bool, default False
         Whether every feature is z-scored over the candidate rows.
-    eta, feature_gamma : float, default 0; float or "scale", default "scale"
-        Weight and γ of a kernel over z-scored pair features, which is added: K = Kq·Kp + eta·Ks.
+    eta : float, default 0
+        Weight of a kernel over z-scored pair features, which is added: K = Kq·Kp + eta·Ks.
     positive_weight : float, default 3
         How much heavier an error on a relevant row weighs (they are about 2 % of the rows).
     rows_per_bag : int, optional
@@ -100,7 +109,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     support_, spaces_ : Support, Spaces
-        Support rows of all bags; scalings and γ, of which ``gamma_`` is the pair of the first space.
+        Support rows of all bags; scalings and γ, which is also ``gamma_``.
     n_rows_, bag_sizes_, n_iter_ : int, list of int, list of int
         Candidate rows; rows each bag was trained on; steps of each bag.
     seen_ : (n_training_queries, n_bags) bool
@@ -118,87 +127,49 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_bags": [Interval(Integral, 1, None, closed="left")],
-        "overlap": [Interval(Real, 0, None, closed="left")],
-        "strategy": [Options(set(STRATEGIES))],
-        "k": [Interval(Integral, 1, None, closed="left")],
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, -1, None, closed="left")],
-        "gamma": [Options({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
-        "standardize": ["boolean"],
-        "eta": [Interval(Real, 0, None, closed="left")],
-        "feature_gamma": [Options({"scale"}), Interval(Real, 0, None, closed="neither")],
-        "positive_weight": [Interval(Real, 0, None, closed="neither")],
+        "n_bags": COUNT,
+        "overlap": NOT_NEGATIVE,
+        "strategy": one_of(STRATEGIES),
+        "k": COUNT,
+        "C": POSITIVE,
+        "epsilon": NOT_NEGATIVE,
+        "tol": POSITIVE,
+        "gamma": [Options({"scale"}), *POSITIVE, tuple],
+        "standardize": BOOLEAN,
+        "eta": NOT_NEGATIVE,
+        "positive_weight": POSITIVE,
         "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
-        "protocol": [Options(set(PROTOCOLS))],
+        "protocol": one_of(PROTOCOLS),
         "threshold": [Interval(Real, None, None, closed="neither")],
-        "proof": [Interval(Integral, 1, None, closed="left")],
+        "proof": COUNT,
         "solver": [str, callable],
-        "memory_budget": [Interval(Real, 0, None, closed="neither"), None],
+        "memory_budget": MEMORY,
         "device": [str, None],
-        "n_jobs": [Interval(Integral, 1, None, closed="left"), Interval(Integral, None, -1, closed="right"), None],
-        "random_state": [Interval(Integral, 0, None, closed="left"), None],
+        "n_jobs": N_JOBS,
+        "random_state": RANDOM_STATE,
     }
 
-    support_: Support
-    spaces_: Spaces
-    features_: Scaling | None
-    index_: PassageIndex
-    more_spaces_: list[Matrix]
-    seen_: NDArray[np.bool_]
-    support_query_ids_: list[str]
-    support_passage_ids_: list[str]
-
-    def __init__(
-        self,
-        n_bags: int = 35,
-        *,
-        overlap: float = 0.6,
-        strategy: str = "queries",
-        k: int = 50,
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        tol: float = 1e-3,
-        max_iter: int = -1,
-        gamma: Gamma = (3.0, 2.5),
-        standardize: bool = False,
-        eta: float = 0.0,
-        feature_gamma: float | str = "scale",
-        positive_weight: float = 3.0,
-        rows_per_bag: int | None = None,
-        protocol: str = "end-to-end",
-        threshold: float = 0.5,
-        proof: int = 1,
-        solver: str | Solver = "auto",
-        memory_budget: float | None = None,
-        device: str | None = None,
-        n_jobs: int | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.n_bags = n_bags
-        self.overlap = overlap
-        self.strategy = strategy
-        self.k = k
-        self.C = C
-        self.epsilon = epsilon
-        self.tol = tol
-        self.max_iter = max_iter
-        self.gamma = gamma
-        self.standardize = standardize
-        self.eta = eta
-        self.feature_gamma = feature_gamma
-        self.positive_weight = positive_weight
-        self.rows_per_bag = rows_per_bag
-        self.protocol = protocol
-        self.threshold = threshold
-        self.proof = proof
-        self.solver = solver
-        self.memory_budget = memory_budget
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_bags: int = 35
+    _: KW_ONLY
+    overlap: float = 0.6
+    strategy: str = "queries"
+    k: int = 50
+    C: float = 1.0
+    epsilon: float = 0.1
+    tol: float = 1e-3
+    gamma: float | str | tuple[float, float] = (3.0, 2.5)
+    standardize: bool = False
+    eta: float = 0.0
+    positive_weight: float = 3.0
+    rows_per_bag: int | None = None
+    protocol: str = "end-to-end"
+    threshold: float = 0.5
+    proof: int = 1
+    solver: str | Solver = "auto"
+    memory_budget: float | None = None
+    device: str | None = None
+    n_jobs: int | None = None
+    random_state: int | None = 0
 
     @classmethod
     def as_published(cls, **changes: Any) -> SVREnsemble:
@@ -210,17 +181,14 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     def gamma_(self) -> tuple[float, float]:
         return self.spaces_.gamma[0]
 
-    # training -----------------------------------------------------------------------------------------
-
     def fit(
         self,
         index: PassageIndex,
-        query_vectors: Matrix | Sequence[Matrix],
+        query_vectors: Matrix,
         relevant: Sequence[Sequence[str]],
         *,
         candidates: Hits | None = None,
         exclude: Exclude | None = None,
-        spaces: Sequence[Matrix] = (),
         features: Floats | None = None,
         query_ids: Sequence[str] | None = None,
     ) -> Self:
@@ -229,16 +197,13 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         index : PassageIndex
-        query_vectors : (m, d), or a list with one matrix a space
-            In the space of the index, which is the first.
+        query_vectors : (m, d)
         relevant : list of list of str
             The ids of each query's relevant documents.
         candidates : Hits (m, c), optional
             The passages to learn from; default the k nearest.
         exclude : (m,), optional
             Each query's own document, by id or number.
-        spaces : sequence of (n_passages, d'), default none
-            The passages' vectors in further spaces, dense or sparse.
         features : (m, c, f), optional
             Of each candidate, for ``eta``; see :func:`pair_features`. A passage added for its label has none.
         query_ids : sequence of str, optional
@@ -250,9 +215,9 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             Other widths or NaN, an unknown document id, no relevant document at all, more bags than queries, vectors on
             another device than the ensemble's.
         """
-        self._validate_params()
-        vectors = self._query_vectors(query_vectors, index, spaces)
-        m, near = int(vectors[0].shape[0]), to_numpy(vectors[0])
+        check_parameters("SVREnsemble", self.get_params(), self._parameter_constraints)
+        vectors = _checked(query_vectors, index, home_of(self.device, [index.vectors]))
+        m, near = int(vectors.shape[0]), to_numpy(vectors)
         if len(relevant) != m:
             raise InputError(f"{len(relevant)} lists of relevant documents for {m} query vectors")
         if candidates is None:
@@ -263,147 +228,97 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"candidates of {len(candidates)} queries for {m} query vectors")
         candidates = candidates.to_numpy()
         rows = candidate_rows(self.protocol, candidates, relevant, index, near, exclude)
-        if not rows.label.any():
-            raise InputError("no query has a relevant document: there is nothing to learn")
-        if self.eta and features is None:
-            raise InputError("eta > 0 asks for features of the candidates")
-        values = _checked_features(features, candidates.passages) if self.eta else None
-        return self._fit(index, vectors, rows, spaces, values, query_ids)
+        values = None if features is None else _checked_features(features, candidates.passages)
+        return self.fit_rows(index, vectors, rows, features=values, query_ids=query_ids)
 
     def fit_rows(
         self,
         index: PassageIndex,
-        query_vectors: Matrix | Sequence[Matrix],
+        query_vectors: Matrix,
         rows: CandidateRows,
         *,
-        spaces: Sequence[Matrix] = (),
+        features: Floats | None = None,
         query_ids: Sequence[str] | None = None,
     ) -> Self:
-        """Train on candidate rows of one's own making; the rest as in :meth:`fit`."""
-        self._validate_params()
-        vectors = self._query_vectors(query_vectors, index, spaces)
-        if not len(rows) or not rows.label.any():
-            raise InputError("no candidate row is relevant: there is nothing to learn")
-        for name, given, size in (("query", rows.query, vectors[0].shape[0]), ("passage", rows.passage, len(index))):
-            if given.min() < 0 or given.max() >= size:
-                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
-        if self.eta:
-            raise InputError("eta needs features of candidates: use fit")
-        return self._fit(index, vectors, rows, spaces, None, query_ids)
+        """Train on candidate rows of one's own making; the rest as in :meth:`fit`.
 
-    def _query_vectors(self, vectors: Any, index: PassageIndex, spaces: Sequence[Matrix]) -> list[Matrix]:
+        Parameters
+        ----------
+        index, query_vectors, query_ids
+        rows : CandidateRows
+        features : (m·c, f), optional
+            Of the flattened candidates, in which ``rows.place`` counts.
+        """
+        check_parameters("SVREnsemble", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [index.vectors])
-        _check_passages(index, spaces, where)
-        return check_spaces(vectors, "query_vectors", like=[index.vectors, *spaces], where=where)
-
-    def _fit(
-        self,
-        index: PassageIndex,
-        vectors: list[Matrix],
-        rows: CandidateRows,
-        spaces: Sequence[Matrix],
-        features: Floats | None,
-        query_ids: Sequence[str] | None,
-    ) -> Self:
-        """``features`` (m·c, f) belong to the candidates, flat."""
-        m = int(vectors[0].shape[0])
+        vectors = _checked(query_vectors, index, where)
+        m = int(vectors.shape[0])
         ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
         if len(ids) != m:
             raise InputError(f"{len(ids)} query ids for {m} query vectors")
+        if not rows.label.any():
+            raise InputError("no candidate row is relevant: there is nothing to learn")
+        for name, given, size in (("query", rows.query, m), ("passage", rows.passage, len(index))):
+            if given.min() < 0 or given.max() >= size:
+                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
+        if self.eta and (features is None or rows.place is None):
+            raise InputError("eta > 0 asks for features of the candidates")
         # Only vectors that some row uses are scaled: the collection may be far larger.
         used_q, query = np.unique(rows.query, return_inverse=True)
         used_p, passage = np.unique(rows.passage, return_inverse=True)
-        more = check_spaces(list(spaces), "spaces") if spaces else []
-        where = home_of(self.device, [index.vectors])
-        of_queries = [rows_of(matrix, used_q, where) for matrix in vectors]
-        of_passages = [rows_of(matrix, used_p, where) for matrix in (index.vectors, *more)]
+        of_queries, of_passages = [rows_of(vectors, used_q, where)], [rows_of(index.vectors, used_p, where)]
         self.spaces_ = fit_spaces(query, passage, of_queries, of_passages, self.gamma, self.standardize)
-        self.features_, columns = None, {}
-        if features is not None:
-            assert rows.place is not None  # features come with candidates
+        columns: dict[str, Any] = {}
+        self.features_ = None
+        if self.eta:
+            assert features is not None
+            assert rows.place is not None
             found = rows.place >= 0
-            self.features_ = fit_features(features[rows.place[found]], self.feature_gamma)
+            self.features_ = fit_features(features[rows.place[found]], "scale")
             values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
             values[found] = self.features_(features[rows.place[found]])
             columns = {"features": values, "features_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
-        label = rows.label.astype(np.float64)
-        data = TrainingSet(
-            queries=self.spaces_.queries(of_queries),
-            passages=self.spaces_.passages(of_passages),
-            query=query,
-            passage=passage,
-            label=label,
-            weight=np.where(label > 0, self.positive_weight, 1.0),
-            **columns,
-        )
-        bags = self._bags(rows, to_numpy(vectors[0]))
-        settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol", "max_iter")}
+        points = self.spaces_.queries(of_queries), self.spaces_.passages(of_passages)
+        weight = np.where(rows.label > 0, self.positive_weight, 1.0)
+        data = TrainingSet(*points, query, passage, rows.label.astype(np.float64), weight, **columns)
+        bags = self._bags(rows, to_numpy(vectors))
+        settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol")}
         duals = solve_bags(data, bags, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
         self.support_, support_q, support_p = gathered(data, bags, duals, self.eta)
         self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
-        self.index_, self.more_spaces_ = index, more
-        self.n_rows_ = len(rows)
-        self.bag_sizes_ = [len(bag) for bag in bags]
-        self.n_iter_ = [dual.n_iter for dual in duals]
+        self.index_, self.n_rows_ = index, len(rows)
+        self.bag_sizes_, self.n_iter_ = [len(bag) for bag in bags], [dual.n_iter for dual in duals]
         self.seen_ = seen_by(rows.query, bags, m)
         return self
 
     def _bags(self, rows: CandidateRows, vectors: Matrix) -> list[Ints]:
-        seeds = np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1)
-        bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, np.random.default_rng(seeds[0]), vectors)
+        first, *others = map(np.random.default_rng, np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1))
+        bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, first, vectors)
         barren = sum(not rows.label[bag].any() for bag in bags)
         if barren:
             message = f"{barren} of {self.n_bags} bags have no relevant row; they are trained and predict about 0"
             warnings.warn(message, stacklevel=4)
-        generators = [np.random.default_rng(seed) for seed in seeds[1:]]
-        return [thinned(rows, bag, self.rows_per_bag, rng) for bag, rng in zip(bags, generators, strict=True)]
+        return [thinned(rows, bag, self.rows_per_bag, rng) for bag, rng in zip(bags, others, strict=True)]
 
-    # scoring ------------------------------------------------------------------------------------------
-
-    def score(self, query_vectors: Matrix | Sequence[Matrix], passage_ids: Sequence[Sequence[str]]) -> list[Any]:
-        """The mean prediction of the bags for any passages: of each query a float32 array (n_i,).
+    def score_candidates(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
+        """(m, k) float32 mean prediction of the bags for any passages.
 
         Bags learned 1 for relevant and 0 for not, but one that saw nothing near predicts about 0, so the mean ranks;
         :meth:`relevant` decides.
 
         Parameters
         ----------
-        query_vectors : (m, d), or a list with one matrix a space
-        passage_ids : (m,) sequences of str
-        """
-        check_is_fitted(self, "support_")
-        lengths = np.array([len(ids) for ids in passage_ids], dtype=np.int64)
-        padded = np.full((len(lengths), int(lengths.max(initial=0))), -1, dtype=np.int64)
-        padded[np.arange(padded.shape[1]) < lengths[:, None]] = self.index_.numbers(
-            [passage for ids in passage_ids for passage in ids]
-        )
-        scores = self.score_candidates(query_vectors, padded)
-        return [row[:length] for row, length in zip(scores, lengths, strict=True)]
-
-    def score_candidates(
-        self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None
-    ) -> Any:
-        """The same by number, (m, k) float32.
-
-        Parameters
-        ----------
-        query_vectors : (m, d), or a list with one matrix a space
+        query_vectors : (m, d)
         passages : (m, k) int
-            -1 for none, whose score is -inf.
+            Numbers in the index; -1 for none, whose score is -inf.
         features : (m, k, f), optional
             Of the pairs, if the ensemble was trained with them.
         """
         check_is_fitted(self, "support_")
-        return self._scored(query_vectors, passages, features, self.support_.mean, -np.inf)
+        return self._scored(query_vectors, passages, features, self.support_.mean)
 
-    def out_of_bag_scores(
-        self,
-        query_numbers: Ints,
-        query_vectors: Matrix | Sequence[Matrix],
-        passages: Any,
-        features: Any | None = None,
-    ) -> Any:
+    def out_of_bag_scores(self, query_numbers: Ints, query_vectors: Matrix, passages: Any) -> Any:
         """As :meth:`score_candidates`, each training query by the mean of the bags that saw nothing of it.
 
         Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
@@ -412,118 +327,78 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         ----------
         query_numbers : (m,) int
             Places of the queries among those that were given to :meth:`fit`.
-        query_vectors, passages, features
+        query_vectors, passages
             As in :meth:`score_candidates`; passages may be any.
         """
         check_is_fitted(self, "support_")
         asked = np.asarray(to_numpy(query_numbers))
         if not hasattr(self, "seen_"):
             raise InputError("a loaded model does not know which bags saw which training queries; fit it anew")
-        if asked.shape != (len(passages),) or (asked.size and asked.dtype.kind not in "iu"):
-            raise InputError(f"query_numbers: expected {len(passages)} whole numbers, found {asked.dtype}{asked.shape}")
-        wrong = asked[(asked < 0) | (asked >= len(self.seen_))]
-        if len(wrong):
-            raise InputError(f"query_numbers: {wrong[0]} is none of the {len(self.seen_)} training queries")
-        outside = ~self.seen_[asked.astype(np.int64)]
-        counts = outside.sum(axis=1)
-        everywhere = asked[counts == 0]
-        if len(everywhere):
+        if asked.shape != (len(passages),) or not np.isin(asked, np.arange(len(self.seen_))).all():
             raise InputError(
-                f"out-of-bag scores: every bag saw {len(everywhere)} of {len(asked)} queries, the first is training "
-                f"query {everywhere[0]}; take more bags or less overlap"
+                f"query_numbers: expected {len(passages)} numbers of the {len(self.seen_)} training queries"
             )
-        return self._scored(query_vectors, passages, features, self.support_.mean, -np.inf, outside / counts[:, None])
+        outside = ~self.seen_[asked]
+        counts = outside.sum(axis=1)
+        if not counts.all():
+            first = f"{(counts == 0).sum()} of {len(asked)} queries, the first is {asked[counts.argmin()]}"
+            raise InputError(f"out-of-bag scores: every bag saw {first}; take more bags or less overlap")
+        return self._scored(query_vectors, passages, None, self.support_.mean, outside / counts[:, None])
 
-    def votes(self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None) -> Any:
+    def votes(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
         """(m, k) how many of the bags predict more than ``threshold``."""
 
         def count(pairs: Pairs, _: Any) -> Any:
             return (self.support_.bags(pairs) > self.threshold).sum(axis=1)
 
         check_is_fitted(self, "support_")
-        return self._scored(query_vectors, passages, features, count, np.int64(0))
+        return self._scored(query_vectors, passages, features, count, nothing=np.int64(0))
 
-    def relevant(self, query_vectors: Matrix | Sequence[Matrix], passages: Any, features: Any | None = None) -> Any:
+    def relevant(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
         """(m, k) the paper's decision: at least ``proof`` bags vote for the passage."""
         votes = self.votes(query_vectors, passages, features)
         with device_of(votes).current():
             return votes >= self.proof
 
     def rank(
-        self,
-        query_vectors: Matrix | Sequence[Matrix],
-        query_ids: Sequence[str],
-        *,
-        k: int = 100,
-        candidates: Hits | None = None,
-        exclude: Exclude | None = None,
-        features: Floats | None = None,
+        self, query_vectors: Matrix, query_ids: Sequence[str], *, k: int = 100, exclude: Exclude | None = None
     ) -> Run:
-        """Rank documents by their best-scored candidate; those without one are not in the run.
+        """Rank documents by the best-scored of the query's ``k`` nearest passages, but its own (``exclude``).
 
         Refused for ``protocol="injected"``, whose candidates would have to be chosen by the labels.
-
-        Parameters
-        ----------
-        query_vectors : (m, d), or a list with one matrix a space
-        query_ids : (m,) str
-        k : int, default 100
-            Candidates where none are given: the nearest passages.
-        candidates : Hits (m, c), optional
-        exclude : (m,), optional
-            As in :meth:`fit`.
-        features : (m, c, f), optional
-            Of the candidates, if the ensemble has them.
         """
         check_is_fitted(self, "support_")
+        check_parameters("SVREnsemble.rank", {"k": k}, {"k": COUNT})
         if self.protocol == "injected":
             raise InputError("protocol 'injected' does not rank: its candidates depend on the labels of the query")
-        vectors = self._checked(query_vectors)
-        if len(query_ids) != vectors[0].shape[0]:
-            raise InputError(f"{len(query_ids)} query ids for {vectors[0].shape[0]} query vectors")
-        if candidates is None:
-            candidates = self.index_.search(to_numpy(vectors[0]), min(k, len(self.index_)), exclude=exclude)
-        passages = to_numpy(candidates.passages)
-        scores = to_numpy(self.score_candidates(vectors, passages, features))
-        return rank_documents(self.index_, Hits(passages, scores), query_ids)
+        vectors = _checked(query_vectors, self.index_, self.support_.device)
+        near = self.index_.search(to_numpy(vectors), min(k, len(self.index_)), exclude=exclude).passages
+        return rank_documents(self.index_, Hits(near, to_numpy(self.score_candidates(vectors, near))), query_ids)
 
     def explain(
-        self,
-        query_vector: Matrix | Sequence[Matrix],
-        passage_id: str,
-        *,
-        features: Floats | None = None,
-        top: int = 10,
-        collection: Collection | None = None,
+        self, query_vector: Matrix, passage_id: str, *, features: Floats | None = None, top: int = 10
     ) -> Explanation:
         """Why a passage got its score for a query: the training pairs that carry it, with their exact shares.
 
         Parameters
         ----------
-        query_vector : (d,) or (1, d), or a list with one a space
+        query_vector : (1, d)
         passage_id : str
         features : (f,), optional
             Of the pair.
         top : int, default 10
             Pairs listed, by the size of their share; the others are summed up.
-        collection : Collection, optional
-            Gives the texts.
         """
         check_is_fitted(self, "support_")
-        given: list[Any] = list(query_vector) if isinstance(query_vector, (list, tuple)) else [query_vector]
-        vectors = self._checked([vector[None] if n_axes(vector) == 1 else vector for vector in given])
-        if vectors[0].shape[0] != 1:
+        check_parameters("SVREnsemble.explain", {"top": top}, {"top": COUNT})
+        vectors = _checked(query_vector, self.index_, self.support_.device)
+        if vectors.shape[0] != 1:
             raise InputError("explain takes one query")
         passage = self.index_.numbers([passage_id])
         values = self._pair_features(None if features is None else to_numpy(features)[None, None], passage[None])
         pair = self._pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
         ids = self.support_query_ids_, self.support_passage_ids_
-        return explained(self.support_, pair, ids, passage_id, self.threshold, top, collection)
-
-    def _checked(self, query_vectors: Any) -> list[Matrix]:
-        """One matrix a space on the ensemble's device, of the widths of the passages, and sparse where they are."""
-        like = [self.index_.vectors, *self.more_spaces_]
-        return check_spaces(query_vectors, "query_vectors", like=like, where=self.support_.device)
+        return explained(self.support_, pair, ids, self.threshold, top)
 
     def _pair_features(self, features: Any, passages: Ints) -> Floats | None:
         """(m·k, f) features of the candidates (m, k), if the ensemble has such; then they must be given."""
@@ -542,27 +417,27 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         passages: Any,
         features: Any,
         work: Callable[[Pairs, Any], Any],
-        nothing: Any,
         bag_weights: NDArray[np.float64] | None = None,
+        nothing: Any = _NO_SCORE,
     ) -> Any:
         """(m, k) what ``work`` makes of the candidates, and ``nothing`` where there is none.
 
         ``bag_weights`` (m, n_bags) of each query are handed on to ``work``.
         """
-        asked_from = device_of(given_spaces(query_vectors)[0][0])
-        vectors, passages = self._checked(query_vectors), to_numpy(passages)
-        if len(passages) != vectors[0].shape[0]:
-            raise InputError(f"candidates of {len(passages)} queries for {vectors[0].shape[0]} query vectors")
+        asked_from, passages = device_of(query_vectors), to_numpy(passages)
+        vectors = _checked(query_vectors, self.index_, self.support_.device)
+        if len(passages) != vectors.shape[0]:
+            raise InputError(f"candidates of {len(passages)} queries for {vectors.shape[0]} query vectors")
         real = passages >= 0
         values = self._pair_features(features, passages)
         flat = np.nonzero(real)[0], passages[real], None if values is None else values[real.ravel()]
-        scores = np.full(passages.shape, nothing, dtype=np.int64 if isinstance(nothing, np.int64) else np.float32)
+        scores = np.full(passages.shape, nothing)
         scores[real] = self._of_pairs(vectors, *flat, work, bag_weights)
         return to_device(scores, asked_from)
 
     def _of_pairs(
         self,
-        vectors: list[Matrix],
+        vectors: Matrix,
         query: Ints,
         passage: Ints,
         features: Floats | None,
@@ -577,31 +452,23 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
 
         def part_of(tile: slice) -> NDArray[Any]:
             rows = slice(int(query[tile.start]), int(query[tile.stop - 1]) + 1)
-            some, values = [matrix[rows] for matrix in vectors], None if features is None else features[tile]
-            pairs = self._pairs(some, query[tile] - rows.start, passage[tile], values)
+            values = None if features is None else features[tile]
+            pairs = self._pairs(vectors[rows], query[tile] - rows.start, passage[tile], values)
             found: NDArray[Any] = to_numpy(work(pairs, None if bag_weights is None else bag_weights[rows]))
             return found
 
         size: float = len(query)
         if not where.is_cpu:
-            wide = sum(int(matrix.shape[1]) for matrix in vectors) + 3 * self.support_.n_bags
-            size = fitting(where.half_of_memory() / 4, 8 * wide)
+            size = fitting(where.half_of_memory() / 4, 8 * (int(vectors.shape[1]) + 3 * self.support_.n_bags))
         with where.current():
             return np.concatenate([np.zeros(0), *in_tiles(len(query), size, part_of, what="pairs")])
 
-    def _pairs(self, vectors: list[Matrix], query: Ints, passage: Ints, features: Floats | None) -> Pairs:
+    def _pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
         """Scaled pairs, where the support is."""
         distinct, place = np.unique(passage, return_inverse=True)
-        matrices = self.index_.vectors, *self.more_spaces_
-        return Pairs(
-            queries=self.spaces_.queries(vectors),
-            passages=self.spaces_.passages([rows_of(matrix, distinct, self.support_.device) for matrix in matrices]),
-            query=query,
-            passage=place,
-            features=None if self.features_ is None else np.asarray(self.features_(features)),
-        )
-
-    # keeping ------------------------------------------------------------------------------------------
+        there = rows_of(self.index_.vectors, distinct, self.support_.device)
+        scaled = None if self.features_ is None else np.asarray(self.features_(features))
+        return Pairs(self.spaces_.queries([vectors]), self.spaces_.passages([there]), query, place, scaled)
 
     def save(self, folder: Path | str) -> None:
         """Write the model to a new folder: safetensors, Parquet and JSON, whole or not at all. Not the index."""
@@ -613,61 +480,42 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         save_model(Path(folder), "SVREnsemble", *parts, facts=facts, ids=ids, scalings=scalings)
 
     @classmethod
-    def load(
-        cls, folder: Path | str, index: PassageIndex, *, spaces: Sequence[Matrix] = (), device: str | None = None
-    ) -> Self:
+    def load(cls, folder: Path | str, index: PassageIndex, *, device: str | None = None) -> Self:
         """A saved model; executes nothing, needs no solver.
 
         Parameters
         ----------
         folder : Path or str
             :class:`FileFormatError` for files that are missing, changed, or of another kind or version.
-        index, spaces : PassageIndex; sequence of (n_passages, d'), default none
-            Of the same widths as those it was trained on.
+        index : PassageIndex
+            Of the same width as the one it was trained on.
         device : str, optional
             None: where the index's vectors are, wherever the model was trained.
         """
         model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
-        more = check_spaces(list(spaces), "spaces") if spaces else []
-        expected = [scaling.described for scaling in saved.spaces.passage]
-        found = [described(matrix) for matrix in (index.vectors, *more)]
+        expected, found = ", ".join(each.described for each in saved.spaces.passage), described(index.vectors)
         if expected != found:
-            widths = f"{', '.join(expected)}; the index and spaces have {', '.join(found)}"
-            raise VectorError(f"the model was trained on spaces of widths {widths}")
-        where = home_of(device, [index.vectors])
-        _check_passages(index, more, where)
-        model.device, model.index_, model.more_spaces_ = device, index, more
-        model.support_, model.spaces_ = saved.support.to(where), saved.spaces
+            raise VectorError(f"the model was trained on vectors of width {expected}, those of the index have {found}")
+        model.device, model.index_, model.spaces_ = device, index, saved.spaces
+        model.support_ = saved.support.to(home_of(device, [index.vectors]))
         model.features_ = saved.scalings.get("features")
         model.support_query_ids_, model.support_passage_ids_ = saved.ids["queries"], saved.ids["passages"]
-        for name in _FACTS:
-            if name in saved.facts:
-                setattr(model, name, saved.facts[name])
+        model.__dict__.update({name: saved.facts.get(name) for name in _FACTS})
         return model
 
     def on(self, index: PassageIndex) -> Self:
         """The same model with another index of its space: documents were added since, or it is limited to some."""
-        if index is self.index_:
-            return self
         expected, found = described(self.index_.vectors), described(index.vectors)
         if expected != found:
             raise VectorError(f"expected an index of {expected}, found {found}")
-        if self.more_spaces_:
-            raise InputError("a model of several spaces has vectors of the passages that it was fitted on only")
         other = copy.copy(self)
         other.index_ = index
         return other
 
 
-def _check_passages(index: PassageIndex, spaces: Sequence[Matrix], where: Device) -> None:
-    """Refuse further spaces of other passages, or on another device: those of the index may be anywhere."""
-    for number, matrix in enumerate(spaces, start=1):
-        if matrix.shape[0] != len(index):
-            raise InputError(f"space {number}: expected {len(index)} rows, one a passage, found {matrix.shape[0]}")
-        if device_of(matrix) not in (CPU, where):
-            raise DeviceError(
-                f"space {number} is on {device_of(matrix)}, the ensemble on {where}; put both on one device"
-            )
+def _checked(query_vectors: Any, index: PassageIndex, where: Device) -> Matrix:
+    """Query vectors on a device, of the width of the passages, and sparse where they are."""
+    return check_spaces(query_vectors, "query_vectors", like=[index.vectors], where=where)[0]
 
 
 def _checked_features(features: Any, passages: Ints) -> Floats:
@@ -678,4 +526,3 @@ def _checked_features(features: Any, passages: Ints) -> Floats:
     if not np.isfinite(values[passages >= 0]).all():
         raise InputError("features: NaN or infinity among them")
     return values.reshape(-1, values.shape[2])
-

@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 from worlds import world
 
-from haybale.ensemble import feature_names, pair_features
+from haybale.ensemble import pair_features
 from haybale.errors import InputError
-from haybale.retrieval import Hits, pool
+from haybale.retrieval import Hits, PassageIndex, pool
 
 NONE = -np.inf
 
@@ -22,7 +22,7 @@ def test_pair_features_by_hand() -> None:
     candidates = pool(lexical, nearest)
     assert candidates.passages.tolist() == [[4, 7, 9], [3, 2, -1]]
     found = pair_features(candidates, [lexical, nearest], index, queries)
-    assert found.shape == (2, 3, len(feature_names()))
+    assert found.shape == (2, 3, 3)
     cosine = [
         [q @ index.vectors[p] / np.linalg.norm(q) if p >= 0 else 0 for p in row]
         for q, row in zip(queries, candidates.passages, strict=True)
@@ -33,10 +33,8 @@ def test_pair_features_by_hand() -> None:
     np.testing.assert_allclose(found[0, :, 2], [0.4 / 0.5, 1, 0.4 / 0.5])
     assert not found[1, :, 1].any()
     assert not found[1, 2].any()
-    wide = [sparse.random(n, 9, density=0.6, random_state=3, dtype=np.float32).tocsr() for n in (2, len(index))]
-    more = pair_features(candidates, [lexical], index, queries, spaces=[(wide[0], wide[1])])
-    assert more.shape[2] == len(feature_names(["bm25"], spaces=1))
-    q, p = wide[0].toarray()[0], wide[1].toarray()[candidates.passages[0]]
-    np.testing.assert_allclose(more[0, :, 1], p @ q / np.linalg.norm(p, axis=1) / np.linalg.norm(q), atol=1e-6)
+    wide = sparse.csr_matrix(index.vectors), index.doc_offsets
+    again = pair_features(candidates, [lexical, nearest], PassageIndex(*wide), sparse.csr_matrix(queries))
+    np.testing.assert_allclose(again, found, atol=1e-6)
     with pytest.raises(InputError, match="of the 2 queries that have candidates"):
         pair_features(candidates, [lexical], index, queries[:1])

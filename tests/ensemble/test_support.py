@@ -13,7 +13,7 @@ from haybale.device import CPU, to_numpy
 from haybale.ensemble import support as module
 from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.ensemble.support import Pairs, Support
-from haybale.errors import DeviceError, InputError
+from haybale.errors import DeviceError
 
 
 def expansion(
@@ -132,21 +132,3 @@ def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.Monk
     scarce(2)
     with pytest.raises(DeviceError, match="out of memory at a tile of 1 queries"):
         there.bags(asked)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"label": np.ones(3)}, "tensors of the support do not fit"),
-        ({"offsets": np.array([0, 1])}, "tensors of the support do not fit"),
-        ({"query": np.full(1, 99)}, "tensors of the support do not fit"),
-        ({"intercept": np.array([0, 0, np.nan, 0])}, "NaN or infinity"),
-    ],
-)
-def test_parts_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
-    support, _, _ = expansion(0)
-    if "query" in changes:
-        changes = {"query": np.full(len(support.coef), 99)}
-    assert support.checked() is support
-    with pytest.raises(InputError, match=message):
-        replace(support, **changes).checked()

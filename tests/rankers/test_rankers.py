@@ -228,7 +228,7 @@ def test_similar_queries_leave_a_training_query_out_of_its_neighbours(
 def predictions(ensemble: SVREnsemble, queries: Any, passages: np.ndarray) -> np.ndarray:
     """(m, k, n_bags) of every bag."""
     real = passages >= 0
-    pairs = ensemble._pairs([queries], np.nonzero(real)[0], passages[real], None)
+    pairs = ensemble._pairs(queries, np.nonzero(real)[0], passages[real], None)
     found = np.full((*passages.shape, ensemble.n_bags), -np.inf)
     found[real] = ensemble.support_.bags(pairs)
     return found
