@@ -40,7 +40,7 @@ def parse(text: str) -> Ranker:
     """The ranker of a text: a name, with other rankers and settings in parentheses.
 
     >>> parse("rrf(bm25-doc(k1=6), knn)")
-    rrf(bm25-doc(k1=6),knn)
+    RRF(BM25(unit='document', k1=6), KNN())
     >>> parse("bm26")
     Traceback (most recent call last):
     haybale.errors.UnknownNameError: unknown ranker 'bm26'; known: bm25, bm25-doc, ...
@@ -52,7 +52,7 @@ def parse_all(text: str) -> list[Ranker]:
     """Rankers separated by commas.
 
     >>> parse_all("bm25, rrf(bm25,knn)")
-    [bm25, rrf(bm25,knn)]
+    [BM25(), RRF(BM25(), KNN())]
     """
     tree = _tree(text)
     return [_ranker(each, text) for each in (tree.elts if isinstance(tree, ast.Tuple) else [tree])]
@@ -151,7 +151,7 @@ def from_spec(spec: Ranker | Mapping[str, Any] | str) -> Ranker:
     Any name of the grammar will do, and parameters that are left out are as by default.
 
     >>> from_spec({"ranker": "rrf", "rankers": ["bm25-doc", {"ranker": "bm25", "k1": 0.9}]})
-    rrf(bm25-doc,bm25(k1=0.9))
+    RRF(BM25(unit='document'), BM25(k1=0.9))
     """
     if isinstance(spec, Ranker):
         return spec
@@ -187,7 +187,7 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
     ``svr-doc`` do, become its parameters where a value changes them. A name that nothing has raises.
 
     >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
-    learned(bm25,bm25-doc(k1=6),unseen_share=0.5)
+    Learned(BM25(), BM25(unit='document', k1=6), unseen_share=0.5)
     """
     return set_all([ranker], values)[0]
 
