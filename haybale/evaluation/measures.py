@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,19 +57,35 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     queries = judged.loc[judged["relevance"] > 0, "query_id"].unique()
     if not len(queries):
         raise InputError("qrels hold no relevant document: nothing can be measured")
-    judged, ranked = (frame[frame["query_id"].isin(queries)] for frame in (judged, run.to_frame()))
-    # trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
-    ranked = ranked.assign(rank=-ranked["rank"].astype(float))
-    found = require("ir_measures").iter_calc(set(kinds), _by_query(judged, "relevance"), _by_query(ranked, "rank"))
-    by = {(each.query_id, each.measure): each.value for each in found}
+    grades, by = _grades(judged[judged["query_id"].isin(queries)]), {}
+    # RR is computed in Python: it gets no more than it looks at.
+    first = {kind for kind in kinds if kind.NAME == "RR" and "cutoff" in kind.params}
+    depth = max((int(kind["cutoff"]) for kind in first), default=1)
+    for some, part in ((first, run.top(depth)), (set(kinds) - first, run)):
+        for found in require("ir_measures").iter_calc(some, grades, _ranked(part, grades)) if some else ():
+            by[found.query_id, found.measure] = found.value
     values = [[by.get((query, kind), 0.0) for kind in kinds] for query in queries]
     return like(pd.DataFrame(values, pd.Index(queries, name="query_id"), list(measures)), qrels)
 
 
-def _by_query(frame: pd.DataFrame, value: str) -> dict[str, dict[str, Any]]:
-    """``{query: {document: value}}``"""
-    of = frame.groupby("query_id", sort=False)
-    return {str(query): dict(zip(part["doc_id"].tolist(), part[value].tolist(), strict=True)) for query, part in of}
+def _grades(judged: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """``{query: {document: grade}}``"""
+    grades: dict[str, dict[str, int]] = {}
+    for query, document, grade in judged[["query_id", "doc_id", "relevance"]].itertuples(index=False):
+        grades.setdefault(query, {})[document] = int(grade)
+    return grades
+
+
+def _ranked(run: Run, queries: Container[str]) -> dict[str, dict[str, float]]:
+    """``{query: {document: score}}`` of the queries that count.
+
+    trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
+    """
+    rows, ranks, documents, _ = run.flat()
+    ids, scores = documents.to_pylist(), (-ranks.astype(float)).tolist()
+    ends = np.searchsorted(rows, np.arange(len(run) + 1)).tolist()
+    parts = zip(run.query_ids, map(slice, ends[:-1], ends[1:]), strict=True)
+    return {query: dict(zip(ids[part], scores[part], strict=True)) for query, part in parts if query in queries}
 
 
 def values_by_query(table: Frame) -> pd.DataFrame:
