@@ -4,6 +4,7 @@ manifest.json        what the vectors are; written last, so a store that has one
 building.json        the same while it is being written
 passages.parquet     passage_id, doc_id, text; row group i belongs to chunk i; with checksums
 vectors.zarr/        (rows, dim) float32 or float16, chunks of whole rows, each with a checksum
+digests/0 …          SHA-256 of the store's settings, a chunk's number and its bytes: no other chunk is taken for it
 encoder/             the fitted encoder, if it was fitted on these passages
 shard-1-of-2/ …      or, in place of all that, one such folder a machine
 """
@@ -39,7 +40,7 @@ from haybale.vectors import Floats, stored_type
 
 FORMAT, VERSION = "haybale embeddings", 1
 MANIFEST, BUILDING = "manifest.json", "building.json"
-PASSAGES, VECTORS, ENCODER = "passages.parquet", "vectors.zarr", "encoder"
+PASSAGES, VECTORS, DIGESTS, ENCODER = "passages.parquet", "vectors.zarr", "digests", "encoder"
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ class Chunks:
     The fill value is NaN, which no encoder gives: a chunk that is lost reads as missing, not as zeros.
     """
 
-    def __init__(self, files: StoreFiles, writable: bool = False) -> None:
+    def __init__(self, files: StoreFiles, settings: dict[str, Any], writable: bool = False) -> None:
         zarr = require("zarr")
         try:
             array = zarr.open_array(files.zarr(), mode="r+" if writable else "r")
@@ -146,21 +147,25 @@ class Chunks:
         self.files, self.array = files, array.with_config({"write_empty_chunks": True})
         self.rows, self.dim = array.shape
         self.size: int = array.chunks[0]
+        known = {name: settings.get(name) for name in ("encoder", "dtype", "rows_per_chunk", "shard")}
+        known["input"] = settings["input"]["sha256"]
+        # None: of a store that an earlier version began, whose chunks have their checksums alone.
+        self._whose = json.dumps(known, sort_keys=True).encode() if settings.get("digests") else None
 
     @classmethod
-    def create(cls, files: StoreFiles, rows: int, dim: int, size: int, dtype: str) -> Chunks:
+    def create(cls, files: StoreFiles, settings: dict[str, Any], rows: int, dim: int) -> Chunks:
         zarr, codecs = require("zarr"), require("zarr.codecs")
         zarr.create_array(
             files.zarr(),
             shape=(rows, dim),
-            chunks=(size, dim),
-            dtype=dtype,
+            chunks=(settings["rows_per_chunk"], dim),
+            dtype=settings["dtype"],
             fill_value=np.nan,
             serializer=codecs.BytesCodec(endian="little"),
             compressors=(codecs.Crc32cCodec(),),  # numbers that look random do not compress
             chunk_key_encoding={"name": "default", "separator": "."},
         )
-        return cls(files, writable=True)
+        return cls(files, settings, writable=True)
 
     def __len__(self) -> int:
         return -(-int(self.rows) // self.size)
@@ -172,9 +177,14 @@ class Chunks:
     def read(self, number: int) -> Floats:
         """(size, dim) float32 rows of one chunk; one that is lost or whose checksum differs raises."""
         try:
-            rows: Floats = np.asarray(self.array[self.rows_of(number)], dtype=np.float32)
+            stored = np.asarray(self.array[self.rows_of(number)])
+            rows: Floats = stored.astype(np.float32, copy=False)
             if np.isnan(rows[:, :1]).any():
                 raise ValueError("missing")
+            if self._whose is not None:
+                digest = self.files.fs.cat_file(self.files.at(f"{DIGESTS}/{number}"))
+                if digest != self._digest(number, stored):
+                    raise ValueError("another chunk, or another store's")
         except (ValueError, RuntimeError, OSError) as error:
             raise StoreError(
                 f"{self.files.at(f'{VECTORS}/c.{number}.0')}: chunk {number} of {len(self)} is damaged ({error}); "
@@ -183,7 +193,16 @@ class Chunks:
         return rows
 
     def write(self, number: int, rows: Floats) -> None:
-        self.array[self.rows_of(number)] = rows
+        """One chunk, and then what it is known by."""
+        stored = rows.astype(self.array.dtype, copy=False)
+        self.array[self.rows_of(number)] = stored
+        if self._whose is not None:
+            with self.files.whole(f"{DIGESTS}/{number}") as file:
+                file.write(self._digest(number, stored))
+
+    def _digest(self, number: int, stored: Any) -> bytes:
+        head = b"%b %d " % (self._whose or b"", number)
+        return hashlib.sha256(head + stored.tobytes()).hexdigest().encode()
 
 
 class PassageFile:
@@ -255,7 +274,7 @@ class EmbeddingStore:
         manifests, self._files = [manifest for manifest, _ in found], [each for _, each in found]
         self.manifest: dict[str, Any] = manifests[0]
         _check_shards(top, manifests)
-        self._parts = [Chunks(files) for files in self._files]
+        self._parts = [Chunks(files, manifest) for files, manifest in zip(self._files, manifests, strict=True)]
         self.shape = (sum(part.rows for part in self._parts), self._parts[0].dim)
         self.dtype = str(self.manifest["dtype"])
         if self.shape[0] != self.manifest["input"]["passages"]:

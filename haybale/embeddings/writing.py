@@ -28,6 +28,7 @@ from haybale.collections.spool import PassageSpool, spool
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.store import (
     BUILDING,
+    DIGESTS,
     ENCODER,
     FORMAT,
     MANIFEST,
@@ -130,12 +131,14 @@ def embed(
                 encoder = _fitted(encoder, files, begun is not None, n)
             settings = {"format": FORMAT, "version": VERSION, "input": found, "encoder": encoder.describe()}
             settings |= {"dtype": dtype, "rows_per_chunk": rows_per_chunk, "shard": (i, n), "versions": _versions()}
+            if begun is None or begun.get("digests"):
+                settings["digests"] = True
             settings = as_json(settings)
             if begun is None:
                 files.write_json(BUILDING, settings)
             else:
                 _check_same(files, begun, settings)
-            done = _fill(files, encoder, rows_per_chunk, dtype)
+            done = _fill(files, encoder, settings)
             if not files.exists(MANIFEST):
                 files.write_json(MANIFEST, settings)
             files.remove(BUILDING)
@@ -216,7 +219,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> Embedded:
+def _fill(files: StoreFiles, encoder: Any, settings: dict[str, Any]) -> Embedded:
     """Compute every chunk that is not there or is damaged."""
     counts = Counter[str]()
     if hasattr(encoder, "counts"):
@@ -224,13 +227,16 @@ def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> E
     name, passages, start = f"{type(encoder).__name__}.encode", 0, time.perf_counter()
     with open_passages(files) as source:
         if files.exists(f"{VECTORS}/zarr.json"):
-            chunks = Chunks(files, writable=True)
+            chunks = Chunks(files, settings, writable=True)
         else:
             files.remove(VECTORS)
-            chunks = Chunks.create(files, len(source), encoder.dim, rows_per_chunk, dtype)
+            chunks = Chunks.create(files, settings, len(source), encoder.dim)
+        if settings.get("digests"):
+            files.fs.makedirs(files.at(DIGESTS), exist_ok=True)
         there = set(files.names(VECTORS))
-        for partial in (each for each in there if each.endswith(".partial")):  # of a writer that was killed
-            files.remove(f"{VECTORS}/{partial}")
+        for folder in (VECTORS, DIGESTS):
+            for partial in (each for each in files.names(folder) if each.endswith(".partial")):  # of a killed writer
+                files.remove(f"{folder}/{partial}")
         kept, wanted = 0, []
         for number in track(range(len(chunks)), "checking"):
             try:
@@ -252,7 +258,7 @@ def _fill(files: StoreFiles, encoder: Any, rows_per_chunk: int, dtype: str) -> E
             if sparse.issparse(encoded):
                 raise InputError(f"{name} makes sparse vectors, which a store does not hold")
             vectors = check_vectors(encoded, name, chunks.dim)
-            if dtype == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
+            if settings["dtype"] == "float16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
                 raise InputError("the vectors have values beyond float16; store them as float32")
             chunks.write(number, vectors)
             passages += len(texts)

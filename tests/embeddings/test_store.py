@@ -59,7 +59,7 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
     assert manifest["encoder"] == HashEncoder().describe()
     assert (manifest["input"]["passages"], len(manifest["input"]["sha256"])) == (101, 64)
     assert manifest["versions"]["numpy"] == np.__version__
-    chunks = {f"vectors.zarr/c.{i}.0" for i in range(13)}
+    chunks = {name for i in range(13) for name in (f"vectors.zarr/c.{i}.0", f"digests/{i}")}
     assert set(tree(store)) - chunks == {"manifest.json", "passages.parquet", "vectors.zarr/zarr.json"}
 
 
@@ -86,6 +86,23 @@ def test_a_lost_and_a_damaged_chunk_are_named_and_computed_anew(store: Path, fol
         assert embed(folder, encoder, store, rows_per_chunk=8).passages == 8
         assert encoder.calls == 1
         assert tree(store) == before
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_chunk_is_of_its_store_and_its_place(store: Path, folder: Path, tmp_path: Path, whole: bool) -> None:
+    """Chunks that are exchanged, or another store's, each with a sound checksum, and even with their digests."""
+    other, expected = tmp_path / "other", EmbeddingStore(store).vectors()
+    embed(folder, HashEncoder("other"), other, rows_per_chunk=8)
+    for here, there in (("1", store / "vectors.zarr" / "c.2.0"), ("3", other / "vectors.zarr" / "c.3.0")):
+        (store / "vectors.zarr" / f"c.{here}.0").write_bytes(there.read_bytes())
+        if whole:
+            digest = (store if here == "1" else other) / "digests" / ("2" if here == "1" else "3")
+            (store / "digests" / here).write_bytes(digest.read_bytes())
+    for number in (1, 3):
+        with pytest.raises(StoreError, match=f"chunk {number} of 13 is damaged .another chunk, or another store's"):
+            EmbeddingStore(store).read(number)
+    embed(folder, HashEncoder(), store, rows_per_chunk=8)
+    np.testing.assert_array_equal(EmbeddingStore(store).vectors(), expected)
 
 
 def test_damaged_and_lost_passages_are_written_anew(store: Path, folder: Path) -> None:

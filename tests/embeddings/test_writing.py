@@ -166,7 +166,7 @@ def test_an_encoder_whose_saving_was_cut_off(toy: Collection, tmp_path: Path) ->
     (store / "passages.parquet").write_bytes(b"half")
     embed(toy, LSAEncoder(4, min_df=1), store)
     names = sorted(path.name for path in store.iterdir())
-    assert names == ["encoder", "manifest.json", "passages.parquet", "vectors.zarr"]
+    assert names == ["digests", "encoder", "manifest.json", "passages.parquet", "vectors.zarr"]
 
 
 def test_a_remote_store_keeps_its_encoder(toy: Collection) -> None:
