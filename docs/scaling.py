@@ -37,7 +37,7 @@ def page(found: dict[str, Any]) -> str:
     curves = found["curves"]
     flop = 2 * LAYER_WEIGHTS * TOKENS + 4 * 12 * TOKENS**2 * 768
     tensor, single, bandwidth = TENSOR * OF_TENSOR, SINGLE * OF_SINGLE, BANDWIDTH * OF_BANDWIDTH
-    rates = {name: rate(curves[name]) for name in ("search", "search16", "sharded")}
+    rates = {name: rate(curves[name]) for name in ("search", "sharded")}
     rows = TRAINING * CANDIDATES
     bag_rows = rows * (1 + OVERLAP) / BAGS
     fit, fit_p = curves["fit"][-1], exponent(curves["fit"])
@@ -88,11 +88,10 @@ def page(found: dict[str, Any]) -> str:
         ),
         queries=QUERIES,
         search_rate=rates["search"] / 1e9,
-        search16_rate=rates["search16"] / 1e9,
         disk_rate=rates["sharded"] / 1e9,
         search_table="\n".join(
             f"| {name} | {2 * QUERIES * n * WIDTH:.2g} | {duration(2 * QUERIES * n * WIDTH / rates['search'])} | "
-            f"{duration(max(2 * QUERIES * n * WIDTH / tensor, passes * 2 * WIDTH * n / bandwidth))} | "
+            f"{duration(max(2 * QUERIES * n * WIDTH / tensor, passes * 4 * WIDTH * n / bandwidth))} | "
             f"{gpus(n):,} |"
             for name, n in SIZES.items()
         ),
@@ -159,7 +158,6 @@ def rate(points: list[dict[str, float]]) -> float:
 def curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
     names = {
         "search": "exact search, 256 queries, float32",
-        "search16": "exact search, 256 queries, float16",
         "sharded": "exact search from disk, 256 queries, float16",
         "fit": "one regressor, rows",
         "bags": "35 bags, training queries",
@@ -174,7 +172,7 @@ def curve_table(curves: dict[str, list[dict[str, float]]]) -> str:
 
 
 def gpus(n: int) -> int:
-    return math.ceil(2 * WIDTH * n / (HELD * MEMORY))
+    return math.ceil(4 * WIDTH * n / (HELD * MEMORY))
 
 
 def size(n: float) -> str:

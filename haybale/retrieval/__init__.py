@@ -3,7 +3,7 @@
 from haybale.retrieval.backends import BACKENDS
 from haybale.retrieval.bm25 import BM25Index
 from haybale.retrieval.fusion import reciprocal_rank_fusion
-from haybale.retrieval.hits import Hits, passage_hits, pool
+from haybale.retrieval.hits import Hits, pool
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.parm import (
     AGGREGATIONS,
@@ -14,7 +14,6 @@ from haybale.retrieval.parm import (
     aggregate,
     rank_documents,
 )
-from haybale.retrieval.passages import hits_frame
 from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run
 from haybale.retrieval.sharded import ShardedIndex
@@ -33,8 +32,6 @@ __all__ = [
     "ShardedIndex",
     "Vectors",
     "aggregate",
-    "hits_frame",
-    "passage_hits",
     "pool",
     "rank_documents",
     "reciprocal_rank_fusion",

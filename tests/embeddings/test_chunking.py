@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from haybale.collections import Collection, CollectionBuilder
 from haybale.embeddings import Chunking, cut
 from haybale.errors import InputError, UnknownNameError
-from haybale.retrieval import Hits, passage_hits
 
 
 @given(words=st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=30), data=st.data())
@@ -71,27 +70,6 @@ def test_links_go_out_from_every_piece() -> None:
     assert cut_up.links.passage_to_document.tolist() == [[4, 0], [5, 0]]
     np.testing.assert_array_equal(cut_up.links.section_to_document, collection.links.section_to_document)
     np.testing.assert_array_equal(cut_up.passages.sections, np.repeat(collection.passages.sections, [1, 2, 1, 2]))
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_passages_rank_by_their_best_piece(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    passage = np.sort(rng.integers(5, size=12))
-    k = int(rng.integers(1, 13))
-    pieces = np.stack([rng.permutation(12)[:k] for _ in range(3)])
-    pieces[rng.random(pieces.shape) < 0.2] = -1
-    scores = np.where(pieces < 0, -np.inf, rng.integers(4, size=pieces.shape)).astype(np.float32)
-    found = passage_hits(Hits(pieces, scores), passage)
-    for row in range(3):
-        best: dict[int, float] = {}
-        for piece, score in zip(pieces[row], scores[row], strict=True):
-            if piece >= 0:
-                best[passage[piece]] = max(best.get(passage[piece], -np.inf), score)
-        expected = sorted(best.items(), key=lambda item: (-item[1], item[0]))
-        real = found.passages[row] >= 0
-        assert list(zip(found.passages[row][real], found.scores[row][real], strict=True)) == expected
-    with pytest.raises(InputError, match="expected numbers below 12"):
-        passage_hits(Hits(np.array([[12]]), np.ones((1, 1), dtype=np.float32)), passage)
 
 
 @pytest.mark.parametrize(

@@ -190,13 +190,13 @@ def test_runs_that_share_a_table_fuse_as_those_that_do_not() -> None:
 
 def test_neither_the_order_of_runs_nor_of_queries_nor_other_judgements_matter() -> None:
     runs, relevant = sample()
-    turned = {name: run.reindexed(run.query_ids[::-1]) for name, run in reversed(runs.items())}
+    turned = {name: run.take(run.query_ids[::-1]) for name, run in reversed(runs.items())}
     one = learned(runs, relevant, ["fair", "good"])
     judged = qrels({"elsewhere": ["d1"]} | dict(reversed(relevant.items())))
     irrelevant = qrels({q: ["d3"] for q, ids in relevant.items() if "d3" not in ids}).assign(relevance=0)
     other = LearnedFusion().fit(turned, pd.concat([judged, irrelevant]), trained={"good", "fair"})
     assert one.to_dict() == other.to_dict()
-    assert one.fuse(runs).reindexed(turned["good"].query_ids) == other.fuse(turned)
+    assert one.fuse(runs).take(turned["good"].query_ids) == other.fuse(turned)
 
 
 @given(factor=st.floats(1e-3, 1e3), shift=st.floats(-5, 5), scores=listings)
@@ -285,7 +285,7 @@ def test_a_share_of_the_loss_is_as_many_copies() -> None:
     one = learned(runs, relevant, ["good"], unseen, unseen_share=1 - 30 / (30 + 2 * 5), l2=0)
     many = learned(copies, truth, ["good"], unseen_share=0, l2=0)
     assert one.loss_ == pytest.approx(many.loss_, rel=1e-5)
-    known = {name: each.reindexed(list(relevant)) for name, each in runs.items()}
+    known = {name: each.take(list(relevant)) for name, each in runs.items()}
     for query, document in [("q1", runs["fair"]["q1"][0][0]), ("q20", relevant["q20"][0])]:
         shares = [fusion.explain(known, query, document)["share"].to_numpy() for fusion in (one, many)]
         assert shares[0] == pytest.approx(shares[1], rel=0.02, abs=0.02)

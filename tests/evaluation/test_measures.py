@@ -55,9 +55,8 @@ documents = st.sampled_from([f"d{i}" for i in range(30)])
 )
 def test_measures_are_the_ones_by_hand(scores: dict[str, float], grades: dict[str, int]) -> None:
     """Scores tie often: the run's own order must be the one that is measured."""
-    frame = pd.DataFrame([("q", d, s) for d, s in scores.items()], columns=["query_id", "doc_id", "score"])
     qrels = pd.DataFrame([("q", d, g) for d, g in grades.items()], columns=["query_id", "doc_id", "relevance"])
-    run = Run.from_frame(frame).reindexed(["q"])
+    run = Run.from_numbers(["q"], list(scores), [0] * len(scores), range(len(scores)), list(scores.values()))
     found = evaluate(run, qrels).loc["q"].to_dict()
     assert found == pytest.approx(by_hand([doc for doc, _ in run["q"]], grades))
 
