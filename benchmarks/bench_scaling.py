@@ -34,7 +34,6 @@ SCORED = (2_500, 5_000, 10_000, 20_000, 40_000)  # pairs
 PARAGRAPHS = (100, 300, 1_000, 3_000)  # of 1,000 hits each
 CONTENT = {
     "search": "exact search of 256 queries, k = 100, float32 (faiss)",
-    "search16": "exact search of 256 queries, k = 100, float16 (tiles)",
     "sharded": "the same from a store on disk, read and searched in shards, float16",
     "fit": "fit of one regressor, rows",
     "working_set": "the same by working sets, as a GPU would, on the CPU",
@@ -77,14 +76,13 @@ def seconds(work: Callable[[], Any], rounds: int = 3) -> tuple[float, Any]:
 
 
 def searches(shrink: int) -> Points:
-    """Exact search of vectors stored in float32 and in float16."""
+    """Exact search of vectors in memory."""
     for n in (n // shrink for n in PASSAGES):
         made = synthetic.collection(n, WIDTH, 24, CPU)
         queries, _ = made.queries(QUERIES, 1)
-        for name, dtype in (("search", "float32"), ("search16", "float16")):
-            index = PassageIndex(made.vectors, dtype=dtype)
-            taken, _ = seconds(lambda index=index, queries=queries: index.search(queries, K))
-            yield name, {"n": n, "seconds": taken, "bytes": index.vectors.nbytes}
+        index = PassageIndex(made.vectors)
+        taken, _ = seconds(lambda index=index, queries=queries: index.search(queries, K))
+        yield "search", {"n": n, "seconds": taken, "bytes": index.vectors.nbytes}
 
 
 class Precomputed:

@@ -48,12 +48,12 @@ def page(found: dict[str, Any]) -> str:
         f"{duration(n * gflop / tensor / 8e3)} |"
         for name, n in SIZES.items()
     )
-    search, search16, disk = (rate(curves[name]) / 1e9 for name in ("search", "search16", "sharded"))
+    search, disk = (rate(curves[name]) / 1e9 for name in ("search", "sharded"))
     slower, passes, merge = search / disk, math.ceil(QUERIES / 2048), QUERIES * 100 * 100 * 12 / 1e6
     needed = {name: 2 * QUERIES * n * WIDTH for name, n in SIZES.items()}
     search_table = "\n".join(
         f"| {name} | {needed[name]:.2g} | {duration(needed[name] / search / 1e9)} | "
-        f"{duration(max(needed[name] / tensor, passes * half * n / bandwidth) / 1e12)} | {gpus(n):,} |"
+        f"{duration(max(needed[name] / tensor, passes * full * n / bandwidth) / 1e12)} | {gpus(n):,} |"
         for name, n in SIZES.items()
     )
     rows = TRAINING * CANDIDATES
@@ -103,7 +103,6 @@ def rate(points: list[dict[str, float]]) -> float:
 def table_of_curves(curves: dict[str, list[dict[str, float]]]) -> str:
     names = {
         "search": "exact search, 256 queries, float32",
-        "search16": "exact search, 256 queries, float16",
         "sharded": "exact search from disk, 256 queries, float16",
         "fit": "one regressor, rows",
         "bags": "35 bags, training queries",
@@ -118,7 +117,7 @@ def table_of_curves(curves: dict[str, list[dict[str, float]]]) -> str:
 
 
 def gpus(n: int) -> int:
-    return math.ceil(2 * WIDTH * n / (HELD * MEMORY * 1e9))
+    return math.ceil(4 * WIDTH * n / (HELD * MEMORY * 1e9))
 
 
 def size(n: float) -> str:

@@ -21,9 +21,9 @@ judgements = st.fixed_dictionaries({query: st.lists(st.sampled_from([*DOCS, "zz"
 
 
 def run(scores: Scores) -> Run:
-    rows = [(q, d, s) for q, docs in scores.items() for d, s in docs.items()]
-    frame = pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]).astype({"score": float})
-    return Run.from_frame(frame).reindexed(list(scores))
+    ids = sorted({document for docs in scores.values() for document in docs})
+    listed = [(row, ids.index(d), s) for row, docs in enumerate(scores.values()) for d, s in docs.items()]
+    return Run.from_numbers(list(scores), ids, *([line[column] for line in listed] for column in range(3)))
 
 
 def runs_of(world: dict[str, Scores]) -> dict[str, Run]:

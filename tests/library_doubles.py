@@ -14,59 +14,46 @@ import numpy as np
 
 def at(address: int, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     """The memory at an address."""
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape)) * dtype.itemsize
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).reshape(shape)
 
 
-def top(scores: np.ndarray, k: int) -> np.ndarray:
-    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+def best(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and numbers."""
+    scores = queries @ vectors.T
+    numbers = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, numbers, axis=1), numbers
 
 
-# cuVS -------------------------------------------------------------------------------------------------
-
-
-def cuvs(version: str = "26.10.00") -> dict[str, types.ModuleType]:
+def cuvs() -> dict[str, types.ModuleType]:
     """Modules by name."""
     package, neighbors = types.ModuleType("cuvs"), types.ModuleType("cuvs.neighbors")
-    package.__version__ = version
+    package.__version__ = "26.10.00"
     package.__path__ = neighbors.__path__ = []
     brute_force = types.ModuleType("cuvs.neighbors.brute_force")
 
-    def checked(array: Any, *dtypes: str) -> np.ndarray:
+    def checked(array: Any, dtype: str = "float32") -> np.ndarray:
         assert type(array).__module__ == "cupy"
-        assert array.dtype.name in dtypes
+        assert array.dtype.name == dtype
         assert array.flags.c_contiguous
         return array._array
 
-    def build(dataset: Any, metric: str = "sqeuclidean", metric_arg: float = 2.0, resources: Any = None) -> Any:
+    def build(dataset: Any, metric: str = "sqeuclidean") -> Any:
         assert metric == "inner_product"
-        return types.SimpleNamespace(dataset=checked(dataset, "float32", "float16"))
+        return types.SimpleNamespace(dataset=checked(dataset))
 
-    def search(
-        index: Any, queries: Any, k: int, neighbors: Any = None, distances: Any = None, resources: Any = None,
-        prefilter: Any = None,
-    ) -> tuple[Any, Any]:  # fmt: skip
-        given = checked(queries, index.dataset.dtype.name)
-        scores = given.astype(np.float32) @ index.dataset.astype(np.float32).T
-        best = top(scores, k)
-        checked(neighbors, "int64")[:] = best
-        checked(distances, "float32")[:] = np.take_along_axis(scores, best, axis=1)
-        return distances, neighbors
+    def search(index: Any, queries: Any, k: int, neighbors: Any, distances: Any) -> None:
+        checked(distances)[:], checked(neighbors, "int64")[:] = best(checked(queries), index.dataset, k)
 
     brute_force.build, brute_force.search = build, search
     return {module.__name__: module for module in (package, neighbors, brute_force)}
 
 
-# faiss ------------------------------------------------------------------------------------------------
-
-
-def faiss_gpu(gpus: int = 1) -> types.ModuleType:
+def faiss_gpu() -> types.ModuleType:
     """``faiss`` with the part of its GPU interface that is used."""
     faiss = types.ModuleType("faiss")
-    faiss.METRIC_INNER_PRODUCT, faiss.DistanceDataType_F32, faiss.DistanceDataType_F16 = 0, 1, 2
-    faiss.IndicesDataType_I64 = 1
-    faiss.get_num_gpus = lambda: gpus
+    faiss.METRIC_INNER_PRODUCT, faiss.DistanceDataType_F32, faiss.IndicesDataType_I64 = 0, 1, 1
+    faiss.get_num_gpus = lambda: 1
     faiss.StandardGpuResources = type("StandardGpuResources", (), {})
     faiss.asked = []
 
@@ -77,27 +64,20 @@ def faiss_gpu(gpus: int = 1) -> types.ModuleType:
         vectorsRowMajor = queriesRowMajor = True
         numVectors = numQueries = 0
 
-    for kind in ("float", "void", "idx_t"):
+    for kind in ("float", "idx_t"):
         setattr(faiss, f"cast_integer_to_{kind}_ptr", lambda address, kind=kind: (kind, address))
-
-    def pointed(pointer: tuple[str, int], kind: int, shape: tuple[int, int]) -> np.ndarray:
-        expected, dtype = {1: ("float", np.float32), 2: ("void", np.float16)}[kind]
-        assert pointer[0] == expected
-        return at(pointer[1], dtype, shape).astype(np.float32)
 
     def bf_knn(resources: Any, args: GpuDistanceParams) -> None:
         assert isinstance(resources, faiss.StandardGpuResources)
-        assert args.vectorType == args.queryType
-        assert args.metric == faiss.METRIC_INNER_PRODUCT
+        assert (args.vectorType, args.queryType, args.metric) == (1, 1, faiss.METRIC_INNER_PRODUCT)
         assert 0 < args.k <= 2048
         faiss.asked.append(args.k)
-        vectors = pointed(args.vectors, args.vectorType, (args.numVectors, args.dims))
-        queries = pointed(args.queries, args.queryType, (args.numQueries, args.dims))
-        scores = queries @ vectors.T
-        best = top(scores, args.k)
-        assert (args.outDistances[0], args.outIndices[0]) == ("float", "idx_t")
-        at(args.outDistances[1], np.float32, best.shape)[:] = np.take_along_axis(scores, best, axis=1)
-        at(args.outIndices[1], np.int64, best.shape)[:] = best
+        assert [pointer[0] for pointer in (args.vectors, args.queries, args.outDistances)] == ["float"] * 3
+        assert args.outIndices[0] == "idx_t"
+        vectors = at(args.vectors[1], np.float32, (args.numVectors, args.dims))
+        scores, numbers = best(at(args.queries[1], np.float32, (args.numQueries, args.dims)), vectors, args.k)
+        at(args.outDistances[1], np.float32, scores.shape)[:] = scores
+        at(args.outIndices[1], np.int64, scores.shape)[:] = numbers
 
     faiss.GpuDistanceParams, faiss.bfKnn = GpuDistanceParams, bf_knn
     return faiss

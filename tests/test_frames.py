@@ -16,7 +16,6 @@ from haybale import Run, evaluate
 from haybale.errors import InputError, MissingExtraError, UnknownNameError
 from haybale.evaluation import averages, found_sets, recall_curves, results
 from haybale.frames import LIBRARIES, column_names, in_library, library_of, like, to_arrow, to_pandas, with_column
-from haybale.retrieval import Hits, PassageIndex, hits_frame
 
 
 @pytest.fixture(autouse=True)
@@ -106,16 +105,3 @@ def test_measures_come_in_the_library_of_the_judgements(library: str) -> None:
     assert found.n_queries == 2
     pd.testing.assert_frame_equal(found_sets(run, run, qrels), found_sets(run, run, QRELS))
     pd.testing.assert_frame_equal(recall_curves({"r": run}, qrels), recall_curves({"r": run}, QRELS))
-
-
-@in_every_library
-def test_hits_as_a_frame(library: str) -> None:
-    index = PassageIndex(np.eye(3), passage_ids=["a:0", "a:1", "b:0"])
-    hits = index.search(np.array([[0.0, 1.0, 0.5], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]), 2)
-    frame = hits_frame(index, ["x", "y", "z"], hits, library)
-    assert library_of(frame) == library
-    expected = [("x", "a:1", 1, 1.0), ("x", "b:0", 2, 0.5), ("z", "a:0", 1, 1.0), ("z", "a:1", 2, 0.0)]
-    assert list(to_pandas(frame).itertuples(index=False, name=None)) == expected
-    with pytest.raises(InputError, match="2 query ids for 3 rows of hits"):
-        hits_frame(index, ["x", "y"], hits, library)
-    assert len(to_pandas(hits_frame(index, [], Hits(hits.passages[:0], hits.scores[:0]), library))) == 0

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from haybale.cli.output import console_for_tables
-from haybale.retrieval.exact import BACKENDS, auto
+from haybale.retrieval.backends import BACKENDS, auto
 
 
 def _cuda_of_torch(module: Any) -> str:
@@ -95,8 +95,8 @@ def run_doctor() -> None:
         usable, number, remark = examine(check)
         table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.what, number, escape(remark))
     console_for_tables().print(table)
-    device, single, half = auto()
-    print(f'"auto" here: device {device}; index backend {single} for float32 passages, {half} for float16')
+    device, backend = auto()
+    print(f'"auto" here: device {device}; index backend {backend}')
 
 
 def _version(distribution: str) -> str:

@@ -318,7 +318,7 @@ class Ranker:
 def warn_of_empty(run: Run, name: str) -> None:
     """Say for how many queries a ranker found nothing."""
     found = np.zeros(len(run), dtype=bool)
-    found[run.flat()[0]] = True
+    found[run.coded()[0]] = True
     if not found.all():
         first = run.query_ids[int(np.argmin(found))]
         message = f"{name} finds no document for {int((~found).sum())} of {len(run)} queries, the first is {first!r}"

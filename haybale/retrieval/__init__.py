@@ -14,7 +14,6 @@ from haybale.retrieval.parm import (
     aggregate,
     rank_documents,
 )
-from haybale.retrieval.passages import hits_frame
 from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run
 from haybale.retrieval.sharded import ShardedIndex
@@ -33,7 +32,6 @@ __all__ = [
     "ShardedIndex",
     "Vectors",
     "aggregate",
-    "hits_frame",
     "pool",
     "rank_documents",
     "reciprocal_rank_fusion",

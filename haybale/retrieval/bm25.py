@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from safetensors.numpy import save_file
+from numba import njit
 
 from haybale.analysis import Analyzer, Split, Terms, as_analyzer, guess_language
 from haybale.collections import Collection
-from haybale.collections.collection import Strings
+from haybale.collections.collection import strings_of
 from haybale.embeddings.counting import TermCounts, Vocabulary
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
-from haybale.manifest import MANIFEST, check_files, mapped_tensors, read_manifest, write_manifest
+from haybale.manifest import (
+    MANIFEST,
+    check_files,
+    mapped_tensors,
+    read_manifest,
+    read_table,
+    write_manifest,
+    write_table,
+    write_tensors,
+)
+from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, check_parameters, one_of
 from haybale.progress import track
-from haybale.retrieval.bm25_kernels import Queries, Weighted, best, scores_within, slices
-from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
-from haybale.retrieval.passages import Exclude, Ids, PassageTable
+from haybale.retrieval.hits import Hits, Ints
+from haybale.retrieval.inverted import Values, best, frozen, in_columns, in_table
+from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
 
@@ -39,6 +47,7 @@ _ARRAYS = {
     "frequencies": np.int64,
     "doc_offsets": np.int64,
 }
+_RANGES = {"k1": NOT_NEGATIVE, "b": SHARE}
 
 
 class BM25Index(PassageTable):
@@ -77,11 +86,6 @@ class BM25Index(PassageTable):
     InputError
         For texts without a term, parameters out of range, offsets or ids that do not fit the texts.
 
-    Notes
-    -----
-    Memory: 12 bytes for each pair of a term and a passage it occurs in; beside the hits, 28 bytes a passage for each
-    thread that searches.
-
     Examples
     --------
     >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
@@ -103,7 +107,7 @@ class BM25Index(PassageTable):
         language: str | None = None,
         analyzer: Analyzer | Split | None = None,
     ) -> None:
-        check_parameters(k1, b)
+        check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
         super().__init__(len(texts), doc_offsets, passage_ids, doc_ids)
         if analyzer is None:
             analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
@@ -130,7 +134,7 @@ class BM25Index(PassageTable):
         >>> BM25Index.from_counts(counts.merged(np.array([0, 2, 3]))).search(["dog taxes"], k=2).passages
         array([[1, 0]])
         """
-        check_parameters(k1, b)
+        check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
         index = cls.__new__(cls)
         PassageTable.__init__(index, len(counts), doc_offsets, passage_ids, doc_ids)
         index._weigh_counts(counts, k1, b)
@@ -157,13 +161,11 @@ class BM25Index(PassageTable):
         language : str, optional
             None: the collection's own, else guessed.
         """
-        if unit not in ("passage", "document"):
-            raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
+        check_parameters("BM25Index", {"unit": unit}, {"unit": one_of(["passage", "document"])})
         passages, documents = collection.passages, collection.doc_ids
         offsets = passages.doc_offsets
-        language = language or collection.language
-        if language is None:
-            language = _guessed(passages.texts, offsets if unit == "document" else np.arange(len(passages) + 1))
+        some = passages.texts.take(np.arange(0, len(passages), max(1, len(passages) // 1000)))
+        language = language or collection.language or guess_language(some.to_pylist())
         counts = TermCounts.of(passages.texts, Analyzer(language))
         if unit == "document":
             return cls.from_counts(counts.merged(offsets), passage_ids=documents, doc_ids=documents, k1=k1, b=b)
@@ -178,7 +180,8 @@ class BM25Index(PassageTable):
         tensors = mapped_tensors(folder / _TENSORS)
         if {name: array.dtype for name, array in tensors.items()} != _ARRAYS:
             raise FileFormatError(folder / _TENSORS, None, f"expected the tensors {', '.join(_ARRAYS)}")
-        terms, passage_ids, doc_ids = (_column(folder / file, name) for name, file in _COLUMNS.items())
+        tables = (read_table(folder / file, _schema(name)).column(name) for name, file in _COLUMNS.items())
+        terms, passage_ids, doc_ids = tables
         doc_offsets = tensors.pop("doc_offsets")
         try:
             k1, b, n_texts, n_terms = (manifest[name] for name in ("k1", "b", "n_texts", "n_terms"))
@@ -204,14 +207,12 @@ class BM25Index(PassageTable):
         """
         postings, analyzer = self._postings, self.analyzer.to_dict()
         head = {"format": _FORMAT, "version": _VERSION, "k1": self.k1, "b": self.b, "analyzer": analyzer}
-        terms = pa.chunked_array([pa.array(list(self.vocabulary), type=pa.large_string())])
-        columns = {"term": terms, "passage_id": self.passage_ids, "doc_id": self.doc_ids}
-        arrays = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _ARRAYS}
+        columns = {"term": strings_of(self.vocabulary), "passage_id": self.passage_ids, "doc_id": self.doc_ids}
         with whole_folder(Path(folder)) as aside:
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside / _TENSORS)
+            arrays = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _ARRAYS}
+            write_tensors(aside / _TENSORS, arrays)
             for name, file in _COLUMNS.items():
-                # In one piece: the bytes do not depend on how the column came about.
-                pq.write_table(pa.table({name: columns[name].combine_chunks()}), aside / file)
+                write_table(aside / file, pa.table([columns[name]], schema=_schema(name)))
             write_manifest(aside, head | {"n_texts": postings.n_texts, "n_terms": postings.n_terms})
 
     def __repr__(self) -> str:
@@ -220,11 +221,9 @@ class BM25Index(PassageTable):
             f"{len(self.vocabulary):,} terms ({self.analyzer.language}), k1 {self.k1:g}, b {self.b:g}"
         )
 
-    # other indexes ------------------------------------------------------------------------------------
-
     def with_parameters(self, k1: float, b: float) -> Self:
         """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared."""
-        check_parameters(k1, b)
+        check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
         other = copy.copy(self)
         other._set(self._postings, self.vocabulary, self.analyzer, k1, b)
         return other
@@ -244,44 +243,26 @@ class BM25Index(PassageTable):
         other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self._weights[chosen])
         return other
 
-    def extended(
-        self,
-        texts: Sequence[str],
-        doc_offsets: Ints | None = None,
-        *,
-        passage_ids: Ids | None = None,
-        doc_ids: Ids | None = None,
-    ) -> Self:
+    def extended(self, texts: Sequence[str], doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
         """An index with these documents behind the present ones, as if made of all; only the new are analysed.
 
         Parameters
         ----------
         texts, doc_offsets, passage_ids, doc_ids
-            As those of the class; ``doc_offsets`` from 0, default ids are the numbers in the new index.
+            As those of the class; ``doc_offsets`` from 0.
 
         Examples
         --------
-        >>> index = BM25Index(["a dog"], language="english").extended(["two dogs", "a cat"])
-        >>> index.search(["dog"], k=3).passages
+        >>> index, ids = BM25Index(["a dog"], language="english"), ["b", "c"]
+        >>> index.extended(["two dogs", "a cat"], None, passage_ids=ids, doc_ids=ids).search(["dog"], k=3).passages
         array([[ 0,  1, -1]])
         """
-        n, n_documents = len(self), len(self.doc_ids)
         vocabulary = dict(self.vocabulary)
         counts = TermCounts.of(texts, self.analyzer, vocabulary)
-        offsets = np.arange(len(counts) + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
-        more = PassageTable(
-            len(counts),
-            offsets,
-            [str(n + i) for i in range(len(counts))] if passage_ids is None else passage_ids,
-            [str(n_documents + i) for i in range(len(offsets) - 1)] if doc_ids is None else doc_ids,
-        )
         other = type(self).__new__(type(self))
-        ids = _chained(self.passage_ids, more.passage_ids), _chained(self.doc_ids, more.doc_ids)
-        PassageTable.__init__(other, n + len(more), np.append(self.doc_offsets, n + more.doc_offsets[1:]), *ids)
+        other._adopt(self._columns.joined(Columns.checked(len(counts), doc_offsets, passage_ids, doc_ids)))
         other._set(self._postings.extended(Postings.of(counts)), vocabulary, self.analyzer, self.k1, self.b)
         return other
-
-    # searching ----------------------------------------------------------------------------------------
 
     def analysed(self, queries: Sequence[str]) -> Terms:
         """The terms of queries, to be given in their place many times; terms that no text has are left out."""
@@ -308,13 +289,7 @@ class BM25Index(PassageTable):
             (m, k), higher scores first, among equal ones the lower number.
         """
         self._check_k(k)
-        terms, excluded = self._prepared(queries, exclude)
-        numbers, scores = np.full((terms.m, k), NO_PASSAGE), np.full((terms.m, k), -np.inf, dtype=np.float32)
-        for rows in self._batches(terms):
-            counts, found, values = best(self._index, terms.part(rows), k, excluded[rows])
-            there = np.arange(k) < counts[:, None]
-            numbers[rows][there], scores[rows][there] = found, values
-        return Hits(numbers, scores)
+        return Hits(*in_table(self._best(queries, k, exclude), k, _floats))
 
     def documents(
         self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None
@@ -334,19 +309,49 @@ class BM25Index(PassageTable):
             Of each query, every document that scores at least as high as its ``k``-th best, so that ties at the end
             are for the :class:`Run` to break; documents rise within a row.
         """
-        if k < 1:
-            raise InputError(f"k must be at least 1, found {k}")
-        terms, excluded = self._prepared(queries, exclude)
-        empty = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
-        parts = [empty]
-        for rows in self._batches(terms):
-            parts.append(best(self._index, terms.part(rows), k, excluded[rows], self._doc_of))
-        counts, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return np.repeat(np.arange(terms.m), counts), documents, scores
+        check_parameters("documents", {"k": k}, {"k": COUNT})
+        return in_columns(self._best(queries, k, exclude, self.doc_of), _floats)
+
+    def _best(
+        self, queries: Sequence[str] | Terms, k: int, exclude: Exclude | None, doc_of: Ints | None = None
+    ) -> list[tuple[Values, Values]]:
+        """What :func:`~.inverted.best` finds, in batches."""
+        ids = self._term_numbers(queries)
+        excluded = self.excluded(exclude, len(ids))
+        index = frozen(self._postings.offsets), frozen(self._postings.texts.view(np.uint32)), frozen(self._weights)
+        found: list[tuple[Values, Values]] = []
+        starts = range(0, len(ids), _BATCH)
+        for start in track(starts, "BM25", len(starts)):
+            terms = [np.array(each, dtype=np.int64) for each in ids[start : start + _BATCH]]
+
+            def scorer(terms: list[Ints] = terms) -> Callable[[int], Values]:
+                sums = np.empty(len(self), dtype=np.float32)
+
+                def values_of(row: int) -> Values:
+                    _add(*index, terms[row], sums)
+                    return sums.view(np.uint32)  # numbers that are not negative rise as these do
+
+                return values_of
+
+            found += best(len(terms), k, self.doc_offsets, excluded[start:], scorer, doc_of)
+        return found
+
+    def _term_numbers(self, queries: Sequence[str] | Terms) -> list[list[int]]:
+        ids = (queries if isinstance(queries, Terms) else self.analysed(queries)).ids
+        if max((max(each, default=0) for each in ids), default=0) >= len(self.vocabulary):
+            raise InputError("the queries' terms are numbered by another index: analyse them with this one")
+        return ids
 
     def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
         """(m, passages of the document) scores of its passages for queries; 0 for no common term."""
-        return scores_within(self._index, self._prepared(queries, None)[0], document)
+        start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
+        ids = self._term_numbers(queries)
+        out = np.zeros((len(ids), end - start), dtype=np.float32)
+        for row, terms in enumerate(ids):
+            for term in terms:
+                pairs = self._pairs(term, start, end)
+                out[row, self._postings.texts[pairs] - start] += self._weights[pairs]
+        return out
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
         """What each term of a query that a passage has, by number, adds to its score; their sum rounds to it.
@@ -361,20 +366,17 @@ class BM25Index(PassageTable):
             raise InputError(f"passage must be a number below {len(self)}, found {passage}")
         terms = self.analyzer([query])
         shares: dict[str, float] = {}
-        names, score, offsets = list(terms.vocabulary), np.float32(0), self._postings.offsets
-        for name in (names[term] for term in terms.ids[0]):
-            number = self.vocabulary.get(name)
-            if number is None:
-                continue
-            first, end = offsets[number : number + 2]
-            place = first + np.searchsorted(self._postings.texts[first:end], passage)
-            if place < end and self._postings.texts[place] == passage:
-                grown = score + self._weights[place]
-                shares[name] = shares.get(name, 0.0) + (float(grown) - float(score))
-                score = grown
+        names, score = list(terms.vocabulary), np.float32(0)
+        for name in (names[term] for term in terms.ids[0] if names[term] in self.vocabulary):
+            for weight in self._weights[self._pairs(self.vocabulary[name], passage, passage + 1)]:
+                shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
+                score += weight
         return shares
 
-    # inside -------------------------------------------------------------------------------------------
+    def _pairs(self, term: int, start: int, end: int) -> slice:
+        """Where the pairs are of a term and the passages ``start:end``."""
+        first, last = self._postings.offsets[term : term + 2]
+        return slice(*(first + np.searchsorted(self._postings.texts[first:last], (start, end))))
 
     def _set(
         self,
@@ -389,57 +391,26 @@ class BM25Index(PassageTable):
         self.vocabulary, self.analyzer, self.k1, self.b = vocabulary, analyzer, float(k1), float(b)
         self._postings = postings
         self._weights = postings.weights(self.k1, self.b) if weights is None else weights
-        self._weights.flags.writeable = False  # as what is mapped into memory: one set of compiled loops for both
 
     def _weigh_counts(self, counts: TermCounts, k1: float, b: float) -> None:
         if not counts.matrix.nnz:
             raise InputError("no text holds a word that is not a stop word")
         self._set(Postings.of(counts), counts.vocabulary, counts.analyzer, k1, b)
 
-    @property
-    def _index(self) -> Weighted:
-        passages = self._postings.texts.view(np.uint32)
-        return Weighted(self._postings.offsets, passages, self._weights, self.doc_offsets)
 
-    @cached_property
-    def _doc_of(self) -> Any:
-        return np.repeat(np.arange(len(self.doc_ids), dtype=np.uint32), np.diff(self.doc_offsets))
-
-    def _prepared(self, queries: Sequence[str] | Terms, exclude: Exclude | None) -> tuple[Queries, Ints]:
-        """Queries as numbers of terms, and the document that each leaves out."""
-        terms = Queries.of((queries if isinstance(queries, Terms) else self.analysed(queries)).ids)
-        if terms.terms.max(initial=-1) >= len(self.vocabulary):
-            raise InputError("the queries' terms are numbered by another index: analyse them with this one")
-        return terms, self.excluded(exclude, terms.m)
-
-    def _batches(self, terms: Queries) -> Iterator[slice]:
-        parts = slices(terms.m, _BATCH)
-        return track(parts, "BM25", len(parts))
+def _floats(values: Values) -> Floats:
+    return values.view(np.float32)
 
 
-def check_parameters(k1: float, b: float) -> None:
-    """Refuse a ``k1`` or ``b`` that BM25 has no meaning for.
-
-    >>> check_parameters(1.2, 75)
-    Traceback (most recent call last):
-    haybale.errors.InputError: BM25 expects a finite k1 >= 0 and b in 0..1, found k1 1.2 and b 75
-    """
-    if not (0 <= k1 < np.inf and 0 <= b <= 1):
-        raise InputError(f"BM25 expects a finite k1 >= 0 and b in 0..1, found k1 {k1} and b {b}")
+def _schema(column: str) -> pa.Schema:
+    return pa.schema([(column, pa.large_string())])
 
 
-def _guessed(texts: Strings, offsets: Ints) -> str:
-    """The language of runs of texts, guessed from about a thousand of them."""
-    starts = np.arange(0, len(offsets) - 1, max(1, (len(offsets) - 1) // 1000))
-    return guess_language("\n".join(texts[offsets[i] : offsets[i + 1]].to_pylist()) for i in starts)
-
-
-def _chained(first: Strings, more: Strings) -> Strings:
-    return pa.chunked_array([*first.chunks, *more.chunks], type=first.type)
-
-
-def _column(path: Path, name: str) -> Strings:
-    try:
-        return pq.read_table(path, columns=[name]).column(name)
-    except (pa.ArrowException, KeyError) as error:
-        raise FileFormatError(path, None, f"expected Parquet with a column {name!r}: {error}") from None
+@njit(nogil=True, cache=True)
+def _add(offsets: Any, passages: Any, weights: Any, terms: Any, sums: Any) -> None:  # pragma: no cover - compiled
+    """The scores of all passages: weights are added in the order of the terms."""
+    sums[:] = 0
+    for term in terms:
+        of_term, term_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
+        for i in range(len(of_term)):
+            sums[of_term[i]] += term_weights[i]

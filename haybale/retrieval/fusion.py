@@ -14,6 +14,7 @@ import numpy as np
 from haybale.collections.collection import Strings
 from haybale.collections.ids import in_one_table
 from haybale.errors import InputError
+from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH, Run, Scores
 
@@ -59,7 +60,7 @@ def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) 
     parts = [(run if k is None else run.top(k)).coded() for run in chosen]
     doc_ids, documents = in_one_table([table for *_, table, _ in parts], [codes for _, _, codes, *_ in parts])
     keys = np.concatenate([part[0] * len(doc_ids) + codes for part, codes in zip(parts, documents, strict=True)])
-    union, place = _distinct(keys)
+    union, place = np.unique(keys, return_inverse=True)
     ends = np.cumsum([len(codes) for codes in documents])
     listings = [
         Listing(places, rows, ranks, scores)
@@ -78,22 +79,17 @@ def same_queries(runs: Sequence[Run]) -> list[str]:
     return first
 
 
-def reciprocal_rank_fusion(
-    runs: Sequence[Run], *, rrf_k: float = 60, weights: Sequence[float] | None = None, k: int = DEPTH
-) -> Run:
-    """Score of a document: Σ over the runs that have it of ``weight / (rrf_k + rank)``, ranks from 1.
+def reciprocal_rank_fusion(runs: Sequence[Run], *, rrf_k: float = 60, k: int = DEPTH) -> Run:
+    """Score of a document: Σ over the runs that have it of ``1 / (rrf_k + rank)``, ranks from 1.
 
-    The result does not depend on the order of the runs: the terms of a document are summed from the smallest on, with
-    Kahan's compensation.
+    The result does not depend on the order of the runs: the terms of a document are summed from the smallest on.
 
     Parameters
     ----------
     runs : sequence of Run
         At least one, about the same queries, whose order is that of the first.
     rrf_k : float, default 60
-        Above -1; the larger, the less the first ranks differ from those that follow.
-    weights : sequence of float, optional
-        One a run, default 1 each.
+        From 0 on; the larger, the less the first ranks differ from those that follow.
     k : int, default 1000
         Documents of a query that stay, the best ones.
 
@@ -105,38 +101,14 @@ def reciprocal_rank_fusion(
     >>> reciprocal_rank_fusion([Run.from_frame(frame), Run.from_frame(other)])["q"][0]
     ('b', 0.03252247488101534)
     """
+    check_parameters("reciprocal_rank_fusion", {"rrf_k": rrf_k, "k": k}, {"rrf_k": NOT_NEGATIVE, "k": COUNT})
     query_ids = same_queries(runs)
-    weights = [1.0] * len(runs) if weights is None else weights
-    if len(weights) != len(runs):
-        raise InputError(f"{len(weights)} weights for {len(runs)} runs")
-    if not (rrf_k > -1 and np.isfinite(weights).all()):
-        raise InputError(f"rrf_k must be above -1 and weights finite, found rrf_k {rrf_k} and weights {list(weights)}")
     pool = pooled(runs, query_ids)
-    terms = np.full((len(pool), len(runs)), np.inf)  # infinity: the run does not have the document
-    for column, (listing, weight) in enumerate(zip(pool.listings, weights, strict=True)):
-        terms[listing.place, column] = weight / (rrf_k + listing.rank)
+    terms = np.zeros((len(pool), len(runs)))
+    for column, listing in enumerate(pool.listings):
+        terms[listing.place, column] = 1 / (rrf_k + listing.rank)
     terms.sort(axis=1)
-    total, lost = np.zeros(len(pool)), np.zeros(len(pool))
+    total = np.zeros(len(pool))
     for term in terms.T:
-        there = np.flatnonzero(term < np.inf)
-        exact = term[there] - lost[there]
-        rounded = total[there] + exact
-        total[there], lost[there] = rounded, rounded - total[there] - exact
+        total += term
     return Run.from_numbers(query_ids, pool.doc_ids, pool.query, pool.document, total, k)
-
-
-def _distinct(keys: Ints) -> tuple[Ints, Ints]:
-    """The distinct keys, rising, and the place among them of each; keys are not negative."""
-    bits = len(keys).bit_length()
-    if int(keys.max(initial=0)).bit_length() + bits < 64:  # key and place in one number: sorted much faster
-        packed = keys << bits
-        packed |= np.arange(len(keys))
-        packed.sort()
-        order, ordered = packed & ((1 << bits) - 1), packed >> bits
-    else:
-        order = np.argsort(keys, kind="stable")
-        ordered = keys[order]
-    new = np.append(np.ones(min(1, len(keys)), dtype=bool), ordered[1:] != ordered[:-1])
-    place = np.empty_like(order)
-    place[order] = np.cumsum(new) - 1
-    return ordered[new], place

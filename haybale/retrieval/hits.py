@@ -22,32 +22,30 @@ NO_PASSAGE = -1
 
 @dataclass(frozen=True)
 class Hits:
-    """Passages by number with their scores, a row a query, best first.
+    """Passages by number with their scores, a row a query, best first; of NumPy or, after queries on a device, CuPy.
 
     Parameters
     ----------
     passages : (m, k) int64
         Short rows end in -1.
     scores : (m, k) float32
-        With -inf there. Both are NumPy arrays, or both CuPy's, where a search was asked with queries on a device.
+        With -inf there.
     """
 
-    passages: Ints  # (m, k)
-    scores: Floats  # (m, k)
+    passages: Ints
+    scores: Floats
 
     def __post_init__(self) -> None:
         if self.passages.shape != self.scores.shape or self.passages.ndim != 2:
             raise InputError(f"hits: shapes {self.passages.shape} and {self.scores.shape} differ")
-        if array_namespace(self.passages) is not array_namespace(self.scores):
+        if device_of(self.passages) != device_of(self.scores):
             raise InputError("hits: passages and scores must both be NumPy or both be CuPy arrays")
 
     def __len__(self) -> int:
         return len(self.passages)
 
     def to_numpy(self) -> Hits:
-        """The same with NumPy arrays; itself, if they are that already."""
-        if all(isinstance(part, np.ndarray) for part in (self.passages, self.scores)):
-            return self
+        """The same with NumPy arrays."""
         return Hits(to_numpy(self.passages), to_numpy(self.scores))
 
     def top(self, k: int) -> Hits:
@@ -57,7 +55,7 @@ class Hits:
     def flat(self) -> tuple[Ints, Ints, Ints, Floats]:
         """``(query row, rank from 1, passage, score)`` of every hit, padding left out; each (n_hits,)."""
         with device_of(self.passages).current():
-            rows, columns = array_namespace(self.passages).nonzero(self.passages != NO_PASSAGE)
+            rows, columns = (self.passages != NO_PASSAGE).nonzero()
             return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
 
 
@@ -87,12 +85,11 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
 
 
 def pool(*parts: Hits) -> Hits:
-    """The union of several searches for the same queries, ordered by the best reciprocal rank in any.
+    """The union of searches for the same queries, by the best reciprocal rank in any; of NumPy arrays.
 
     Parameters
     ----------
     *parts : Hits
-        Each of the same m queries; the pool is made of NumPy arrays.
 
     Examples
     --------
@@ -105,21 +102,16 @@ def pool(*parts: Hits) -> Hits:
         raise InputError(f"pool: hits of different numbers of queries: {[len(part) for part in parts]}")
     flats = [part.to_numpy().flat() for part in parts]
     rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
-    return _best_of_each(len(parts[0]), rows, passages, (1 / ranks).astype(np.float32))
-
-
-def _best_of_each(m: int, rows: Ints, passages: Ints, scores: Floats) -> Hits:
-    """Hits of m query rows from flat ones in any order, each passage by its best score."""
-    order = np.lexsort((passages, -scores, rows))
-    rows, passages, scores = rows[order], passages[order], scores[order]
+    order = np.lexsort((passages, ranks, rows))
+    rows, ranks, passages = rows[order], ranks[order], passages[order]
     # The first mention of a (row, passage) pair is its best.
     _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)
     first.sort()
-    return from_flat(m, rows[first], passages[first], scores[first])
+    return from_flat(len(parts[0]), rows[first], passages[first], (1 / ranks[first]).astype(np.float32))
 
 
 def from_flat(m: int, rows: NDArray[Any], passages: NDArray[Any], scores: Floats) -> Hits:
-    """Hits of m query rows from flat ones, which must be sorted by row and, within a row, best first."""
+    """Hits of m query rows from flat ones sorted by row and, within a row, best first."""
     counts = np.bincount(rows, minlength=m)
     width = int(counts.max(initial=0))
     column = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

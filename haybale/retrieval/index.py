@@ -27,17 +27,20 @@ from haybale.errors import FileFormatError, InputError, VectorError
 from haybale.folders import whole_folder
 from haybale.machine import in_tiles
 from haybale.manifest import Tensors, check_files, mapped_tensors, read_manifest, write_manifest, write_tensors
+from haybale.parameters import COUNT, MEMORY, check_parameters
 from haybale.progress import track
-from haybale.retrieval.exact import ExactSearch, find_backend
+from haybale.retrieval.backends import find_backend
+from haybale.retrieval.exact import ExactSearch
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import InvertedIndex, ProductSearch
-from haybale.vectors import Matrix, check_like, check_sparse, check_vectors, moved, stored_type
+from haybale.vectors import Matrix, check_like, check_matrix, moved
 
 FORMAT, VERSION = "haybale index", 1
 _HEAD = {"format": FORMAT, "version": VERSION, "kind": "PassageIndex"}
 _VECTORS = "vectors.safetensors"
 FILES = (_VECTORS, "documents.parquet")  # by which the folder is known where the manifest is lost
+_KINDS = {"rows": sparse.csr_matrix, "columns": sparse.csc_matrix}
 _PARTS = ("data", "indices", "indptr")
 _BATCH = 1024  # queries searched at once
 
@@ -54,7 +57,7 @@ class PassageIndex(PassageTable):
     Parameters
     ----------
     vectors : (n, d) array or sparse matrix
-        Of NumPy, CuPy or torch, or a CSR matrix of SciPy or CuPy.
+        Of NumPy, CuPy or torch, or a CSR matrix of SciPy or CuPy; kept as float32.
     doc_offsets : (n_documents + 1,) int array, optional
         Where documents begin; None: every passage is its own document.
     passage_ids, doc_ids : (n,) and (n_documents,) str, optional
@@ -63,8 +66,6 @@ class PassageIndex(PassageTable):
         On the CPU "faiss" or "numpy", on a CUDA device "cuvs", "faiss-gpu" or "cupy"; sparse vectors take "auto" only.
     device : str, optional
         "cpu", "cuda", "cuda:1" or "auto"; None: where the vectors are, which then are the same memory if they fit.
-    dtype : {"float32", "float16"}
-        In which dense vectors are kept; scores are the exact products of rounded vectors with float32 queries.
     memory_budget : float, optional
         Bytes for what a search computes at once; None: on a device half of what is free.
 
@@ -87,16 +88,10 @@ class PassageIndex(PassageTable):
         doc_ids: Ids | None = None,
         backend: str = "auto",
         device: str | Device | None = None,
-        dtype: str = "float32",
         memory_budget: float | None = None,
     ) -> None:
-        stored_type(dtype)
         there = device_of(vectors) if device is None else find_device(device)
-        if is_sparse(vectors):
-            _check_sparse_choices(backend, dtype)
-            vectors = to_device(check_sparse(vectors, "passages"), there)
-        else:
-            vectors = moved(check_vectors(vectors, "passages", dtype=dtype), there, dtype)
+        vectors = to_device(check_matrix(vectors, "passages"), there)
         super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
         self._set(vectors, self._columns, there, backend, memory_budget)
 
@@ -104,19 +99,18 @@ class PassageIndex(PassageTable):
         self, vectors: Matrix, columns: Columns, device: Device, backend: str, memory_budget: float | None
     ) -> Self:
         """Take what is known to be in order, where it is: nothing is looked through again."""
-        if memory_budget is not None and not memory_budget > 0:
-            raise InputError(f"memory_budget is a number of bytes above 0, or None, found {memory_budget!r}")
+        check_parameters(type(self).__name__, {"memory_budget": memory_budget}, {"memory_budget": MEMORY})
         self._adopt(columns)
         self.vectors, self.device, self.backend, self.memory_budget = vectors, device, backend, memory_budget
         if not self.is_sparse:
-            chosen = find_backend(backend, device, vectors.dtype)
+            chosen = find_backend(backend, device)
             self._exact_search = ExactSearch(vectors, self.doc_offsets, device, chosen, memory_budget)
+        elif backend != "auto":
+            raise InputError(f"sparse vectors have a search of their own: backend must be 'auto', found {backend!r}")
         return self
 
     @classmethod
-    def from_collection(
-        cls, collection: Collection, vectors: Matrix, backend: str = "auto", **settings: Any
-    ) -> PassageIndex:
+    def from_collection(cls, collection: Collection, vectors: Matrix, **settings: Any) -> PassageIndex:
         """Index the passages of a collection.
 
         Parameters
@@ -124,54 +118,43 @@ class PassageIndex(PassageTable):
         collection : Collection
         vectors : (n_passages, d) array or sparse matrix
             In the order of the passages.
-        backend, **settings : optional
+        **settings
             As those of the class.
         """
-        n = int(vectors.shape[0]) if hasattr(vectors, "shape") else len(vectors)
-        if n != collection.n_passages:
-            raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {n}")
+        if vectors.shape[0] != collection.n_passages:
+            raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {vectors.shape[0]}")
         passages = collection.passages
-        ids = {"passage_ids": passages.ids, "doc_ids": collection.doc_ids}
-        return cls(vectors, passages.doc_offsets, backend=backend, **ids, **settings)
+        return cls(vectors, passages.doc_offsets, passage_ids=passages.ids, doc_ids=collection.doc_ids, **settings)
 
     @classmethod
-    def from_store(
-        cls,
-        store: EmbeddingStore,
-        backend: str = "auto",
-        *,
-        device: str | Device | None = None,
-        dtype: str = "float32",
-        **settings: Any,
-    ) -> PassageIndex:
+    def from_store(cls, store: EmbeddingStore, *, device: str | Device = "cpu", **settings: Any) -> PassageIndex:
         """Index the passages of a store of embeddings, by its document ids.
 
         Parameters
         ----------
         store : EmbeddingStore
-            Read chunk by chunk into an array of ``dtype`` on ``device``: on a device never whole on the host.
-        backend, device, dtype, **settings : optional
-            As those of the class, but that ``device`` None is the CPU.
+            Read chunk by chunk into an array on ``device``: on a device never whole on the host.
+        device : str, default "cpu"
+        **settings
+            As those of the class.
         """
         offsets, doc_ids = document_offsets(store.doc_ids)
-        ids = {"passage_ids": store.passage_ids, "doc_ids": doc_ids}
-        vectors = store.vectors(dtype, "cpu" if device is None else device)
-        return cls(vectors, offsets, backend=backend, dtype=dtype, **ids, **settings)
-
-    # on disk, and of other documents -------------------------------------------------------------------
+        vectors = store.vectors(device=device)
+        return cls(vectors, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, **settings)
 
     def save(self, folder: Path | str) -> None:
         """Write the index to a new folder, whole or not at all; the same index gives the same bytes.
 
-        Vectors are written in the type the index keeps them in, sparse ones with their inverted index; device, backend
-        and memory budget are not. Errors: :class:`OutputExistsError` for a folder that exists and is not empty.
+        Sparse vectors are written with their inverted index; device, backend and memory budget are not. Errors:
+        :class:`OutputExistsError` for a folder that exists and is not empty.
         """
         vectors = to_numpy(self.vectors)
         tensors: Tensors = {"vectors": vectors}
         if self.is_sparse:
             search = self._sparse_search
-            postings = search.postings if isinstance(search, InvertedIndex) else vectors.tocsc()
-            tensors = _arrays("rows", vectors) | _arrays("columns", postings)
+            columns = search.postings if isinstance(search, InvertedIndex) else vectors.tocsc()
+            sides = {"rows": vectors, "columns": columns}
+            tensors = {f"{side}.{part}": getattr(sides[side], part) for side in sides for part in _PARTS}
         with whole_folder(Path(folder)) as aside:
             write_tensors(aside / _VECTORS, tensors)
             self._columns.write(aside)
@@ -184,9 +167,7 @@ class PassageIndex(PassageTable):
         *,
         backend: str = "auto",
         device: str | Device | None = None,
-        dtype: str | None = None,
         memory_budget: float | None = None,
-        verify: bool = True,
     ) -> Self:
         """A saved index, which finds what it found; on the CPU its vectors are read from disk as they are used.
 
@@ -198,11 +179,6 @@ class PassageIndex(PassageTable):
             As for a new index.
         device : str, optional
             None is the CPU. To a CUDA device the vectors are copied.
-        dtype : {"float32", "float16"}, optional
-            None is the type that was saved, which takes no copy.
-        verify : bool, default True
-            Whether every file's digest is computed, and the numbers of a sparse matrix are looked through. Without it,
-            opening takes no time, and is for folders that nobody else writes to.
 
         Raises
         ------
@@ -211,14 +187,10 @@ class PassageIndex(PassageTable):
         """
         folder, there = Path(folder), CPU if device is None else find_device(device)
         manifest = read_manifest(folder, "index", _HEAD)
-        check_files(folder, manifest, (_VECTORS, *TABLE_FILES), verify=verify)
+        check_files(folder, manifest, (_VECTORS, *TABLE_FILES))
         columns = Columns.read(folder)
-        vectors, postings = _read_vectors(folder / _VECTORS, len(columns.passage_ids), verify)
-        if postings is None:
-            vectors = moved(vectors, there, vectors.dtype if dtype is None else stored_type(dtype))
-        else:
-            _check_sparse_choices(backend, "float32" if dtype is None else dtype)
-            vectors = to_device(vectors, there)
+        vectors, postings = _read_vectors(folder / _VECTORS, len(columns.passage_ids))
+        vectors = moved(vectors, there) if postings is None else to_device(vectors, there)
         index = cls.__new__(cls)._set(vectors, columns, there, backend, memory_budget)
         if postings is not None and there.is_cpu:
             index._sparse_search = InvertedIndex(postings, columns.doc_offsets)
@@ -251,11 +223,7 @@ class PassageIndex(PassageTable):
         passage_ids, doc_ids : (m,) and (n_documents,) str
             :class:`InputError` for one that is in the index already, or twice among these.
         """
-        if self.is_sparse or is_sparse(vectors):
-            more = to_device(check_like(vectors, "passages", self.vectors), self.device)
-        else:
-            dtype = self.vectors.dtype
-            more = moved(check_vectors(vectors, "passages", self.dim, dtype), self.device, dtype)
+        more = to_device(check_like(vectors, "passages", self.vectors), self.device)
         columns = self._columns.joined(Columns.checked(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
         with self.device.current():
             if self.is_sparse:
@@ -268,11 +236,9 @@ class PassageIndex(PassageTable):
         """An index of other vectors with the same settings."""
         return type(self).__new__(type(self))._set(vectors, columns, self.device, self.backend, self.memory_budget)
 
-    # search --------------------------------------------------------------------------------------------
-
     def __repr__(self) -> str:
         n, width = self.vectors.shape
-        kind = f"{self.vectors.dtype}{' sparse' if self.is_sparse else ''}"
+        kind = f"float32{' sparse' if self.is_sparse else ''}"
         return (
             f"{type(self).__name__}: {n:,} × {width:,} {kind}, {len(self.doc_ids):,} documents, on {self.device}, "
             f"backend {self.backend}: {self.backend_used}"
@@ -353,6 +319,7 @@ class PassageIndex(PassageTable):
         queries, exclude : (m, d) array or sparse matrix; (m,), optional
             As in :meth:`search`.
         k : int
+            From 1 on.
 
         Returns
         -------
@@ -360,13 +327,14 @@ class PassageIndex(PassageTable):
             Of each query every document that scores at least as high as its ``k``-th best: ties at the end are for the
             :class:`Run` to break. Rows rise.
         """
+        check_parameters("documents", {"k": k}, {"k": COUNT})
         given, _ = self._placed(queries)
         excluded = self.excluded(exclude, int(given.shape[0]))
         if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
             return self._sparse_search.documents(given, k, excluded, self.doc_of)
         parts: list[tuple[Ints, Ints, Any]] = []
         wanted, depth = np.arange(len(excluded)), min(len(self), 3 * k)
-        while len(wanted):
+        while len(wanted) or not parts:
             with self.device.current():
                 asked = given[self.device.xp.asarray(wanted)]
             hits = self.search(asked, depth, exclude=excluded[wanted]).to_numpy()
@@ -380,7 +348,7 @@ class PassageIndex(PassageTable):
             enough = counts >= k
             nth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
             # Of too few documents, or with a further passage that may tie with the last one wanted: search deeper.
-            last = np.where(hits.passages[:, -1] >= 0, hits.scores[:, -1], -np.inf)
+            last = hits.scores[:, -1]  # -inf where all are found
             done = np.isneginf(last) | (enough & (nth > last)) | (depth >= len(self))
             found = done[rows] & (scores >= nth[rows])
             parts.append((wanted[rows[found]], documents[found], scores[found]))
@@ -390,78 +358,48 @@ class PassageIndex(PassageTable):
         return columns[0][order], columns[1][order], columns[2][order]
 
     def similarities(self, queries: Matrix, document: int) -> Any:
-        """(m, passages of the document) inner products of query vectors (m, d) with its passages.
-
-        NumPy or CuPy as in :meth:`search`.
-        """
-        queries, on_host = self._placed(queries)
+        """(m, passages of the document) inner products of query vectors (m, d) with its passages; NumPy."""
+        queries, _ = self._placed(queries)
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         with self.device.current():
-            if self.is_sparse:
-                products = (queries @ self.vectors[start:end].T).toarray().astype(np.float32)
-            else:
-                xp = self.device.xp
-                found = xp.broadcast_to(xp.arange(start, end), (len(queries), end - start))
-                products = self._exact_search.inner_products(queries, found)
-            return to_numpy(products) if on_host else products
+            products = queries.astype(np.float64) @ self.vectors[start:end].astype(np.float64).T
+            return to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)
 
     def _placed(self, queries: Matrix) -> tuple[Matrix, bool]:
         """Queries, checked, on the index's device; and whether they came from the host."""
         here = device_of(queries)
         if not here.is_cpu:
             queries = placed(queries, self.device, "queries")
-        if self.is_sparse or is_sparse(queries):
-            queries = check_like(queries, "queries", self.vectors)
-        else:
-            queries = check_vectors(queries, "queries", self.dim)
-        return placed(queries, self.device, "queries"), here.is_cpu
+        return placed(check_like(queries, "queries", self.vectors), self.device, "queries"), here.is_cpu
 
 
-def _check_sparse_choices(backend: str, dtype: str) -> None:
-    if backend != "auto":
-        raise InputError(f"sparse vectors have a search of their own: backend must be 'auto', found {backend!r}")
-    if np.dtype(dtype) != np.float32:
-        raise InputError(f"sparse vectors are stored as float32, found {dtype!r}")
-
-
-def _arrays(side: str, matrix: Any) -> Tensors:
-    return {f"{side}.{part}": getattr(matrix, part) for part in _PARTS}
-
-
-def _read_vectors(path: Path, n: int, verify: bool) -> tuple[Matrix, sparse.csc_matrix | None]:
+def _read_vectors(path: Path, n: int) -> tuple[Matrix, sparse.csc_matrix | None]:
     """The vectors of n passages, and the passages of each term if they are sparse; mapped, not read."""
     tensors = mapped_tensors(path)
     if set(tensors) == {"vectors"}:
         vectors = tensors["vectors"]
-        if vectors.ndim != 2 or len(vectors) != n or vectors.dtype not in (np.float32, np.float16):
+        if vectors.ndim != 2 or len(vectors) != n or vectors.dtype not in (np.float32, np.float16):  # 0.1 wrote these
             message = f"expected {n} vectors of float32 or float16, found {vectors.shape} of {vectors.dtype}"
             raise FileFormatError(path, None, message)
         return vectors, None
-    if set(tensors) != {f"{side}.{part}" for side in ("rows", "columns") for part in _PARTS}:
+    if set(tensors) != {f"{side}.{part}" for side in _KINDS for part in _PARTS}:
         raise FileFormatError(path, None, f"expected vectors, or rows and columns of a matrix; found {sorted(tensors)}")
-    rows, terms = (tuple(tensors[f"{side}.{part}"] for part in _PARTS) for side in ("rows", "columns"))
-    shape = (n, len(terms[2]) - 1)
-    fits = _fits(rows, *shape, verify) and _fits(terms, *shape[::-1], verify)
-    if not fits or len(rows[0]) != len(terms[0]):
-        raise FileFormatError(path, None, f"the parts of a sparse matrix of {n} rows do not fit each other")
-    return _matrix(sparse.csr_matrix, rows, shape), _matrix(sparse.csc_matrix, terms, shape)
+    try:
+        rows, terms = (_matrix(tensors, side, (n, len(tensors["columns.indptr"]) - 1)) for side in _KINDS)
+    except ValueError as error:
+        raise FileFormatError(path, None, f"not the parts of a sparse matrix of {n} rows: {error}") from None
+    if rows.nnz != terms.nnz:
+        raise FileFormatError(path, None, "the rows and the columns of the matrix differ")
+    return rows, terms
 
 
-def _fits(parts: tuple[Any, ...], n: int, width: int, verify: bool) -> bool:
-    """Whether these are the arrays of a matrix of n rows (or columns) with numbers below ``width`` in them."""
-    data, indices, indptr = parts
-    kinds = data.dtype == np.float32 and indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64)
-    flat = data.ndim == indices.ndim == indptr.ndim == 1 and len(data) == len(indices) and len(indptr) == n + 1
-    if not kinds or not flat or n < 1 or width < 1 or indptr[0] != 0 or indptr[-1] != len(data):
-        return False
-    if (np.diff(indptr) < 0).any():
-        return False
-    return not verify or not len(indices) or bool(indices.min() >= 0 and indices.max() < width)
-
-
-def _matrix(kind: Any, parts: tuple[Any, ...], shape: tuple[int, int]) -> Any:
-    """The matrix of arrays that were found to be in order, which are not looked through again."""
-    matrix = kind(shape, dtype=np.float32)
+def _matrix(tensors: Tensors, side: str, shape: tuple[int, int]) -> Any:
+    """The matrix of arrays, which stay those of the file."""
+    parts = data, indices, indptr = tuple(tensors[f"{side}.{part}"] for part in _PARTS)
+    if data.dtype != np.float32 or indices.dtype != indptr.dtype or indices.dtype not in (np.int32, np.int64):
+        raise ValueError(f"{side} of {data.dtype}, {indices.dtype} and {indptr.dtype}")
+    matrix = _KINDS[side](parts, shape=shape)
+    matrix.check_format(full_check=True)
     matrix.data, matrix.indices, matrix.indptr = parts
     matrix.has_canonical_format = True  # as check_sparse made it
     return matrix

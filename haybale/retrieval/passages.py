@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from haybale.collections.collection import Strings, joined_offsets, joined_strings, members, rising_numbers, strings_at
+from haybale.collections.collection import (
+    Strings,
+    joined_offsets,
+    joined_strings,
+    members,
+    offsets_of,
+    pick,
+    rising_numbers,
+    strings_at,
+)
 from haybale.collections.ids import Lookup, id_strings
-from haybale.device import device_of, to_numpy
+from haybale.device import to_numpy
 from haybale.errors import FileFormatError, InputError
-from haybale.frames import Frame, in_library
 from haybale.manifest import read_table, write_table
-from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints
+from haybale.retrieval.hits import Hits, Ints
 
 Ids = Sequence[str] | Strings
 Exclude = Sequence[int] | Sequence[str | None] | Ints  # a document for each query: numbers (-1: none) or ids (None)
@@ -42,8 +49,7 @@ class Columns(NamedTuple):
     def checked(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
         """Columns of n passages from what was given; see :class:`PassageTable`."""
         offsets: Ints = np.arange(n + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
-        ends = offsets[[0, -1]].tolist() if offsets.ndim == 1 and len(offsets) else None
-        if ends != [0, n] or (np.diff(offsets) < 0).any():
+        if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
             raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
         return cls(offsets, _strings(passage_ids, n, "passage"), _strings(doc_ids, len(offsets) - 1, "doc"))
 
@@ -61,11 +67,8 @@ class Columns(NamedTuple):
             found = Lookup(more).find(mine)
             if (found >= 0).any():
                 raise InputError(f"{kind} id {mine[int((found >= 0).argmax())].as_py()!r} is in the index already")
-        return Columns(
-            joined_offsets(self.doc_offsets, other.doc_offsets),
-            joined_strings(self.passage_ids, other.passage_ids),
-            joined_strings(self.doc_ids, other.doc_ids),
-        )
+        ids = (joined_strings(mine, more) for mine, more in zip(self[1:], other[1:], strict=True))
+        return Columns(joined_offsets(self.doc_offsets, other.doc_offsets), *ids)
 
     def write(self, folder: Path) -> None:
         """Write the :data:`TABLE_FILES`."""
@@ -78,7 +81,7 @@ class Columns(NamedTuple):
         """What :meth:`write` wrote; that no id is there twice is not looked at."""
         documents, passages = (read_table(folder / name, _SCHEMAS[name]) for name in TABLE_FILES)
         counts = documents.column("passages").to_numpy()
-        offsets = np.concatenate(([0], np.cumsum(counts)))
+        offsets = offsets_of(counts)
         if (counts < 0).any() or offsets[-1] != len(passages) or not len(passages):
             message = f"expected numbers of passages that sum to {len(passages)}, found {offsets[-1]}"
             raise FileFormatError(folder / _DOCUMENTS, None, message)
@@ -119,24 +122,20 @@ class PassageTable:
         return np.repeat(np.arange(len(self.doc_ids)), np.diff(self.doc_offsets))
 
     @cached_property
-    def _passage_lookup(self) -> Lookup:
+    def _passages(self) -> Lookup:
         return Lookup(self.passage_ids)
 
     @cached_property
-    def _document_lookup(self) -> Lookup:
+    def _documents(self) -> Lookup:
         return Lookup(self.doc_ids)
 
     def numbers(self, passage_ids: Iterable[Any]) -> Ints:
         """(n,) passage numbers of passage ids; an unknown id raises and is named."""
-        return self._passage_lookup.numbers(passage_ids, "passage")
+        return self._passages.numbers(passage_ids, "passage")
 
     def document_numbers(self, doc_ids: Iterable[Any]) -> Ints:
         """(n,) document numbers of document ids; an unknown id raises and is named."""
-        return self._document_lookup.numbers(doc_ids, "document")
-
-    def find_documents(self, doc_ids: Strings) -> Ints:
-        """(n,) the same for a column of ids, -1 for those that are unknown."""
-        return self._document_lookup.find(doc_ids)
+        return self._documents.numbers(doc_ids, "document")
 
     def document_number(self, doc_id: str) -> int:
         """The number of a document; an unknown id raises and is named."""
@@ -144,62 +143,29 @@ class PassageTable:
 
     def ids(self, hits: Hits) -> list[list[str]]:
         """The passage ids of hits, row by row, without padding; hits on a device are copied from it."""
-        hits = hits.to_numpy()
-        real = hits.passages != NO_PASSAGE
-        flat = self.passage_ids.take(pa.array(hits.passages[real])).to_pylist()
-        ends = np.cumsum(real.sum(axis=1))
-        return [flat[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        rows, _, passages, _ = hits.to_numpy().flat()
+        names = np.array(pick(self.passage_ids, passages), dtype=object)
+        return [part.tolist() for part in np.split(names, np.searchsorted(rows, np.arange(1, len(hits))))][: len(hits)]
 
     def _check_k(self, k: int) -> None:
-        if not 1 <= k <= len(self):
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(self):
             raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k}")
 
     def excluded(self, exclude: Exclude | None, m: int) -> Ints:
         """(m,) the number of the document each query leaves out, -1 for none."""
-        if exclude is None:
+        if exclude is None or (m == 0 and len(exclude) == 0):
             return np.full(m, -1)
-        given = exclude if device_of(exclude).is_cpu else to_numpy(exclude)
-        if not isinstance(given, np.ndarray) and not isinstance(given, str):
-            given = [document.as_py() if isinstance(document, pa.Scalar) else document for document in given]
-        if any(document is None or isinstance(document, str) for document in given):
-            named = [i for i, document in enumerate(given) if document is not None]
+        numbers = given = to_numpy(exclude)
+        if given.dtype.kind in "UO" and given.ndim == 1:
+            named = [place for place, document in enumerate(given) if document is not None]
             numbers = np.full(len(given), -1)
-            numbers[named] = self.document_numbers([given[i] for i in named])
-        else:
-            numbers = np.asarray(given)
-        if len(numbers) == m == 0:
-            return np.empty(0, dtype=np.int64)
-        wrong = isinstance(given, str) or numbers.shape != (m,) or numbers.dtype.kind not in "iu"
-        if wrong or (numbers >= len(self.doc_ids)).any() or (numbers < -1).any():
+            numbers[named] = self.document_numbers(given[named].tolist())
+        whole = numbers.dtype.kind in "iu" and numbers.shape == (m,)
+        if not whole or (numbers >= len(self.doc_ids)).any() or (numbers < -1).any():
             raise InputError(
                 f"exclude must hold {m} document ids, or numbers below {len(self.doc_ids)} and -1 for none"
             )
-        return numbers.astype(np.int64)
-
-
-def hits_frame(index: PassageTable, query_ids: Sequence[str], hits: Hits, library: str = "pandas") -> Frame:
-    """Columns ``query_id``, ``passage_id``, ``rank`` (from 1) and ``score``; a row a hit, padding left out.
-
-    ``query_ids`` (m,) are those of the rows of ``hits`` (m, k); ``library`` is ``"pandas"``, ``"cudf"`` or
-    ``"pyarrow"``.
-
-    >>> from haybale import PassageIndex
-    >>> index = PassageIndex(np.eye(2), passage_ids=["a:0", "b:0"])
-    >>> hits_frame(index, ["q"], index.search(np.array([[0.5, 1.0]]), k=2))
-      query_id passage_id  rank  score
-    0        q        b:0     1    1.0
-    1        q        a:0     2    0.5
-    """
-    if len(query_ids) != len(hits):
-        raise InputError(f"{len(query_ids)} query ids for {len(hits)} rows of hits")
-    rows, ranks, passages, scores = hits.to_numpy().flat()
-    columns = {
-        "query_id": pd.Series(np.asarray(query_ids, dtype=object)[rows], dtype="str"),
-        "passage_id": pd.Series(index.passage_ids.take(pa.array(passages)).to_pylist(), dtype="str"),
-        "rank": ranks,
-        "score": scores,
-    }
-    return in_library(pd.DataFrame(columns), library)
+        return numbers.astype(np.int64)  # type: ignore[no-any-return]
 
 
 def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
@@ -214,14 +180,10 @@ def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
 
 
 def _strings(ids: Ids | None, n: int, kind: str) -> Strings:
-    if ids is None:
-        return pa.chunked_array([pa.array(np.arange(n)).cast(pa.large_string())])
-    column = id_strings(ids, kind)
+    column = id_strings(pa.array(np.arange(n)) if ids is None else ids, kind)
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     if len(column) != n:
         raise InputError(f"expected {n} {kind}_ids, found {len(column)}")
     if len(column.unique()) != n:
-        counts = column.value_counts()
-        twice = counts.field("values")[int(pc.index(pc.greater(counts.field("counts"), 1), True).as_py())]
-        raise InputError(f"{kind}_ids hold an id twice: {twice.as_py()!r}")
+        raise InputError(f"{kind}_ids hold an id twice: {Counter(column.to_pylist()).most_common(1)[0][0]!r}")
     return column

@@ -18,6 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.collections.collection import offsets_of
+from haybale.collections.ids import Lookup
 from haybale.device import is_sparse, to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
@@ -31,6 +33,7 @@ from haybale.manifest import (
     write_table,
     write_tensors,
 )
+from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude, Ids, PassageTable
@@ -40,6 +43,7 @@ from haybale.vectors import Matrix, check_like, check_matrix, normalized, normal
 _HEAD = {"format": "haybale query neighbours", "version": 1, "kind": "QueryNeighbours"}
 _INDEX, _DOCUMENTS, _RELEVANT = "training", "documents.parquet", "relevant.safetensors"
 _IDS = pa.schema([("id", pa.large_string())])
+_RANGES = {"k": COUNT, "power": NOT_NEGATIVE}
 
 
 class QueryNeighbours:
@@ -83,7 +87,7 @@ class QueryNeighbours:
         power: float = 2.0,
         query_ids: Ids | None = None,
     ) -> None:
-        _check_settings(k, power)
+        check_parameters("QueryNeighbours", {"k": k, "power": power}, _RANGES)
         vectors = _unit(check_matrix(query_vectors, "training queries"))
         n = int(vectors.shape[0])
         if n == 0:
@@ -95,7 +99,7 @@ class QueryNeighbours:
         self.k, self.power = k, power
         self.documents = _documents(doc_ids)
         distinct = [list(dict.fromkeys(ids)) for ids in relevant]
-        self._offsets: Ints = np.cumsum([0, *map(len, distinct)])  # (m + 1,) where a query's relevant documents begin
+        self._offsets = offsets_of([len(ids) for ids in distinct])  # (m + 1,) where a query's relevant documents begin
         self._relevant = self.documents.document_numbers([id for ids in distinct for id in ids])
         self.index = PassageIndex(vectors, passage_ids=query_ids)
 
@@ -105,33 +109,28 @@ class QueryNeighbours:
             self.index.save(aside / _INDEX)
             write_table(aside / _DOCUMENTS, pa.table([self.documents.doc_ids], schema=_IDS))
             write_tensors(aside / _RELEVANT, {"offsets": self._offsets, "documents": self._relevant})
-            settings = {"k": int(self.k), "power": float(self.power)}
-            write_manifest(aside, _HEAD | settings)
+            write_manifest(aside, _HEAD | {"k": int(self.k), "power": float(self.power)})
 
     @classmethod
-    def open(cls, folder: Path | str, *, verify: bool = True) -> Self:
+    def open(cls, folder: Path | str) -> Self:
         """What :meth:`save` wrote, which ranks as it did; training queries are read from disk as they are used.
 
         Parameters
         ----------
         folder : Path or str
             It must stay as it is while this is in use; :class:`FileFormatError` where it holds anything else.
-        verify : bool, default True
-            As in :meth:`PassageIndex.open`.
         """
         folder = Path(folder)
         manifest = read_manifest(folder, "query neighbours", _HEAD)
-        check_files(folder, manifest, (f"{_INDEX}/{MANIFEST}", _DOCUMENTS, _RELEVANT), verify=verify)
+        check_files(folder, manifest, (f"{_INDEX}/{MANIFEST}", _DOCUMENTS, _RELEVANT))
         found = cls.__new__(cls)
         try:
-            found.k, found.power = int(manifest["k"]), float(manifest["power"])
-            _check_settings(found.k, found.power)
-            found.documents = _documents(read_table(folder / _DOCUMENTS, _IDS).column("id"))
-        except FileFormatError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileFormatError(folder / MANIFEST, None, f"settings or documents: {error}") from None
-        found.index = PassageIndex.open(folder / _INDEX, verify=verify)
+            found.k, found.power = manifest["k"], manifest["power"]
+            check_parameters("QueryNeighbours", {"k": found.k, "power": found.power}, _RANGES)
+        except (KeyError, InputError) as error:
+            raise FileFormatError(folder / MANIFEST, None, f"settings: {error}") from None
+        found.documents = _documents(read_table(folder / _DOCUMENTS, _IDS).column("id"))
+        found.index = PassageIndex.open(folder / _INDEX)
         tensors = mapped_tensors(folder / _RELEVANT)
         found._offsets, found._relevant = (tensors.get(name, np.zeros(0)) for name in ("offsets", "documents"))
         if not _fit(found._offsets, found._relevant, len(found.index), len(found.documents)):
@@ -145,20 +144,14 @@ class QueryNeighbours:
         """
         other = copy.copy(self)
         other.documents = _documents(doc_ids)
-        new = other.documents.find_documents(self.documents.doc_ids)[self._relevant]
-        before = np.concatenate(([0], np.cumsum(new >= 0)))  # how many of the first so many are there
-        other._offsets, other._relevant = before[self._offsets], new[new >= 0]
+        new = Lookup(other.documents.doc_ids).find(self.documents.doc_ids)[self._relevant]
+        # offsets_of: how many of the first so many are there
+        other._offsets, other._relevant = offsets_of((new >= 0).astype(np.int64))[self._offsets], new[new >= 0]
         return other
 
     def __len__(self) -> int:
         """The number of training queries."""
         return len(self.index)
-
-    def __repr__(self) -> str:
-        return (
-            f"QueryNeighbours: {len(self):,} training queries, {len(self.documents):,} documents, "
-            f"k {self.k}, power {self.power:g}"
-        )
 
     def rank(
         self,
@@ -189,7 +182,7 @@ class QueryNeighbours:
             raise InputError(f"{len(query_ids)} query ids for {m} query vectors")
         excluded = self.documents.excluded(exclude, m)
         rows, neighbours, cosines = self._neighbours(query_vectors, training_rows)
-        ends = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=m))))
+        ends = offsets_of(np.bincount(rows, minlength=m))
         weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=(m, len(self)))
         found = (weights @ self._relevance).tocoo()
         kept = found.col != excluded[found.row]
@@ -246,19 +239,12 @@ def _documents(doc_ids: Ids) -> PassageTable:
     return PassageTable(len(doc_ids), doc_ids=doc_ids)
 
 
-def _check_settings(k: int, power: float) -> None:
-    if k < 1:
-        raise InputError(f"k must be at least 1, found {k}")
-    if not 0 <= power < np.inf:
-        raise InputError(f"power must be a number from 0 on, found {power!r}")
-
-
 def _fit(offsets: Ints, relevant: Ints, m: int, n: int) -> bool:
     """Whether these are the relevant ones, of n documents, of m training queries."""
     if offsets.shape != (m + 1,) or relevant.ndim != 1 or {offsets.dtype.kind, relevant.dtype.kind} != {"i"}:
         return False
-    rises = offsets[0] == 0 and offsets[-1] == len(relevant) and bool((np.diff(offsets) >= 0).all())
-    return rises and not ((relevant < 0) | (relevant >= n)).any()
+    rises = offsets[0] == 0 and offsets[-1] == len(relevant) and (np.diff(offsets) >= 0).all()
+    return bool(rises and ((relevant >= 0) & (relevant < n)).all())
 
 
 def _unit(vectors: Any) -> Matrix:

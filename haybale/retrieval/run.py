@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from haybale.collections import read_trec_run
-from haybale.collections.collection import Strings
+from haybale.collections.collection import Strings, members, numbers_below
 from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_order, id_table, in_one_table, names_of
 from haybale.errors import InputError
 from haybale.folders import replaced
@@ -87,16 +90,20 @@ class Run:
             Documents of a query that stay, the best ones.
         """
         query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
-        rows, documents = _places(rows, len(query_ids), "row"), _places(documents, len(doc_ids), "document")
-        scores = np.asarray(scores, dtype=np.float64) + 0.0  # a copy, in which -0.0 is 0.0
+        rows = numbers_below(rows, len(query_ids), "row")
+        documents = numbers_below(documents, len(doc_ids), "document")
+        scores = np.asarray(scores, dtype=np.float64) + 0.0  # in which -0.0 is 0.0
         if not len(rows) == len(documents) == len(scores):
             raise InputError(f"run: {len(rows)} rows, {len(documents)} documents and {len(scores)} scores")
         finite = np.isfinite(scores)
         if not finite.all():
             raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
-        if _any_twice(rows, documents, len(query_ids), len(doc_ids)):
+        order = np.lexsort((id_order(doc_ids).places[documents], -scores, rows))
+        rows, documents, scores = rows[order], documents[order], scores[order]
+        pairs = np.sort(rows * len(doc_ids) + documents)
+        if (pairs[1:] == pairs[:-1]).any():
             raise InputError("run: a document occurs twice for one query")
-        return cls(query_ids, *_in_order(rows, documents, scores, len(query_ids), doc_ids, k))
+        return cls(query_ids, rows, documents, doc_ids, scores).top(k)
 
     @classmethod
     def from_frame(cls, frame: Frame, k: int = DEPTH) -> Run:
@@ -125,13 +132,8 @@ class Run:
         rows = [run._rows + start for run, start in zip(runs, before[:-1], strict=True)]
         doc_ids, documents = in_one_table([run._doc_ids for run in runs], [run._documents for run in runs])
         none = np.empty(0, dtype=np.int64)
-        return cls(
-            query_ids,
-            np.concatenate([none, *rows]),
-            np.concatenate([none, *documents]),
-            doc_ids,
-            np.concatenate([np.empty(0), *(run._scores for run in runs)]),
-        )
+        joint = np.concatenate([none, *rows]), np.concatenate([none, *documents])
+        return cls(query_ids, *joint, doc_ids, np.concatenate([np.empty(0), *(run._scores for run in runs)]))
 
     @classmethod
     def from_trec(cls, path: Path | str, k: int = DEPTH) -> Run:
@@ -153,7 +155,7 @@ class Run:
         Parameters
         ----------
         path : Path or str
-            What was there is replaced.
+            What was there is replaced; compressed if it ends in ``.gz``.
         tag : str, default "haybale"
             The last column, the name of the system.
 
@@ -173,14 +175,12 @@ class Run:
             _strictly_falling(self._scores, self._rows, self._offsets).tolist(),
             strict=True,
         )
-        with replaced(Path(path)) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
+        with replaced(Path(path)) as aside, ExitStack() as files:
+            file: Any = files.enter_context(open(aside, "wb"))
+            if Path(path).suffix == ".gz":
+                file = files.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+            file = files.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
             file.writelines(f"{query} Q0 {document} {rank} {score!r} {tag}\n" for query, document, rank, score in lines)
-
-    @overload
-    def to_frame(self, library: Literal["pandas"] = "pandas") -> pd.DataFrame: ...
-
-    @overload
-    def to_frame(self, library: str) -> Frame: ...
 
     def to_frame(self, library: str = "pandas") -> Frame:
         """A row a ranked document: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
@@ -200,16 +200,7 @@ class Run:
         return in_library(frame, library)
 
     def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
-        """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise.
-
-        Examples
-        --------
-        >>> rows, ranks, doc_ids, scores = Run.from_frame(
-        ...     pd.DataFrame({"query_id": ["q", "q", "r"], "doc_id": ["a", "b", "b"], "score": [1.0, 2.0, 3.0]})
-        ... ).flat()
-        >>> rows, ranks, doc_ids.to_pylist(), scores
-        (array([0, 0, 1]), array([1, 2, 1]), ['b', 'a', 'b'], array([2., 1., 3.]))
-        """
+        """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise."""
         return self._rows, self._ranks, self._doc_ids.take(pa.array(self._documents)), self._scores
 
     def coded(self) -> tuple[Ints, Ints, Ints, Strings, Scores]:
@@ -219,7 +210,7 @@ class Run:
 
         Examples
         --------
-        >>> table = pa.chunked_array([pa.array(["a", "b", "c"], type=pa.large_string())])
+        >>> table = id_table(["a", "b", "c"])
         >>> run = Run.from_numbers(["q"], table, [0, 0], [1, 2], [0.5, 0.9])
         >>> run.coded()[2], run.coded()[3] is table
         (array([2, 1]), True)
@@ -234,23 +225,12 @@ class Run:
     def take(self, query_ids: Sequence[str]) -> Run:
         """The rankings of some of the queries, distinct ones, in the order they are given in."""
         query_ids = as_ids(query_ids, "run: query ids")
-        rows = self._rows_of(query_ids)
+        rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
         if (rows < 0).any():
             raise InputError(f"run: unknown query id {query_ids[int(rows.argmin())]!r}")
-        return self._of_rows(query_ids, rows)
-
-    def reindexed(self, query_ids: Sequence[str]) -> Run:
-        """The same rankings with these queries, in this order; queries the run does not know have no document.
-
-        A query of the run that is not among them is refused.
-        """
-        query_ids = as_ids(query_ids, "run: query ids")
-        rows = self._rows_of(query_ids)
-        left_out = set(self.query_ids).difference(query_ids)
-        if left_out:
-            first = next(query for query in self.query_ids if query in left_out)
-            raise InputError(f"run: query {first!r} is not among the queries asked for")
-        return self._of_rows(query_ids, rows)
+        at, offsets = members(self._offsets, rows)
+        of = np.repeat(np.arange(len(rows)), np.diff(offsets))
+        return Run(query_ids, of, self._documents[at], self._doc_ids, self._scores[at])
 
     def __getitem__(self, query_id: str) -> list[tuple[str, float]]:
         """``(document id, score)`` of one query, best first."""
@@ -282,18 +262,6 @@ class Run:
     def __repr__(self) -> str:
         return f"Run of {len(self):,} queries, {len(self._rows):,} ranked documents"
 
-    def _rows_of(self, query_ids: list[str]) -> Ints:
-        """The place of each query, -1 for none."""
-        return np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
-
-    def _of_rows(self, query_ids: list[str], rows: Ints) -> Run:
-        """The rankings at these rows, -1 for none, under these ids."""
-        starts, counts = self._offsets[rows], np.where(rows < 0, 0, self._offsets[rows + 1] - self._offsets[rows])
-        before = np.cumsum(counts) - counts
-        at = np.arange(counts.sum()) + np.repeat(starts - before, counts)
-        of = np.repeat(np.arange(len(rows)), counts)
-        return Run(query_ids, of, self._documents[at], self._doc_ids, self._scores[at])
-
     @property
     def _ranks(self) -> Ints:
         """(n,) from 1."""
@@ -302,71 +270,6 @@ class Run:
     @cached_property
     def _position(self) -> dict[str, int]:
         return {query: row for row, query in enumerate(self.query_ids)}
-
-
-def _places(values: Ints, n: int, what: str) -> Ints:
-    """(k,) int64 from 0 to n - 1, a copy; others are refused."""
-    values = np.asarray(values)
-    if len(values) and values.dtype.kind not in "iu":
-        raise InputError(f"run: {what}s must be whole numbers, found {values.dtype}")
-    if len(values) and not 0 <= values.min() <= values.max() < n:
-        wrong = values[(values < 0) | (values >= n)][0]
-        raise InputError(f"run: {what} {wrong} is not among the {n} that have an id")
-    return values.astype(np.int64)
-
-
-def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) -> bool:
-    """Whether a pair of row and document occurs twice."""
-    pairs = rows * n_documents + documents
-    if n_queries * n_documents <= 16 * len(pairs):
-        mark = np.zeros(n_queries * n_documents, dtype=bool)
-        mark[pairs] = True
-        return int(np.count_nonzero(mark)) < len(pairs)
-    pairs.sort()
-    return bool((pairs[1:] == pairs[:-1]).any())
-
-
-def _in_order(
-    rows: Ints, documents: Ints, scores: Scores, n_queries: int, doc_ids: Strings, k: int
-) -> tuple[Ints, Ints, Strings, Scores]:
-    """What a run is made of, from columns in any order; the array of documents may be changed."""
-    if (rows[1:] < rows[:-1]).any():
-        order = np.argsort(rows, kind="stable")
-        rows, documents, scores = rows[order], documents[order], scores[order]
-    offsets = np.searchsorted(rows, np.arange(n_queries + 1))
-    same_row = rows[1:] == rows[:-1]
-    if (same_row & (scores[1:] > scores[:-1])).any():
-        order = _by_score(scores, rows, offsets, k)
-        rows, documents, scores = rows[order], documents[order], scores[order]
-        offsets, same_row = np.searchsorted(rows, np.arange(n_queries + 1)), rows[1:] == rows[:-1]
-    tied = same_row & (scores[1:] == scores[:-1])
-    if tied.any():
-        at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
-        group = np.append(0, np.cumsum(~tied))[at]
-        by_id = id_order(doc_ids)
-        # One number a document: its group, then its id; within a group only the documents change places.
-        keys = group * len(doc_ids) + by_id.places[documents[at]]
-        keys.sort()
-        documents[at] = by_id.codes[keys % len(doc_ids)]
-    stay = np.arange(len(rows)) - offsets[rows] < k
-    if not stay.all():
-        rows, documents, scores = rows[stay], documents[stay], scores[stay]
-    return rows, documents, doc_ids, scores
-
-
-def _by_score(scores: Scores, rows: Ints, offsets: Ints, k: int) -> Ints:
-    """An order by row and falling score; of a query with more than ``k`` documents, of those that may stay."""
-    if len(rows) < 64 * len(offsets):  # many short lists
-        return np.lexsort((-scores, rows))
-    parts = []
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        falling = -scores[start:end]
-        if 0 < k < end - start:
-            stay = np.flatnonzero(falling <= np.partition(falling, k - 1)[k - 1])
-            parts.append(start + stay[np.argsort(falling[stay])])
-        else:
-            parts.append(start + np.argsort(falling))
-    return np.concatenate(parts)
 
 
 def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:

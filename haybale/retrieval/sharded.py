@@ -6,8 +6,6 @@ one passage alone; the best of all blocks in the total order are therefore the h
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from haybale.cluster import count_jobs, memory_per_task, shares_memory, spread
-from haybale.device import find_device, to_device, to_numpy
+from haybale.cluster import count_jobs, memory_per_task, spread
+from haybale.device import to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store import address_of, count_chunks, fingerprint_of, opened, read_chunks, rows_per_chunk
-from haybale.errors import InputError
+from haybale.parameters import COUNT, MEMORY, N_JOBS, check_parameters
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude, PassageTable, document_offsets
@@ -52,10 +50,8 @@ class ShardedIndex(PassageTable):
         None: as many as are searched at once.
     memory_budget : float, optional
         Bytes of vectors in a task; None: half of the memory there is, divided by the tasks. One chunk is the least.
-    device, backend : str, optional
-        As :class:`PassageIndex` has them, found on each worker ("cuda" is its current device; None: the CPU).
-    keep_vectors : bool, default True
-        Whether a process keeps the shards it has searched, as far as half of its budget goes.
+    device : str, default "cpu"
+        As :class:`PassageIndex` has it, found on each worker ("cuda" is its current device).
     n_jobs : int, optional
         For joblib.
     """
@@ -66,19 +62,16 @@ class ShardedIndex(PassageTable):
         n_shards: int | None = None,
         *,
         memory_budget: float | None = None,
-        device: str | None = None,
-        backend: str = "auto",
-        keep_vectors: bool = True,
+        device: str = "cpu",
         n_jobs: int | None = None,
     ) -> None:
-        if n_shards is not None and n_shards < 1:
-            raise InputError(f"n_shards must be at least 1, found {n_shards}")
-        if memory_budget is not None and not memory_budget > 0:
-            raise InputError(f"memory_budget is a number of bytes above 0, or None, found {memory_budget!r}")
+        given = {"n_shards": n_shards, "memory_budget": memory_budget, "n_jobs": n_jobs}
+        ranges = {"n_shards": [*COUNT, None], "memory_budget": MEMORY, "n_jobs": N_JOBS}
+        check_parameters(type(self).__name__, given, ranges)
         offsets, doc_ids = document_offsets(store.doc_ids)
         super().__init__(len(store), offsets, store.passage_ids, doc_ids)
         self.store, self.n_shards, self.memory_budget = store, n_shards, memory_budget
-        self.device, self.backend, self.keep_vectors, self.n_jobs = device, backend, keep_vectors, n_jobs
+        self.device, self.n_jobs = device, n_jobs
 
     @property
     def dim(self) -> int:
@@ -97,16 +90,13 @@ class ShardedIndex(PassageTable):
         if not m:
             return Hits(*_no_hits(0, k))
         budget = memory_per_task(self.n_jobs) if self.memory_budget is None else self.memory_budget
-        tasks_at_once = count_jobs(self.n_jobs) if shares_memory() else 1
-        cached = budget / 2 * tasks_at_once if self.keep_vectors else 0.0
-        tasks, size, n = [], rows_per_chunk(self.store), count_chunks(self.store)
+        tasks, n = [], count_chunks(self.store)
         wanted = min(n, self.n_shards or count_jobs(self.n_jobs))
         for first, last in pairwise(n * number // wanted for number in range(wanted + 1)):
-            start, end = first * size, min(last * size, len(self))
+            start, end = _rows(self.store, first, last)
             document, offsets = _offsets_within(self.doc_offsets, start, end)
-            where = address_of(self.store), fingerprint_of(self.store)
-            shard = _Shard(*where, first, last, start, self.device, self.backend)
-            tasks.append((shard, budget, cached, k, offsets, queries, _within(excluded, document, len(offsets) - 1)))
+            shard = _Shard(address_of(self.store), fingerprint_of(self.store), first, last, self.device)
+            tasks.append((shard, budget, k, offsets, queries, _within(excluded, document, len(offsets) - 1)))
         best = _no_hits(m, 0)
         for found in spread(search_shard, tasks, self.n_jobs, "searching shards"):
             best = _merged(best, found, k)
@@ -132,42 +122,40 @@ class ShardedIndex(PassageTable):
         return f"ShardedIndex over {self.store!r}, {len(self.doc_ids):,} documents, {shards}"
 
 
-# one shard, in whichever process has the task ---------------------------------------------------------------
-
-
 class _Shard(NamedTuple):
-    """Chunks ``first`` to ``last``, the latter left out, of the store at an address; ``start`` is their first row."""
+    """Chunks ``first`` to ``last``, the latter left out, of the store at an address."""
 
     address: str
     fingerprint: str
     first: int
     last: int
-    start: int
-    device: str | None
-    backend: str
+    device: str
 
 
-def search_shard(
-    shard: _Shard, budget: float, cached: float, k: int, offsets: Ints, queries: Floats, excluded: Ints
-) -> Found:
+def search_shard(shard: _Shard, budget: float, k: int, offsets: Ints, queries: Floats, excluded: Ints) -> Found:
     """The k best passages of a shard for each query (m, d), in the numbers of the store.
 
-    ``budget`` bytes of vectors are half for a block at a time; ``cached`` bytes may stay after the task; ``offsets``
-    (n + 1,) where the shard's documents begin; ``excluded`` (m,) the one to leave out, -1 for none.
+    ``budget``: bytes of vectors; ``offsets`` (n + 1,) where the shard's documents begin; ``excluded`` (m,) the one to
+    leave out, -1 for none.
     """
     best = _no_hits(len(queries), 0)
     store = opened(shard.address, shard.fingerprint)
-    size = rows_per_chunk(store)
-    step = int(max(1, budget / 2 // (4 * store.dim * size)))
+    origin, _ = _rows(store, shard.first, shard.last)
+    step = int(max(1, budget / 2 // (4 * store.dim * rows_per_chunk(store))))
     for first in range(shard.first, shard.last, step):
         last = min(first + step, shard.last)
-        start, end = first * size - shard.start, min(last * size, len(store)) - shard.start
-        document, block_offsets = _offsets_within(offsets, start, end)
-        index = _index(store, shard, first, last, block_offsets, cached)
+        start, end = _rows(store, first, last)
+        document, block = _offsets_within(offsets, start - origin, end - origin)
+        index = PassageIndex(read_chunks(store, first, last), block, device=shard.device)
         hits = index.search(queries, min(k, len(index)), exclude=_within(excluded, document, len(index.doc_ids)))
-        numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + (shard.start + start), NO_PASSAGE)
+        numbers = np.where(hits.passages != NO_PASSAGE, hits.passages + start, NO_PASSAGE)
         best = _merged(best, (numbers, hits.scores), k)
     return best
+
+
+def _rows(store: EmbeddingStore, first: int, last: int) -> tuple[int, int]:
+    """The first row of some chunks, and the one after the last."""
+    return first * rows_per_chunk(store), min(last * rows_per_chunk(store), len(store))
 
 
 def _no_hits(m: int, k: int) -> Found:
@@ -194,32 +182,3 @@ def _offsets_within(offsets: Ints, start: int, end: int) -> tuple[int, Ints]:
 def _within(documents: Ints, first: int, n: int) -> Ints:
     """Documents ``first`` to ``first + n`` as 0 to n, all others as -1."""
     return np.where((documents >= first) & (documents < first + n), documents - first, -1)
-
-
-_cache: OrderedDict[tuple[object, ...], PassageIndex] = OrderedDict()  # of this process, the last used last
-_lock = threading.Lock()
-
-
-def _index(store: EmbeddingStore, shard: _Shard, first: int, last: int, offsets: Ints, cached: float) -> PassageIndex:
-    """The index of some chunks, kept where they are a whole shard: what is streamed would drive out all else."""
-    key = (*shard, first, last)
-    with _lock:
-        if key in _cache:
-            _cache.move_to_end(key)
-            return _cache[key]
-    vectors = read_chunks(store, first, last)
-    if shard.device is not None:
-        vectors = to_device(vectors, find_device(shard.device))
-    index = PassageIndex(vectors, offsets, backend=shard.backend)
-    if cached and (first, last) == (shard.first, shard.last):
-        with _lock:
-            _cache[key] = index
-            while len(_cache) > 1 and sum(each.vectors.nbytes for each in _cache.values()) > cached:
-                _cache.popitem(last=False)
-    return index
-
-
-def forget_shards() -> None:
-    """Let go of all vectors that this process keeps between searches."""
-    with _lock:
-        _cache.clear()

@@ -16,7 +16,7 @@ from cupy_double import installed
 
 from haybale import __version__
 from haybale.cli.doctor import CHECKS, Check, examine
-from haybale.retrieval.exact import auto
+from haybale.retrieval.backends import auto
 
 ROOT = Path(__file__).parents[2]
 Call = Callable[..., tuple[int, str, str]]
@@ -148,9 +148,8 @@ def test_doctor_lists_what_is_usable() -> None:
     assert done.returncode == 0
     assert all(check.what in done.stdout for check in CHECKS)
     assert re.search(r"✓ │ BM25 +│ \d", done.stdout)
-    device, single, half = auto()
-    said = f'"auto" here: device {device}; index backend {single} for float32 passages, {half} for float16'
-    assert done.stdout.endswith(f"{said}\n")
+    device, backend = auto()
+    assert done.stdout.endswith(f'"auto" here: device {device}; index backend {backend}\n')
     missing = Check("nothing", "no_such_module", "no-such", "gpu")
     assert examine(missing) == (False, "", 'pip install "haybale[gpu]"')
     broken = Check("deaf", "json", "json", "gpu", probe=lambda module: (_ for _ in ()).throw(RuntimeError("no device")))

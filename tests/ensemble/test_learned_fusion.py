@@ -141,13 +141,13 @@ def test_runs_that_share_a_table_fuse_as_those_that_do_not() -> None:
 
 def test_neither_the_order_of_runs_nor_of_queries_nor_other_judgements_matter() -> None:
     runs, relevant = sample()
-    turned = {name: run.reindexed(run.query_ids[::-1]) for name, run in reversed(runs.items())}
+    turned = {name: run.take(run.query_ids[::-1]) for name, run in reversed(runs.items())}
     one = learned(runs, relevant, ["fair", "good"])
     judged = qrels({"elsewhere": ["d1"]} | dict(reversed(relevant.items())))
     irrelevant = qrels({q: ["d3"] for q, ids in relevant.items() if "d3" not in ids}).assign(relevance=0)
     other = LearnedFusion().fit(turned, pd.concat([judged, irrelevant]), trained={"good", "fair"})
     assert one.to_dict() == other.to_dict()
-    assert one.fuse(runs).reindexed(turned["good"].query_ids) == other.fuse(turned)
+    assert one.fuse(runs).take(turned["good"].query_ids) == other.fuse(turned)
 
 
 def test_good_runs_weigh_more_and_a_constant_one_nothing() -> None:

@@ -48,8 +48,8 @@ def test_default_cutoffs_go_as_far_as_the_deepest_run() -> None:
     shallow, deep = (run_of(*(("a", f"x{i}") for i in range(n))) for n in (3, 49))
     assert recall_curves({"s": shallow}, qrels).index.tolist() == [1, 2]
     assert recall_curves({"s": shallow, "d": deep}, qrels).index.tolist() == [1, 2, 5, 10, 20]
-    empty = Run.from_frame(pd.DataFrame({"query_id": [], "doc_id": [], "score": []}))
-    assert recall_curves({"e": empty.reindexed(["a"])}, qrels)["e"].to_dict() == {1: 0.0}
+    assert recall_curves({"e": Run.from_numbers(["a"], [], [], [], [])}, qrels)["e"].to_dict() == {1: 0.0}
+    assert recall_curves({"d": deep}, qrels, [50])["d"].to_dict() == {50: 0.5}  # b is not in the run: 0
     for those, judged, cutoffs, message in [
         ({}, qrels, None, "no run"),
         ({"d": deep}, qrels, [], "cut-offs must be 1 or more"),

@@ -24,6 +24,42 @@ TWO = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score
 QRELS = pd.DataFrame({"query_id": ["q", "q"], "doc_id": ["b", "a"], "relevance": [2, 1]})
 
 
+def by_hand(ranked: list[str], grades: dict[str, int]) -> dict[str, float]:
+    relevant = {doc for doc, grade in grades.items() if grade > 0}
+    gains = [grades.get(doc, 0) for doc in ranked]
+
+    def ndcg(cut: int) -> float:
+        ideal = sorted((g for g in grades.values() if g > 0), reverse=True)
+        dcg, best = (sum(max(g, 0) / math.log2(i + 2) for i, g in enumerate(x[:cut])) for x in (gains, ideal))
+        return dcg / best
+
+    hits = [i for i, doc in enumerate(ranked) if doc in relevant]
+    return {
+        "MRR@10": next((1 / (i + 1) for i in hits if i < 10), 0.0),
+        "nDCG@10": ndcg(10),
+        "nDCG@20": ndcg(20),
+        "Recall@100": sum(i < 100 for i in hits) / len(relevant),
+        "Recall@1000": sum(i < 1000 for i in hits) / len(relevant),
+        "MAP": sum((j + 1) / (i + 1) for j, i in enumerate(hits)) / len(relevant),
+    }
+
+
+documents = st.sampled_from([f"d{i}" for i in range(30)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=st.dictionaries(documents, st.sampled_from([0.0, 0.5, 1.0]), max_size=30),
+    grades=st.dictionaries(documents, st.integers(0, 2), min_size=1).filter(lambda g: any(g.values())),
+)
+def test_measures_are_the_ones_by_hand(scores: dict[str, float], grades: dict[str, int]) -> None:
+    """Scores tie often: the run's own order must be the one that is measured."""
+    qrels = pd.DataFrame([("q", d, g) for d, g in grades.items()], columns=["query_id", "doc_id", "relevance"])
+    run = Run.from_numbers(["q"], list(scores), [0] * len(scores), range(len(scores)), list(scores.values()))
+    found = evaluate(run, qrels).loc["q"].to_dict()
+    assert found == pytest.approx(by_hand([doc for doc, _ in run["q"]], grades))
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999))
 def test_values_are_those_of_ir_measures_to_the_bit(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The total order of a row, pools, pieces, hits as frames."""
+"""The total order of a row, pools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from haybale.errors import InputError
-from haybale.retrieval import Hits, PassageIndex, hits_frame, pool
+from haybale.retrieval import Hits, PassageIndex, pool
 from haybale.retrieval.hits import select
 
 LEVELS = [-np.inf, -1.5, -0.0, 0.0, 0.25, 1.0, 1e30]
@@ -58,10 +58,7 @@ def test_hits_on_a_device(cupy: Any) -> None:
     for ours, theirs in zip(there.flat(), here.flat(), strict=True):
         np.testing.assert_array_equal(cupy.asnumpy(ours), theirs)
     np.testing.assert_array_equal(pool(there, there).passages, pool(here).passages)
-    assert hits_frame(index, ["a", "b"], there).equals(hits_frame(index, ["a", "b"], here))
     with pytest.raises(InputError, match="both be NumPy or both be CuPy"):
         Hits(there.passages, here.scores)
-    with pytest.raises(InputError, match="1 query ids for 2 rows"):
-        hits_frame(index, ["a"], here)
     with pytest.raises(InputError, match="hits of different numbers of queries"):
         pool(here, Hits(here.passages[:1], here.scores[:1]))

@@ -121,16 +121,15 @@ def test_excluded_documents_and_depth() -> None:
     queries = np.ones((2, 1))
     assert neighbours.rank(queries, ["q", "r"], exclude=["b", None])["q"] == [("a", 1.0), ("c", 1.0)]
     assert neighbours.rank(queries, ["q", "r"], exclude=[1, -1], depth=1)["r"] == [("b", 2.0)]
-    assert repr(neighbours) == "QueryNeighbours: 2 training queries, 3 documents, k 50, power 2"
     assert len(neighbours) == 2
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"k": 0}, "k must be at least 1, found 0"),
-        ({"power": -1.0}, "power must be a number from 0 on, found -1"),
-        ({"power": float("nan")}, "power must be"),
+        ({"k": 0}, "'k' parameter of QueryNeighbours"),
+        ({"power": -1.0}, "'power' parameter of QueryNeighbours"),
+        ({"power": float("nan")}, "'power' parameter"),
         ({"query_vectors": np.empty((0, 2)), "relevant": []}, "at least one training query"),
         ({"doc_ids": []}, "at least one document"),
         ({"relevant": [["a"]]}, "1 lists of relevant documents for 2 training queries"),
@@ -198,7 +197,6 @@ def test_what_was_saved_ranks_as_it_did(case: Case) -> None:
             opened = QueryNeighbours.open(Path(folder) / "a")
             assert opened.rank(asked, list("xyz")) == whole.rank(asked, list("xyz"))
             assert opened.explain(asked[:1], "a").equals(whole.explain(asked[:1], "a"))
-            assert repr(opened) == repr(whole)
             assert not opened._relevant.flags.writeable  # as it lies in the file
             opened.save(Path(folder) / "b")
             for path in (Path(folder) / "a").rglob("*.*"):
@@ -225,9 +223,9 @@ def _relevant(folder: Path, **changes: Any) -> None:
         (lambda f: (f / "manifest.json").unlink(), "is no saved query neighbours"),
         (lambda f: _manifest(f, version=2), "expected version 1, found 2"),
         (lambda f: _manifest(f, kind="PassageIndex"), "expected kind 'QueryNeighbours', found 'PassageIndex'"),
-        (lambda f: _manifest(f, k=0), "settings or documents: k must be at least 1, found 0"),
-        (lambda f: _manifest(f, k=None), "manifest.json: settings or documents"),
-        (lambda f: _manifest(f, power="high"), "manifest.json: settings or documents"),
+        (lambda f: _manifest(f, k=0), "manifest.json: settings: .*'k' parameter"),
+        (lambda f: _manifest(f, k=None), "manifest.json: settings"),
+        (lambda f: _manifest(f, power="high"), "manifest.json: settings"),
         (lambda f: (f / "documents.parquet").write_bytes(b"x"), "documents.parquet: its content is not what was saved"),
         (lambda f: _manifest(f / "training", more=1), "training/manifest.json: its content is not what was saved"),
         (

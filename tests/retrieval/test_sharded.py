@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed
 from haybale.errors import InputError, StoreError, VectorError
-from haybale.retrieval import ParagraphSearch, PassageIndex, Vectors, rank_documents, sharded
-from haybale.retrieval.sharded import ShardedIndex, _cache, forget_shards
+from haybale.retrieval import ParagraphSearch, PassageIndex, Vectors, rank_documents
+from haybale.retrieval.sharded import ShardedIndex
 
 
 class Few(HashEncoder):
@@ -61,14 +61,14 @@ def same(found: Any, expected: Any) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(1, 12), st.integers(0, 99), st.floats(1, 2000), st.booleans(), st.data())
+@given(st.integers(1, 12), st.integers(0, 99), st.floats(1, 2000), st.data())
 def test_hits_are_those_of_one_index(
-    store: EmbeddingStore, whole: PassageIndex, n_shards: int, seed: int, budget: float, keep: bool, data: Any
+    store: EmbeddingStore, whole: PassageIndex, n_shards: int, seed: int, budget: float, data: Any
 ) -> None:
     k = data.draw(st.integers(1, len(whole)))
     queries = queries_of(store, seed)
     exclude = data.draw(st.none() | st.lists(st.integers(-1, 19), min_size=6, max_size=6))
-    index = ShardedIndex(store, n_shards, memory_budget=budget, keep_vectors=keep)
+    index = ShardedIndex(store, n_shards, memory_budget=budget)
     same(index.search(queries, k, exclude=exclude), whole.search(queries, k, exclude=exclude))
 
 
@@ -97,27 +97,6 @@ def test_shards_of_several_machines(tmp_path: Path, store: EmbeddingStore, whole
         ShardedIndex(EmbeddingStore(tmp_path / "parts"), 4, memory_budget=1).search(queries, 70),
         whole.search(queries, 70),
     )
-
-
-def test_what_is_kept_and_forgotten(store: EmbeddingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[tuple[int, int]] = []
-    real = sharded.read_chunks
-    monkeypatch.setattr(sharded, "read_chunks", lambda s, a, b: read.append((a, b)) or real(s, a, b))
-    forget_shards()
-    queries = queries_of(store, 3)
-    index = ShardedIndex(store, 3, n_jobs=1)
-    first = index.search(queries, 5)
-    assert read == [(0, 3), (3, 6), (6, 10)]
-    same(index.search(queries, 5), first)
-    assert len(read) == 3  # the second search reads nothing
-    small = ShardedIndex(store, 3, n_jobs=1, memory_budget=2 * 8 * 8 * 4)  # a chunk at a time
-    same(small.search(queries, 5), first)
-    assert read[3:] == [(i, i + 1) for i in range(10)]
-    assert len(_cache) == 3
-    forget_shards()
-    index.keep_vectors = False
-    same(index.search(queries, 5), first)
-    assert not _cache
 
 
 def test_documents_are_ranked_as_with_one_index(store: EmbeddingStore, whole: PassageIndex) -> None:
@@ -168,10 +147,9 @@ def test_errors(store: EmbeddingStore, tmp_path: Path) -> None:
         index.search(np.ones((1, 3)), 3)
     with pytest.raises(InputError, match="k must lie between 1 and"):
         index.search(np.ones((1, 8)), 71 + len(store))
-    with pytest.raises(InputError, match="n_shards must be at least 1, found 0"):
-        ShardedIndex(store, 0)
-    with pytest.raises(InputError, match="memory_budget is a number of bytes above 0"):
-        ShardedIndex(store, memory_budget=0)
+    for wrong in ({"n_shards": 0}, {"memory_budget": 0}, {"n_jobs": 0}):
+        with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of ShardedIndex"):
+            ShardedIndex(store, **wrong)
     moved = EmbeddingStore(store.path)
     moved.path = str(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=r"expected a store of embeddings.*every worker must reach the store there"):
