@@ -8,10 +8,9 @@
     splits.parquet        split, query                         a row a query of a split
     judgements.parquet    split, query, document, grade
     sections.parquet      id, title, parent                    document by document
-    links.parquet         kind, source, target
 
 Documents, passages, sections and queries are named by their row in their file, from 0; -1 is none. The same collection
-gives the same bytes.
+gives the same bytes. A ``links.parquet``, as earlier versions wrote, is not read.
 """
 
 from __future__ import annotations
@@ -25,15 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haybale.collections.collection import (
-    LINK_ENDS,
     Collection,
     Ints,
     Passages,
     Queries,
     Sections,
     Split,
-    Strings,
-    links_of,
     offsets_of,
 )
 from haybale.errors import FileFormatError
@@ -50,14 +46,12 @@ _COLUMNS = {
     "splits": {"split": _TEXT, "query": _NUMBER},
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
-    "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
-_OPTIONAL = ("sections", "links")
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
     """Write a whole collection to a new folder, whole or not at all (:class:`OutputExistsError` where it has files)."""
-    passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
+    passages, queries, sections = collection.passages, collection.queries, collection.sections
     no_sections = np.zeros(collection.n_documents, dtype=np.int64)
     splits = collection.splits
 
@@ -86,16 +80,13 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
     }
     if sections is not None:
         tables["sections"] = [sections.ids, sections.titles, sections.parents]
-    if links is not None:
-        edges = {kind: getattr(links, kind) for kind in LINK_ENDS}
-        tables["links"] = [_repeated(edges.items()), *np.concatenate(list(edges.values())).T]
     facts = {
         "format": FORMAT,
         "version": VERSION,
         "name": collection.name,
         "language": collection.language,
         "splits": list(splits),
-        "parts": [name for name in _OPTIONAL if name in tables],
+        "parts": ["sections"] if "sections" in tables else [],
         "passages_in_sections": passages.sections is not None,
     }
     with whole_folder(Path(folder)) as aside:
@@ -124,23 +115,20 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
     if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
         raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
-    there = [part for part in _COLUMNS if part not in _OPTIONAL or part in parts]
+    there = [part for part in (*_COLUMNS, "links") if part in parts or part not in ("sections", "links")]
     check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
-    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there}
+    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there if part in _COLUMNS}
     documents, texts, queries = (tables[part] for part in ("documents", "texts", "queries"))
     n_documents, n_texts, n_queries = len(documents), len(texts), len(queries)
     n_sections = len(tables["sections"]) if "sections" in parts else 0
-    sections = links = None
+    sections = None
     if "sections" in parts:
         sections = Sections(
-            ids=tables["sections"].strings("id"),
-            titles=tables["sections"].strings("title"),
+            ids=tables["sections"].table["id"],
+            titles=tables["sections"].table["title"],
             parents=tables["sections"].numbers("parent", -1, n_sections),
             doc_offsets=documents.offsets("sections", n_sections),
         )
-    if "links" in parts:
-        ends = (n_texts, n_sections, n_documents)
-        links = links_of(lambda kind, a, b: tables["links"].edges(kind, ends[a], ends[b]))
     of_section = texts.numbers("section", -1, n_sections)
     splits = {}
     for split in names:
@@ -154,23 +142,22 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
         )
     return Collection(
         name=name,
-        doc_ids=documents.strings("id"),
-        doc_titles=documents.strings("title"),
+        doc_ids=documents.table["id"],
+        doc_titles=documents.table["title"],
         passages=Passages(
-            ids=texts.strings("id"),
-            texts=texts.strings("text"),
+            ids=texts.table["id"],
+            texts=texts.table["text"],
             doc_offsets=documents.offsets("passages", n_texts),
             sections=of_section if manifest.get("passages_in_sections") is True else None,
         ),
         queries=Queries(
-            ids=queries.strings("id"),
-            paragraphs=tables["paragraphs"].strings("text"),
+            ids=queries.table["id"],
+            paragraphs=tables["paragraphs"].table["text"],
             offsets=queries.offsets("paragraphs", len(tables["paragraphs"])),
             own=queries.numbers("own", -1, n_documents),
         ),
         splits=splits,
         sections=sections,
-        links=links,
         language=language,
     )
 
@@ -187,9 +174,6 @@ class _Table:
 
     def __len__(self) -> int:
         return len(self.table)
-
-    def strings(self, name: str) -> Strings:
-        return self.table.column(name)
 
     def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
         """A column of numbers from ``least`` to ``end`` - 1."""
@@ -208,11 +192,6 @@ class _Table:
     def rows(self, name: str, value: str) -> Ints:
         """The rows that have a value in a column."""
         return np.flatnonzero(pc.equal(self.table.column(name), value).to_numpy())
-
-    def edges(self, kind: str, sources: int, targets: int) -> Ints:
-        """(n, 2) the links of a kind."""
-        rows = self.rows("kind", kind)
-        return np.stack([self.numbers("source", 0, sources, rows), self.numbers("target", 0, targets, rows)], axis=1)
 
 
 def _repeated(names: Iterable[tuple[str, Any]]) -> pa.Array:

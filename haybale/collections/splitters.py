@@ -1,21 +1,19 @@
 """Splitters: what makes paragraphs of a document or query, by the form that it was written in.
 
-    lines          every line that is not empty, as in BEIR's layout
-    blank-lines    what stands between blank lines, as in plain text and Markdown
-    sentences      whole sentences, merged up to a number of words
-    headings       sections of plain text, by the form of their headings
-    numbered       paragraphs that carry numbers, as in cases of the Federal Court of Canada (COLIEE) and patent claims
+lines          every line that is not empty, as in BEIR's layout
+blank-lines    what stands between blank lines, as in plain text and Markdown
+sentences      whole sentences, merged up to a number of words
+headings       sections of plain text, by the form of their headings
+numbered       paragraphs that carry numbers, as in cases of the Federal Court of Canada (COLIEE) and patent claims
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import UnknownNameError
 
 
 class Paragraph(NamedTuple):
@@ -28,36 +26,15 @@ class Paragraph(NamedTuple):
 Splitter = Callable[[str], list[Paragraph]]
 
 
-def find_splitter(name: str, **options: Any) -> Splitter:
-    """The splitter of that name, with its options set.
+def find_splitter(name: str) -> Splitter:
+    """The splitter of that name, one of :data:`SPLITTERS`: a function from a text to its paragraphs.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`SPLITTERS`.
-    **options : optional
-        ``words`` (default 200) of ``sentences``, ``french`` (``"drop"``, the default, or ``"keep"``) of ``numbered``.
-
-    Raises
-    ------
-    InputError
-        An unknown name, option or value.
-
-    Examples
-    --------
-    >>> [p.text for p in find_splitter("sentences", words=2)("One two three.")]
-    ['One two', 'three.']
+    >>> [p.text for p in find_splitter("blank-lines")("a line\\nbroken\\n\\nthe next")]
+    ['a line broken', 'the next']
     """
     if name not in SPLITTERS:
         raise UnknownNameError("splitter", name, SPLITTERS)
-    known = [option for option in inspect.signature(SPLITTERS[name]).parameters if option != "text"]
-    for option in options:
-        if option not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes none"
-            raise InputError(f"the splitter {name!r} knows no option {option!r}; it {takes}")
-    chosen = partial(SPLITTERS[name], **options) if options else SPLITTERS[name]
-    chosen("")  # a bad value is refused here, not at the first document
-    return chosen
+    return SPLITTERS[name]
 
 
 def split_or_whole(text: str, splitter: Splitter) -> list[Paragraph]:
@@ -85,20 +62,13 @@ def _uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
     return unique
 
 
-# lines, blank lines -------------------------------------------------------------------------------------
-
-
 def split_lines(text: str) -> list[Paragraph]:
     """Every line that is not empty. Drops nothing but white space at the ends of lines."""
     return _counted(line.strip() for line in text.split("\n") if line.strip())
 
 
 def split_blank_lines(text: str) -> list[Paragraph]:
-    """What stands between blank lines; line breaks within a paragraph become spaces, and nothing is dropped.
-
-    >>> [p.text for p in split_blank_lines("a line\\nbroken\\n\\nthe next")]
-    ['a line broken', 'the next']
-    """
+    """What stands between blank lines; line breaks within a paragraph become spaces, and nothing is dropped."""
     return _counted(_blocks(text.split("\n")))
 
 
@@ -112,8 +82,6 @@ def _blocks(lines: list[str]) -> list[str]:
             found.append([])
     return [" ".join(block) for block in found if block]
 
-
-# sentences ----------------------------------------------------------------------------------------------
 
 _IN_ENGLISH = (
     "al app approx apr art arts assn aug bros ca cf cha chap cir cl co col corp ct dec dept div dr ed eds eg esq est "
@@ -131,7 +99,7 @@ _OPENING, _CLOSING = "([{«»„“‘'\"–—*_", ")]}»«”“’'\"*_"
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|[0-9]{1,2}|[IVXLC]+")
 
 
-def split_sentences(text: str, *, words: int = 200) -> list[Paragraph]:
+def split_sentences(text: str, words: int = 200) -> list[Paragraph]:
     """A paragraph holds as many sentences as fit into ``words`` words; a longer sentence is cut at words.
 
     For text without paragraphs worth the name. Nothing is dropped; line breaks become spaces. Althammer et al. 2022
@@ -140,8 +108,6 @@ def split_sentences(text: str, *, words: int = 200) -> list[Paragraph]:
     >>> [p.text for p in split_sentences("One two. Three four. Five six seven eight nine. Ten.", words=4)]
     ['One two. Three four.', 'Five six seven eight', 'nine. Ten.']
     """
-    if not isinstance(words, int) or words < 1:
-        raise InputError(f"words of a paragraph must be a whole number of at least 1, found {words!r}")
     merged: list[list[str]] = []
     for sentence in sentences(text):
         if merged and len(merged[-1]) + len(sentence) <= words:
@@ -182,8 +148,6 @@ def _ends_sentence(word: str, following: str) -> bool:
     stem = bare[:-1].lstrip(_OPENING)
     return not (stem.lower() in _ABBREVIATIONS or _INITIALS.fullmatch(stem))
 
-
-# headings -----------------------------------------------------------------------------------------------
 
 _RULE = re.compile(r"([=\-~^#*+])\1{2,}")
 _MARKDOWN = re.compile(r"#{1,6}\s+(?=\S)")
@@ -256,25 +220,13 @@ def _reads_as_heading(line: str) -> bool:
     return line.isupper() and line[0].isalpha() and sum(map(str.isalpha, line)) >= 4
 
 
-# numbered -----------------------------------------------------------------------------------------------
-
 _SUPPRESSED = re.compile(r"<[A-Z]{1,30}_SUPPRESSED>")
-# What the editors of Canadian cases put above a case in two languages, and which of the two versions is English.
-_MARKERS = {
-    "[french language version follows english language version]": 0,
-    "[la version française vient à la suite de la version anglaise]": 0,
-    "[english language version follows french language version]": 1,
-    "[la version anglaise vient à la suite de la version française]": 1,
-}
-_MARKER = re.compile("|".join(map(re.escape, _MARKERS)), re.IGNORECASE)
 # Function words. Left out are those of English, German or Latin: "on", "des", "du", "et", "est".
 _IN_FRENCH = (
     "les dans pour par sur avec une aux au ce cette ces sont été être où elle ils elles pas leur leurs nous vous mais "
     "comme plus dont ont était avait qu que ainsi aussi selon entre sans sous fait peut doit l d le la de"
 )
-_NOT_FRENCH = (
-    "the of and to in is that for was by with it not this be at from which or an are has have had were as its"
-)
+_NOT_FRENCH = "the of and to in is that for was by with it not this be at from which or an are has have had were as its"
 _FRENCH, _ENGLISH = frozenset(_IN_FRENCH.split()), frozenset(_NOT_FRENCH.split())
 _CERTAIN = _FRENCH - {"l", "d", "le", "la", "de", "que", "qu"}  # the others are Italian or Spanish as well
 _MOST_SKIPPED = 9
@@ -294,46 +246,36 @@ class _Number(NamedTuple):
     rest: str
 
 
-def split_numbered(text: str, *, french: str = "drop") -> list[Paragraph]:
+def split_numbered(text: str) -> list[Paragraph]:
     """Introduction ``I``, summary ``S`` (from a line ``Summary:`` to the first number), then paragraphs by number.
 
     So Althammer et al. 2022 (PARM), section 4.1, divide the cases of COLIEE. Line breaks within a paragraph become
-    spaces. Headings between two paragraphs, or two versions, end the first of them. A text without numbers is split at
-    blank lines and its paragraphs labelled from 0.
+    spaces. Headings between two paragraphs end the first of them. A text without numbers is split at blank lines and
+    its paragraphs labelled from 0.
 
     Dropped are the numbers, the word ``Summary:``, a summary that says it "contains no summary",
-    ``<FRAGMENT_SUPPRESSED>`` and its like, lines without a letter or digit, and the remark which language follows.
-    ``french="drop"`` also drops French: where numbers occur twice, the version that the remark, or else the text,
-    says is French; then every paragraph whose function words are French. ``"keep"`` labels a second version's
-    paragraphs ``"1 (2)"``.
+    ``<FRAGMENT_SUPPRESSED>`` and its like, lines without a letter or digit, and French: where numbers occur twice, the
+    version that is French; then every paragraph whose function words are.
 
     >>> case = "Federal Court\\n\\nSummary:\\nA visa was refused.\\n[1]\\nThe officer\\nerred.\\n[2] I agree."
     >>> [(p.label, p.text) for p in split_numbered(case)]
     [('I', 'Federal Court'), ('S', 'A visa was refused.'), ('1', 'The officer erred.'), ('2', 'I agree.')]
     """
-    if french not in ("drop", "keep"):
-        raise InputError(f"french must be one of drop, keep, found {french!r}")
     lines = _clean_lines(text)
     chains = numbering(lines)
     if not chains:
-        blocks = _blocks(lines)
-        return _counted(block for block in blocks if french == "keep" or not is_french(block))
+        return _counted(block for block in _blocks(lines) if not is_french(block))
     ends = [*(chain[0].line for chain in chains[1:]), len(lines)]
     versions = [_version(lines, chain, end) for chain, end in zip(chains, ends, strict=True)]
-    if french == "drop" and len(versions) == 2:
-        if marker := _MARKER.search(text):
-            versions = [versions[_MARKERS[marker[0].casefold()]]]
-        else:  # both where neither, or each, is known to be French
-            english = [part for part in versions if not is_french(" ".join(paragraph.text for paragraph in part))]
-            versions = english or versions
-    found = [*_opening(lines[: chains[0][0].line]), *(paragraph for version in versions for paragraph in version)]
-    return _uniquely_labelled(part for part in found if french == "keep" or not is_french(part.text))
+    english = [part for part in versions if not is_french(" ".join(paragraph.text for paragraph in part))]
+    found = [*_opening(lines[: chains[0][0].line]), *(paragraph for part in english or versions for paragraph in part)]
+    return _uniquely_labelled(part for part in found if not is_french(part.text))
 
 
 def _clean_lines(text: str) -> list[str]:
     """The lines, each with single spaces, without what is no text; a line that had nothing else goes, a blank stays."""
     cleaned = []
-    for line in _MARKER.sub(" ", text).split("\n"):
+    for line in text.split("\n"):
         rest = " ".join(_SUPPRESSED.sub(" ", line).split())
         if any(map(str.isalnum, rest)):
             cleaned.append(rest)

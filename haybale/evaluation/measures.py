@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from haybale.collections.ids import names_of
+from haybale.collections.collection import pick
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.extras import require
@@ -90,7 +90,7 @@ def _ranked(run: Run, queries: Container[str]) -> dict[str, dict[str, float]]:
     trec_eval breaks ties its own way (document id, descending); scores that fall with the rank leave it none.
     """
     rows, ranks, documents, doc_ids, _ = run.coded()
-    ids = names_of(doc_ids, documents)
+    ids = pick(doc_ids, documents)
     ends = np.searchsorted(rows, np.arange(len(run) + 1)).tolist()
     scores = [-float(rank) for rank in range(int(ranks.max(initial=0)))]
     return {

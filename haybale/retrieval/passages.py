@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haybale.collections.collection import Strings, joined_offsets, joined_strings, members, rising_numbers, strings_at
-from haybale.collections.ids import Lookup, id_strings
+from haybale.collections.ids import Lookup, first_in_both, id_strings
 from haybale.device import device_of, to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, in_library
@@ -58,9 +58,8 @@ class Columns(NamedTuple):
     def joined(self, other: Columns) -> Columns:
         """The documents of ``other`` behind these; an id that both have is refused."""
         for mine, more, kind in zip(self[1:], other[1:], ("passage", "document"), strict=True):
-            found = Lookup(more).find(mine)
-            if (found >= 0).any():
-                raise InputError(f"{kind} id {mine[int((found >= 0).argmax())].as_py()!r} is in the index already")
+            if (twice := first_in_both(mine, more)) is not None:
+                raise InputError(f"{kind} id {twice!r} is in the index already")
         return Columns(
             joined_offsets(self.doc_offsets, other.doc_offsets),
             joined_strings(self.passage_ids, other.passage_ids),
@@ -136,7 +135,7 @@ class PassageTable:
 
     def find_documents(self, doc_ids: Strings) -> Ints:
         """(n,) the same for a column of ids, -1 for those that are unknown."""
-        return self._document_lookup.find(doc_ids)
+        return self._document_lookup.find(doc_ids, "document")
 
     def document_number(self, doc_id: str) -> int:
         """The number of a document; an unknown id raises and is named."""
@@ -217,7 +216,6 @@ def _strings(ids: Ids | None, n: int, kind: str) -> Strings:
     if ids is None:
         return pa.chunked_array([pa.array(np.arange(n)).cast(pa.large_string())])
     column = id_strings(ids, kind)
-    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     if len(column) != n:
         raise InputError(f"expected {n} {kind}_ids, found {len(column)}")
     if len(column.unique()) != n:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from haybale.collections import read_trec_run
-from haybale.collections.collection import Strings
-from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_order, id_table, in_one_table, names_of
+from haybale.collections.collection import Strings, pick
+from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_table, in_one_table, in_order_of_ids
 from haybale.errors import InputError
 from haybale.folders import replaced
 from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
@@ -162,7 +162,7 @@ class Run:
         InputError
             For an id, or a tag, that is empty or holds white space; nothing is written.
         """
-        names = names_of(self._doc_ids, self._documents)
+        names = pick(self._doc_ids, self._documents)
         for name in dict.fromkeys([*self.query_ids, *names, tag]):
             if name.split() != [name] or "\0" in name:
                 raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
@@ -192,7 +192,7 @@ class Run:
         frame = pd.DataFrame(
             {
                 "query_id": np.asarray(self.query_ids, dtype=object)[self._rows],
-                "doc_id": names_of(self._doc_ids, self._documents),
+                "doc_id": pick(self._doc_ids, self._documents),
                 "score": self._scores,
                 "rank": self._ranks,
             }
@@ -258,7 +258,7 @@ class Run:
         if row is None:
             raise InputError(f"run: unknown query id {query_id!r}")
         part = slice(self._offsets[row], self._offsets[row + 1])
-        names = names_of(self._doc_ids, self._documents[part])
+        names = pick(self._doc_ids, self._documents[part])
         return list(zip(names, self._scores[part].tolist(), strict=True))
 
     def __len__(self) -> int:
@@ -343,11 +343,11 @@ def _in_order(
     if tied.any():
         at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
         group = np.append(0, np.cumsum(~tied))[at]
-        by_id = id_order(doc_ids)
+        distinct, places = in_order_of_ids(doc_ids, documents[at])
         # One number a document: its group, then its id; within a group only the documents change places.
-        keys = group * len(doc_ids) + by_id.places[documents[at]]
+        keys = group * len(distinct) + places
         keys.sort()
-        documents[at] = by_id.codes[keys % len(doc_ids)]
+        documents[at] = distinct[keys % len(distinct)]
     stay = np.arange(len(rows)) - offsets[rows] < k
     if not stay.all():
         rows, documents, scores = rows[stay], documents[stay], scores[stay]

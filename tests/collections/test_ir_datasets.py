@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from haybale.collections import CollectionBuilder, open_collection, read_ir_datasets
-from haybale.collections.readers.ir_datasets import add_ir_datasets_documents
-from haybale.collections.spool import PassageSpool, first_passages, spool
+from haybale.collections import open_collection
+from haybale.collections.open import read_documents
 from haybale.errors import InputError, MissingExtraError
 
 ir_datasets = pytest.importorskip("ir_datasets")
@@ -111,24 +110,19 @@ def test_a_dataset_without_has_those_below_it_as_splits(registry) -> None:
 
 
 def test_title_and_text_are_read_as_in_beir_and_the_highest_grade_holds(registry) -> None:
-    collection = read_ir_datasets("papers")
+    collection = open_collection("ir_datasets:papers")
     assert collection.passages.texts.to_pylist() == ["Title\nOne line.", "Another line.", "Only a title", "Only text."]
     assert np.diff(collection.passages.doc_offsets).tolist() == [2, 1, 1, 0]
     assert collection.doc_titles.to_pylist() == ["Title", "Only a title", "", ""]
     assert collection.qrels_frame("papers").to_numpy().tolist() == [["q1", "p1", 2]]
     assert collection.language == "english"
     with pytest.warns(UserWarning, match="ir_datasets:holes: 2 judgements of unknown documents or queries"):
-        assert read_ir_datasets("holes").relevant_ids("holes") == [["d1"]]
+        assert open_collection("ir_datasets:holes").relevant_ids("holes") == [["d1"]]
 
 
-def test_documents_are_streamed(registry) -> None:
-    collection = open_collection("ir_datasets:papers")
-    done = spool("ir_datasets:papers", PassageSpool(None, 2))
-    assert done == spool(collection, PassageSpool(None, 2))
-    assert first_passages("ir_datasets:papers", 2) == ["Title\nOne line.", "Another line."]
-    builder = CollectionBuilder("only documents")
-    add_ir_datasets_documents(builder, "tiny")  # needs no judgements
-    assert builder.document_number("d3") == 2
+def test_documents_need_no_judgements(registry) -> None:
+    found = read_documents("ir_datasets:tiny/unjudged")
+    assert (found.doc_ids.to_pylist(), found.n_queries) == (["d1", "d2", "d3"], 0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from layouts import beir, gerdalir, put, structured
 
 from haybale.collections import Collection, CollectionBuilder, open_collection, read_qrels, read_trec_run
-from haybale.collections.builder import _is_blank
-from haybale.collections.readers import gerdalir as reader
-from haybale.collections.spool import PassageSpool, spool
+from haybale.collections.open import read_documents
+from haybale.collections.spool import spool
 from haybale.errors import FileFormatError, InputError, UnknownNameError
 
 
@@ -53,32 +51,36 @@ def test_beir_lines_are_paragraphs_and_own_is_honoured(tmp_path: Path, zipped: b
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_structured_keeps_sections_and_links(tmp_path: Path, zipped: bool) -> None:
+def test_structured_keeps_sections(tmp_path: Path, zipped: bool) -> None:
     collection = open_collection(structured(tmp_path, zipped))
-    sections, links = collection.sections, collection.links
+    sections = collection.sections
     assert sections is not None
-    assert links is not None
     assert collection.passages.ids.to_pylist() == ["a/p0", "a/p1", "b/p0"]  # by order, not by line
     assert collection.passages.sections is not None
     assert collection.passages.sections.tolist() == [0, 1, 2]
     assert sections.parents.tolist() == [-1, 0, -1]
     assert sections.titles.to_pylist() == ["", "Intro", ""]
-    assert [links.internal.tolist(), links.passage_to_document.tolist()] == [[[1, 0]], [[0, 1]]]
-    assert links.section_to_document.tolist() == [[1, 1]]
     assert collection.doc_titles.to_pylist() == ["A", "B"]
 
 
 @pytest.mark.parametrize("layout", [gerdalir, beir, structured])
-def test_passages_are_streamed_and_the_same(tmp_path: Path, layout: Callable[[Path], Path]) -> None:
+def test_documents_alone_and_their_passages_in_a_file(tmp_path: Path, layout: Callable[[Path], Path]) -> None:
     folder = layout(tmp_path / "c")
-    collection = open_collection(folder)
-    with open(tmp_path / "spooled", "wb") as out:
-        done = spool(folder, PassageSpool(out, rows_per_group=2))
-    rows = pq.read_table(tmp_path / "spooled").to_pydict()
-    found = zip(rows["passage_id"], rows["text"], strict=True)
-    there = zip(collection.passages.ids.to_pylist(), collection.passages.texts.to_pylist(), strict=True)
-    assert sorted(found) == sorted(there)
-    assert (done.passages, done.documents) == (collection.n_passages, collection.n_documents)
+    whole, collection = open_collection(folder), read_documents(folder)
+    assert (whole.n_queries > 0, collection.n_queries) == (True, 0)
+    assert collection.passages.ids.equals(whole.passages.ids)
+    found: list[Any] = []
+    for shard in ((0, 1), (0, 2), (1, 2)):
+        with open(tmp_path / "spooled", "wb") as out:
+            done = spool(collection, out, 2, shard)
+        rows = pq.read_table(tmp_path / "spooled").to_pydict()
+        found.append(list(zip(*rows.values(), strict=True)))
+        assert (done.passages, done.rows) == (collection.n_passages, len(found[-1]))
+        assert done.sha256 == spool(collection, None, 5).sha256
+    passages, doc_ids = collection.passages, collection.doc_ids.to_pylist()
+    of = [doc_ids[document] for document in passages.doc_of]
+    assert found[0] == list(zip(passages.ids.to_pylist(), of, passages.texts.to_pylist(), strict=True))
+    assert found[1] + found[2] == found[0][:2] + found[0][4:] + found[0][2:4]
 
 
 REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
@@ -109,9 +111,6 @@ REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
         r"section 'z'",
     ),
     "a passage without order": (structured, {"passages": [{"id": "p", "section": "a/0", "text": "x"}]}, r"'order'"),
-    "a link to an unknown document": (structured, {"external": [["a/p0", "zz"]]}, r"line 1: .*'zz'"),
-    "a link from nowhere": (structured, {"internal": [["zz", "a/0"]]}, r"unknown passage id 'zz'"),
-    "links that are no pairs": (structured, {"external": [["a/p0"]]}, r"expected a list of \[id, id\]"),
     "sections that are no list": (structured, {"sections": None}, r"expected a list of objects in field 'sections'"),
 }
 
@@ -120,9 +119,6 @@ REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
 def test_bad_files_are_refused_by_name_and_line(tmp_path: Path, make, replaced, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_collection(make(tmp_path, **replaced))
-
-
-# lines --------------------------------------------------------------------------------------------------------
 
 
 def naive(text: str) -> Collection:
@@ -149,7 +145,7 @@ GOOD = {
     "escapes": "1\ta\\tb\\\n2\t\\N\n",
     "long": "".join(f"{i % 7}\t{'wort ' * (i % 40)}{i}\n" for i in range(500)),
 }
-ALPHABET = st.sampled_from([*"aß1 \t\t\n\n\r\",", "\u00a0", "\x1c", "\ufeff", "😀"])
+ALPHABET = st.sampled_from([*'aß1 \t\t\n\n\r",', "\u00a0", "\x1c", "\ufeff", "😀"])
 
 
 def check_lines(folder: Path, text: str, zipped: bool) -> None:
@@ -167,19 +163,14 @@ def check_lines(folder: Path, text: str, zipped: bool) -> None:
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("text", GOOD.values(), ids=GOOD.keys())
-def test_only_a_newline_ends_a_line_and_nothing_is_quoted(
-    tmp_path: Path, text: str, zipped: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader, "_ROWS", 3)
+def test_only_a_newline_ends_a_line_and_nothing_is_quoted(tmp_path: Path, text: str, zipped: bool) -> None:
     check_lines(tmp_path, text, zipped)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.lists(ALPHABET, max_size=40).map("".join), rows=st.integers(1, 5))
-def test_any_text_is_read_line_by_line_or_refused(tmp_path: Path, text: str, rows: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "_ROWS", rows)
-        check_lines(tmp_path, text, zipped=False)
+@given(text=st.lists(ALPHABET, max_size=40).map("".join))
+def test_any_text_is_read_line_by_line_or_refused(tmp_path: Path, text: str) -> None:
+    check_lines(tmp_path, text, zipped=False)
 
 
 @pytest.mark.parametrize(
@@ -210,31 +201,11 @@ def test_damaged_gzip_files_are_refused_with_the_line(tmp_path: Path) -> None:
         open_collection(folder)
 
 
-def test_blank_is_what_python_calls_blank_and_is_left_out_with_a_warning(tmp_path: Path) -> None:
-    characters = [chr(i) for i in [*range(0xD800), *range(0xE000, 0x11000)]]
-    expected = [not character.strip() for character in characters]
-    assert _is_blank(pa.array(characters, type=pa.large_string())).tolist() == expected
+def test_blank_passages_are_left_out_with_a_warning(tmp_path: Path) -> None:
     folder = gerdalir(tmp_path, **{"collection.tsv": "1\ta b\n1\t \n2\tc\n3\t\u00a0\n"})
     with pytest.warns(UserWarning, match="2 passages of only whitespace"):
-        collection = open_collection(folder)
+        collection = read_documents(folder)
     assert collection.passages.doc_offsets.tolist() == [0, 1, 2, 2]  # document 3 stays, without passages
-
-
-def test_many_passages_at_once_are_those_added_one_by_one() -> None:
-    """In any mixture of the two."""
-    rng = np.random.default_rng(0)
-    one, other = CollectionBuilder("c"), CollectionBuilder("c")
-    for part in range(6):
-        doc_ids = rng.choice([f"d{i}" for i in range(12)], size=int(rng.integers(0, 20))).tolist()
-        texts = rng.choice(["a", "b", " ", "\u00a0"], size=len(doc_ids)).tolist()
-        if part % 2:
-            one.add_passages(doc_ids, texts)
-        for builder in [other] if part % 2 else [one, other]:
-            for doc_id, text in zip(doc_ids, texts, strict=True):
-                number = builder.document_number(doc_id)
-                builder.add_passage(builder.add_document(doc_id) if number is None else number, text)
-    with pytest.warns(UserWarning, match="only whitespace"):
-        assert one.build().digest() == other.build().digest()
 
 
 def test_layouts_are_recognised_or_the_known_ones_listed(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_shards_together_are_the_store_of_one_writer(folder: Path, tmp_path: Pat
     same(tmp_path / "shards lsa", tmp_path / "whole lsa")
 
 
-@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+@pytest.mark.filterwarnings("ignore:.*1 passages of only whitespace")
 def test_an_encoder_is_fitted_once_and_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     embed(folder, LSAEncoder(4), tmp_path / "whole", rows_per_chunk=7)
     fits: list[int] = []
@@ -86,7 +86,7 @@ def test_an_encoder_is_fitted_once_and_kept(folder: Path, tmp_path: Path, monkey
     assert not list((tmp_path / "shards").glob(".fitting-*"))
 
 
-@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+@pytest.mark.filterwarnings("ignore:.*1 passages of only whitespace")
 def test_a_worker_makes_its_encoder_once(folder: Path, tmp_path: Path) -> None:
     made: list[str] = []
 
@@ -102,7 +102,7 @@ def test_a_worker_makes_its_encoder_once(folder: Path, tmp_path: Path) -> None:
     assert made == ["x", "y"]
 
 
-@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+@pytest.mark.filterwarnings("ignore:.*1 passages of only whitespace")
 def test_a_task_waits_for_one_that_was_given_up_but_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_source_that_cannot_be_read_leaves_nothing_open(tmp_path: Path, n: int
     gc.collect()
 
 
-@pytest.mark.filterwarnings("ignore:1 passages of only whitespace")
+@pytest.mark.filterwarnings("ignore:.*1 passages of only whitespace")
 def test_errors(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="n_shards must be at least 1, found 0"):
         embed_shards(folder, HashEncoder(), tmp_path / "shards", 0)

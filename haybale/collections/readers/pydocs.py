@@ -5,9 +5,7 @@ is the docstring of one public object; a query is a docstring without its *See A
 that section are the relevant documents; a query's own document is left out of its ranking. The split is by hash
 of the query id: 70 % train, 15 % dev, 15 % test. The content follows the installed versions of the packages.
 
-Sections are the docstring's headings. *See Also* is not text but the citations: it is in no passage of any
-document, and is kept as links from the root section, except those of dev and test queries, which are the
-answers.
+Sections are the docstring's headings. *See Also* is not text but the citations: it is in no passage of any document.
 """
 
 from __future__ import annotations
@@ -101,8 +99,6 @@ def read_pydocs() -> Collection:
         builder.add_query(query_id, paragraphs, own=entry.name, split=split)
         for target in targets:
             builder.add_judgement(split, query_id, target)
-            if split == "train":
-                builder.add_external_link(f"{entry.name}#", target)
     return builder.build()
 
 
