@@ -14,7 +14,7 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 
-from haybale.collections.collection import Collection, Passages, Queries, Sections, Split, offsets_of, strings_of
+from haybale.collections.collection import Collection, Passages, Queries, Split, offsets_of, strings_of
 from haybale.collections.ids import Ints, Strings
 from haybale.errors import FileFormatError, InputError
 
@@ -48,7 +48,7 @@ class StringColumn:
 class CollectionBuilder:
     """Collects documents, queries and judgements, in this order, then :meth:`build`.
 
-    Refused, each with one error: a document, passage, section or query id used twice; an empty query; a
+    Refused, each with one error: a document, passage or query id used twice; an empty query; a
     judgement whose query or document nobody has; two grades for one pair; a collection without a passage.
     Passages of only whitespace are left out, with one warning that counts them.
 
@@ -69,13 +69,12 @@ class CollectionBuilder:
         self._in_document = array("q")  # passages of each document so far
         self._given: set[str] = set()  # passage ids
         self._passage_ids, self._texts = StringColumn(), StringColumn()
-        self._passage_doc, self._passage_section = array("q"), array("q")
+        self._section_of = StringColumn()
+        self._passage_doc = array("q")
+        self._has_sections = False
         self._queries: dict[str, int] = {}
         self._paragraphs: list[str] = []
         self._query_offsets, self._own = array("q", [0]), array("q")
-        self._sections: dict[str, int] = {}
-        self._section_titles: list[str] = []
-        self._section_parent, self._section_doc = array("q"), array("q")
         self._split_queries: dict[str, dict[int, None]] = {}
         self._grades: dict[str, dict[tuple[int, int], int]] = {}
 
@@ -96,9 +95,12 @@ class CollectionBuilder:
         return self._documents.get(doc_id)
 
     def add_passage(
-        self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
+        self, document: int, text: str, passage_id: str | None = None, section: str = "", at: At = None
     ) -> None:
-        """Add one passage; without an id it is ``<document id>:<its place in the document, from 0>``."""
+        """Add one passage; without an id it is ``<document id>:<its place in the document, from 0>``.
+
+        ``document`` is its number, ``section`` the id of the section that it is in, if any.
+        """
         if not text.strip():
             self._n_blank += 1
             return
@@ -112,23 +114,13 @@ class CollectionBuilder:
         self._passage_ids.append(passage_id)
         self._texts.append(text)
         self._passage_doc.append(document)
-        self._passage_section.append(section)
+        self._section_of.append(section)
+        self._has_sections |= bool(section)
 
     def add_to(self, doc_id: str, text: str, passage_id: str | None = None, at: At = None) -> None:
         """Add one passage to a document, which is added where it is new."""
         number = self._documents.get(doc_id)
         self.add_passage(self.add_document(doc_id) if number is None else number, text, passage_id, at=at)
-
-    def add_section(self, document: int, section_id: str, title: str, parent: str | None, at: At = None) -> int:
-        """Add a section under ``parent`` (an id added before; None for the root); returns its number."""
-        if section_id in self._sections:
-            _fail(f"duplicate section id {section_id!r}", at)
-        if parent is not None and parent not in self._sections:
-            _fail(f"unknown section id {parent!r}", at)
-        self._section_parent.append(-1 if parent is None else self._sections[parent])
-        self._section_doc.append(document)
-        self._section_titles.append(title)
-        return self._sections.setdefault(section_id, len(self._sections))
 
     def add_query(
         self, query_id: str, paragraphs: Sequence[str], own: str | None = None, split: str | None = None, at: At = None
@@ -165,23 +157,18 @@ class CollectionBuilder:
         if self._n_blank and warn:
             message = f"collection {self.name!r}: {self._n_blank} passages of only whitespace were left out"
             warnings.warn(message, stacklevel=2)
-        doc_offsets, order = _grouped(self._passage_doc, len(self._doc_ids))
-        sections = of_section = None
-        if self._sections:
-            section_offsets, section_order = _grouped(self._section_doc, len(self._doc_ids))
-            new_section = np.append(np.argsort(section_order), -1)  # the last for none
-            sections = Sections(
-                ids=strings_of(self._sections).take(pa.array(section_order)),
-                titles=strings_of(self._section_titles).take(pa.array(section_order)),
-                parents=new_section[np.array(self._section_parent)[section_order]],
-                doc_offsets=section_offsets,
-            )
-            of_section = new_section[np.array(self._passage_section)[order]]
+        owners = np.array(self._passage_doc, dtype=np.int64)
+        order = np.argsort(owners, kind="stable")
         return Collection(
             name=self.name,
             doc_ids=strings_of(self._doc_ids),
             doc_titles=strings_of(self._titles),
-            passages=Passages(self._passage_ids.finish(order), self._texts.finish(order), doc_offsets, of_section),
+            passages=Passages(
+                ids=self._passage_ids.finish(order),
+                texts=self._texts.finish(order),
+                doc_offsets=offsets_of(np.bincount(owners, minlength=len(self._doc_ids))),
+                sections=self._section_of.finish(order) if self._has_sections else None,
+            ),
             queries=Queries(
                 ids=strings_of(self._queries),
                 paragraphs=strings_of(self._paragraphs),
@@ -189,7 +176,6 @@ class CollectionBuilder:
                 own=np.array(self._own, dtype=np.int64),
             ),
             splits={name: self._split(name) for name in in_usual_order(self._split_queries)},
-            sections=sections,
             language=self.language,
         )
 
@@ -217,9 +203,3 @@ def in_usual_order(splits: Iterable[str]) -> list[str]:
 def _fail(message: str, at: At) -> NoReturn:
     """Raise the one error of bad input, with file and line where they are known."""
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
-
-
-def _grouped(owner: array[int], n: int) -> tuple[Ints, Ints]:
-    """Offsets by owner, and the stable order that puts each owner's things side by side."""
-    owners = np.array(owner, dtype=np.int64)
-    return offsets_of(np.bincount(owners, minlength=n)), np.argsort(owners, kind="stable")

@@ -40,7 +40,8 @@ def as_id(value: Any, what: str) -> str:
 def as_ids(values: Iterable[Any], what: str) -> list[str]:
     """Each as :func:`as_id` has it; ids with a NUL, or that cannot be written as UTF-8, are refused too."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(f"{what}: expected a sequence of ids, found {values!r}")
+        one = "one string: " if isinstance(values, str | bytes) else ""
+        raise InputError(f"{what}: expected a sequence of ids, found {one}{values!r}")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = values.to_pylist()
     ids = [value if type(value) is str else as_id(value, what) for value in values]

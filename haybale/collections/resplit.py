@@ -26,7 +26,7 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
 
     Split is the whole text: the passages of a document, or the paragraphs of a query, joined by newlines. The id of a
     passage is ``<document id>:<label>``. A document or query in which the splitter finds no paragraph stays whole.
-    All else stays but sections.
+    All else stays.
 
     >>> from haybale.collections import CollectionBuilder, find_splitter
     >>> builder = CollectionBuilder("a law")
@@ -45,7 +45,6 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
         collection,
         passages=Passages(strings_of(ids), texts, offsets_of([len(found) for found in split])),
         queries=replace(queries, paragraphs=paragraphs, offsets=offsets_of([len(found) for found in asked])),
-        sections=None,
     )
 
 
@@ -53,31 +52,28 @@ def by_section(collection: Collection) -> Collection:
     """The collection with the passages of one section joined by newlines, into one passage with the section's id.
 
     A section is what stands directly under its heading, without its subsections; the heading is not added. The new
-    passages stand where the first of their old ones stood; a passage without a section stays as it is. The tree of
-    sections stays, and queries, which have none.
+    passages stand where the first of their old ones stood; a passage without a section, and queries, stay as they are.
 
     Raises
     ------
     InputError
         A collection without sections.
     """
-    passages, sections = collection.passages, collection.sections
-    if sections is None or passages.sections is None:
+    passages = collection.passages
+    if passages.sections is None:
         raise InputError(f"collection {collection.name!r} has no sections")
-    joined: dict[tuple[bool, int], list[int]] = {}  # by section, in the order of first passages; one without is its own
-    for number, section in enumerate(passages.sections.tolist()):
-        joined.setdefault((section >= 0, section if section >= 0 else number), []).append(number)
-    first = np.array([numbers[0] for numbers in joined.values()])
-    old_ids, section_ids, texts = passages.ids.to_pylist(), sections.ids.to_pylist(), passages.texts.to_pylist()
-    ids = [section_ids[number] if is_section else old_ids[number] for is_section, number in joined]
-    _check_unique(ids)
+    ids, texts = passages.ids.to_pylist(), passages.texts.to_pylist()
+    joined: dict[tuple[int, bool, str], list[int]] = {}  # by document and section, in the order of first passages
+    for number, (document, section) in enumerate(zip(passages.doc_of, passages.sections.to_pylist(), strict=True)):
+        joined.setdefault((document, bool(section), section or ids[number]), []).append(number)
+    _check_unique([name for *_, name in joined])
     return replace(
         collection,
         passages=Passages(
-            ids=strings_of(ids),
+            ids=strings_of(name for *_, name in joined),
             texts=strings_of("\n".join(texts[number] for number in numbers) for numbers in joined.values()),
-            doc_offsets=offsets_of(np.bincount(passages.doc_of[first], minlength=collection.n_documents)),
-            sections=passages.sections[first],
+            doc_offsets=offsets_of(np.bincount([key[0] for key in joined], minlength=collection.n_documents)),
+            sections=strings_of(name if is_section else "" for _, is_section, name in joined),
         ),
     )
 

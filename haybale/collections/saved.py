@@ -1,13 +1,13 @@
 """A collection on disk: tables in Parquet under a manifest with the SHA-256 of each. Nothing in it can be executed.
 
     manifest.json         format, version, name, language, the splits in their order, and which parts there are
-    documents.parquet     id, title, passages, sections        how many of each a document has
+    documents.parquet     id, title, passages, sections        how many passages a document has; sections: not read
     texts.parquet         id, text, section                    a row a passage, document by document
     queries.parquet       id, paragraphs, own                  how many paragraphs, and the document it was taken from
     paragraphs.parquet    text                                 query by query
     splits.parquet        split, query                         a row a query of a split
     judgements.parquet    split, query, document, grade
-    sections.parquet      id, title, parent                    document by document
+    sections.parquet      id, title, parent                    title and parent: not read
 
 Documents, passages, sections and queries are named by their row in their file, from 0; -1 is none. The same collection
 gives the same bytes. A ``links.parquet``, as earlier versions wrote, is not read.
@@ -28,10 +28,11 @@ from haybale.collections.collection import (
     Ints,
     Passages,
     Queries,
-    Sections,
     Split,
     offsets_of,
-)
+    strings_at,
+    strings_of,
+)  # fmt: skip
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
 from haybale.manifest import MANIFEST, check_files, read_manifest, read_table, write_manifest, write_table
@@ -47,13 +48,16 @@ _COLUMNS = {
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
 }
+_OPTIONAL = ("sections", "links")
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
     """Write a whole collection to a new folder, whole or not at all (:class:`OutputExistsError` where it has files)."""
-    passages, queries, sections = collection.passages, collection.queries, collection.sections
-    no_sections = np.zeros(collection.n_documents, dtype=np.int64)
-    splits = collection.splits
+    passages, queries, splits = collection.passages, collection.queries, collection.splits
+    of_passage = np.full(len(passages), -1)
+    if passages.sections is not None:
+        encoded = passages.sections.combine_chunks().dictionary_encode()
+        names, of_passage = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
 
     def of_splits(name: str) -> Ints:
         return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(split, name) for split in splits.values())])
@@ -63,13 +67,9 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
             collection.doc_ids,
             collection.doc_titles,
             np.diff(passages.doc_offsets),
-            no_sections if sections is None else np.diff(sections.doc_offsets),
+            np.zeros(collection.n_documents, dtype=np.int64),
         ],
-        "texts": [
-            passages.ids,
-            passages.texts,
-            np.full(len(passages), -1) if passages.sections is None else passages.sections,
-        ],
+        "texts": [passages.ids, passages.texts, of_passage],
         "queries": [queries.ids, np.diff(queries.offsets), queries.own],
         "paragraphs": [queries.paragraphs],
         "splits": [_repeated((name, split.queries) for name, split in splits.items()), of_splits("queries")],
@@ -78,16 +78,15 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
             *map(of_splits, ("judged_queries", "judged_documents", "grades")),
         ],
     }
-    if sections is not None:
-        tables["sections"] = [sections.ids, sections.titles, sections.parents]
+    if passages.sections is not None:
+        tables["sections"] = [names, [""] * len(names), np.full(len(names), -1)]
     facts = {
         "format": FORMAT,
         "version": VERSION,
         "name": collection.name,
         "language": collection.language,
         "splits": list(splits),
-        "parts": ["sections"] if "sections" in tables else [],
-        "passages_in_sections": passages.sections is not None,
+        "parts": [name for name in _OPTIONAL if name in tables],
     }
     with whole_folder(Path(folder)) as aside:
         for name, columns in tables.items():
@@ -115,30 +114,27 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
     if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
         raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
-    there = [part for part in (*_COLUMNS, "links") if part in parts or part not in ("sections", "links")]
+    there = [part for part in (*_COLUMNS, "links") if part in parts or part not in _OPTIONAL]
     check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
     tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there if part in _COLUMNS}
-    documents, texts, queries = (tables[part] for part in ("documents", "texts", "queries"))
-    n_documents, n_texts, n_queries = len(documents), len(texts), len(queries)
-    n_sections = len(tables["sections"]) if "sections" in parts else 0
+    documents, texts, queries, asked, judged = (
+        tables[part] for part in ("documents", "texts", "queries", "splits", "judgements")
+    )
     sections = None
     if "sections" in parts:
-        sections = Sections(
-            ids=tables["sections"].table["id"],
-            titles=tables["sections"].table["title"],
-            parents=tables["sections"].numbers("parent", -1, n_sections),
-            doc_offsets=documents.offsets("sections", n_sections),
-        )
-    of_section = texts.numbers("section", -1, n_sections)
+        known = tables["sections"].table["id"].to_pylist()
+        of_passage = texts.numbers("section", -1, len(known))
+        sections = strings_at(strings_of([*known, ""]), np.where(of_passage < 0, len(known), of_passage))
+    n_documents, n_queries = len(documents.table), len(queries.table)
     splits = {}
     for split in names:
-        asked, judged = (tables[part].rows("split", split) for part in ("splits", "judgements"))
+        rows, pairs = asked.rows_of(split), judged.rows_of(split)
         splits[split] = Split(
             name=split,
-            queries=tables["splits"].numbers("query", 0, n_queries, asked),
-            judged_queries=tables["judgements"].numbers("query", 0, n_queries, judged),
-            judged_documents=tables["judgements"].numbers("document", 0, n_documents, judged),
-            grades=tables["judgements"].table.column("grade").to_numpy()[judged],
+            queries=asked.numbers("query", 0, n_queries)[rows],
+            judged_queries=judged.numbers("query", 0, n_queries)[pairs],
+            judged_documents=judged.numbers("document", 0, n_documents)[pairs],
+            grades=judged.table["grade"].to_numpy()[pairs],
         )
     return Collection(
         name=name,
@@ -147,17 +143,16 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
         passages=Passages(
             ids=texts.table["id"],
             texts=texts.table["text"],
-            doc_offsets=documents.offsets("passages", n_texts),
-            sections=of_section if manifest.get("passages_in_sections") is True else None,
+            doc_offsets=documents.offsets("passages", len(texts.table)),
+            sections=sections,
         ),
         queries=Queries(
             ids=queries.table["id"],
             paragraphs=tables["paragraphs"].table["text"],
-            offsets=queries.offsets("paragraphs", len(tables["paragraphs"])),
+            offsets=queries.offsets("paragraphs", len(tables["paragraphs"].table)),
             own=queries.numbers("own", -1, n_documents),
         ),
         splits=splits,
-        sections=sections,
         language=language,
     )
 
@@ -172,12 +167,9 @@ class _Table:
     def __init__(self, path: Path, columns: dict[str, Any]) -> None:
         self.path, self.table = path, read_table(path, pa.schema(columns))
 
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
+    def numbers(self, name: str, least: int, end: int) -> Ints:
         """A column of numbers from ``least`` to ``end`` - 1."""
-        found: Ints = self.table.column(name).to_numpy()[rows]
+        found: Ints = self.table[name].to_numpy()
         if len(found) and not least <= found.min() <= found.max() < end:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers from {least} to {end - 1}")
         return found
@@ -189,9 +181,9 @@ class _Table:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
         return offsets
 
-    def rows(self, name: str, value: str) -> Ints:
-        """The rows that have a value in a column."""
-        return np.flatnonzero(pc.equal(self.table.column(name), value).to_numpy())
+    def rows_of(self, split: str) -> Any:
+        """(n,) bool: the rows of a split."""
+        return pc.equal(self.table["split"], split).to_numpy()
 
 
 def _repeated(names: Iterable[tuple[str, Any]]) -> pa.Array:

@@ -10,6 +10,7 @@ numbered       paragraphs that carry numbers, as in cases of the Federal Court o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -50,15 +51,16 @@ def _counted(texts: Iterable[str]) -> list[Paragraph]:
 def _uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
     """The same paragraphs; a label that came before gets a number: ``Facts``, ``Facts (2)``."""
     taken: set[str] = set()
-    times: dict[str, int] = {}  # else a thousand equal labels would each be tried a thousand times
+    times: Counter[str] = Counter()
     unique = []
-    for paragraph in paragraphs:
-        label = paragraph.label
-        while label in taken:
-            times[paragraph.label] = times.get(paragraph.label, 1) + 1
-            label = f"{paragraph.label} ({times[paragraph.label]})"
-        taken.add(label)
-        unique.append(paragraph._replace(label=label))
+    for text, label in paragraphs:
+        times[label] += 1
+        new = label
+        while new in taken:
+            new = f"{label} ({times[label]})"
+            times[label] += new in taken
+        taken.add(new)
+        unique.append(Paragraph(text, new))
     return unique
 
 
@@ -102,8 +104,7 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|[0-9]{1,2}|[IVXLC]+")
 def split_sentences(text: str, words: int = 200) -> list[Paragraph]:
     """A paragraph holds as many sentences as fit into ``words`` words; a longer sentence is cut at words.
 
-    For text without paragraphs worth the name. Nothing is dropped; line breaks become spaces. Althammer et al. 2022
-    (PARM), section 4.1, split the cases of CaseLaw so, but may pass 200 words by a sentence.
+    Nothing is dropped; line breaks become spaces. So Althammer et al. 2022 (PARM), section 4.1, split CaseLaw.
 
     >>> [p.text for p in split_sentences("One two. Three four. Five six seven eight nine. Ten.", words=4)]
     ['One two. Three four.', 'Five six seven eight', 'nine. Ten.']
@@ -118,11 +119,11 @@ def split_sentences(text: str, words: int = 200) -> list[Paragraph]:
 
 
 def sentences(text: str) -> Iterator[list[str]]:
-    """Yield the words of each sentence, in order, by a small rule that would rather miss an end than invent one.
+    """Yield the words of each sentence, in English or German.
 
-    In English and German. A word with a full stop ends no sentence if the next word begins with a small letter, or if
-    it is an abbreviation, an initial (``J.``, ``e.g.``, ``z.B.``), a number of one or two digits (``am 3. Mai``) or a
-    Roman numeral. Question and exclamation marks end one unless a small letter follows. A line break always does.
+    A word with a full stop ends no sentence if the next word begins with a small letter, or if it is an abbreviation,
+    an initial (``J.``, ``z.B.``), a number of one or two digits (``am 3. Mai``) or a Roman numeral. Question and
+    exclamation marks end one unless a small letter follows. A line break always does.
 
     >>> list(sentences("See Smith v. Jones, No. 3. It holds!"))
     [['See', 'Smith', 'v.', 'Jones,', 'No.', '3.', 'It', 'holds!']]
@@ -322,13 +323,10 @@ def is_french(text: str) -> bool:
 def numbering(lines: list[str]) -> list[list[_Number]]:
     """The numbers of paragraphs, in one chain; in two where they are used twice, as in a case in two languages.
 
-    Numbers also begin lines of lists, quotations, page breaks and orders. Those of paragraphs rise through the whole
-    text in one style. So, for each style, the chain of rising numbers is sought that scores best: 2 for each number it
-    holds, less 1 for each number it skips (counting up from 1). A jump thus has to pay for itself: ``[23]`` cited after
-    paragraph 7 is no paragraph, ``[9]`` after ``[7]`` is one where the text goes on with ``[10]``. Of equal chains the
-    one that begins earlier wins. Brackets, ``[12]``, go before bare and dotted numbers, ``12`` and ``12.``, whose chain
-    scores less than twice as much: those count pages, claims of an order, or footnotes too. A second chain is sought
-    after the first, in the same style, and must score at least half as much.
+    For each style, the chain of rising numbers is sought that scores best: 2 for each number it holds, less 1 for each
+    it skips, counting up from 1; so ``[23]`` cited after paragraph 7 is no paragraph. Of equal chains the one that
+    begins earlier wins. Brackets, ``[12]``, go before bare and dotted numbers, which count pages or footnotes too,
+    unless those score twice as much. A second chain, after the first, must score at least half as much.
 
     >>> [[n.value for n in chain] for chain in numbering(["[1] a", "[2]", "b", "[7] quoted", "1. c", "[3] d"])]
     [[1, 2, 3]]

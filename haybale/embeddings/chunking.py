@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from haybale.collections import Collection, Passages
-from haybale.collections.collection import Ints
+from haybale.collections.collection import Ints, strings_at
 from haybale.collections.spool import piece_id
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
@@ -133,7 +133,7 @@ def cut(collection: Collection, chunking: Chunking) -> Pieces:
         ids=pa.chunked_array([pa.array(ids, type=pa.large_string())]),
         texts=pa.chunked_array([pa.array(texts, type=pa.large_string())]),
         doc_offsets=first[passages.doc_offsets],
-        sections=None if passages.sections is None else passages.sections[passage],
+        sections=None if passages.sections is None else strings_at(passages.sections, passage),
     )
     flat = np.array([span for found in spans for span in found], dtype=np.int64).reshape(-1, 2)
     return Pieces(replace(collection, passages=pieces), passage, flat)

@@ -12,10 +12,7 @@ from haybale.errors import InputError
 def laws() -> Collection:
     builder = CollectionBuilder("laws", language="english")
     a, b = builder.add_document("a", title="A"), builder.add_document("b", ["[1] One.", "[2] Two.\nStill two."])
-    root = builder.add_section(a, "a/", "A", None)
-    first = builder.add_section(a, "a/1", "First", "a/")
-    builder.add_section(a, "a/2", "Empty", "a/")
-    for number, section in enumerate([root, first, first, -1, root, -1]):
+    for number, section in enumerate(["a/", "a/1", "a/1", "", "a/", ""]):
         builder.add_passage(a, f"passage {number}", f"a:{number}", section)
     builder.add_passage(b, "[3] Three.")
     builder.add_document("c")
@@ -32,7 +29,7 @@ def test_resplit_keeps_all_but_passages_and_sections(laws: Collection) -> None:
     assert new.passages.doc_offsets.tolist() == [0, 1, 4, 4]
     assert new.queries.paragraphs.to_pylist() == ["What?", "And why?", "…"]  # no paragraph: stays whole
     assert new.queries.offsets.tolist() == [0, 2, 3]
-    assert new.sections is None
+    assert new.passages.sections is None
     for name in ("name", "language", "splits"):
         assert getattr(new, name) == getattr(laws, name)
     assert new.doc_titles.equals(laws.doc_titles)
@@ -53,8 +50,8 @@ def test_by_section_joins_the_passages_of_a_section(laws: Collection, toy: Colle
     assert new.passages.texts.to_pylist()[:3] == ["passage 0\npassage 4", "passage 1\npassage 2", "passage 3"]
     assert new.passages.doc_offsets.tolist() == [0, 4, 7, 7]
     assert new.passages.sections is not None
-    assert new.passages.sections.tolist() == [0, 1, -1, -1, -1, -1, -1]
-    assert (new.sections, new.queries) == (laws.sections, laws.queries)
+    assert new.passages.sections.to_pylist() == ["a/", "a/1", *[""] * 5]
+    assert new.queries == laws.queries
     with pytest.raises(InputError, match="collection 'toy' has no sections"):
         by_section(toy)
 

@@ -79,15 +79,12 @@ def read_pydocs() -> Collection:
     builder = CollectionBuilder("pydocs", language="english")
     for entry in entries:
         document = builder.add_document(entry.name, title=entry.name)
-        root = f"{entry.name}#"
-        builder.add_section(document, root, entry.name, parent=None)
         number = 0
         for i, section in enumerate(entry.sections):
-            place = builder.add_section(document, f"{root}{i}", section.title, parent=root)
             for text in _passages(section):
                 # The name stands before the first passage, as a heading does before a statute's.
                 text = text if number else f"{entry.name}\n{text}"
-                builder.add_passage(document, text, f"{entry.name}:{number}", place)
+                builder.add_passage(document, text, f"{entry.name}:{number}", f"{entry.name}#{i}")
                 number += 1
     for entry in entries:
         targets = _resolved(entry, aliases)

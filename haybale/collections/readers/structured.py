@@ -1,11 +1,11 @@
-"""The structured layout: documents with a section tree, and passages in sections.
+"""The structured layout: documents of sections, and passages in them.
 
     documents.jsonl        {"_id", "title",
-                            "sections": [{"id", "parent" (null: root), "title"}],
+                            "sections": [{"id"}],
                             "passages": [{"id", "section", "order", "text"}]}
     queries.jsonl, qrels/  as in BEIR
 
-The tree is kept as ``Collection.sections``. Links, ``"internal"`` and ``"external"``, are not read.
+Other fields, such as titles and parents of sections and links, are not read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ def add_documents(builder: CollectionBuilder, folder: Path) -> None:
         at = (path, line)
         title = text_field(path, line, record, "title", default="")
         document = builder.add_document(text_field(path, line, record, "_id"), title=title, at=at)
-        sections: dict[str, int] = {}
-        for section in _objects(path, line, record, "sections"):
-            section_id = text_field(path, line, section, "id")
-            heading = text_field(path, line, section, "title", default="")
-            sections[section_id] = builder.add_section(document, section_id, heading, section.get("parent"), at=at)
+        sections = {text_field(path, line, section, "id") for section in _objects(path, line, record, "sections")}
         passages = _objects(path, line, record, "passages")
         for passage in passages:
             if not isinstance(order := passage.get("order"), int):
@@ -39,7 +35,7 @@ def add_documents(builder: CollectionBuilder, folder: Path) -> None:
             section_id, text, passage_id = (text_field(path, line, passage, key) for key in ("section", "text", "id"))
             if section_id not in sections:
                 raise FileFormatError(path, line, f"a passage names section {section_id!r}, unknown in its document")
-            builder.add_passage(document, text, passage_id, sections[section_id], at=at)
+            builder.add_passage(document, text, passage_id, section_id, at=at)
 
 
 def _objects(path: Path, line: int, record: dict[str, Any], name: str) -> list[dict[str, Any]]:
