@@ -191,11 +191,7 @@ class CollectionBuilder:
 
 
 def in_usual_order(splits: Iterable[str]) -> list[str]:
-    """Train, dev and test first, then others by name.
-
-    >>> in_usual_order(["test", "old", "new", "train"])
-    ['train', 'test', 'new', 'old']
-    """
+    """Train, dev and test first, then others by name."""
     usual = {"train": 0, "dev": 1, "test": 2}
     return sorted(splits, key=lambda split: (usual.get(split, 3), split))
 

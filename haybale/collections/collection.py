@@ -199,19 +199,10 @@ class Collection:
         return {kind: Lookup(ids) for kind, ids in columns.items()}
 
     def take(self, documents: Sequence[int] | Ints) -> Collection:
-        """Some of the documents, with all queries; what stays is numbered anew, from 0 in its old order.
+        """Some of the documents, by rising numbers (n,), with all queries; what stays is numbered anew, from 0.
 
         Judgements of other documents are left out, and queries whose own document is not among these have none.
-
-        Parameters
-        ----------
-        documents : (n,) int
-            Document numbers, rising.
-
-        Raises
-        ------
-        InputError
-            Numbers that do not rise or are no documents; none of these has a passage.
+        Numbers that do not rise or are no documents are refused, and documents without a passage.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = members(self.passages.doc_offsets, chosen)
@@ -239,14 +230,9 @@ class Collection:
         )
 
     def extended(self, other: Collection) -> Collection:
-        """The documents of ``other`` behind these, with their passages and sections.
+        """The documents of ``other`` behind these; queries, judgements, name and language of ``other`` are ignored.
 
-        Queries, judgements, name and language stay; those of ``other`` are ignored.
-
-        Raises
-        ------
-        InputError
-            An id of a document or passage that both have; it is named.
+        An id of a document or passage that both have raises, and is named.
         """
         first, second = self.passages, other.passages
         for kind, mine, others in (("document", self.doc_ids, other.doc_ids), ("passage", first.ids, second.ids)):

@@ -140,9 +140,6 @@ class Lookup:
     def __init__(self, ids: Strings) -> None:
         self.ids = ids
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the table is made anew
-        return Lookup, (self.ids,)
-
     @cached_property
     def _index(self) -> Any:  # a pandas Index
         return pd.Index(self.ids.to_numpy(), dtype=object)

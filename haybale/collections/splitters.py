@@ -39,7 +39,7 @@ def find_splitter(name: str) -> Splitter:
 
 
 def split_or_whole(text: str, splitter: Splitter) -> list[Paragraph]:
-    """The paragraphs of a text; the whole of it, labelled 0, where the splitter finds none but there is something."""
+    """The paragraphs of a text; the whole of it, labelled 0, where the splitter finds none."""
     return splitter(text) or ([Paragraph(text.strip(), "0")] if text.strip() else [])
 
 
@@ -162,11 +162,10 @@ _STOPS = (".", ";", ",", "!", "?")
 def split_headings(text: str) -> list[Paragraph]:
     """A section is its heading, a line break, and its text in one line; the heading is also its label.
 
-    A heading is a line that begins with ``#`` (Markdown), stands over a rule of one repeated sign at least as long
-    (reStructuredText), begins with ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, is numbered (``II. Facts``,
-    ``A. Background``, ``2.1 Method``), or is in capitals. The last three must be short, and end as no sentence does.
-    One without a text of its own stands before the next. What comes before the first is labelled ``0``. Dropped are
-    the signs that make a heading, ``#`` and rules. A text without headings is split at blank lines.
+    A heading is a line that begins with ``#``, stands over a rule of one repeated sign at least as long, begins with
+    ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, is numbered (``II. Facts``, ``2.1 Method``), or is in
+    capitals; the last three are short, and end as no sentence does. One without a text of its own stands before the
+    next. What comes before the first is labelled ``0``. A text without headings is split at blank lines.
 
     >>> split_headings("# Facts\\nIt rained.\\nA lot.\\n\\nII. Law\\nNone.")
     [Paragraph(text='Facts\\nIt rained. A lot.', label='Facts'), Paragraph(text='II. Law\\nNone.', label='II. Law')]

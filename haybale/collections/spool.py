@@ -78,9 +78,5 @@ def _rows(collection: Collection, split: Split | None) -> Iterator[Row]:
 
 
 def piece_id(passage_id: str, number: int) -> str:
-    """The id of a piece of a passage, counted from 0.
-
-    >>> piece_id("bgb:12", 0)
-    'bgb:12#0'
-    """
+    """The id of a piece of a passage, counted from 0."""
     return f"{passage_id}#{number}"

@@ -83,12 +83,6 @@ def test_the_name_of_the_labels_says_the_split(tmp_path: Path, name: str, split:
     assert list(open_collection(coliee(tmp_path, labels={f"{name}.json": TRAIN})).splits) == [split]
 
 
-def test_a_case_all_in_french_stays_whole(tmp_path: Path) -> None:
-    french = "[1] La requête est accordée par le juge pour les motifs exposés dans cette décision."
-    collection = open_collection(coliee(tmp_path, CASES | {"000005": french}))
-    assert collection.passages.texts.to_pylist()[-1] == french
-
-
 def test_line_ends_and_byte_order_marks_are_no_text(tmp_path: Path) -> None:
     folder = coliee(tmp_path)
     (folder / "task1_train_files_2021" / "000004.txt").write_bytes("\ufeff[1]\r\nOne.\r[2]\rTwo.".encode())
@@ -110,7 +104,6 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
         {"train_labels.json": {"000001": ["000077.txt"]}},
         r"train_labels\.json: names case '000077', expected a file 000077\.txt in ",
     ),
-    "a query that is not there": ({"train_labels.json": {"000077": ["000001"]}}, "names case '000077'"),
     "labels that are a list": ({"test_no_labels.json": ["000001"]}, "expected a JSON object, found list"),
     "relevant cases that are no list": ({"labels.json": {"000001": "000002"}}, "relevant cases for query '000001'"),
     "two files of a split": (
@@ -139,16 +132,7 @@ def test_bad_folders_and_files_are_refused(tmp_path: Path) -> None:
         open_collection(coliee(tmp_path / "b", cases={}))
     with pytest.raises(InputError, match=r"case '000001' is there twice: .*more.000001\.txt and .*2021.000001\.txt"):
         open_collection(coliee(coliee(tmp_path / "c"), {"000001": "x"}, {}, place="more"))
-    folder = coliee(tmp_path / "d", labels={})
-    (folder / "train_labels.json").write_text('{"000001":\n ["000002" "000003"]}')
-    with pytest.raises(FileFormatError, match=r"train_labels\.json, line 2: expected JSON, column 12"):
-        open_collection(folder)
     folder = coliee(tmp_path / "e")
     (folder / "task1_train_files_2021" / "000003.txt").write_bytes("line\nMünze".encode("latin-1"))
     with pytest.raises(FileFormatError, match=r"000003\.txt, line 2: expected UTF-8 text"):
         open_collection(folder)
-    with (
-        pytest.warns(UserWarning, match="1 empty cases"),
-        pytest.raises(InputError, match="no document has a passage"),
-    ):
-        open_collection(coliee(tmp_path / "f", {"000001": ""}, {"train_labels.json": {"000001": []}}))

@@ -81,19 +81,14 @@ def test_documents_alone_and_their_passages_in_a_file(tmp_path: Path, layout: Ca
 
 REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
     "a line without a tab": (gerdalir, {"collection.tsv": "1\tGut.\nohne\n"}, r"collection\.tsv, line 2: .*found 1"),
-    "a query line without a tab": (gerdalir, {"queries/queries.dev.tsv": "8 Frage\n"}, r"queries\.dev\.tsv, line 1"),
     "qrels with an unknown document": (gerdalir, {"qrels/qrels.dev.tsv": "8\t2\n8\t99\n"}, r"dev\.tsv, line 2: .*'99'"),
     "qrels with an unknown query": (gerdalir, {"qrels/qrels.dev.tsv": "6\t2\n"}, r"line 1: .*query '6'"),
     "a duplicate query id": (gerdalir, {"queries/queries.dev.tsv": "8\tA\n8\tB\n"}, r"line 2: duplicate query id '8'"),
-    "a query id of another split": (gerdalir, {"queries/queries.dev.tsv": "7\tA\n"}, r"line 1: duplicate query id '7'"),
-    "an empty query": (gerdalir, {"queries/queries.dev.tsv": "8\t \n"}, r"line 1: query '8' is empty"),
     "an empty collection": (gerdalir, {"collection.tsv": "\n"}, r"empty: no document has a passage"),
     "two grades for a pair": (beir, {"qrels/dev.tsv": "q1\td1\t1\nq1\td1\t2\n"}, r"line 2: .*both 1 and 2"),
     "a grade that is no number": (beir, {"qrels/dev.tsv": "q1\td1\thigh\n"}, r"line 1: .*found 'high'"),
     "five columns of qrels": (beir, {"qrels/dev.tsv": "q1\td1\t1\t1\t1\n"}, r"expected 2, 3 or 4 columns, found 5"),
-    "broken JSON": (beir, {"corpus.jsonl": '{"_id": "d1",'}, r"corpus\.jsonl, line 1: expected JSON, column 14"),
     "JSON that is no object": (beir, {"corpus.jsonl": "[1]"}, r"line 1: expected a JSON object, found list"),
-    "a document without text": (beir, {"corpus.jsonl": '{"_id": "d1"}'}, r"field 'text', found nothing"),
     "an id that is no string": (beir, {"corpus.jsonl": '{"_id": 1, "text": "a"}'}, r"field '_id', found int"),
     "a duplicate document": (beir, {"corpus.jsonl": '{"_id": "d", "text": "a"}\n' * 2}, r"line 2: duplicate document"),
     "a duplicate passage id": (
@@ -107,7 +102,6 @@ REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
         r"section 'z'",
     ),
     "a passage without order": (structured, {"passages": [{"id": "p", "section": "a/0", "text": "x"}]}, r"'order'"),
-    "sections that are no list": (structured, {"sections": None}, r"expected a list of objects in field 'sections'"),
 }
 
 
@@ -128,45 +122,23 @@ def naive(text: str) -> Collection:
     return builder.build()
 
 
-GOOD = {
-    "quotes": '1\t"ganz zitiert"\n"2"\tein " allein\n3\t"\n4\t""\n5\t\'x\'\n',
-    "tabs": "1\tA\tB\t\tC\t\n2\t\tx\n",
-    "carriage returns": "1\ta\rb\r\n2\tc\r\r\n3\t\r\r\nx\r\ty\n\r\n\r\r\n",
-    "empty": "1\t\n2\ta\n\t\n\tb\n \t \n \tc\n3\t\t\t\n",
-    "whitespace": "1\t \u00a0\u2003\n2\t\x1c\x1d\x1e\x1f\x0b\x0c\n3\t\x85\n4\t\u200b\n5\ta\n\u00a0\t\u00a0\n\x1f\n \n",
-    "byte order mark": "\ufeff1\ta\ufeff\n\ufeff2\tb\n",
-    "no last newline but a return": "1\ta\n2\tb\r",
-    "other breaks": "1\ta\u2028b\u2029c\x0bd\x0ce\x85f\n2\tx\x00y\n",
-    "null words": "NA\tNaN\nnull\tNone\n#1\t# no comment\n",
-    "escapes": "1\ta\\tb\\\n2\t\\N\n",
-    "long": "".join(f"{i % 7}\t{'wort ' * (i % 40)}{i}\n" for i in range(500)),
-}
-ALPHABET = st.sampled_from([*'aß1 \t\t\n\n\r",', "\u00a0", "\x1c", "\ufeff", "😀"])
-
-
-def check_lines(folder: Path, text: str, zipped: bool) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        put(folder / "collection.tsv", text, zipped)
-        try:
-            expected = naive(text)
-        except ValueError:  # a line without a tab, or no passage
-            with pytest.raises(InputError, match=r"line \d+: expected 2 tab|empty"):
-                open_collection(folder)
-        else:
-            assert open_collection(folder).digest() == expected.digest()
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD.keys())
-def test_only_a_newline_ends_a_line_and_nothing_is_quoted(tmp_path: Path, text: str, zipped: bool) -> None:
-    check_lines(tmp_path, text, zipped)
+ALPHABET = st.sampled_from([*'aß1 \t\t\n\n\r",', "\u00a0", "\x1c", "\u2028", "\x85", "\ufeff", "😀"])
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.lists(ALPHABET, max_size=40).map("".join))
 def test_any_text_is_read_line_by_line_or_refused(tmp_path: Path, text: str) -> None:
-    check_lines(tmp_path, text, zipped=False)
+    """Only a newline ends a line, and nothing is quoted."""
+    put(tmp_path / "collection.tsv", text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = naive(text)
+        except ValueError:  # a line without a tab, or no passage
+            with pytest.raises(InputError, match=r"line \d+: expected 2 tab|empty"):
+                open_collection(tmp_path)
+        else:
+            assert open_collection(tmp_path).digest() == expected.digest()
 
 
 @pytest.mark.parametrize(
@@ -224,8 +196,8 @@ def test_trec_qrels_and_runs(tmp_path: Path) -> None:
     assert read_trec_run(run).to_numpy().tolist() == [["q1", "d2", 3.5], ["q1", "d1", 0.001]]
     for text, message in {
         "q1 Q0 d2 1 3.5\n": "line 1: expected 6 columns",
-        "q1 Q0 d2 1 x me\n": "line 1: expected a number as score, found 'x'",
-        "q1 Q0 d2 1 nan me\n": "line 1: expected a finite score",
+        "q1 Q0 d2 1 x me\n": "line 1: expected a finite number as score, found 'x'",
+        "q1 Q0 d2 1 nan me\n": "line 1: expected a finite number as score",
     }.items():
         with pytest.raises(FileFormatError, match=message):
             read_trec_run(put(tmp_path / "bad.txt", text))

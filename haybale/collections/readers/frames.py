@@ -35,23 +35,18 @@ def collection_from_frames(
 ) -> Collection:
     """A collection from frames of pandas, cuDF, polars or pyarrow.
 
-    Rows of a document need not stand side by side. Passages without an id get ``<document id>:<place in the
-    document>``.
-
     Parameters
     ----------
     name : str
     passages, queries, qrels : frame
-        Their columns are those of the module.
+        Their columns are those of the module; rows of a document need not stand side by side.
     language : str, optional
         Of the texts, for BM25 and TF-IDF.
 
     Raises
     ------
     InputError
-        Naming frame, row (counted from 0) and column: a missing id or text, an id used twice, judgements of queries
-        or documents that are not there, a grade that is no whole number; and what
-        :class:`~haybale.collections.CollectionBuilder` refuses.
+        Naming frame, row (counted from 0) and column.
 
     Examples
     --------

@@ -88,12 +88,11 @@ def read_pydocs() -> Collection:
                 number += 1
     for entry in entries:
         targets = _resolved(entry, aliases)
-        if not targets:
-            continue
-        query_id = f"q:{entry.name}"
-        split = _split(query_id)
-        paragraphs = [text for section in entry.sections for text in _passages(section)]
-        builder.add_query(query_id, paragraphs, own=entry.name, split=split)
+        if targets:
+            query_id = f"q:{entry.name}"
+            split = _split(query_id)
+            paragraphs = [text for section in entry.sections for text in _passages(section)]
+            builder.add_query(query_id, paragraphs, own=entry.name, split=split)
         for target in targets:
             builder.add_judgement(split, query_id, target)
     return builder.build()
@@ -235,11 +234,7 @@ def sections(docstring: str) -> list[Section]:
 
 
 def see_also(blocks: list[str]) -> list[str]:
-    """The names a *See Also* section refers to, in order, each once.
-
-    >>> see_also(["arcsin, sinh", "DataFrame.join : Joins on the\\n    index.", ":func:`~numpy.dot` : Product."])
-    ['arcsin', 'sinh', 'DataFrame.join', 'numpy.dot']
-    """
+    """The names a *See Also* section refers to, in order, each once."""
     names: list[str] = []
     for line in "\n".join(blocks).split("\n"):
         if not line.strip() or line.startswith(" "):
