@@ -1,7 +1,7 @@
 """Documents, passages, queries and judgements in memory; one reader a file."""
 
 from haybale.collections.builder import CollectionBuilder
-from haybale.collections.collection import Collection, Passages, Queries, Split
+from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
 from haybale.collections.open import LAYOUTS, open_collection, open_documents
 from haybale.collections.qrels import read_qrels, read_trec_run
 from haybale.collections.readers.frames import collection_from_frames
@@ -16,9 +16,11 @@ __all__ = [
     "SPLITTERS",
     "Collection",
     "CollectionBuilder",
+    "Links",
     "Paragraph",
     "Passages",
     "Queries",
+    "Sections",
     "Split",
     "Splitter",
     "by_section",

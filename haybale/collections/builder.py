@@ -8,13 +8,14 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from haybale.collections.collection import Collection, Passages, Queries, Split, offsets_of, strings_of
+from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split, offsets_of, strings_of
 from haybale.collections.ids import Ints, Strings
 from haybale.errors import FileFormatError, InputError
 
@@ -48,8 +49,8 @@ class StringColumn:
 class CollectionBuilder:
     """Collects documents, queries and judgements, in this order, then :meth:`build`.
 
-    Refused, each with one error: a document, passage or query id used twice; an empty query; a
-    judgement whose query or document nobody has; two grades for one pair; a collection without a passage.
+    Refused, each with one error: a document, passage, section or query id used twice; an empty query; a
+    judgement or link whose ends nobody has; two grades for one pair; a collection without a passage.
     Passages of only whitespace are left out, with one warning that counts them.
 
     Parameters
@@ -67,14 +68,16 @@ class CollectionBuilder:
         self._doc_ids: list[str] = []
         self._titles: list[str] = []
         self._in_document = array("q")  # passages of each document so far
-        self._given: set[str] = set()  # passage ids
+        self._given: dict[str, int] = {}  # passage ids that were given, with their numbers
         self._passage_ids, self._texts = StringColumn(), StringColumn()
-        self._section_of = StringColumn()
-        self._passage_doc = array("q")
-        self._has_sections = False
+        self._passage_doc, self._passage_section = array("q"), array("q")
         self._queries: dict[str, int] = {}
         self._paragraphs: list[str] = []
         self._query_offsets, self._own = array("q", [0]), array("q")
+        self._sections: dict[str, int] = {}
+        self._section_titles: list[str] = []
+        self._section_parent, self._section_doc = array("q"), array("q")
+        self._links: dict[str, list[tuple[int, int]]] = {field.name: [] for field in fields(Links)}
         self._split_queries: dict[str, dict[int, None]] = {}
         self._grades: dict[str, dict[tuple[int, int], int]] = {}
 
@@ -95,12 +98,9 @@ class CollectionBuilder:
         return self._documents.get(doc_id)
 
     def add_passage(
-        self, document: int, text: str, passage_id: str | None = None, section: str = "", at: At = None
+        self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
     ) -> None:
-        """Add one passage; without an id it is ``<document id>:<its place in the document, from 0>``.
-
-        ``document`` is its number, ``section`` the id of the section that it is in, if any.
-        """
+        """Add one passage; without an id it is ``<document id>:<its place in the document, from 0>``."""
         if not text.strip():
             self._n_blank += 1
             return
@@ -109,18 +109,50 @@ class CollectionBuilder:
         elif passage_id in self._given:
             _fail(f"duplicate passage id {passage_id!r}", at)
         else:
-            self._given.add(passage_id)
+            self._given[passage_id] = len(self._passage_doc)
         self._in_document[document] += 1
         self._passage_ids.append(passage_id)
         self._texts.append(text)
         self._passage_doc.append(document)
-        self._section_of.append(section)
-        self._has_sections |= bool(section)
+        self._passage_section.append(section)
 
     def add_to(self, doc_id: str, text: str, passage_id: str | None = None, at: At = None) -> None:
         """Add one passage to a document, which is added where it is new."""
         number = self._documents.get(doc_id)
         self.add_passage(self.add_document(doc_id) if number is None else number, text, passage_id, at=at)
+
+    def add_section(self, document: int, section_id: str, title: str, parent: str | None, at: At = None) -> int:
+        """Add a section under ``parent`` (an id added before; None for the root); returns its number."""
+        if section_id in self._sections:
+            _fail(f"duplicate section id {section_id!r}", at)
+        self._section_parent.append(-1 if parent is None else self._section(parent, at))
+        self._section_doc.append(document)
+        self._section_titles.append(title)
+        return self._sections.setdefault(section_id, len(self._sections))
+
+    def add_internal_link(self, passage_id: str, section_id: str, at: At = None) -> None:
+        """A passage, by an id that was given, that refers to a section of its own document."""
+        if passage_id not in self._given:
+            _fail(f"unknown passage id {passage_id!r} in an internal link", at)
+        self._links["internal"].append((self._given[passage_id], self._section(section_id, at)))
+
+    def add_external_link(self, source_id: str, doc_id: str, at: At = None) -> None:
+        """A passage or a section that cites another document."""
+        target = self._document(doc_id, "an external link", at)
+        if source_id in self._given:
+            self._links["passage_to_document"].append((self._given[source_id], target))
+        else:
+            self._links["section_to_document"].append((self._section(source_id, at), target))
+
+    def _section(self, section_id: str, at: At) -> int:
+        if section_id not in self._sections:
+            _fail(f"unknown section id {section_id!r}", at)
+        return self._sections[section_id]
+
+    def _document(self, doc_id: str, where: str, at: At) -> int:
+        if doc_id not in self._documents:
+            _fail(f"{where} names document {doc_id!r}, which is not in the collection", at)
+        return self._documents[doc_id]
 
     def add_query(
         self, query_id: str, paragraphs: Sequence[str], own: str | None = None, split: str | None = None, at: At = None
@@ -143,9 +175,7 @@ class CollectionBuilder:
         """Judge a document for a query; the query joins the split. A repeated line changes nothing."""
         if query_id not in self._queries:
             _fail(f"qrels of {split} name query {query_id!r}, which does not exist", at)
-        if doc_id not in self._documents:
-            _fail(f"qrels of {split} names document {doc_id!r}, which is not in the collection", at)
-        pair = (self._queries[query_id], self._documents[doc_id])
+        pair = (self._queries[query_id], self._document(doc_id, f"qrels of {split}", at))
         known = self._grades.setdefault(split, {}).setdefault(pair, grade)
         if known != grade:
             _fail(f"query {query_id!r} and document {doc_id!r} are judged both {known} and {grade}", at)
@@ -157,18 +187,26 @@ class CollectionBuilder:
         if self._n_blank and warn:
             message = f"collection {self.name!r}: {self._n_blank} passages of only whitespace were left out"
             warnings.warn(message, stacklevel=2)
-        owners = np.array(self._passage_doc, dtype=np.int64)
-        order = np.argsort(owners, kind="stable")
+        doc_offsets, order = _grouped(self._passage_doc, len(self._doc_ids))
+        section_offsets, section_order = _grouped(self._section_doc, len(self._doc_ids))
+        new_section = np.append(np.argsort(section_order), -1)  # the last for none
+        sections = of_section = links = None
+        if self._sections:
+            sections = Sections(
+                ids=strings_of(self._sections).take(pa.array(section_order)),
+                titles=strings_of(self._section_titles).take(pa.array(section_order)),
+                parents=new_section[np.array(self._section_parent)[section_order]],
+                doc_offsets=section_offsets,
+            )
+            of_section = new_section[np.array(self._passage_section)[order]]
+        if any(self._links.values()):
+            links = Links(*(np.array(found, dtype=np.int64).reshape(-1, 2) for found in self._links.values()))
+            links = links.renumbered(np.argsort(order), new_section, np.arange(len(self._doc_ids)))
         return Collection(
             name=self.name,
             doc_ids=strings_of(self._doc_ids),
             doc_titles=strings_of(self._titles),
-            passages=Passages(
-                ids=self._passage_ids.finish(order),
-                texts=self._texts.finish(order),
-                doc_offsets=offsets_of(np.bincount(owners, minlength=len(self._doc_ids))),
-                sections=self._section_of.finish(order) if self._has_sections else None,
-            ),
+            passages=Passages(self._passage_ids.finish(order), self._texts.finish(order), doc_offsets, of_section),
             queries=Queries(
                 ids=strings_of(self._queries),
                 paragraphs=strings_of(self._paragraphs),
@@ -176,6 +214,8 @@ class CollectionBuilder:
                 own=np.array(self._own, dtype=np.int64),
             ),
             splits={name: self._split(name) for name in in_usual_order(self._split_queries)},
+            sections=sections,
+            links=links,
             language=self.language,
         )
 
@@ -199,3 +239,9 @@ def in_usual_order(splits: Iterable[str]) -> list[str]:
 def _fail(message: str, at: At) -> NoReturn:
     """Raise the one error of bad input, with file and line where they are known."""
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
+
+
+def _grouped(owner: array[int], n: int) -> tuple[Ints, Ints]:
+    """Offsets by owner, and the stable order that puts each owner's things side by side."""
+    owners = np.array(owner, dtype=np.int64)
+    return offsets_of(np.bincount(owners, minlength=n)), np.argsort(owners, kind="stable")

@@ -1,7 +1,7 @@
 """A test collection in memory: documents, their passages, queries, and relevance judgements by split.
 
 Everything is an Arrow array (texts, ids) or a NumPy array (numbers); there is no Python object per passage, since
-GerDaLIR has 3.1 million of them. Documents, passages and queries are numbered from 0 in the order of the
+GerDaLIR has 3.1 million of them. Documents, passages, sections and queries are numbered from 0 in the order of the
 files; the numbers are what the other rooms work with, the string ids are for the surface.
 """
 
@@ -28,13 +28,52 @@ _CHUNKS = 64  # of a column, before it is copied into one
 
 
 @dataclass(frozen=True)
+class Sections:
+    """The section trees of all documents, a document's sections side by side.
+
+    ``parents`` is the number of the enclosing section, -1 for a root; section ``s`` belongs to the document
+    ``d`` with ``doc_offsets[d] <= s < doc_offsets[d + 1]``.
+    """
+
+    ids: Strings  # (n_sections,)
+    titles: Strings  # (n_sections,)
+    parents: Ints  # (n_sections,)
+    doc_offsets: Ints  # (n_documents + 1,)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Links:
+    """References in the text, each row ``(from, to)`` in numbers.
+
+    ``internal`` goes from a passage to a section of the same document; the other two go to a document, from
+    a passage or (when the citing passage is not kept) from a section.
+    """
+
+    internal: Ints  # (n, 2) passage -> section
+    passage_to_document: Ints  # (n, 2)
+    section_to_document: Ints  # (n, 2)
+
+    def renumbered(self, passages: Ints, sections: Ints, documents: Ints) -> Links:
+        """The same by the new numbers of their ends; links with an end that has none, -1, are left out."""
+        ends = (passages, sections), (passages, documents), (sections, documents)
+        moved = [
+            np.stack([new[edges[:, i]] for i, new in enumerate(pair)], axis=1)
+            for edges, pair in zip(vars(self).values(), ends, strict=True)
+        ]
+        return Links(*(edges[(edges >= 0).all(axis=1)] for edges in moved))
+
+
+@dataclass(frozen=True)
 class Passages:
     """All passages, those of a document side by side: ``doc_offsets[d]:doc_offsets[d + 1]`` are document d's."""
 
     ids: Strings  # (n_passages,)
     texts: Strings  # (n_passages,)
     doc_offsets: Ints  # (n_documents + 1,)
-    sections: Strings | None = None  # (n_passages,) id of the section, "" for none, if documents have sections
+    sections: Ints | None = None  # (n_passages,) number of the section, if documents have sections
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -110,6 +149,7 @@ class Collection:
     passages, queries : Passages, Queries
     splits : dict of str to Split
         By name, such as ``"train"``: the queries of each with their judgements.
+    sections, links : Sections, Links, optional
     language : str, optional
         Of stop words and stemmer; None: to be guessed.
 
@@ -131,6 +171,8 @@ class Collection:
     passages: Passages
     queries: Queries
     splits: dict[str, Split]
+    sections: Sections | None = None
+    links: Links | None = None
     language: str | None = None
 
     @property
@@ -201,16 +243,24 @@ class Collection:
     def take(self, documents: Sequence[int] | Ints) -> Collection:
         """Some of the documents, by rising numbers (n,), with all queries; what stays is numbered anew, from 0.
 
-        Judgements of other documents are left out, and queries whose own document is not among these have none.
-        Numbers that do not rise or are no documents are refused, and documents without a passage.
+        Judgements and links of other documents are left out, and queries whose own document is not among these have
+        none. Numbers that do not rise or are no documents are refused, and documents without a passage.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = members(self.passages.doc_offsets, chosen)
         if not len(rows):
             raise InputError(f"collection {self.name!r}: none of the {len(chosen)} documents to be taken has a passage")
-        new = np.full(self.n_documents + 1, -1)  # the last for a query that is no document
-        new[chosen] = np.arange(len(chosen))
-        splits, sections = {}, self.passages.sections
+        old, of_section = self.sections or _no_sections(self.n_documents), self.passages.sections
+        numbers, section_offsets = members(old.doc_offsets, chosen)
+        new_section, new = _renumbered(numbers, len(old)), _renumbered(chosen, self.n_documents)
+        links = self.links and self.links.renumbered(_renumbered(rows, self.n_passages), new_section, new)
+        sections = Sections(
+            ids=strings_at(old.ids, numbers),
+            titles=strings_at(old.titles, numbers),
+            parents=new_section[old.parents[numbers]],
+            doc_offsets=section_offsets,
+        )
+        splits = {}
         for name, part in self.splits.items():
             judged = new[part.judged_documents]
             there = judged >= 0
@@ -223,41 +273,60 @@ class Collection:
                 ids=strings_at(self.passages.ids, rows),
                 texts=strings_at(self.passages.texts, rows),
                 doc_offsets=offsets,
-                sections=None if sections is None else strings_at(sections, rows),
+                sections=None if of_section is None else new_section[of_section[rows]],
             ),
             queries=replace(self.queries, own=new[self.queries.own]),
             splits=splits,
+            sections=None if self.sections is None else sections,
+            links=links,
         )
 
     def extended(self, other: Collection) -> Collection:
         """The documents of ``other`` behind these; queries, judgements, name and language of ``other`` are ignored.
 
-        An id of a document or passage that both have raises, and is named.
+        An id of a document, passage or section that both have raises, and is named.
         """
-        first, second = self.passages, other.passages
-        for kind, mine, others in (("document", self.doc_ids, other.doc_ids), ("passage", first.ids, second.ids)):
+        both = (self, other)
+        one, two = (part.sections or _no_sections(part.n_documents) for part in both)
+        columns = (self.doc_ids, other.doc_ids), (self.passages.ids, other.passages.ids), (one.ids, two.ids)
+        for kind, (mine, others) in zip(("document", "passage", "section"), columns, strict=True):
             if (twice := first_in_both(mine, others)) is not None:
                 raise InputError(f"{kind} id {twice!r} is in both collections")
-        sections = None
-        if first.sections is not None or second.sections is not None:
-            given = [
-                strings_of([""] * len(part)) if part.sections is None else part.sections for part in (first, second)
-            ]
-            sections = joined_strings(*given)
+
+        def behind(mine: Ints, more: Ints) -> Ints:
+            """Numbers of sections, -1 for none."""
+            return np.concatenate([mine, np.where(more < 0, -1, more + len(one))])
+
+        sections = Sections(
+            ids=joined_strings(one.ids, two.ids),
+            titles=joined_strings(one.titles, two.titles),
+            parents=behind(one.parents, two.parents),
+            doc_offsets=joined_offsets(one.doc_offsets, two.doc_offsets),
+        )
+        given = [part.passages.sections for part in both]
+        of_passages = [np.full(part.n_passages, -1) if a is None else a for part, a in zip(both, given, strict=True)]
+        links = self.links
+        if other.links is not None:
+            first = links or Links(*3 * (np.empty((0, 2), dtype=np.int64),))
+            counts = (self.n_passages, other.n_passages), (len(one), len(two)), (self.n_documents, other.n_documents)
+            second = other.links.renumbered(*(np.arange(n, n + more) for n, more in counts))
+            links = Links(*map(np.concatenate, zip(vars(first).values(), vars(second).values(), strict=True)))
         return replace(
             self,
             doc_ids=joined_strings(self.doc_ids, other.doc_ids),
             doc_titles=joined_strings(self.doc_titles, other.doc_titles),
             passages=Passages(
-                ids=joined_strings(first.ids, second.ids),
-                texts=joined_strings(first.texts, second.texts),
-                doc_offsets=joined_offsets(first.doc_offsets, second.doc_offsets),
-                sections=sections,
+                ids=joined_strings(self.passages.ids, other.passages.ids),
+                texts=joined_strings(self.passages.texts, other.passages.texts),
+                doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
+                sections=None if all(part is None for part in given) else behind(*of_passages),
             ),
+            sections=None if all(part.sections is None for part in both) else sections,
+            links=links,
         )
 
     def digest(self) -> str:
-        """SHA-256, in hexadecimal, of documents, passages, queries and judgements.
+        """SHA-256, in hexadecimal, of documents, passages, sections, links, queries and judgements.
 
         Neither name nor language are part of it, nor how the Arrow arrays are cut into chunks, nor the order of the
         splits.
@@ -282,10 +351,10 @@ class Collection:
             ("documents titles", self.doc_titles),
             ("splits", strings_of(names)),
         )
-        parts: dict[str, Any] = {"passages": self.passages, "queries": self.queries}
+        parts: dict[str, Any] = {name: getattr(self, name) for name in ("passages", "sections", "links", "queries")}
         parts |= {f"split {number}": self.splits[name] for number, name in enumerate(names)}
         for part, columns in parts.items():
-            for field in fields(columns):
+            for field in () if columns is None else fields(columns):
                 column = getattr(columns, field.name)
                 if column is not None and not isinstance(column, str):
                     yield f"{part} {field.name}", column
@@ -358,3 +427,15 @@ def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < n:
         raise InputError(f"{kind} numbers lie between 0 and {n - 1}, found {chosen.min()} and {chosen.max()}")
     return chosen
+
+
+def _renumbered(kept: Ints, n: int) -> Ints:
+    """(n + 1,) the new number of each thing, -1 for those that are not kept and for none, the last."""
+    new = np.full(n + 1, -1, dtype=np.int64)
+    new[kept] = np.arange(len(kept))
+    return new
+
+
+def _no_sections(n_documents: int) -> Sections:
+    none = pa.chunked_array([], type=pa.large_string())
+    return Sections(none, none, np.empty(0, dtype=np.int64), np.zeros(n_documents + 1, dtype=np.int64))

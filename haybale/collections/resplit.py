@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from haybale.collections.collection import Collection, Passages, offsets_of, strings_of
+from haybale.collections.collection import Collection, Ints, Links, Passages, offsets_of, strings_of
 from haybale.collections.splitters import SPLITTERS, Splitter, split_or_whole
 from haybale.errors import InputError, UnknownNameError
 
@@ -26,7 +26,7 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
 
     Split is the whole text: the passages of a document, or the paragraphs of a query, joined by newlines. The id of a
     passage is ``<document id>:<label>``. A document or query in which the splitter finds no paragraph stays whole.
-    All else stays.
+    All else stays but sections and links.
 
     >>> from haybale.collections import CollectionBuilder, find_splitter
     >>> builder = CollectionBuilder("a law")
@@ -45,6 +45,8 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
         collection,
         passages=Passages(strings_of(ids), texts, offsets_of([len(found) for found in split])),
         queries=replace(queries, paragraphs=paragraphs, offsets=offsets_of([len(found) for found in asked])),
+        sections=None,
+        links=None,
     )
 
 
@@ -52,30 +54,47 @@ def by_section(collection: Collection) -> Collection:
     """The collection with the passages of one section joined by newlines, into one passage with the section's id.
 
     A section is what stands directly under its heading, without its subsections; the heading is not added. The new
-    passages stand where the first of their old ones stood; a passage without a section, and queries, stay as they are.
+    passages stand where the first of their old ones stood; a passage without a section, the tree of sections and
+    queries stay as they are. Links go out from the new passages, each once.
 
     Raises
     ------
     InputError
         A collection without sections.
     """
-    passages = collection.passages
-    if passages.sections is None:
+    passages, sections = collection.passages, collection.sections
+    if sections is None or passages.sections is None:
         raise InputError(f"collection {collection.name!r} has no sections")
-    ids, texts = passages.ids.to_pylist(), passages.texts.to_pylist()
-    joined: dict[tuple[int, bool, str], list[int]] = {}  # by document and section, in the order of first passages
-    for number, (document, section) in enumerate(zip(passages.doc_of, passages.sections.to_pylist(), strict=True)):
-        joined.setdefault((document, bool(section), section or ids[number]), []).append(number)
-    _check_unique([name for *_, name in joined])
+    joined: dict[tuple[bool, int], list[int]] = {}  # by section, in the order of first passages; one without is its own
+    for number, section in enumerate(passages.sections.tolist()):
+        joined.setdefault((section >= 0, section if section >= 0 else number), []).append(number)
+    first = np.array([numbers[0] for numbers in joined.values()])
+    old_ids, section_ids, texts = passages.ids.to_pylist(), sections.ids.to_pylist(), passages.texts.to_pylist()
+    ids = [section_ids[number] if is_section else old_ids[number] for is_section, number in joined]
+    _check_unique(ids)
+    links = collection.links
+    if links is not None:
+        new = np.empty(len(passages), dtype=np.int64)
+        for number, numbers in enumerate(joined.values()):
+            new[numbers] = number
+        internal, external = _from(links.internal, new), _from(links.passage_to_document, new)
+        links = Links(internal, external, links.section_to_document)
     return replace(
         collection,
         passages=Passages(
-            ids=strings_of(name for *_, name in joined),
+            ids=strings_of(ids),
             texts=strings_of("\n".join(texts[number] for number in numbers) for numbers in joined.values()),
-            doc_offsets=offsets_of(np.bincount([key[0] for key in joined], minlength=collection.n_documents)),
-            sections=strings_of(name if is_section else "" for _, is_section, name in joined),
+            doc_offsets=offsets_of(np.bincount(passages.doc_of[first], minlength=collection.n_documents)),
+            sections=passages.sections[first],
         ),
+        links=links,
     )
+
+
+def _from(edges: Ints, new: Ints) -> Ints:
+    """Links from the new passages; one of several old ones is kept once, where the first was."""
+    moved = dict.fromkeys((new[source], target) for source, target in edges.tolist())
+    return np.array(list(moved), dtype=np.int64).reshape(-1, 2)
 
 
 def _check_unique(ids: list[str]) -> None:

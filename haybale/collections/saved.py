@@ -1,21 +1,23 @@
 """A collection on disk: tables in Parquet under a manifest with the SHA-256 of each. Nothing in it can be executed.
 
     manifest.json         format, version, name, language, the splits in their order, and which parts there are
-    documents.parquet     id, title, passages, sections        how many passages a document has; sections: not read
+    documents.parquet     id, title, passages, sections        how many of each a document has
     texts.parquet         id, text, section                    a row a passage, document by document
     queries.parquet       id, paragraphs, own                  how many paragraphs, and the document it was taken from
     paragraphs.parquet    text                                 query by query
     splits.parquet        split, query                         a row a query of a split
     judgements.parquet    split, query, document, grade
-    sections.parquet      id, title, parent                    title and parent: not read
+    sections.parquet      id, title, parent                    document by document
+    links.parquet         kind, source, target
 
 Documents, passages, sections and queries are named by their row in their file, from 0; -1 is none. The same collection
-gives the same bytes. A ``links.parquet``, as earlier versions wrote, is not read.
+gives the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -26,13 +28,13 @@ import pyarrow.compute as pc
 from haybale.collections.collection import (
     Collection,
     Ints,
+    Links,
     Passages,
     Queries,
+    Sections,
     Split,
     offsets_of,
-    strings_at,
-    strings_of,
-)  # fmt: skip
+)
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
 from haybale.manifest import MANIFEST, check_files, read_manifest, read_table, write_manifest, write_table
@@ -47,17 +49,16 @@ _COLUMNS = {
     "splits": {"split": _TEXT, "query": _NUMBER},
     "judgements": {"split": _TEXT, "query": _NUMBER, "document": _NUMBER, "grade": _NUMBER},
     "sections": {"id": _TEXT, "title": _TEXT, "parent": _NUMBER},
+    "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
 _OPTIONAL = ("sections", "links")
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
     """Write a whole collection to a new folder, whole or not at all (:class:`OutputExistsError` where it has files)."""
-    passages, queries, splits = collection.passages, collection.queries, collection.splits
-    of_passage = np.full(len(passages), -1)
-    if passages.sections is not None:
-        encoded = passages.sections.combine_chunks().dictionary_encode()
-        names, of_passage = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+    passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
+    no_sections = np.zeros(collection.n_documents, dtype=np.int64)
+    splits = collection.splits
 
     def of_splits(name: str) -> Ints:
         return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(split, name) for split in splits.values())])
@@ -67,9 +68,13 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
             collection.doc_ids,
             collection.doc_titles,
             np.diff(passages.doc_offsets),
-            np.zeros(collection.n_documents, dtype=np.int64),
+            no_sections if sections is None else np.diff(sections.doc_offsets),
         ],
-        "texts": [passages.ids, passages.texts, of_passage],
+        "texts": [
+            passages.ids,
+            passages.texts,
+            np.full(len(passages), -1) if passages.sections is None else passages.sections,
+        ],
         "queries": [queries.ids, np.diff(queries.offsets), queries.own],
         "paragraphs": [queries.paragraphs],
         "splits": [_repeated((name, split.queries) for name, split in splits.items()), of_splits("queries")],
@@ -78,8 +83,11 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
             *map(of_splits, ("judged_queries", "judged_documents", "grades")),
         ],
     }
-    if passages.sections is not None:
-        tables["sections"] = [names, [""] * len(names), np.full(len(names), -1)]
+    if sections is not None:
+        tables["sections"] = [sections.ids, sections.titles, sections.parents]
+    if links is not None:
+        edges = vars(links)
+        tables["links"] = [_repeated(edges.items()), *np.concatenate(list(edges.values())).T]
     facts = {
         "format": FORMAT,
         "version": VERSION,
@@ -87,6 +95,7 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
         "language": collection.language,
         "splits": list(splits),
         "parts": [name for name in _OPTIONAL if name in tables],
+        "passages_in_sections": passages.sections is not None,
     }
     with whole_folder(Path(folder)) as aside:
         for name, columns in tables.items():
@@ -114,26 +123,35 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
     if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
         raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
-    there = [part for part in (*_COLUMNS, "links") if part in parts or part not in _OPTIONAL]
+    there = [part for part in _COLUMNS if part in parts or part not in _OPTIONAL]
     check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
-    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there if part in _COLUMNS}
+    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there}
     documents, texts, queries, asked, judged = (
         tables[part] for part in ("documents", "texts", "queries", "splits", "judgements")
     )
-    sections = None
+    n_documents, n_texts, n_queries = (len(part.table) for part in (documents, texts, queries))
+    n_sections = len(tables["sections"].table) if "sections" in parts else 0
+    sections = links = None
     if "sections" in parts:
-        known = tables["sections"].table["id"].to_pylist()
-        of_passage = texts.numbers("section", -1, len(known))
-        sections = strings_at(strings_of([*known, ""]), np.where(of_passage < 0, len(known), of_passage))
-    n_documents, n_queries = len(documents.table), len(queries.table)
+        sections = Sections(
+            ids=tables["sections"].table["id"],
+            titles=tables["sections"].table["title"],
+            parents=tables["sections"].numbers("parent", -1, n_sections),
+            doc_offsets=documents.offsets("sections", n_sections),
+        )
+    if "links" in parts:
+        ends = (n_texts, n_sections), (n_texts, n_documents), (n_sections, n_documents)
+        kinds = zip(fields(Links), ends, strict=True)
+        links = Links(*(tables["links"].edges(kind.name, *counts) for kind, counts in kinds))
+    of_section = texts.numbers("section", -1, n_sections)
     splits = {}
     for split in names:
-        rows, pairs = asked.rows_of(split), judged.rows_of(split)
+        rows, pairs = asked.rows("split", split), judged.rows("split", split)
         splits[split] = Split(
             name=split,
-            queries=asked.numbers("query", 0, n_queries)[rows],
-            judged_queries=judged.numbers("query", 0, n_queries)[pairs],
-            judged_documents=judged.numbers("document", 0, n_documents)[pairs],
+            queries=asked.numbers("query", 0, n_queries, rows),
+            judged_queries=judged.numbers("query", 0, n_queries, pairs),
+            judged_documents=judged.numbers("document", 0, n_documents, pairs),
             grades=judged.table["grade"].to_numpy()[pairs],
         )
     return Collection(
@@ -143,8 +161,8 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
         passages=Passages(
             ids=texts.table["id"],
             texts=texts.table["text"],
-            doc_offsets=documents.offsets("passages", len(texts.table)),
-            sections=sections,
+            doc_offsets=documents.offsets("passages", n_texts),
+            sections=of_section if manifest.get("passages_in_sections") is True else None,
         ),
         queries=Queries(
             ids=queries.table["id"],
@@ -153,6 +171,8 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
             own=queries.numbers("own", -1, n_documents),
         ),
         splits=splits,
+        sections=sections,
+        links=links,
         language=language,
     )
 
@@ -167,9 +187,9 @@ class _Table:
     def __init__(self, path: Path, columns: dict[str, Any]) -> None:
         self.path, self.table = path, read_table(path, pa.schema(columns))
 
-    def numbers(self, name: str, least: int, end: int) -> Ints:
+    def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
         """A column of numbers from ``least`` to ``end`` - 1."""
-        found: Ints = self.table[name].to_numpy()
+        found: Ints = self.table[name].to_numpy()[rows]
         if len(found) and not least <= found.min() <= found.max() < end:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers from {least} to {end - 1}")
         return found
@@ -181,9 +201,14 @@ class _Table:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
         return offsets
 
-    def rows_of(self, split: str) -> Any:
-        """(n,) bool: the rows of a split."""
-        return pc.equal(self.table["split"], split).to_numpy()
+    def rows(self, name: str, value: str) -> Any:
+        """(n,) bool: the rows that have a value in a column."""
+        return pc.equal(self.table[name], value).to_numpy()
+
+    def edges(self, kind: str, sources: int, targets: int) -> Ints:
+        """(n, 2) the links of a kind."""
+        rows = self.rows("kind", kind)
+        return np.stack([self.numbers("source", 0, sources, rows), self.numbers("target", 0, targets, rows)], axis=1)
 
 
 def _repeated(names: Iterable[tuple[str, Any]]) -> pa.Array:

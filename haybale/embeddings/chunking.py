@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from haybale.collections import Collection, Passages
-from haybale.collections.collection import Ints, strings_at
+from haybale.collections import Collection, Links, Passages
+from haybale.collections.collection import Ints
 from haybale.collections.spool import piece_id
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import require
@@ -116,8 +116,8 @@ class Pieces:
 
 
 def cut(collection: Collection, chunking: Chunking) -> Pieces:
-    """Cut the passages of a collection; documents, queries and judgements stay."""
-    split, passages = chunking.splitter(), collection.passages
+    """Cut the passages of a collection; documents, queries and judgements stay. Links go out from every piece."""
+    split, passages, links = chunking.splitter(), collection.passages, collection.links
     spans: list[Spans] = []
     texts: list[str] = []
     ids: list[str] = []
@@ -133,7 +133,20 @@ def cut(collection: Collection, chunking: Chunking) -> Pieces:
         ids=pa.chunked_array([pa.array(ids, type=pa.large_string())]),
         texts=pa.chunked_array([pa.array(texts, type=pa.large_string())]),
         doc_offsets=first[passages.doc_offsets],
-        sections=None if passages.sections is None else strings_at(passages.sections, passage),
+        sections=None if passages.sections is None else passages.sections[passage],
     )
+    if links is not None:
+        links = Links(
+            internal=_from_pieces(links.internal, first),
+            passage_to_document=_from_pieces(links.passage_to_document, first),
+            section_to_document=links.section_to_document,
+        )
     flat = np.array([span for found in spans for span in found], dtype=np.int64).reshape(-1, 2)
-    return Pieces(replace(collection, passages=pieces), passage, flat)
+    return Pieces(replace(collection, passages=pieces, links=links), passage, flat)
+
+
+def _from_pieces(edges: Ints, first: Ints) -> Ints:
+    counts = np.diff(first)[edges[:, 0]]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.stack([np.repeat(first[edges[:, 0]], counts) + within, np.repeat(edges[:, 1], counts)], axis=1)
+

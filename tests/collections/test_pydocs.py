@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
+
 from haybale.collections import Collection, read_pydocs
 from haybale.collections.collection import pick
 from haybale.collections.readers.pydocs import sections, see_also
@@ -39,6 +41,17 @@ def test_answers_are_in_no_text(pydocs: Collection) -> None:
     for part in pydocs.splits.values():
         queries, documents = part.relevant()
         assert (own[queries] != documents).all()
+
+
+def test_citations_of_dev_and_test_are_not_among_the_links(pydocs: Collection) -> None:
+    assert pydocs.links is not None
+    assert pydocs.sections is not None
+    source = np.searchsorted(pydocs.sections.doc_offsets, pydocs.links.section_to_document[:, 0], side="right") - 1
+    links = set(zip(source.tolist(), pydocs.links.section_to_document[:, 1].tolist(), strict=True))
+    for name, part in pydocs.splits.items():
+        queries, documents = part.relevant()
+        pairs = set(zip(pydocs.queries.own[queries].tolist(), documents.tolist(), strict=True))
+        assert (pairs <= links) if name == "train" else not (pairs & links)
 
 
 def test_every_reading_is_the_same_in_every_process(pydocs: Collection) -> None:

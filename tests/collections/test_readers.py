@@ -51,11 +51,18 @@ def test_beir_lines_are_paragraphs_and_own_is_honoured(tmp_path: Path, zipped: b
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_structured_keeps_sections(tmp_path: Path, zipped: bool) -> None:
+def test_structured_keeps_sections_and_links(tmp_path: Path, zipped: bool) -> None:
     collection = open_collection(structured(tmp_path, zipped))
+    sections, links = collection.sections, collection.links
+    assert sections is not None
+    assert links is not None
     assert collection.passages.ids.to_pylist() == ["a/p0", "a/p1", "b/p0"]  # by order, not by line
     assert collection.passages.sections is not None
-    assert collection.passages.sections.to_pylist() == ["a/0", "a/1", "b/0"]
+    assert collection.passages.sections.tolist() == [0, 1, 2]
+    assert sections.parents.tolist() == [-1, 0, -1]
+    assert sections.titles.to_pylist() == ["", "Intro", ""]
+    assert [links.internal.tolist(), links.passage_to_document.tolist()] == [[[1, 0]], [[0, 1]]]
+    assert links.section_to_document.tolist() == [[1, 1]]
     assert collection.doc_titles.to_pylist() == ["A", "B"]
 
 
@@ -102,6 +109,9 @@ REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
         r"section 'z'",
     ),
     "a passage without order": (structured, {"passages": [{"id": "p", "section": "a/0", "text": "x"}]}, r"'order'"),
+    "a link to an unknown document": (structured, {"external": [["a/p0", "zz"]]}, r"line 1: .*'zz'"),
+    "a link from nowhere": (structured, {"internal": [["zz", "a/0"]]}, r"unknown passage id 'zz'"),
+    "links that are no pairs": (structured, {"external": [["a/p0"]]}, r"expected a list of \[id, id\]"),
 }
 
 

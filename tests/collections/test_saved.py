@@ -25,19 +25,36 @@ from haybale.manifest import digest, read_table, signed, write_table
 # Collections with everything in them, and the same as plain lists of ids, in which any change is easy to make.
 
 texts = st.text(st.sampled_from("a\u00e4\n\U0001f42b\x00"), max_size=3).map(lambda text: f"x{text}")
+KINDS = ("internal", "passage_to_document", "section_to_document")
 
 
 @st.composite
 def collections(draw: st.DrawFn, prefix: str = "", least_queries: int = 0) -> Collection:
-    """Documents with and without passages, titles and sections; queries in several splits or none."""
+    """Documents with and without passages, titles, sections and links; queries in several splits or none."""
     builder = CollectionBuilder(draw(texts), draw(st.sampled_from([None, "german"])))
+    with_sections = draw(st.booleans())
     docs = [f"{prefix}d{number}" for number in range(draw(st.integers(1, 5)))]
-    sections = draw(st.sampled_from([[""], ["", f"{prefix}s", f"{prefix}t"]]))
-    for doc_id in docs:
+    passages: list[tuple[int, str]] = []
+    sections: dict[int, list[tuple[str, int]]] = {}
+    for number, doc_id in enumerate(docs):
         builder.add_document(doc_id, title=draw(texts | st.just("")))
-    for place in range(draw(st.integers(1, 8))):
+        for place in range(draw(st.integers(0, 3)) if with_sections else 0):
+            above = draw(st.sampled_from([None, *(name for name, _ in sections.get(number, []))]))
+            name = f"{doc_id}/{place}"
+            sections.setdefault(number, []).append((name, builder.add_section(number, name, draw(texts), above)))
+    for _ in range(draw(st.integers(1, 8))):
         number = draw(st.integers(0, len(docs) - 1))
-        builder.add_passage(number, draw(texts), f"{prefix}p{place}", draw(st.sampled_from(sections)))
+        section = draw(st.sampled_from([-1, *(number for _, number in sections.get(number, []))]))
+        passages.append((number, f"{prefix}p{len(passages)}"))
+        builder.add_passage(number, draw(texts), passages[-1][1], section)
+    for number, passage in passages:
+        for name, _ in sections.get(number, []):
+            if draw(st.booleans()):
+                builder.add_internal_link(passage, name)
+    sources = [name for _, name in passages] + [name for names in sections.values() for name, _ in names]
+    for source in sources:
+        if draw(st.booleans()):
+            builder.add_external_link(source, draw(st.sampled_from(docs)))
     for number in range(draw(st.integers(least_queries, 4))):
         own = draw(st.sampled_from([None, *docs]))
         split = draw(st.sampled_from([None, "b", "a"]))
@@ -50,18 +67,36 @@ def collections(draw: st.DrawFn, prefix: str = "", least_queries: int = 0) -> Co
 
 def plain(collection: Collection) -> dict[str, Any]:
     """All of a collection but its name, by id."""
-    passages, queries = collection.passages, collection.queries
+    passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
     doc_ids, passage_ids, query_ids = (ids.to_pylist() for ids in (collection.doc_ids, passages.ids, queries.ids))
-    of_passage = [""] * len(passages) if passages.sections is None else passages.sections.to_pylist()
-    every = list(zip(passage_ids, passages.texts.to_pylist(), of_passage, strict=True))
-    documents = [
-        {"id": doc_id, "title": title, "passages": every[first:last]}
-        for doc_id, title, (first, last) in zip(
-            doc_ids, collection.doc_titles.to_pylist(), pairwise(passages.doc_offsets), strict=True
+    section_ids = [] if sections is None else sections.ids.to_pylist()
+    own_texts = passages.texts.to_pylist()
+    of_passage = [None] * len(passages) if passages.sections is None else passages.sections.tolist()
+
+    def named(number: int | None) -> str | None:
+        return None if number is None or number < 0 else section_ids[number]
+
+    documents = []
+    for number, (doc_id, title) in enumerate(zip(doc_ids, collection.doc_titles.to_pylist(), strict=True)):
+        own = range(*passages.doc_offsets[number : number + 2])
+        tree = () if sections is None else range(*sections.doc_offsets[number : number + 2])
+        documents.append(
+            {
+                "id": doc_id,
+                "title": title,
+                "passages": [(passage_ids[i], own_texts[i], named(of_passage[i])) for i in own],
+                "sections": [
+                    (section_ids[i], sections.titles[i].as_py(), named(int(sections.parents[i]))) for i in tree
+                ],
+            }
         )
-    ]
+    ends = dict(zip(KINDS, [(passage_ids, section_ids), (passage_ids, doc_ids), (section_ids, doc_ids)], strict=True))
     return {
         "documents": documents,
+        "links": {
+            kind: [] if links is None else [(ends[kind][0][a], ends[kind][1][b]) for a, b in getattr(links, kind)]
+            for kind in KINDS
+        },
         "queries": [
             (name, queries.paragraphs_of(i), None if queries.own[i] < 0 else doc_ids[queries.own[i]])
             for i, name in enumerate(query_ids)
@@ -78,7 +113,7 @@ def plain(collection: Collection) -> dict[str, Any]:
             )
             for name, split in collection.splits.items()
         },
-        "has sections": passages.sections is not None,
+        "has": (sections is not None, passages.sections is not None, links is not None),
     }
 
 
@@ -97,12 +132,13 @@ def in_other_chunks(collection: Collection, seed: int) -> Collection:
         return pa.chunked_array(arrays, type=pa.large_string())
 
     def strings(part: Any, *names: str) -> Any:
-        return replace(part, **{name: rechunked(getattr(part, name)) for name in names})
+        return part and replace(part, **{name: rechunked(getattr(part, name)) for name in names})
 
     whole = replace(
         collection,
         passages=strings(collection.passages, "ids", "texts"),
         queries=strings(collection.queries, "ids", "paragraphs"),
+        sections=strings(collection.sections, "ids", "titles"),
     )
     return strings(whole, "doc_ids", "doc_titles")  # type: ignore[no-any-return]
 
@@ -132,8 +168,10 @@ def test_some_documents(collection: Collection, data: st.DataObject) -> None:
     assume(any(whole["documents"][number]["passages"] for number in numbers))
     kept = {whole["documents"][number]["id"] for number in numbers}
     documents = [document for document in whole["documents"] if document["id"] in kept]
+    there = kept | {name for document in documents for part in ("passages", "sections") for name, *_ in document[part]}
     expected = whole | {
         "documents": documents,
+        "links": {kind: [link for link in links if there.issuperset(link)] for kind, links in whole["links"].items()},
         "queries": [(name, texts, own if own in kept else None) for name, texts, own in whole["queries"]],
         "splits": {
             name: (queries, [judged for judged in judgements if judged[1] in kept])
@@ -152,23 +190,30 @@ def test_more_documents(collection: Collection, other: Collection) -> None:
     extended = collection.extended(other)
     expected = ours | {
         "documents": ours["documents"] + theirs["documents"],
-        "has sections": ours["has sections"] or theirs["has sections"],
+        "links": {kind: ours["links"][kind] + theirs["links"][kind] for kind in KINDS},
+        "has": tuple(a or b for a, b in zip(ours["has"], theirs["has"], strict=True)),
     }
     assert plain(extended) == expected
     assert (extended.name, extended.language) == (collection.name, collection.language)
-    if ours["has sections"] == plain(extended)["has sections"]:
+    if ours["has"] == plain(extended)["has"]:
         assert extended.take(range(collection.n_documents)).digest() == collection.digest()
 
 
 def test_an_id_that_both_have_is_named() -> None:
-    def one(document: str, passage: str) -> Collection:
+    def one(document: str, passage: str, section: str) -> Collection:
         builder = CollectionBuilder("c")
-        builder.add_passage(builder.add_document(document), "text", passage)
+        number = builder.add_document(document)
+        builder.add_passage(number, "text", passage, builder.add_section(number, section, "", None))
         return builder.build()
 
-    for other, message in [(("d", "q"), "document id 'd' is in both"), (("e", "p"), "passage id 'p' is in both")]:
+    first = one("d", "p", "s")
+    for other, message in [
+        (("d", "q", "t"), "document id 'd' is in both collections"),
+        (("e", "p", "t"), "passage id 'p' is in both collections"),
+        (("e", "q", "s"), "section id 's' is in both collections"),
+    ]:
         with pytest.raises(InputError, match=message):
-            one("d", "p").extended(one(*other))
+            first.extended(one(*other))
 
 
 def test_a_column_that_grows_document_by_document_has_few_chunks(toy: Collection) -> None:
@@ -210,11 +255,14 @@ def test_some_queries(toy: Collection) -> None:
 
 def filled(**changes: Any) -> Collection:
     """A collection with everything, of which one thing may be another."""
-    use = {"title": "T", "text": "one", "paragraph": "p", "grade": 1, "own": "a", "section": "S"} | changes
+    use = {"title": "T", "text": "one", "paragraph": "p", "grade": 1, "own": "a", "section": "S"}
+    use |= {"target": "b"} | changes
     builder = CollectionBuilder(use.get("name", "c"), use.get("language"))
     for name in "ab":
         document = builder.add_document(name, title=use["title"])
-        builder.add_passage(document, use["text"], f"p{name}", use["section"])
+        section = builder.add_section(document, f"s{name}", use["section"], None)
+        builder.add_passage(document, use["text"], f"p{name}", section)
+    builder.add_external_link("pa", use["target"])
     builder.add_query("q", [use["paragraph"], "last"], use["own"], "train")
     builder.add_judgement("test", "q", "b", use["grade"])
     return builder.build()
@@ -226,10 +274,13 @@ def test_the_digest_is_of_all_content() -> None:
         assert filled(**same).digest() == whole.digest()
     assert replace(whole, splits=dict(reversed(whole.splits.items()))).digest() == whole.digest()
     changes: list[dict[str, Any]] = [
-        {"title": "U"}, {"text": "two"}, {"paragraph": "r"}, {"grade": 2}, {"own": "b"}, {"own": None}, {"section": "U"}
+        {"title": "U"}, {"text": "two"}, {"paragraph": "r"}, {"grade": 2}, {"own": "b"}, {"own": None},
+        {"section": "U"}, {"target": "a"},
     ]  # fmt: skip
     others = [
         *(filled(**change) for change in changes),
+        replace(whole, links=None),
+        replace(whole, sections=None),
         replace(whole, passages=replace(whole.passages, sections=None)),
         replace(whole, splits={"test": whole.splits["test"]}),
         replace(whole, splits={"dev": whole.splits["train"], "test": whole.splits["test"]}),
@@ -269,12 +320,14 @@ def _table(folder: Path, name: str, column: str, value: Any) -> None:
         (lambda f: _manifest(f, version=2), "expected version 1, found 2"),
         (lambda f: _manifest(f, parts=[["links"]]), "expected name, language, splits and parts"),
         (lambda f: _manifest(f, parts=["links"]), "expected 'files' documents.parquet"),
-        (lambda f: (f / "sections.parquet").unlink(), "sections.parquet: not found, the manifest lists it"),
+        (lambda f: (f / "links.parquet").unlink(), "links.parquet: not found, the manifest lists it"),
         (lambda f: (f / "texts.parquet").write_bytes(b"x"), "texts.parquet: its content is not what was saved"),
         (lambda f: _table(f, "documents", "passages", 2), "column passages: expected numbers that sum to 2"),
-        (lambda f: _table(f, "texts", "section", 2), "texts.parquet: column section: expected numbers from -1 to 0"),
+        (lambda f: _table(f, "texts", "section", 2), "texts.parquet: column section: expected numbers from -1 to 1"),
         (lambda f: _table(f, "splits", "query", 1), "splits.parquet: column query: expected numbers from 0 to 0"),
         (lambda f: _table(f, "judgements", "document", 9), "column document: expected numbers from 0 to 1"),
+        (lambda f: _table(f, "sections", "parent", 2), "column parent: expected numbers from -1 to 1"),
+        (lambda f: _table(f, "links", "target", 2), "links.parquet: column target: expected numbers from 0 to 1"),
     ],
 )
 def test_what_was_not_written_is_refused(
@@ -286,17 +339,6 @@ def test_what_was_not_written_is_refused(
     with pytest.raises(FileFormatError, match=message) as error:
         load_collection(folder)
     assert "\n" not in str(error.value)
-
-
-def test_links_that_earlier_versions_wrote_are_left_aside(saved: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-    shutil.copytree(saved, folder)
-    write_table(folder / "links.parquet", pa.table({"kind": ["internal"], "source": [0], "target": [0]}))
-    files = json.loads((folder / "manifest.json").read_text())["files"] | {
-        "links.parquet": digest(folder / "links.parquet")
-    }
-    _manifest(folder, parts=["sections", "links"], files=files)
-    assert load_collection(folder).digest() == load_collection(saved).digest()
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(saved: Path, toy: Collection) -> None:

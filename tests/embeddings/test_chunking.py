@@ -50,17 +50,27 @@ def test_a_cut_collection(toy: Collection) -> None:
     assert [" ".join(texts[a:b]) for a, b in pairwise([*starts, len(texts)])] == originals
 
 
-def test_pieces_are_of_the_sections_of_their_passages() -> None:
+def test_links_go_out_from_every_piece() -> None:
     builder = CollectionBuilder("linked")
     for name in "ab":
         number = builder.add_document(name)
+        builder.add_section(number, f"{name}.1", "first", None)
         for i in range(2):
-            builder.add_passage(number, "one two three" if i else "one", f"{name}{i}", f"{name}.{i}")
+            section = builder.add_section(number, f"{name}.{i + 2}", "more", f"{name}.1")
+            builder.add_passage(number, "one two three" if i else "one", f"{name}{i}", section)
+    builder.add_internal_link("a1", "a.1")
+    builder.add_external_link("b1", "a")
+    builder.add_external_link("b.2", "a")
     collection = builder.build()
     cut_up = cut(collection, Chunking(2)).collection
+    assert collection.links is not None
+    assert cut_up.links is not None
+    assert cut_up.sections is collection.sections
     assert cut_up.passages.ids.to_pylist() == ["a0#0", "a1#0", "a1#1", "b0#0", "b1#0", "b1#1"]
-    assert cut_up.passages.sections is not None
-    assert cut_up.passages.sections.to_pylist() == ["a.0", "a.1", "a.1", "b.0", "b.1", "b.1"]
+    assert cut_up.links.internal.tolist() == [[1, 0], [2, 0]]
+    assert cut_up.links.passage_to_document.tolist() == [[4, 0], [5, 0]]
+    np.testing.assert_array_equal(cut_up.links.section_to_document, collection.links.section_to_document)
+    np.testing.assert_array_equal(cut_up.passages.sections, np.repeat(collection.passages.sections, [1, 2, 1, 2]))
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -5,7 +5,8 @@ is the docstring of one public object; a query is a docstring without its *See A
 that section are the relevant documents; a query's own document is left out of its ranking. The split is by hash
 of the query id: 70 % train, 15 % dev, 15 % test. The content follows the installed versions of the packages.
 
-Sections are the docstring's headings. *See Also* is not text but the citations: it is in no passage of any document.
+Sections are the docstring's headings. *See Also* is not text but the citations: it is in no passage of any
+document, and is kept as links from the root section, except those of dev and test queries, which are the answers.
 """
 
 from __future__ import annotations
@@ -79,12 +80,15 @@ def read_pydocs() -> Collection:
     builder = CollectionBuilder("pydocs", language="english")
     for entry in entries:
         document = builder.add_document(entry.name, title=entry.name)
+        root = f"{entry.name}#"
+        builder.add_section(document, root, entry.name, parent=None)
         number = 0
         for i, section in enumerate(entry.sections):
+            place = builder.add_section(document, f"{root}{i}", section.title, parent=root)
             for text in _passages(section):
                 # The name stands before the first passage, as a heading does before a statute's.
                 text = text if number else f"{entry.name}\n{text}"
-                builder.add_passage(document, text, f"{entry.name}:{number}", f"{entry.name}#{i}")
+                builder.add_passage(document, text, f"{entry.name}:{number}", place)
                 number += 1
     for entry in entries:
         targets = _resolved(entry, aliases)
@@ -95,6 +99,8 @@ def read_pydocs() -> Collection:
             builder.add_query(query_id, paragraphs, own=entry.name, split=split)
         for target in targets:
             builder.add_judgement(split, query_id, target)
+            if split == "train":
+                builder.add_external_link(f"{entry.name}#", target)
     return builder.build()
 
 

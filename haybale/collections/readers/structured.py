@@ -1,11 +1,13 @@
-"""The structured layout: documents of sections, and passages in them.
+"""The structured layout: documents with a section tree, passages in sections, and links.
 
     documents.jsonl        {"_id", "title",
-                            "sections": [{"id"}],
-                            "passages": [{"id", "section", "order", "text"}]}
+                            "sections": [{"id", "parent" (null: root), "title"}],
+                            "passages": [{"id", "section", "order", "text"}],
+                            "internal": [[passage id, section id], …],
+                            "external": [[section or passage id, document id], …]}
     queries.jsonl, qrels/  as in BEIR
 
-Other fields, such as titles and parents of sections and links, are not read.
+The tree and the links are kept, as ``Collection.sections`` and ``Collection.links``.
 """
 
 from __future__ import annotations
@@ -21,11 +23,16 @@ from haybale.errors import FileFormatError
 def add_documents(builder: CollectionBuilder, folder: Path) -> None:
     """Read ``documents.jsonl`` line by line."""
     path = need_file(folder, "documents.jsonl")
+    external: list[tuple[int, str, str]] = []
     for line, record in read_jsonl(path):
         at = (path, line)
         title = text_field(path, line, record, "title", default="")
         document = builder.add_document(text_field(path, line, record, "_id"), title=title, at=at)
-        sections = {text_field(path, line, section, "id") for section in _objects(path, line, record, "sections")}
+        sections: dict[str, int] = {}
+        for section in _objects(path, line, record, "sections"):
+            section_id = text_field(path, line, section, "id")
+            heading = text_field(path, line, section, "title", default="")
+            sections[section_id] = builder.add_section(document, section_id, heading, section.get("parent"), at=at)
         passages = _objects(path, line, record, "passages")
         for passage in passages:
             if not isinstance(order := passage.get("order"), int):
@@ -35,11 +42,25 @@ def add_documents(builder: CollectionBuilder, folder: Path) -> None:
             section_id, text, passage_id = (text_field(path, line, passage, key) for key in ("section", "text", "id"))
             if section_id not in sections:
                 raise FileFormatError(path, line, f"a passage names section {section_id!r}, unknown in its document")
-            builder.add_passage(document, text, passage_id, section_id, at=at)
+            builder.add_passage(document, text, passage_id, sections[section_id], at=at)
+        for passage_id, section_id in _pairs(path, line, record, "internal"):
+            builder.add_internal_link(passage_id, section_id, at=at)
+        external += [(line, source, target) for source, target in _pairs(path, line, record, "external")]
+    for line, source, target in external:  # a document may cite one that comes later in the file
+        builder.add_external_link(source, target, at=(path, line))
 
 
 def _objects(path: Path, line: int, record: dict[str, Any], name: str) -> list[dict[str, Any]]:
     value = record.get(name)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise FileFormatError(path, line, f"expected a list of objects in field {name!r}")
+    return value
+
+
+def _pairs(path: Path, line: int, record: dict[str, Any], name: str) -> list[list[str]]:
+    value = record.get(name, [])
+    if not isinstance(value, list) or any(
+        not isinstance(pair, list) or [type(end) for end in pair] != [str, str] for pair in value
+    ):
+        raise FileFormatError(path, line, f"expected a list of [id, id] in field {name!r}")
     return value
