@@ -61,7 +61,7 @@ def run_embed(
         cut["tokenizer"] = model_name(encoder)
     how: dict[str, Any] = {"layout": layout, "chunking": chunking_of(pieces, stride, **cut), **store, **given}
     source: str | Collection = collection
-    if paragraphs is not None:  # whole documents are needed, so they are held in memory
+    if paragraphs is not None:
         source = with_paragraphs(open_collection(collection, layout), paragraphs)
     if encoder in LEXICAL and "language" not in lexical:
         texts = read_documents(source, layout, warn=False).passages.texts[:1000]
