@@ -50,7 +50,8 @@ class CollectionBuilder:
     """Collects documents, queries and judgements, in this order, then :meth:`build`.
 
     Refused, each with one error: a document, passage, section or query id used twice; an empty query; a
-    judgement or link whose ends nobody has; two grades for one pair; a collection without a passage.
+    judgement or link whose ends nobody has; two grades for one pair; a collection without a passage; half of a
+    surrogate pair in an id, title or text.
     Passages of only whitespace are left out, with one warning that counts them.
 
     Parameters
@@ -85,6 +86,7 @@ class CollectionBuilder:
         """Add a document with its passages; returns its number."""
         if doc_id in self._documents:
             _fail(f"duplicate document id {doc_id!r}", at)
+        _check_characters(at, doc_id, title)
         number = self._documents[doc_id] = len(self._doc_ids)
         self._doc_ids.append(doc_id)
         self._in_document.append(0)
@@ -104,6 +106,7 @@ class CollectionBuilder:
         if not text.strip():
             self._n_blank += 1
             return
+        _check_characters(at, text, passage_id or "")
         if passage_id is None:
             passage_id = f"{self._doc_ids[document]}:{self._in_document[document]}"
         elif passage_id in self._given:
@@ -125,6 +128,7 @@ class CollectionBuilder:
         """Add a section under ``parent`` (an id added before; None for the root); returns its number."""
         if section_id in self._sections:
             _fail(f"duplicate section id {section_id!r}", at)
+        _check_characters(at, section_id, title)
         self._section_parent.append(-1 if parent is None else self._section(parent, at))
         self._section_doc.append(document)
         self._section_titles.append(title)
@@ -164,6 +168,7 @@ class CollectionBuilder:
         kept = [paragraph for paragraph in paragraphs if paragraph.strip()]
         if not kept:
             _fail(f"query {query_id!r} is empty", at)
+        _check_characters(at, query_id, *kept)
         number = self._queries[query_id] = len(self._queries)
         self._paragraphs += kept
         self._query_offsets.append(len(self._paragraphs))
@@ -239,6 +244,14 @@ def in_usual_order(splits: Iterable[str]) -> list[str]:
 def _fail(message: str, at: At) -> NoReturn:
     """Raise the one error of bad input, with file and line where they are known."""
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
+
+
+def _check_characters(at: At, *strings: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can hold and Arrow cannot."""
+    try:
+        "".join(strings).encode()
+    except UnicodeEncodeError as error:
+        _fail(f"{error.object[error.start]!r} in an id, title or text is no character of UTF-8", at)
 
 
 def _grouped(owner: array[int], n: int) -> tuple[Ints, Ints]:

@@ -96,6 +96,7 @@ REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
     "a grade that is no number": (beir, {"qrels/dev.tsv": "q1\td1\thigh\n"}, r"line 1: .*found 'high'"),
     "five columns of qrels": (beir, {"qrels/dev.tsv": "q1\td1\t1\t1\t1\n"}, r"expected 2, 3 or 4 columns, found 5"),
     "JSON that is no object": (beir, {"corpus.jsonl": "[1]"}, r"line 1: expected a JSON object, found list"),
+    "half of a surrogate pair": (beir, {"corpus.jsonl": '{"_id": "d", "text": "a\\ud800"}'}, r"line 1: .*no character"),
     "an id that is no string": (beir, {"corpus.jsonl": '{"_id": 1, "text": "a"}'}, r"field '_id', found int"),
     "a duplicate document": (beir, {"corpus.jsonl": '{"_id": "d", "text": "a"}\n' * 2}, r"line 2: duplicate document"),
     "a duplicate passage id": (
@@ -119,6 +120,18 @@ REFUSED: dict[str, tuple[Callable[..., Path], dict[str, Any], str]] = {
 def test_bad_files_are_refused_by_name_and_line(tmp_path: Path, make, replaced, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_collection(make(tmp_path, **replaced))
+
+
+@pytest.mark.parametrize("values", np.where(np.eye(8, dtype=bool), "a\ud800", list("eTtpsShw")).tolist())
+def test_halves_of_surrogate_pairs_are_refused(values: list[str]) -> None:
+    def build(doc_id: str, title: str, text: str, passage: str, section: str, heading: str, *query: str) -> None:
+        builder = CollectionBuilder("c")
+        number = builder.add_document(doc_id, title=title)
+        builder.add_passage(number, text, passage, builder.add_section(number, section, heading, None))
+        builder.add_query(query[0], query[1:])
+
+    with pytest.raises(InputError, match=r"'\\ud800' in an id, title or text is no character of UTF-8"):
+        build(*values)
 
 
 def naive(text: str) -> Collection:
