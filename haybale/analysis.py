@@ -20,19 +20,12 @@ from haybale.progress import track
 
 NO_LANGUAGE = "none"  # neither stop words nor a stemmer
 _STOP_WORDS = {  # in bm25s.stopwords
-    "english": "STOPWORDS_EN",
-    "german": "STOPWORDS_GERMAN",
-    "danish": "STOPWORDS_DANISH",
-    "dutch": "STOPWORDS_DUTCH",
-    "french": "STOPWORDS_FRENCH",
-    "italian": "STOPWORDS_ITALIAN",
-    "norwegian": "STOPWORDS_NORWEGIAN",
-    "portuguese": "STOPWORDS_PORTUGUESE",
-    "russian": "STOPWORDS_RUSSIAN",
-    "spanish": "STOPWORDS_SPANISH",
-    "swedish": "STOPWORDS_SWEDISH",
-    "turkish": "STOPWORDS_TURKISH",
-}
+    language: f"STOPWORDS_{language.upper()}"
+    for language in (
+        *("german", "danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish", "swedish"),
+        "turkish",
+    )
+} | {"english": "STOPWORDS_EN"}
 _STEMMED_ONLY = (
     *("arabic", "armenian", "basque", "catalan", "czech", "esperanto", "estonian", "finnish", "greek", "hindi"),
     *("hungarian", "indonesian", "irish", "lithuanian", "nepali", "persian", "polish", "romanian", "serbian"),
@@ -60,27 +53,16 @@ class Analyzer:
     Parameters
     ----------
     language : str, default "english"
-        Of the stemmer and the stop words, one of :data:`LANGUAGES`: those of Snowball, of which some have no stop
-        words here, and ``"none"``, which has neither.
+        Of the stemmer and the stop words, one of :data:`LANGUAGES`; ``"none"`` has neither.
     stop_words : iterable of str, optional
-        In place of the language's own; kept lower-cased and sorted.
+        In place of the language's own.
     function : callable, optional
-        Text to its terms in reading order, in place of all this; ``language`` must then be ``"none"``. It is kept
-        by reference, so what is built with it cannot be saved.
-
-    Raises
-    ------
-    UnknownNameError
-        For another language.
-    InputError
-        For a single string as stop words, and a function beside a language or stop words.
+        Text to its terms in reading order, in place of all this, with the language ``"none"``; it cannot be saved.
 
     Examples
     --------
     >>> Analyzer("english")(["Dogs and dog leads", "the lead"])
     Terms(ids=[[0, 0, 1], [1]], vocabulary={'dog': 0, 'lead': 1})
-    >>> Analyzer("german").terms("Die Gerichte haben entschieden")
-    ['gericht', 'entschied']
     >>> Analyzer("german", ["Gerichte"]).terms("Die Gerichte haben entschieden")
     ['die', 'hab', 'entschied']
     >>> Analyzer("none", function=str.split).terms("§ 1 BGB")
@@ -123,7 +105,7 @@ class Analyzer:
                 raise InputError(f"an analyzer's function must give a list of terms, found the string {words[:40]!r}")
             yield [number for number in map(known.__getitem__, words) if number >= 0]
             if len(known) > _KNOWN_WORDS:
-                known.forget()
+                known = _Known(self, numbers, grow)
 
     def stemmer(self) -> Callable[[str], str]:
         """A word to its term."""
@@ -141,18 +123,14 @@ class Analyzer:
         return stop_words(self.language) if self.stop_words is None else self.stop_words
 
     def describe(self) -> dict[str, Any]:
-        """Plain values that tell this analyzer from others; a function is told by its name alone.
-
-        >>> Analyzer("none", ["Der", "die"]).describe()
-        {'language': 'none', 'stop_words': ['der', 'die']}
-        """
+        """Plain values that tell this analyzer from others; a function is told by its name alone."""
         if self.function is not None:
             name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
             return {"function": f"{getattr(self.function, '__module__', None)}.{name}"}
         return {"language": self.language, "stop_words": None if self.stop_words is None else list(self.stop_words)}
 
     def to_dict(self) -> dict[str, Any]:
-        """What :meth:`from_dict` reads. A function is refused: nothing that could be executed is ever saved."""
+        """What :meth:`from_dict` reads; a function is refused."""
         if self.function is not None:
             raise InputError(f"an analyzer that is a function cannot be saved: {self.describe()['function']}")
         return self.describe()
@@ -171,13 +149,7 @@ class _Known(dict[str, int]):
     def __init__(self, analyzer: Analyzer, numbers: dict[str, int], grow: bool) -> None:
         super().__init__()
         self._stem, self._numbers, self._grow = analyzer.stemmer(), numbers, grow
-        self._dropped = analyzer.dropped()
-        self.forget()
-
-    def forget(self) -> None:
-        """Only the stop words stay."""
-        self.clear()
-        self.update(dict.fromkeys(self._dropped, -1))
+        self.update(dict.fromkeys(analyzer.dropped(), -1))
 
     def __missing__(self, word: str) -> int:
         term, numbers = self._stem(word), self._numbers
@@ -195,11 +167,7 @@ def as_analyzer(given: Analyzer | Split | str) -> Analyzer:
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """bm25s's stop words of one of the :data:`LANGUAGES`; none where it has none.
-
-    >>> "nicht" in stop_words("german"), len(stop_words("polish"))
-    (True, 0)
-    """
+    """bm25s's stop words of one of the :data:`LANGUAGES`; none where it has none."""
     name = _STOP_WORDS.get(language)
     return frozenset(getattr(require("bm25s.stopwords"), name)) if name else frozenset()
 
@@ -212,17 +180,12 @@ def guess_language(texts: Iterable[str]) -> str:
 
     >>> guess_language(["Die Berufung gegen ein Urteil ist nicht ausgeschlossen."])
     'german'
-    >>> guess_language(["Le tribunal a jugé que le recours n'était pas fondé et que son auteur a été entendu ce jour."])
-    'french'
     """
     words = Counter(word for text in texts for word in _words(text))
-
-    def found(language: str) -> int:
-        return sum(words[word] for word in stop_words(language))
-
-    first = max(_FIRST, key=found)
-    other = max((language for language in _STOP_WORDS if language not in _FIRST), key=found)
-    is_clear = found(other) > 2 * found(first) and sum(word in words for word in stop_words(other)) >= 8
+    found = {language: sum(words[word] for word in stop_words(language)) for language in _STOP_WORDS}
+    first = max(_FIRST, key=found.__getitem__)
+    other = max(sorted(set(_STOP_WORDS) - set(_FIRST)), key=found.__getitem__)
+    is_clear = found[other] > 2 * found[first] and sum(word in words for word in stop_words(other)) >= 8
     return other if is_clear else first
 
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybale.analysis import LANGUAGES, Analyzer, guess_language, stop_words
-from haybale.collections import Collection
+from haybale.analysis import LANGUAGES, Analyzer, guess_language
 from haybale.errors import InputError
 
 
@@ -53,22 +52,7 @@ def test_guessed_languages(text: str, language: str) -> None:
     assert guess_language([text]) == language
 
 
-def test_guesses_of_english_and_german_stay(pydocs: Collection) -> None:
-    """Whichever of the two has more stop words, each passage by itself; none is taken for another language."""
-    stop = {language: stop_words(language) for language in ("english", "german")}
-    for text in pydocs.passages.texts[:1000].to_pylist():
-        words = re.findall(r"\w{2,}", text.lower())
-        expected = max(stop, key=lambda language: sum(word in stop[language] for word in words))
-        assert guess_language([text]) == expected
-
-
 def test_terms_are_the_same_in_every_process() -> None:
     code = "from haybale.analysis import Analyzer; print(Analyzer('german')(['Die Häuser brennen', 'ein Haus brennt']))"
     run = partial(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert len({run(env={"PYTHONHASHSEED": seed}).stdout for seed in "123"}) == 1
-
-
-def test_a_vocabulary_is_not_grown() -> None:
-    analyzer = Analyzer("english")
-    vocabulary = analyzer(["dogs bark"]).vocabulary
-    assert analyzer(["dogs meow"], vocabulary) == ([[0]], {"dog": 0, "bark": 1})

@@ -297,9 +297,9 @@ def embed(
     shards: Annotated[int | None, option("Of the store, with --dask; default: one a worker.", MACHINE, min=1)] = None,
     random_state: RandomState = None,
 ) -> None:
-    """Embed a collection's passages into a store, also one larger than memory; for index and compare --store.
+    """Embed a collection's passages into a store; for index and compare --store.
 
-    Interrupted, the same command goes on where it was.
+    Vectors go to disk chunk by chunk, texts are held in memory. Interrupted, the same command goes on where it was.
     """
     from haybale.cli.embed import run_embed
 

@@ -12,7 +12,7 @@ from haybale.cli.arguments import chunking_of, values_of
 from haybale.cli.output import resumable, say
 from haybale.cluster import on_cluster
 from haybale.collections import Collection, open_collection, with_paragraphs
-from haybale.collections.spool import first_passages
+from haybale.collections.open import read_documents
 from haybale.embeddings import EmbeddingStore, embed, embed_shards, make_encoder
 from haybale.embeddings.encoder import LEXICAL, model_name
 from haybale.errors import InputError, UnknownNameError
@@ -61,10 +61,11 @@ def run_embed(
         cut["tokenizer"] = model_name(encoder)
     how: dict[str, Any] = {"layout": layout, "chunking": chunking_of(pieces, stride, **cut), **store, **given}
     source: str | Collection = collection
-    if paragraphs is not None:  # whole documents are needed, so they are held in memory
+    if paragraphs is not None:
         source = with_paragraphs(open_collection(collection, layout), paragraphs)
     if encoder in LEXICAL and "language" not in lexical:
-        lexical = lexical | {"language": guess_language(first_passages(source, 1000, layout))}
+        texts = read_documents(source, layout, warn=False).passages.texts[:1000]
+        lexical = lexical | {"language": guess_language(texts.to_pylist())}
     make = partial(make_encoder, encoder, **{"max_fit_texts": _FIT_TEXTS, **lexical, **neural, **model})
     with resumable():
         if dask is None:

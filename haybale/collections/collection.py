@@ -8,26 +8,23 @@ files; the numbers are what the other rooms work with, the string ids are for th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from haybale.collections.ids import Lookup, id_strings
+from haybale.collections.ids import Ints as Ints
+from haybale.collections.ids import Lookup, first_in_both
+from haybale.collections.ids import Strings as Strings
 from haybale.errors import InputError, UnknownNameError
 
-Strings: TypeAlias = pa.ChunkedArray  # of large_string: 64-bit offsets, so more than 2 GiB of text fits one array
-Ints = NDArray[np.int64]
-_SHORT = 2**16  # strings: a chunk of fewer may be copied into a longer one
-# The kinds of links, and which of (passages, sections, documents) their two ends are.
-LINK_ENDS = {"internal": (0, 1), "passage_to_document": (0, 2), "section_to_document": (1, 2)}
+_CHUNKS = 64  # of a column, before it is copied into one
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,15 @@ class Links:
     passage_to_document: Ints  # (n, 2)
     section_to_document: Ints  # (n, 2)
 
+    def renumbered(self, passages: Ints, sections: Ints, documents: Ints) -> Links:
+        """The same by the new numbers of their ends; links with an end that has none, -1, are left out."""
+        ends = (passages, sections), (passages, documents), (sections, documents)
+        moved = [
+            np.stack([new[edges[:, i]] for i, new in enumerate(pair)], axis=1)
+            for edges, pair in zip(vars(self).values(), ends, strict=True)
+        ]
+        return Links(*(edges[(edges >= 0).all(axis=1)] for edges in moved))
+
 
 @dataclass(frozen=True)
 class Passages:
@@ -76,11 +82,6 @@ class Passages:
     def doc_of(self) -> Ints:
         """(n_passages,) the document of each passage."""
         return np.repeat(np.arange(len(self.doc_offsets) - 1), np.diff(self.doc_offsets))
-
-    @cached_property
-    def lookup(self) -> Lookup:
-        """The number of each id."""
-        return Lookup(self.ids)
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,6 @@ class Queries:
     def paragraphs_of(self, number: int) -> list[str]:
         """The paragraphs of one query."""
         return list(self.paragraphs[self.offsets[number] : self.offsets[number + 1]].to_pylist())
-
-    @cached_property
-    def lookup(self) -> Lookup:
-        """The number of each id."""
-        return Lookup(self.ids)
 
     def take(self, numbers: Sequence[int] | Ints) -> Queries:
         """Some of the queries by number, in this order; numbers that are no queries, or one twice, are refused."""
@@ -225,39 +221,30 @@ class Collection:
 
     def query_numbers(self, ids: Iterable[Any]) -> Ints:
         """(n,) numbers of query ids; an unknown id raises and is named."""
-        return self.queries.lookup.numbers(ids, "query")
+        return self._lookups["query"].numbers(ids, "query")
 
     def passage_numbers(self, ids: Iterable[Any]) -> Ints:
         """(n,) numbers of passage ids; an unknown id raises and is named."""
-        return self.passages.lookup.numbers(ids, "passage")
+        return self._lookups["passage"].numbers(ids, "passage")
 
     def document_numbers(self, ids: Iterable[Any]) -> Ints:
         """(n,) numbers of document ids; an unknown id raises and is named."""
-        return self._documents.numbers(ids, "document")
+        return self._lookups["document"].numbers(ids, "document")
 
     def find_documents(self, ids: Iterable[Any]) -> Ints:
         """(n,) the same, -1 for ids that are not there."""
-        return self._documents.find(id_strings(ids, "document"))
+        return self._lookups["document"].find(ids, "document")
 
     @cached_property
-    def _documents(self) -> Lookup:
-        return Lookup(self.doc_ids)
+    def _lookups(self) -> dict[str, Lookup]:
+        columns = {"query": self.queries.ids, "passage": self.passages.ids, "document": self.doc_ids}
+        return {kind: Lookup(ids) for kind, ids in columns.items()}
 
     def take(self, documents: Sequence[int] | Ints) -> Collection:
-        """Some of the documents, with all queries; what stays is numbered anew, from 0 in its old order.
+        """Some of the documents, by rising numbers (n,), with all queries; what stays is numbered anew, from 0.
 
-        Judgements and links that name other documents are left out, and queries whose own document is not among
-        these have none.
-
-        Parameters
-        ----------
-        documents : (n,) int
-            Document numbers, rising.
-
-        Raises
-        ------
-        InputError
-            Numbers that do not rise or are no documents; none of these has a passage.
+        Judgements and links of other documents are left out, and queries whose own document is not among these have
+        none. Numbers that do not rise or are no documents are refused, and documents without a passage.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = members(self.passages.doc_offsets, chosen)
@@ -266,10 +253,11 @@ class Collection:
         old, of_section = self.sections or _no_sections(self.n_documents), self.passages.sections
         numbers, section_offsets = members(old.doc_offsets, chosen)
         new_section, new = _renumbered(numbers, len(old)), _renumbered(chosen, self.n_documents)
+        links = self.links and self.links.renumbered(_renumbered(rows, self.n_passages), new_section, new)
         sections = Sections(
             ids=strings_at(old.ids, numbers),
             titles=strings_at(old.titles, numbers),
-            parents=_mapped(new_section, old.parents[numbers]),
+            parents=new_section[old.parents[numbers]],
             doc_offsets=section_offsets,
         )
         splits = {}
@@ -277,9 +265,6 @@ class Collection:
             judged = new[part.judged_documents]
             there = judged >= 0
             splits[name] = Split(name, part.queries, part.judged_queries[there], judged[there], part.grades[there])
-        links, ends = self.links, (_renumbered(rows, self.n_passages), new_section, new)
-        if links is not None:
-            links = links_of(lambda kind, a, b: edges_between(getattr(self.links, kind), ends[a], ends[b]))
         return replace(
             self,
             doc_ids=strings_at(self.doc_ids, chosen),
@@ -288,36 +273,29 @@ class Collection:
                 ids=strings_at(self.passages.ids, rows),
                 texts=strings_at(self.passages.texts, rows),
                 doc_offsets=offsets,
-                sections=None if of_section is None else _mapped(new_section, of_section[rows]),
+                sections=None if of_section is None else new_section[of_section[rows]],
             ),
-            queries=replace(self.queries, own=_mapped(new, self.queries.own)),
+            queries=replace(self.queries, own=new[self.queries.own]),
             splits=splits,
             sections=None if self.sections is None else sections,
             links=links,
         )
 
     def extended(self, other: Collection) -> Collection:
-        """The documents of ``other`` behind these, with their passages, sections and links.
+        """The documents of ``other`` behind these; queries, judgements, name and language of ``other`` are ignored.
 
-        Queries, judgements, name and language stay; those of ``other`` are ignored.
-
-        Raises
-        ------
-        InputError
-            An id of a document, passage or section that both have; it is named.
+        An id of a document, passage or section that both have raises, and is named.
         """
         both = (self, other)
         one, two = (part.sections or _no_sections(part.n_documents) for part in both)
         columns = (self.doc_ids, other.doc_ids), (self.passages.ids, other.passages.ids), (one.ids, two.ids)
         for kind, (mine, others) in zip(("document", "passage", "section"), columns, strict=True):
-            found = Lookup(others).find(mine) >= 0
-            if found.any():
-                raise InputError(f"{kind} id {mine[int(found.argmax())].as_py()!r} is in both collections")
-        before = np.array([self.n_passages, len(one), self.n_documents])  # what the other's numbers grow by
+            if (twice := first_in_both(mine, others)) is not None:
+                raise InputError(f"{kind} id {twice!r} is in both collections")
 
         def behind(mine: Ints, more: Ints) -> Ints:
             """Numbers of sections, -1 for none."""
-            return np.concatenate([mine, np.where(more < 0, -1, more + before[1])])
+            return np.concatenate([mine, np.where(more < 0, -1, more + len(one))])
 
         sections = Sections(
             ids=joined_strings(one.ids, two.ids),
@@ -325,13 +303,14 @@ class Collection:
             parents=behind(one.parents, two.parents),
             doc_offsets=joined_offsets(one.doc_offsets, two.doc_offsets),
         )
-        given, links = [part.passages.sections for part in both], self.links
+        given = [part.passages.sections for part in both]
         of_passages = [np.full(part.n_passages, -1) if a is None else a for part, a in zip(both, given, strict=True)]
+        links = self.links
         if other.links is not None:
-            first, second = self.links or Links(*3 * (np.empty((0, 2), dtype=np.int64),)), other.links
-            links = links_of(
-                lambda kind, a, b: np.concatenate([getattr(first, kind), getattr(second, kind) + before[[a, b]]])
-            )
+            first = links or Links(*3 * (np.empty((0, 2), dtype=np.int64),))
+            counts = (self.n_passages, other.n_passages), (len(one), len(two)), (self.n_documents, other.n_documents)
+            second = other.links.renumbered(*(np.arange(n, n + more) for n, more in counts))
+            links = Links(*map(np.concatenate, zip(vars(first).values(), vars(second).values(), strict=True)))
         return replace(
             self,
             doc_ids=joined_strings(self.doc_ids, other.doc_ids),
@@ -361,18 +340,18 @@ class Collection:
             for chunk in column.chunks:  # lengths first: they tell where a string ends
                 sha.update(pc.binary_length(chunk).to_numpy().astype("<i8", copy=False).data)
             for chunk in column.chunks:
-                sha.update(_content_of(chunk))
+                sha.update("".join(chunk.to_pylist()).encode())
         return sha.hexdigest()
 
     def _content(self) -> Iterator[tuple[str, Strings | Ints]]:
         """All columns that are there, by name."""
-        parts: dict[str, Any] = {
-            "passages": self.passages, "sections": self.sections, "links": self.links, "queries": self.queries
-        }  # fmt: skip
         names = sorted(self.splits)
-        yield "documents ids", self.doc_ids
-        yield "documents titles", self.doc_titles
-        yield "splits", pa.chunked_array([pa.array(names, type=pa.large_string())])
+        yield from (
+            ("documents ids", self.doc_ids),
+            ("documents titles", self.doc_titles),
+            ("splits", strings_of(names)),
+        )
+        parts: dict[str, Any] = {name: getattr(self, name) for name in ("passages", "sections", "links", "queries")}
         parts |= {f"split {number}": self.splits[name] for number, name in enumerate(names)}
         for part, columns in parts.items():
             for field in () if columns is None else fields(columns):
@@ -391,7 +370,7 @@ class Collection:
 
 def pick(strings: Strings, numbers: Ints) -> list[str]:
     """The strings at those numbers, as a list."""
-    return list(strings.take(pa.array(numbers)).to_pylist())
+    return list(strings_at(strings, numbers).to_pylist())
 
 
 def strings_of(values: Iterable[str]) -> Strings:
@@ -399,25 +378,15 @@ def strings_of(values: Iterable[str]) -> Strings:
     return pa.chunked_array([pa.array(list(values), type=pa.large_string())])
 
 
-# Things that stand side by side by owner, as passages do by document: some of them, or more of them behind.
-
-
 def strings_at(strings: Strings, numbers: Ints) -> Strings:
-    """The strings at those numbers, as a column; where they are side by side, nothing is copied."""
-    first = int(numbers[0]) if len(numbers) else 0
-    if np.array_equal(numbers, np.arange(first, first + len(numbers))):
-        return strings.slice(first, len(numbers))
+    """The strings at those numbers, as a column."""
     return strings.take(pa.array(numbers))
 
 
 def joined_strings(first: Strings, second: Strings) -> Strings:
-    """One column behind the other; chunks grow like a binary counter, so that none of its strings is copied often."""
-    chunks = list(first.chunks)
-    for chunk in second.chunks:
-        chunks.append(chunk)
-        while len(chunks) > 1 and len(chunks[-2]) <= len(chunks[-1]) < _SHORT:
-            chunks[-2:] = [pa.concat_arrays(chunks[-2:])]
-    return pa.chunked_array(chunks, type=pa.large_string())
+    """One column behind the other, in few chunks."""
+    joined = pa.chunked_array([*first.chunks, *second.chunks], type=pa.large_string())
+    return joined if joined.num_chunks <= _CHUNKS else pa.chunked_array([joined.combine_chunks()])
 
 
 def joined_offsets(first: Ints, second: Ints) -> Ints:
@@ -444,10 +413,8 @@ def members(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
 def rising_numbers(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
     """(m,) numbers below n, each above the one before; others are refused."""
     chosen = numbers_below(numbers, n, kind)
-    falls = np.flatnonzero(np.diff(chosen) <= 0)
-    if len(falls):
-        first = int(falls[0])
-        raise InputError(f"{kind} numbers must rise, found {chosen[first + 1]} after {chosen[first]}")
+    if (np.diff(chosen) <= 0).any():
+        raise InputError(f"{kind} numbers must rise, each above the one before")
     return chosen
 
 
@@ -462,40 +429,13 @@ def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
     return chosen
 
 
-def links_of(edges: Callable[[str, int, int], Ints]) -> Links:
-    """Links by a function of their kind and of what their ends are, as in :data:`LINK_ENDS`."""
-    return Links(**{kind: edges(kind, *ends) for kind, ends in LINK_ENDS.items()})
-
-
-def edges_between(edges: Ints, new_source: Ints, new_target: Ints) -> Ints:
-    """(n, 2) the edges by their ends' new numbers; those with an end that has none, -1, are left out."""
-    moved = np.empty_like(edges)
-    if len(edges):
-        moved[:, 0], moved[:, 1] = new_source[edges[:, 0]], new_target[edges[:, 1]]
-    return moved[(moved >= 0).all(axis=1)]
-
-
 def _renumbered(kept: Ints, n: int) -> Ints:
-    """(n,) the new number of each thing, -1 for those that are not kept."""
-    new = np.full(n, -1, dtype=np.int64)
+    """(n + 1,) the new number of each thing, -1 for those that are not kept and for none, the last."""
+    new = np.full(n + 1, -1, dtype=np.int64)
     new[kept] = np.arange(len(kept))
     return new
-
-
-def _mapped(new: Ints, numbers: Ints) -> Ints:
-    """Numbers by what they became; -1 stays."""
-    return np.append(new, -1)[numbers]
 
 
 def _no_sections(n_documents: int) -> Sections:
     none = pa.chunked_array([], type=pa.large_string())
     return Sections(none, none, np.empty(0, dtype=np.int64), np.zeros(n_documents + 1, dtype=np.int64))
-
-
-def _content_of(chunk: pa.Array) -> Any:
-    """The bytes of an array of large_string, one string after the other."""
-    _, offsets, data = chunk.buffers()
-    if not len(chunk) or data is None:
-        return b""
-    first, last = np.frombuffer(offsets, dtype=np.int64, count=len(chunk) + 1, offset=8 * chunk.offset)[[0, -1]]
-    return data.slice(int(first), int(last - first))

@@ -8,19 +8,15 @@ from typing import NamedTuple, TypeAlias
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
-from haybale.collections.ids import id_strings
+from haybale.collections.ids import distinct_ids
 from haybale.collections.lines import find_file
-from haybale.collections.readers.beir import add_beir_documents, read_beir
-from haybale.collections.readers.coliee import add_coliee_documents, files_in, read_coliee
-from haybale.collections.readers.frames import add_parquet_documents, documents_from_frame, read_parquet
-from haybale.collections.readers.gerdalir import add_gerdalir_documents, read_gerdalir
-from haybale.collections.readers.ir_datasets import PREFIX, read_ir_datasets
+from haybale.collections.readers import beir, coliee, frames, gerdalir, ir_datasets, structured
 from haybale.collections.readers.pydocs import read_pydocs
-from haybale.collections.readers.structured import add_structured_documents, read_structured
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
 
 Documents: TypeAlias = "Collection | Frame | Mapping[str, str | Sequence[str]] | str | Path"
+Add: TypeAlias = "Callable[[CollectionBuilder, Path], None]"
 
 
 class Layout(NamedTuple):
@@ -28,31 +24,20 @@ class Layout(NamedTuple):
 
     documents: str
     queries: tuple[str, ...]
-    read: Callable[[Path], Collection]
-    add_documents: Callable[[CollectionBuilder, Path], None]
-
-    def fits(self, folder: Path) -> bool:
-        return _has(folder, self.documents)
-
-    def asks(self, folder: Path) -> bool:
-        return any(_has(folder, name) for name in self.queries)
-
-
-def _has(folder: Path, name: str) -> bool:
-    """Whether there is such a file, plain or ``.gz``, or folder, or (for a pattern) file in it or its folders."""
-    if "*" in name:
-        return bool(files_in(folder, name))
-    return find_file(folder, name) is not None or (folder / name).is_dir()
+    add_documents: Add
+    add_queries: Add
 
 
 _JSONL = ("queries.jsonl", "qrels")
 _LABELS = "*labels*.json"
 LAYOUTS: dict[str, Layout] = {
-    "gerdalir": Layout("collection.tsv", ("queries", "qrels"), read_gerdalir, add_gerdalir_documents),
-    "beir": Layout("corpus.jsonl", _JSONL, read_beir, add_beir_documents),
-    "structured": Layout("documents.jsonl", _JSONL, read_structured, add_structured_documents),
-    "parquet": Layout("passages.parquet", ("queries.parquet", "qrels.parquet"), read_parquet, add_parquet_documents),
-    "coliee": Layout(_LABELS, (_LABELS, "*.txt"), read_coliee, add_coliee_documents),
+    "gerdalir": Layout("collection.tsv", ("queries", "qrels"), gerdalir.add_documents, gerdalir.add_queries),
+    "beir": Layout("corpus.jsonl", _JSONL, beir.add_documents, beir.add_queries),
+    "structured": Layout("documents.jsonl", _JSONL, structured.add_documents, beir.add_queries),
+    "parquet": Layout(
+        "passages.parquet", ("queries.parquet", "qrels.parquet"), frames.add_documents, frames.add_queries
+    ),
+    "coliee": Layout(_LABELS, (_LABELS, "*.txt"), coliee.add_documents, coliee.add_queries),
 }
 
 
@@ -72,17 +57,31 @@ def open_collection(name: str | Path, layout: str | None = None) -> Collection:
         A folder that does not exist, that holds the files of no layout, or of more than one (give ``layout`` then);
         and what the readers refuse.
     """
+    return _opened(name, layout)
+
+
+def read_documents(source: str | Path | Collection, layout: str | None = None, *, warn: bool = True) -> Collection:
+    """The documents of a collection; of a folder, or a dataset of ir_datasets, without queries and judgements."""
+    return source if isinstance(source, Collection) else _opened(source, layout, queries=False, warn=warn)
+
+
+def _opened(name: str | Path, layout: str | None, queries: bool = True, warn: bool = True) -> Collection:
     if name == "pydocs":
         return read_pydocs()
-    if (dataset_id := ir_datasets_id(name)) is not None:
-        return read_ir_datasets(dataset_id)
+    if str(name).startswith(ir_datasets.PREFIX):
+        dataset_id = str(name).removeprefix(ir_datasets.PREFIX)
+        builder = CollectionBuilder(dataset_id)
+        ir_datasets.add_documents(builder, dataset_id)
+        if queries:
+            ir_datasets.add_queries(builder, dataset_id)
+        return builder.build(warn=warn)
     folder = Path(name)
-    found = find_layout(folder, layout)
-    if found.asks(folder):
-        return found.read(folder)
+    found = _find_layout(folder, layout)
     builder = CollectionBuilder(folder.name)
     found.add_documents(builder, folder)
-    return builder.build()
+    if queries and any(_has(folder, file) for file in found.queries):
+        found.add_queries(builder, folder)
+    return builder.build(warn=warn)
 
 
 def open_documents(given: Documents) -> Collection:
@@ -96,9 +95,9 @@ def open_documents(given: Documents) -> Collection:
     if isinstance(given, str | Path):
         return open_collection(given)
     if not isinstance(given, Mapping):
-        return documents_from_frame(given)
+        return frames.documents_from_frame(given)
     builder = CollectionBuilder("documents")
-    for doc_id, text in zip(id_strings(given, "document").to_pylist(), given.values(), strict=True):
+    for doc_id, text in zip(distinct_ids(given, "document ids"), given.values(), strict=True):
         passages = list(text) if isinstance(text, Sequence) and not isinstance(text, str) else [text]
         if not all(isinstance(passage, str) for passage in passages):
             raise InputError(f"document {doc_id!r}: expected a text or a list of passages, found {text!r}")
@@ -106,18 +105,20 @@ def open_documents(given: Documents) -> Collection:
     return builder.build()
 
 
-def ir_datasets_id(name: str | Path) -> str | None:
-    """The id in ``"ir_datasets:<id>"``, or None."""
-    return str(name).removeprefix(PREFIX) if str(name).startswith(PREFIX) else None
-
-
 def source_of(name: str | Path) -> str:
     """``name`` as :func:`open_collection` takes it from any working directory: a folder by its absolute path."""
-    is_folder = name != "pydocs" and ir_datasets_id(name) is None
+    is_folder = name != "pydocs" and not str(name).startswith(ir_datasets.PREFIX)
     return str(Path(name).absolute() if is_folder else name)
 
 
-def find_layout(folder: Path, layout: str | None = None) -> Layout:
+def _has(folder: Path, name: str) -> bool:
+    """Whether there is such a file, plain or ``.gz``, or folder, or (for a pattern) file in it or its folders."""
+    if "*" in name:
+        return bool(coliee.files_in(folder, name))
+    return find_file(folder, name) is not None or (folder / name).is_dir()
+
+
+def _find_layout(folder: Path, layout: str | None) -> Layout:
     """The layout of that name, or the one whose files the folder has."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; expected 'pydocs' or the folder of a collection")
@@ -125,7 +126,7 @@ def find_layout(folder: Path, layout: str | None = None) -> Layout:
         if layout not in LAYOUTS:
             raise UnknownNameError("layout", layout, LAYOUTS)
         return LAYOUTS[layout]
-    found = [name for name, known in LAYOUTS.items() if known.fits(folder)]
+    found = [name for name, known in LAYOUTS.items() if _has(folder, known.documents)]
     if len(found) == 1:
         return LAYOUTS[found[0]]
     if found:

@@ -50,8 +50,7 @@ def read_trec_run(path: Path | str) -> pd.DataFrame:
         Columns ``query_id``, ``doc_id``, ``score`` in the order of the lines. The rank column is not read: the score
         decides, as in trec_eval.
     """
-    path = Path(path)
-    queries, documents, scores = [], [], []
+    path, rows = Path(path), []
     for line, text in read_lines(path):
         columns = text.split()
         if len(columns) != 6:
@@ -59,13 +58,11 @@ def read_trec_run(path: Path | str) -> pd.DataFrame:
         try:
             score = float(columns[4])
         except ValueError:
-            raise FileFormatError(path, line, f"expected a number as score, found {columns[4]!r}") from None
+            score = math.nan
         if not math.isfinite(score):
-            raise FileFormatError(path, line, f"expected a finite score, found {columns[4]!r}")
-        queries.append(columns[0])
-        documents.append(columns[2])
-        scores.append(score)
-    return pd.DataFrame({"query_id": queries, "doc_id": documents, "score": pd.Series(scores, dtype=float)})
+            raise FileFormatError(path, line, f"expected a finite number as score, found {columns[4]!r}")
+        rows.append((columns[0], columns[2], score))
+    return pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]).astype({"score": float})
 
 
 def add_qrels(builder: CollectionBuilder, split: str, path: Path) -> None:

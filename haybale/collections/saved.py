@@ -17,6 +17,7 @@ gives the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -25,15 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haybale.collections.collection import (
-    LINK_ENDS,
     Collection,
     Ints,
+    Links,
     Passages,
     Queries,
     Sections,
     Split,
-    Strings,
-    links_of,
     offsets_of,
 )
 from haybale.errors import FileFormatError
@@ -87,7 +86,7 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
     if sections is not None:
         tables["sections"] = [sections.ids, sections.titles, sections.parents]
     if links is not None:
-        edges = {kind: getattr(links, kind) for kind in LINK_ENDS}
+        edges = vars(links)
         tables["links"] = [_repeated(edges.items()), *np.concatenate(list(edges.values())).T]
     facts = {
         "format": FORMAT,
@@ -124,48 +123,51 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
     if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
         raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
-    there = [part for part in _COLUMNS if part not in _OPTIONAL or part in parts]
+    there = [part for part in _COLUMNS if part in parts or part not in _OPTIONAL]
     check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
     tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there}
-    documents, texts, queries = (tables[part] for part in ("documents", "texts", "queries"))
-    n_documents, n_texts, n_queries = len(documents), len(texts), len(queries)
-    n_sections = len(tables["sections"]) if "sections" in parts else 0
+    documents, texts, queries, asked, judged = (
+        tables[part] for part in ("documents", "texts", "queries", "splits", "judgements")
+    )
+    n_documents, n_texts, n_queries = (len(part.table) for part in (documents, texts, queries))
+    n_sections = len(tables["sections"].table) if "sections" in parts else 0
     sections = links = None
     if "sections" in parts:
         sections = Sections(
-            ids=tables["sections"].strings("id"),
-            titles=tables["sections"].strings("title"),
+            ids=tables["sections"].table["id"],
+            titles=tables["sections"].table["title"],
             parents=tables["sections"].numbers("parent", -1, n_sections),
             doc_offsets=documents.offsets("sections", n_sections),
         )
     if "links" in parts:
-        ends = (n_texts, n_sections, n_documents)
-        links = links_of(lambda kind, a, b: tables["links"].edges(kind, ends[a], ends[b]))
+        ends = (n_texts, n_sections), (n_texts, n_documents), (n_sections, n_documents)
+        kinds = zip(fields(Links), ends, strict=True)
+        links = Links(*(tables["links"].edges(kind.name, *counts) for kind, counts in kinds))
     of_section = texts.numbers("section", -1, n_sections)
     splits = {}
     for split in names:
-        asked, judged = (tables[part].rows("split", split) for part in ("splits", "judgements"))
+        rows, pairs = asked.rows("split", split), judged.rows("split", split)
         splits[split] = Split(
             name=split,
-            queries=tables["splits"].numbers("query", 0, n_queries, asked),
-            judged_queries=tables["judgements"].numbers("query", 0, n_queries, judged),
-            judged_documents=tables["judgements"].numbers("document", 0, n_documents, judged),
-            grades=tables["judgements"].table.column("grade").to_numpy()[judged],
+            queries=asked.numbers("query", 0, n_queries, rows),
+            judged_queries=judged.numbers("query", 0, n_queries, pairs),
+            judged_documents=judged.numbers("document", 0, n_documents, pairs),
+            grades=judged.table["grade"].to_numpy()[pairs],
         )
     return Collection(
         name=name,
-        doc_ids=documents.strings("id"),
-        doc_titles=documents.strings("title"),
+        doc_ids=documents.table["id"],
+        doc_titles=documents.table["title"],
         passages=Passages(
-            ids=texts.strings("id"),
-            texts=texts.strings("text"),
+            ids=texts.table["id"],
+            texts=texts.table["text"],
             doc_offsets=documents.offsets("passages", n_texts),
             sections=of_section if manifest.get("passages_in_sections") is True else None,
         ),
         queries=Queries(
-            ids=queries.strings("id"),
-            paragraphs=tables["paragraphs"].strings("text"),
-            offsets=queries.offsets("paragraphs", len(tables["paragraphs"])),
+            ids=queries.table["id"],
+            paragraphs=tables["paragraphs"].table["text"],
+            offsets=queries.offsets("paragraphs", len(tables["paragraphs"].table)),
             own=queries.numbers("own", -1, n_documents),
         ),
         splits=splits,
@@ -185,15 +187,9 @@ class _Table:
     def __init__(self, path: Path, columns: dict[str, Any]) -> None:
         self.path, self.table = path, read_table(path, pa.schema(columns))
 
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def strings(self, name: str) -> Strings:
-        return self.table.column(name)
-
     def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
         """A column of numbers from ``least`` to ``end`` - 1."""
-        found: Ints = self.table.column(name).to_numpy()[rows]
+        found: Ints = self.table[name].to_numpy()[rows]
         if len(found) and not least <= found.min() <= found.max() < end:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers from {least} to {end - 1}")
         return found
@@ -205,9 +201,9 @@ class _Table:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
         return offsets
 
-    def rows(self, name: str, value: str) -> Ints:
-        """The rows that have a value in a column."""
-        return np.flatnonzero(pc.equal(self.table.column(name), value).to_numpy())
+    def rows(self, name: str, value: str) -> Any:
+        """(n,) bool: the rows that have a value in a column."""
+        return pc.equal(self.table[name], value).to_numpy()
 
     def edges(self, kind: str, sources: int, targets: int) -> Ints:
         """(n, 2) the links of a kind."""

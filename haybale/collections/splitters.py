@@ -1,21 +1,20 @@
 """Splitters: what makes paragraphs of a document or query, by the form that it was written in.
 
-    lines          every line that is not empty, as in BEIR's layout
-    blank-lines    what stands between blank lines, as in plain text and Markdown
-    sentences      whole sentences, merged up to a number of words
-    headings       sections of plain text, by the form of their headings
-    numbered       paragraphs that carry numbers, as in cases of the Federal Court of Canada (COLIEE) and patent claims
+lines          every line that is not empty, as in BEIR's layout
+blank-lines    what stands between blank lines, as in plain text and Markdown
+sentences      whole sentences, merged up to a number of words
+headings       sections of plain text, by the form of their headings
+numbered       paragraphs that carry numbers, as in cases of the Federal Court of Canada (COLIEE) and patent claims
 """
 
 from __future__ import annotations
 
-import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import UnknownNameError
 
 
 class Paragraph(NamedTuple):
@@ -28,40 +27,19 @@ class Paragraph(NamedTuple):
 Splitter = Callable[[str], list[Paragraph]]
 
 
-def find_splitter(name: str, **options: Any) -> Splitter:
-    """The splitter of that name, with its options set.
+def find_splitter(name: str) -> Splitter:
+    """The splitter of that name, one of :data:`SPLITTERS`: a function from a text to its paragraphs.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`SPLITTERS`.
-    **options : optional
-        ``words`` (default 200) of ``sentences``, ``french`` (``"drop"``, the default, or ``"keep"``) of ``numbered``.
-
-    Raises
-    ------
-    InputError
-        An unknown name, option or value.
-
-    Examples
-    --------
-    >>> [p.text for p in find_splitter("sentences", words=2)("One two three.")]
-    ['One two', 'three.']
+    >>> [p.text for p in find_splitter("blank-lines")("a line\\nbroken\\n\\nthe next")]
+    ['a line broken', 'the next']
     """
     if name not in SPLITTERS:
         raise UnknownNameError("splitter", name, SPLITTERS)
-    known = [option for option in inspect.signature(SPLITTERS[name]).parameters if option != "text"]
-    for option in options:
-        if option not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes none"
-            raise InputError(f"the splitter {name!r} knows no option {option!r}; it {takes}")
-    chosen = partial(SPLITTERS[name], **options) if options else SPLITTERS[name]
-    chosen("")  # a bad value is refused here, not at the first document
-    return chosen
+    return SPLITTERS[name]
 
 
 def split_or_whole(text: str, splitter: Splitter) -> list[Paragraph]:
-    """The paragraphs of a text; the whole of it, labelled 0, where the splitter finds none but there is something."""
+    """The paragraphs of a text; the whole of it, labelled 0, where the splitter finds none."""
     return splitter(text) or ([Paragraph(text.strip(), "0")] if text.strip() else [])
 
 
@@ -73,19 +51,17 @@ def _counted(texts: Iterable[str]) -> list[Paragraph]:
 def _uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
     """The same paragraphs; a label that came before gets a number: ``Facts``, ``Facts (2)``."""
     taken: set[str] = set()
-    times: dict[str, int] = {}  # else a thousand equal labels would each be tried a thousand times
+    times: Counter[str] = Counter()
     unique = []
-    for paragraph in paragraphs:
-        label = paragraph.label
-        while label in taken:
-            times[paragraph.label] = times.get(paragraph.label, 1) + 1
-            label = f"{paragraph.label} ({times[paragraph.label]})"
-        taken.add(label)
-        unique.append(paragraph._replace(label=label))
+    for text, label in paragraphs:
+        times[label] += 1
+        new = label
+        while new in taken:
+            new = f"{label} ({times[label]})"
+            times[label] += new in taken
+        taken.add(new)
+        unique.append(Paragraph(text, new))
     return unique
-
-
-# lines, blank lines -------------------------------------------------------------------------------------
 
 
 def split_lines(text: str) -> list[Paragraph]:
@@ -94,11 +70,7 @@ def split_lines(text: str) -> list[Paragraph]:
 
 
 def split_blank_lines(text: str) -> list[Paragraph]:
-    """What stands between blank lines; line breaks within a paragraph become spaces, and nothing is dropped.
-
-    >>> [p.text for p in split_blank_lines("a line\\nbroken\\n\\nthe next")]
-    ['a line broken', 'the next']
-    """
+    """What stands between blank lines; line breaks within a paragraph become spaces, and nothing is dropped."""
     return _counted(_blocks(text.split("\n")))
 
 
@@ -112,8 +84,6 @@ def _blocks(lines: list[str]) -> list[str]:
             found.append([])
     return [" ".join(block) for block in found if block]
 
-
-# sentences ----------------------------------------------------------------------------------------------
 
 _IN_ENGLISH = (
     "al app approx apr art arts assn aug bros ca cf cha chap cir cl co col corp ct dec dept div dr ed eds eg esq est "
@@ -131,17 +101,14 @@ _OPENING, _CLOSING = "([{«»„“‘'\"–—*_", ")]}»«”“’'\"*_"
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|[0-9]{1,2}|[IVXLC]+")
 
 
-def split_sentences(text: str, *, words: int = 200) -> list[Paragraph]:
+def split_sentences(text: str, words: int = 200) -> list[Paragraph]:
     """A paragraph holds as many sentences as fit into ``words`` words; a longer sentence is cut at words.
 
-    For text without paragraphs worth the name. Nothing is dropped; line breaks become spaces. Althammer et al. 2022
-    (PARM), section 4.1, split the cases of CaseLaw so, but may pass 200 words by a sentence.
+    Nothing is dropped; line breaks become spaces. So Althammer et al. 2022 (PARM), section 4.1, split CaseLaw.
 
     >>> [p.text for p in split_sentences("One two. Three four. Five six seven eight nine. Ten.", words=4)]
     ['One two. Three four.', 'Five six seven eight', 'nine. Ten.']
     """
-    if not isinstance(words, int) or words < 1:
-        raise InputError(f"words of a paragraph must be a whole number of at least 1, found {words!r}")
     merged: list[list[str]] = []
     for sentence in sentences(text):
         if merged and len(merged[-1]) + len(sentence) <= words:
@@ -152,11 +119,11 @@ def split_sentences(text: str, *, words: int = 200) -> list[Paragraph]:
 
 
 def sentences(text: str) -> Iterator[list[str]]:
-    """Yield the words of each sentence, in order, by a small rule that would rather miss an end than invent one.
+    """Yield the words of each sentence, in English or German.
 
-    In English and German. A word with a full stop ends no sentence if the next word begins with a small letter, or if
-    it is an abbreviation, an initial (``J.``, ``e.g.``, ``z.B.``), a number of one or two digits (``am 3. Mai``) or a
-    Roman numeral. Question and exclamation marks end one unless a small letter follows. A line break always does.
+    A word with a full stop ends no sentence if the next word begins with a small letter, or if it is an abbreviation,
+    an initial (``J.``, ``z.B.``), a number of one or two digits (``am 3. Mai``) or a Roman numeral. Question and
+    exclamation marks end one unless a small letter follows. A line break always does.
 
     >>> list(sentences("See Smith v. Jones, No. 3. It holds!"))
     [['See', 'Smith', 'v.', 'Jones,', 'No.', '3.', 'It', 'holds!']]
@@ -183,8 +150,6 @@ def _ends_sentence(word: str, following: str) -> bool:
     return not (stem.lower() in _ABBREVIATIONS or _INITIALS.fullmatch(stem))
 
 
-# headings -----------------------------------------------------------------------------------------------
-
 _RULE = re.compile(r"([=\-~^#*+])\1{2,}")
 _MARKDOWN = re.compile(r"#{1,6}\s+(?=\S)")
 _LAW = re.compile(
@@ -197,11 +162,10 @@ _STOPS = (".", ";", ",", "!", "?")
 def split_headings(text: str) -> list[Paragraph]:
     """A section is its heading, a line break, and its text in one line; the heading is also its label.
 
-    A heading is a line that begins with ``#`` (Markdown), stands over a rule of one repeated sign at least as long
-    (reStructuredText), begins with ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, is numbered (``II. Facts``,
-    ``A. Background``, ``2.1 Method``), or is in capitals. The last three must be short, and end as no sentence does.
-    One without a text of its own stands before the next. What comes before the first is labelled ``0``. Dropped are
-    the signs that make a heading, ``#`` and rules. A text without headings is split at blank lines.
+    A heading is a line that begins with ``#``, stands over a rule of one repeated sign at least as long, begins with
+    ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, is numbered (``II. Facts``, ``2.1 Method``), or is in
+    capitals; the last three are short, and end as no sentence does. One without a text of its own stands before the
+    next. What comes before the first is labelled ``0``. A text without headings is split at blank lines.
 
     >>> split_headings("# Facts\\nIt rained.\\nA lot.\\n\\nII. Law\\nNone.")
     [Paragraph(text='Facts\\nIt rained. A lot.', label='Facts'), Paragraph(text='II. Law\\nNone.', label='II. Law')]
@@ -256,25 +220,13 @@ def _reads_as_heading(line: str) -> bool:
     return line.isupper() and line[0].isalpha() and sum(map(str.isalpha, line)) >= 4
 
 
-# numbered -----------------------------------------------------------------------------------------------
-
 _SUPPRESSED = re.compile(r"<[A-Z]{1,30}_SUPPRESSED>")
-# What the editors of Canadian cases put above a case in two languages, and which of the two versions is English.
-_MARKERS = {
-    "[french language version follows english language version]": 0,
-    "[la version française vient à la suite de la version anglaise]": 0,
-    "[english language version follows french language version]": 1,
-    "[la version anglaise vient à la suite de la version française]": 1,
-}
-_MARKER = re.compile("|".join(map(re.escape, _MARKERS)), re.IGNORECASE)
 # Function words. Left out are those of English, German or Latin: "on", "des", "du", "et", "est".
 _IN_FRENCH = (
     "les dans pour par sur avec une aux au ce cette ces sont été être où elle ils elles pas leur leurs nous vous mais "
     "comme plus dont ont était avait qu que ainsi aussi selon entre sans sous fait peut doit l d le la de"
 )
-_NOT_FRENCH = (
-    "the of and to in is that for was by with it not this be at from which or an are has have had were as its"
-)
+_NOT_FRENCH = "the of and to in is that for was by with it not this be at from which or an are has have had were as its"
 _FRENCH, _ENGLISH = frozenset(_IN_FRENCH.split()), frozenset(_NOT_FRENCH.split())
 _CERTAIN = _FRENCH - {"l", "d", "le", "la", "de", "que", "qu"}  # the others are Italian or Spanish as well
 _MOST_SKIPPED = 9
@@ -294,46 +246,36 @@ class _Number(NamedTuple):
     rest: str
 
 
-def split_numbered(text: str, *, french: str = "drop") -> list[Paragraph]:
+def split_numbered(text: str) -> list[Paragraph]:
     """Introduction ``I``, summary ``S`` (from a line ``Summary:`` to the first number), then paragraphs by number.
 
     So Althammer et al. 2022 (PARM), section 4.1, divide the cases of COLIEE. Line breaks within a paragraph become
-    spaces. Headings between two paragraphs, or two versions, end the first of them. A text without numbers is split at
-    blank lines and its paragraphs labelled from 0.
+    spaces. Headings between two paragraphs end the first of them. A text without numbers is split at blank lines and
+    its paragraphs labelled from 0.
 
     Dropped are the numbers, the word ``Summary:``, a summary that says it "contains no summary",
-    ``<FRAGMENT_SUPPRESSED>`` and its like, lines without a letter or digit, and the remark which language follows.
-    ``french="drop"`` also drops French: where numbers occur twice, the version that the remark, or else the text,
-    says is French; then every paragraph whose function words are French. ``"keep"`` labels a second version's
-    paragraphs ``"1 (2)"``.
+    ``<FRAGMENT_SUPPRESSED>`` and its like, lines without a letter or digit, and French: where numbers occur twice, the
+    version that is French; then every paragraph whose function words are.
 
     >>> case = "Federal Court\\n\\nSummary:\\nA visa was refused.\\n[1]\\nThe officer\\nerred.\\n[2] I agree."
     >>> [(p.label, p.text) for p in split_numbered(case)]
     [('I', 'Federal Court'), ('S', 'A visa was refused.'), ('1', 'The officer erred.'), ('2', 'I agree.')]
     """
-    if french not in ("drop", "keep"):
-        raise InputError(f"french must be one of drop, keep, found {french!r}")
     lines = _clean_lines(text)
     chains = numbering(lines)
     if not chains:
-        blocks = _blocks(lines)
-        return _counted(block for block in blocks if french == "keep" or not is_french(block))
+        return _counted(block for block in _blocks(lines) if not is_french(block))
     ends = [*(chain[0].line for chain in chains[1:]), len(lines)]
     versions = [_version(lines, chain, end) for chain, end in zip(chains, ends, strict=True)]
-    if french == "drop" and len(versions) == 2:
-        if marker := _MARKER.search(text):
-            versions = [versions[_MARKERS[marker[0].casefold()]]]
-        else:  # both where neither, or each, is known to be French
-            english = [part for part in versions if not is_french(" ".join(paragraph.text for paragraph in part))]
-            versions = english or versions
-    found = [*_opening(lines[: chains[0][0].line]), *(paragraph for version in versions for paragraph in version)]
-    return _uniquely_labelled(part for part in found if french == "keep" or not is_french(part.text))
+    english = [part for part in versions if not is_french(" ".join(paragraph.text for paragraph in part))]
+    found = [*_opening(lines[: chains[0][0].line]), *(paragraph for part in english or versions for paragraph in part)]
+    return _uniquely_labelled(part for part in found if not is_french(part.text))
 
 
 def _clean_lines(text: str) -> list[str]:
     """The lines, each with single spaces, without what is no text; a line that had nothing else goes, a blank stays."""
     cleaned = []
-    for line in _MARKER.sub(" ", text).split("\n"):
+    for line in text.split("\n"):
         rest = " ".join(_SUPPRESSED.sub(" ", line).split())
         if any(map(str.isalnum, rest)):
             cleaned.append(rest)
@@ -380,13 +322,10 @@ def is_french(text: str) -> bool:
 def numbering(lines: list[str]) -> list[list[_Number]]:
     """The numbers of paragraphs, in one chain; in two where they are used twice, as in a case in two languages.
 
-    Numbers also begin lines of lists, quotations, page breaks and orders. Those of paragraphs rise through the whole
-    text in one style. So, for each style, the chain of rising numbers is sought that scores best: 2 for each number it
-    holds, less 1 for each number it skips (counting up from 1). A jump thus has to pay for itself: ``[23]`` cited after
-    paragraph 7 is no paragraph, ``[9]`` after ``[7]`` is one where the text goes on with ``[10]``. Of equal chains the
-    one that begins earlier wins. Brackets, ``[12]``, go before bare and dotted numbers, ``12`` and ``12.``, whose chain
-    scores less than twice as much: those count pages, claims of an order, or footnotes too. A second chain is sought
-    after the first, in the same style, and must score at least half as much.
+    For each style, the chain of rising numbers is sought that scores best: 2 for each number it holds, less 1 for each
+    it skips, counting up from 1; so ``[23]`` cited after paragraph 7 is no paragraph. Of equal chains the one that
+    begins earlier wins. Brackets, ``[12]``, go before bare and dotted numbers, which count pages or footnotes too,
+    unless those score twice as much. A second chain, after the first, must score at least half as much.
 
     >>> [[n.value for n in chain] for chain in numbering(["[1] a", "[2]", "b", "[7] quoted", "1. c", "[3] d"])]
     [[1, 2, 3]]

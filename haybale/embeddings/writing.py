@@ -24,7 +24,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from haybale.collections import Collection
-from haybale.collections.spool import PassageSpool, spool
+from haybale.collections.open import read_documents
+from haybale.collections.spool import spool
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.store import (
     BUILDING,
@@ -93,7 +94,7 @@ def embed(
     Parameters
     ----------
     source, layout : str, Path or Collection; str, optional
-        A folder, or what :func:`open_collection` knows, is streamed: memory does not grow with the texts.
+        A folder, or what :func:`open_collection` knows, of which the documents alone are read.
     encoder : Encoder
         With ``dim`` and ``describe``; one that is to be fitted is fitted on the passages and kept in the store.
     out : str or Path
@@ -176,23 +177,23 @@ def read_input(
     ``begun``: the settings that the store was begun with, whose input this must be.
     """
     i, n = shard
-    with nullcontext() if begun and files.exists(PASSAGES) else files.whole(PASSAGES) as file:
+    known = bool(begun and files.exists(PASSAGES))
+    collection = read_documents(source, layout, warn=not known)  # of blank passages, when they are written
+    with nullcontext() if known else files.whole(PASSAGES) as file:
         split = None if chunking is None else chunking.splitter()
-        spooled = spool(source, PassageSpool(file, rows_per_chunk, (i - 1, n), split), layout)
+        spooled = spool(collection, file, rows_per_chunk, (i - 1, n), split)
         then = begun["input"] if begun else {"sha256": spooled.sha256}
         if then["sha256"] != spooled.sha256:
             raise StoreError(
                 f"{files}: the input has changed since this store was begun with {then['passages']} passages, now "
                 f"{spooled.passages} or other texts; give the old input or a new folder"
             )
-        if file is not None and spooled.empty:
-            warnings.warn(f"{spooled.empty} passages of only whitespace were left out", stacklevel=3)
         if file is not None and not spooled.rows:
             raise InputError(f"{files}: {spooled.passages} passages leave nothing for shard {i} of {n}")
     return {
         "name": source.name if isinstance(source, Collection) else str(source),
         "passages": spooled.passages,
-        "documents": spooled.documents,
+        "documents": collection.n_documents,
         "sha256": spooled.sha256,
         "chunking": None if chunking is None else chunking.describe(),
     }

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from haybale.analysis import Analyzer, Split, as_analyzer, guess_language
 from haybale.collections import Collection, open_documents, with_paragraphs
 from haybale.collections.collection import Ints
-from haybale.collections.ids import id_strings
+from haybale.collections.ids import as_ids
 from haybale.collections.open import Documents
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
@@ -508,7 +508,7 @@ class Engine:
             An unknown id, or no document would be left. Nothing is changed then.
         """
         self._check_root("remove from")
-        gone = id_strings(doc_ids, "document").to_pylist()
+        gone = as_ids(doc_ids, "document ids")
         self.whole.document_numbers(gone)
         with self._changing():
             self._removed = sorted({*self._removed, *gone})

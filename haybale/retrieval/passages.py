@@ -21,7 +21,7 @@ from haybale.collections.collection import (
     rising_numbers,
     strings_at,
 )
-from haybale.collections.ids import Lookup, id_strings
+from haybale.collections.ids import Lookup, first_in_both, id_strings
 from haybale.device import to_numpy
 from haybale.errors import FileFormatError, InputError
 from haybale.manifest import read_table, write_table
@@ -64,9 +64,8 @@ class Columns(NamedTuple):
     def joined(self, other: Columns) -> Columns:
         """The documents of ``other`` behind these; an id that both have is refused."""
         for mine, more, kind in zip(self[1:], other[1:], ("passage", "document"), strict=True):
-            found = Lookup(more).find(mine)
-            if (found >= 0).any():
-                raise InputError(f"{kind} id {mine[int((found >= 0).argmax())].as_py()!r} is in the index already")
+            if (twice := first_in_both(mine, more)) is not None:
+                raise InputError(f"{kind} id {twice!r} is in the index already")
         ids = (joined_strings(mine, more) for mine, more in zip(self[1:], other[1:], strict=True))
         return Columns(joined_offsets(self.doc_offsets, other.doc_offsets), *ids)
 
@@ -180,8 +179,7 @@ def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
 
 
 def _strings(ids: Ids | None, n: int, kind: str) -> Strings:
-    column = id_strings(pa.array(np.arange(n)) if ids is None else ids, kind)
-    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    column = id_strings(range(n) if ids is None else ids, kind)
     if len(column) != n:
         raise InputError(f"expected {n} {kind}_ids, found {len(column)}")
     if len(column.unique()) != n:

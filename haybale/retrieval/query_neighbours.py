@@ -144,7 +144,7 @@ class QueryNeighbours:
         """
         other = copy.copy(self)
         other.documents = _documents(doc_ids)
-        new = Lookup(other.documents.doc_ids).find(self.documents.doc_ids)[self._relevant]
+        new = Lookup(other.documents.doc_ids).find(self.documents.doc_ids, "document")[self._relevant]
         # offsets_of: how many of the first so many are there
         other._offsets, other._relevant = offsets_of((new >= 0).astype(np.int64))[self._offsets], new[new >= 0]
         return other

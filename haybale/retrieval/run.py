@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from haybale.collections import read_trec_run
-from haybale.collections.collection import Strings, members, numbers_below
-from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_order, id_table, in_one_table, names_of
+from haybale.collections.collection import Strings, members, numbers_below, pick
+from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_table, in_one_table, in_order_of_ids
 from haybale.errors import InputError
 from haybale.folders import replaced
 from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
@@ -98,8 +98,13 @@ class Run:
         finite = np.isfinite(scores)
         if not finite.all():
             raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
-        order = np.lexsort((id_order(doc_ids).places[documents], -scores, rows))
+        order = np.lexsort((-scores, rows))
         rows, documents, scores = rows[order], documents[order], scores[order]
+        tied = (rows[1:] == rows[:-1]) & (scores[1:] == scores[:-1])
+        if tied.any():  # they alone are sorted by id
+            at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+            _, places = in_order_of_ids(doc_ids, documents[at])
+            documents[at] = documents[at][np.lexsort((places, -scores[at], rows[at]))]
         pairs = np.sort(rows * len(doc_ids) + documents)
         if (pairs[1:] == pairs[:-1]).any():
             raise InputError("run: a document occurs twice for one query")
@@ -164,7 +169,7 @@ class Run:
         InputError
             For an id, or a tag, that is empty or holds white space; nothing is written.
         """
-        names = names_of(self._doc_ids, self._documents)
+        names = pick(self._doc_ids, self._documents)
         for name in dict.fromkeys([*self.query_ids, *names, tag]):
             if name.split() != [name] or "\0" in name:
                 raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
@@ -192,7 +197,7 @@ class Run:
         frame = pd.DataFrame(
             {
                 "query_id": np.asarray(self.query_ids, dtype=object)[self._rows],
-                "doc_id": names_of(self._doc_ids, self._documents),
+                "doc_id": pick(self._doc_ids, self._documents),
                 "score": self._scores,
                 "rank": self._ranks,
             }
@@ -238,7 +243,7 @@ class Run:
         if row is None:
             raise InputError(f"run: unknown query id {query_id!r}")
         part = slice(self._offsets[row], self._offsets[row + 1])
-        names = names_of(self._doc_ids, self._documents[part])
+        names = pick(self._doc_ids, self._documents[part])
         return list(zip(names, self._scores[part].tolist(), strict=True))
 
     def __len__(self) -> int:

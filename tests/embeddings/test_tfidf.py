@@ -87,7 +87,7 @@ def test_nothing_known_is_the_zero_row() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"language": "klingon"}, "known: english, german"),
+        ({"language": "klingon"}, "known: german, danish"),
         ({"min_df": 0}, "The 'min_df' parameter of .* Got 0"),
         ({"sublinear_tf": 2}, "'sublinear_tf' parameter"),
         ({"char_ngrams": (4, 3)}, "1 <= least <= greatest, found"),

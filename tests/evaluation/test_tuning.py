@@ -66,7 +66,7 @@ def test_what_cannot_be_tuned(toy: Collection) -> None:
     for how, message in [
         ({"split": "test"}, "unknown split of toy 'test'"),
         ({"measure": "nDGC@10"}, "unknown measure 'nDGC@10'"),
-        ({"unit": "chapter"}, "'passage' or 'document'"),
+        ({"unit": "chapter"}, "among 'document', 'passage'"),
         ({"b": ()}, "at least one k1 and one b"),
         ({"k1": (-1.0,)}, "parameter of tune_bm25"),
         ({"b": (1.5,)}, "parameter of tune_bm25"),

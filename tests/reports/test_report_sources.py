@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pages import Page
 
-from haybale.collections import Collection, read_parquet
+from haybale.collections import Collection, open_collection
 from haybale.embeddings import Chunking, LSAEncoder, embed
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, HaybaleError, InputError, MissingExtraError, UnknownNameError
@@ -147,7 +147,7 @@ def test_vectors_are_those_of_the_comparison(
         "store": ({"store": str(tmp_path / "store")}, "vectors of a store (LSAEncoder)"),
     }[how]
     if how == "store":
-        collection = read_parquet(_as_parquet(collection, tmp_path / "data"))
+        collection = open_collection(_as_parquet(collection, tmp_path / "data"))
         embed(tmp_path / "data", LSAEncoder(6), tmp_path / "store")
     compare(Engine(collection, **settings), ("bm25", "parm-vrrf")).write(tmp_path / "run")
     stages: list[str] = []

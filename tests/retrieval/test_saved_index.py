@@ -199,7 +199,7 @@ def test_settings_are_those_of_opening(tmp_path: Path) -> None:
 def test_what_cannot_be_cut_or_extended_is_refused(tmp_path: Path) -> None:
     index = PassageIndex(np.eye(3), [0, 2, 2, 3], passage_ids=list("abc"), doc_ids=list("xyz"))
     for documents, message in [
-        ([2, 0], "document numbers must rise, found 0 after 2"),
+        ([2, 0], "document numbers must rise"),
         ([0, 3], "document numbers lie between 0 and 2, found 0 and 3"),
         ([1], "none of the 1 documents to be taken has a passage"),
         ([], "none of the 0 documents"),

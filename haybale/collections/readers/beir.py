@@ -6,7 +6,7 @@
 
 Thakur et al., "BEIR: A Heterogeneous Benchmark for Zero-shot Evaluation …", NeurIPS 2021. Beyond BEIR, a line
 of ``text`` is one paragraph: one passage of a document, one paragraph of a query. The title stands before the
-first passage, and is a passage of its own where there is no text.
+first passage, and is a passage of its own where there is no text. Queries that no split judges are in no split.
 """
 
 from __future__ import annotations
@@ -14,21 +14,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
-from haybale.collections.collection import Collection
 from haybale.collections.lines import need_file, read_jsonl, text_field
 from haybale.collections.qrels import add_qrels_folder
 
 
-def read_beir(folder: Path | str) -> Collection:
-    """Read a folder in BEIR's layout. Queries that no split judges stay in the collection, in no split."""
-    folder = Path(folder)
-    builder = CollectionBuilder(folder.name)
-    add_beir_documents(builder, folder)
-    add_queries_and_qrels(builder, folder)
-    return builder.build()
-
-
-def add_beir_documents(builder: CollectionBuilder, folder: Path) -> None:
+def add_documents(builder: CollectionBuilder, folder: Path) -> None:
     """Read ``corpus.jsonl`` line by line."""
     add_beir_file(builder, need_file(folder, "corpus.jsonl"))
 
@@ -50,7 +40,7 @@ def titled_lines(title: str, text: str) -> list[str]:
     return paragraphs
 
 
-def add_queries_and_qrels(builder: CollectionBuilder, folder: Path) -> None:
+def add_queries(builder: CollectionBuilder, folder: Path) -> None:
     """Read ``queries.jsonl`` and ``qrels/*.tsv``, which the structured layout shares with BEIR."""
     path = need_file(folder, "queries.jsonl")
     for line, record in read_jsonl(path):

@@ -1,7 +1,12 @@
 """Collections of the package ir_datasets, by their id: ``beir/scifact/test``, ``msmarco-passage``, ``vaswani``.
 
+A document with the fields ``title`` and ``text`` is read as in BEIR, title first; others, and queries, by their
+``default_text()``. If the dataset has judgements, they are one split, named by the last part of its id. If not, each
+registered dataset below it (``<id>/…``) with judgements of the same documents is a split, named by the rest of its id
+with ``-`` for ``/``. Of several grades of one pair, by aspect for instance, the highest holds.
+
 MacAvaney et al., "Simplified Data Wrangling with ir_datasets", SIGIR 2021; the ids are listed at ir-datasets.com. The
-package downloads what it reads. As in BEIR's layout, a line of text is one paragraph.
+package downloads what it reads.
 """
 
 from __future__ import annotations
@@ -11,7 +16,6 @@ import warnings
 from typing import Any
 
 from haybale.collections.builder import CollectionBuilder, in_usual_order
-from haybale.collections.collection import Collection
 from haybale.collections.readers.beir import titled_lines
 from haybale.errors import InputError
 from haybale.extras import require
@@ -20,21 +24,20 @@ PREFIX = "ir_datasets:"
 _LANGUAGES = {"en": "english", "de": "german"}
 
 
-def read_ir_datasets(dataset_id: str) -> Collection:
-    """Read a dataset of ir_datasets.
-
-    A document with the fields ``title`` and ``text`` is read as in BEIR, title first; others, and queries, by their
-    ``default_text()``. If the dataset has judgements, they are one split, named by the last part of its id. If not,
-    each registered dataset below it (``<id>/…``) with judgements of the same documents is a split, named by the rest
-    of its id with ``-`` for ``/``. Of several grades of one pair, by aspect for instance, the highest holds.
-    Judgements of unknown documents or queries are left out, with one warning that counts them.
-
-    Errors: :class:`InputError` for an unknown id, a dataset without documents, queries or judgements.
-    """
+def add_documents(builder: CollectionBuilder, dataset_id: str) -> None:
+    """Read the documents one by one."""
     dataset = _load(dataset_id)
-    splits = _splits(dataset_id, dataset)
-    builder = CollectionBuilder(dataset_id, language=_LANGUAGES.get(str(dataset.docs_handler().docs_lang())))
-    _add_documents(builder, dataset)
+    builder.language = _LANGUAGES.get(str(dataset.docs_handler().docs_lang()))
+    for document in dataset.docs_iter():
+        title, text = getattr(document, "title", None), getattr(document, "text", None)
+        if not isinstance(title, str) or not isinstance(text, str):
+            title, text = "", document.default_text()
+        builder.add_document(document.doc_id, titled_lines(title, text), title=title)
+
+
+def add_queries(builder: CollectionBuilder, dataset_id: str) -> None:
+    """Queries and judgements; those of unknown documents or queries are left out, with one warning that counts them."""
+    splits = _splits(dataset_id, _load(dataset_id))
     asked: dict[str, str] = {}
     for part in splits.values():
         for query in part.queries_iter():
@@ -46,7 +49,11 @@ def read_ir_datasets(dataset_id: str) -> Collection:
         builder.add_query(query_id, text.split("\n"))
     n_unknown = 0
     for split, part in splits.items():
-        for (query_id, doc_id), grade in _grades(part).items():
+        grades: dict[tuple[str, str], int] = {}
+        for judgement in part.qrels_iter():
+            pair, grade = (judgement.query_id, judgement.doc_id), int(judgement.relevance)
+            grades[pair] = max(grade, grades.get(pair, grade))
+        for (query_id, doc_id), grade in grades.items():
             if query_id in asked and builder.document_number(doc_id) is not None:
                 builder.add_judgement(split, query_id, doc_id, grade)
             else:
@@ -54,12 +61,6 @@ def read_ir_datasets(dataset_id: str) -> Collection:
     if n_unknown:
         message = f"{PREFIX}{dataset_id}: {n_unknown} judgements of unknown documents or queries were left out"
         warnings.warn(message, stacklevel=2)
-    return builder.build()
-
-
-def add_ir_datasets_documents(builder: CollectionBuilder, dataset_id: str) -> None:
-    """Read the documents one by one; queries and judgements are not needed."""
-    _add_documents(builder, _load(dataset_id))
 
 
 def _load(dataset_id: str) -> Any:
@@ -93,19 +94,3 @@ def _splits(dataset_id: str, dataset: Any) -> dict[str, Any]:
     if not asked:
         raise InputError(f"{PREFIX}{dataset_id}: the dataset has judgements but no queries")
     return asked
-
-
-def _add_documents(builder: CollectionBuilder, dataset: Any) -> None:
-    for document in dataset.docs_iter():
-        title, text = getattr(document, "title", None), getattr(document, "text", None)
-        if not isinstance(title, str) or not isinstance(text, str):
-            title, text = "", document.default_text()
-        builder.add_document(document.doc_id, titled_lines(title, text), title=title)
-
-
-def _grades(dataset: Any) -> dict[tuple[str, str], int]:
-    grades: dict[tuple[str, str], int] = {}
-    for judgement in dataset.qrels_iter():
-        pair, grade = (judgement.query_id, judgement.doc_id), int(judgement.relevance)
-        grades[pair] = max(grade, grades.get(pair, grade))
-    return grades

@@ -6,8 +6,7 @@ that section are the relevant documents; a query's own document is left out of i
 of the query id: 70 % train, 15 % dev, 15 % test. The content follows the installed versions of the packages.
 
 Sections are the docstring's headings. *See Also* is not text but the citations: it is in no passage of any
-document, and is kept as links from the root section, except those of dev and test queries, which are the
-answers.
+document, and is kept as links from the root section, except those of dev and test queries, which are the answers.
 """
 
 from __future__ import annotations
@@ -93,12 +92,11 @@ def read_pydocs() -> Collection:
                 number += 1
     for entry in entries:
         targets = _resolved(entry, aliases)
-        if not targets:
-            continue
-        query_id = f"q:{entry.name}"
-        split = _split(query_id)
-        paragraphs = [text for section in entry.sections for text in _passages(section)]
-        builder.add_query(query_id, paragraphs, own=entry.name, split=split)
+        if targets:
+            query_id = f"q:{entry.name}"
+            split = _split(query_id)
+            paragraphs = [text for section in entry.sections for text in _passages(section)]
+            builder.add_query(query_id, paragraphs, own=entry.name, split=split)
         for target in targets:
             builder.add_judgement(split, query_id, target)
             if split == "train":
@@ -242,11 +240,7 @@ def sections(docstring: str) -> list[Section]:
 
 
 def see_also(blocks: list[str]) -> list[str]:
-    """The names a *See Also* section refers to, in order, each once.
-
-    >>> see_also(["arcsin, sinh", "DataFrame.join : Joins on the\\n    index.", ":func:`~numpy.dot` : Product."])
-    ['arcsin', 'sinh', 'DataFrame.join', 'numpy.dot']
-    """
+    """The names a *See Also* section refers to, in order, each once."""
     names: list[str] = []
     for line in "\n".join(blocks).split("\n"):
         if not line.strip() or line.startswith(" "):
