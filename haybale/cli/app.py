@@ -256,10 +256,9 @@ def report(
     ranker: Annotated[str | None, option("Whose wins and losses are shown; default: the best one.", RANKING)] = None,
     queries: Annotated[int | None, option("Wins and losses shown, each; default: 5.", RANKING, min=0)] = None,
     query: Annotated[str | None, option("Whose heatmap is shown; default: a large win.", RANKING)] = None,
-    encoder: Annotated[str | None, option("Of heatmap and picture, or none; default: the folders'.", VECTORS)] = None,
-    store: Store = None,
-    picture: Annotated[str | None, option("tsne (the default), umap (extra umap) or none.", VECTORS)] = None,
-    random_state: RandomState = None,
+    picture: Annotated[
+        str | None, option("tsne (the default), or none: neither that nor the heatmap.", VECTORS)
+    ] = None,
 ) -> None:
     """Write one HTML page about runs: table, recall, wins and losses with texts, heatmap, picture, seconds."""
     options = given(**locals())

@@ -68,7 +68,6 @@ CHECKS = (
     Check("cuML", "cuml", "cuml-cu13", "gpu"),
     Check("cuDF", "cudf", "cudf-cu13", "gpu"),
     Check("Dask cluster", "distributed", "distributed", "dask"),
-    Check("UMAP in reports", "umap", "umap-learn", "umap"),
     Check("collections of ir_datasets", "ir_datasets", "ir_datasets", "ir_datasets"),
     Check("transformers for PyTerrier", "pyterrier", "pyterrier", "pyterrier"),
 )

@@ -16,26 +16,25 @@ from haybale.collections.collection import strings_of
 from haybale.collections.splitters import sentences
 from haybale.engine import Engine
 from haybale.rankers import PARM, Batch
-from haybale.reports.charts import share_chart
 from haybale.reports.study import Study
 from haybale.retrieval import ParagraphExplanation
 from haybale.retrieval.run import DEPTH
 
 PAIRS = 5  # whose texts are shown
 AMONG, TELLING = 10, 12  # of so many large wins one is chosen, by its number of paragraphs
+CELLS = 2000  # the strongest cells of the heatmap, which are drawn
+WIDTH, HEIGHT, LARGEST, LETTER = 860, 600, 26, 14  # of all cells, of one, and the room of a label, in pixels
 
 
-def paragraphs_section(study: Study, engine: Engine | None, parm: PARM, query: str | None) -> dict[str, Any]:
-    """The query that was asked for, or one of the large wins, and its best relevant document by ``parm``."""
-    if engine is None:
-        return {"absent": "PARM's heatmap needs vectors; --encoder tfidf or a store would bring them."}
+def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[str, Any]:
+    """The query that was asked for, or one of the large wins, and its best relevant document by PARM."""
     query = query or _telling_query(study, engine)
     texts, kind = _paragraphs(engine, query)
     if not texts:
         return {"absent": f"The query {query} has no text."}
     own = engine.collection.queries.own[engine.collection.query_numbers([query])]
     batch = Batch(engine, Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own))
-    parm = parm.clone().fit(engine)
+    parm = PARM("vrrf").fit(engine)
     relevant = set(study.relevant[query])
     best = next((document for document, _ in batch.run(parm, DEPTH)[query] if document in relevant), None)
     if best is None:
@@ -49,8 +48,8 @@ def paragraphs_section(study: Study, engine: Engine | None, parm: PARM, query: s
 
 def _telling_query(study: Study, engine: Engine) -> str:
     """Of the ten largest wins the one with about a dozen paragraphs: fewer tell little, more are hard to see."""
-    ranked = list(study.differences) or study.query_ids
-    lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked[:AMONG]])
+    ranked = list(study.differences.index[:AMONG])
+    lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked])
     return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / TELLING)).argmin())]
 
 
@@ -64,36 +63,31 @@ def _paragraphs(engine: Engine, query: str) -> tuple[list[str], str]:
 
 def _explained(why: ParagraphExplanation, kind: str) -> dict[str, Any]:
     names = [passage.removeprefix(f"{why.doc_id}:") for passage in why.passage_ids]
-    # A share below 0, of vectors that point away from each other, is as good as none in a picture of what carries.
-    shares = np.maximum(why.share, 0)
 
     def amount(share: float) -> str:
         """In percent of the score, where it is a part of it."""
         return f"{100 * share / why.score:.1f} %" if why.in_percent and why.score else f"{share:+.4f}"
 
-    titles = {}
-    for row, column in np.argwhere(shares > 0).tolist():
-        rank = int(why.ranks[row, column])
+    cells = []  # a share below 0, of vectors that point away from each other, is as good as none
+    for row, column in sorted(np.argwhere(why.share > 0).tolist(), key=lambda cell: -why.share[tuple(cell)])[:CELLS]:
+        rank, share = int(why.ranks[row, column]), why.share[row, column]
         place = f", rank {rank:,} of its hits" if rank else ""
-        titles[row, column] = f"{kind} {why.labels[row]} → {names[column]}: {amount(shares[row, column])}{place}"
+        title = f"{kind} {why.labels[row]} → {names[column]}: {amount(share)}{place}"
+        cells.append((row, column, float(share / why.share.max()), title))
     pairs = [pair for pair in why.to_frame().head(PAIRS).to_dict("records") if pair["share"] > 0]
     for pair in pairs:
         pair["amount"] = amount(pair["share"])
         pair["place"] = "not among its hits" if pd.isna(pair["rank"]) else f"rank {pair['rank']:,}"
-    strongest = [
-        (why.labels.index(str(pair["query_paragraph"])), why.passage_ids.index(str(pair["passage_id"])))
-        for pair in pairs
-    ]
-    chart = share_chart(
-        shares,
-        why.labels,
-        names,
-        titles,
-        strongest,
-        label=f"Shares of {len(why.labels)} query {kind}s by {len(names)} paragraphs of {why.doc_id} in its score",
-        x_label=f"paragraph of {why.doc_id if len(why.doc_id) <= 40 else why.doc_id[:39] + '…'}",
-        y_label=f"{kind} of the query",
-    )
+        pair["cell"] = why.labels.index(str(pair["query_paragraph"])), why.passage_ids.index(str(pair["passage_id"]))
     found = why.ranks > 0
-    n_found = int(found.any(axis=1).sum()), int(found.any(axis=0).sum())
-    return {"why": why, "pairs": pairs, "chart": chart, "n_found": n_found}
+    width, height = min(LARGEST, WIDTH / len(names)), min(LARGEST, HEIGHT / len(why.labels))
+    return {
+        "why": why,
+        "pairs": pairs,
+        "cells": cells,
+        "size": (width, height),
+        # Every label where there is room, else every second, third ...
+        "rows": list(enumerate(why.labels))[:: int(-(-LETTER // height))],
+        "columns": list(enumerate(names))[:: int(-(-LETTER // width))],
+        "n_found": (int(found.any(axis=1).sum()), int(found.any(axis=0).sum())),
+    }

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import warnings
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
+from numbers import Integral
 from pathlib import Path, PurePath
 from typing import Any
+
+import numpy as np
 
 from haybale.collections import Collection
 from haybale.engine import Engine
@@ -22,12 +25,16 @@ from haybale.evaluation import recall_curves
 from haybale.evaluation.table import cells, columns_of, legend
 from haybale.extras import require
 from haybale.folders import whole_file
-from haybale.reports.charts import clean, difference_chart, recall_chart
+from haybale.parameters import Interval, check_parameters, one_of
 from haybale.reports.paragraphs import paragraphs_section
-from haybale.reports.picture import check_picture, picture_section
-from haybale.reports.sources import described, engine_for, find_split, load, open_for, parm_for
-from haybale.reports.study import MEASURE, TOP, Study, reading, study
+from haybale.reports.picture import picture_section
+from haybale.reports.sources import described, engine_for, find_split, load, open_for
+from haybale.reports.study import MEASURE, Study, reading, study
 from haybale.stages import listening, stage
+
+_CONSTRAINTS = {"queries": [Interval(Integral, 0, None, closed="left")], "picture": one_of(["tsne", "none"])}
+# What HTML does not allow: shown as the sign for what is unknown.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 def write_report(
@@ -39,18 +46,13 @@ def write_report(
     split: str | None = None,
     baseline: str | None = None,
     ranker: str | None = None,
-    encoder: str | None = None,
-    store: str | None = None,
     queries: int = 5,
     query: str | None = None,
     picture: str = "tsne",
     title: str | None = None,
-    random_state: int = 0,
     report: Callable[[str, float], None] | None = None,
 ) -> Study:
-    """Write one self-contained HTML page about runs.
-
-    Everything is read, checked and measured first; the page is written last, so a page that was there stays until then.
+    """Write one self-contained HTML page about runs; a page that was there stays until all is read and measured.
 
     Parameters
     ----------
@@ -64,35 +66,28 @@ def write_report(
         Likewise.
     ranker : str, optional
         Whose wins and losses are shown; default: the best by nDCG@10 that is not the baseline.
-    encoder, store : str, optional
-        Of heatmap and picture; default: what the folders say, else ``"tfidf"``. ``encoder="none"``: neither is drawn.
     queries : int, default 5
         Wins shown, and losses.
     query : str, optional
         Whose heatmap is shown; default: that of a large win.
-    picture : {"tsne", "umap", "none"}, default "tsne"
-        ``"umap"`` needs the extra ``umap``.
+    picture : {"tsne", "none"}, default "tsne"
+        Heatmap and picture, of the vectors of the engine, else of those that the folders say, else of TF-IDF.
     title : str, optional
-    random_state : int, default 0
-        Of the queries in the picture and of the picture.
     report : callable, optional
         Called with ``(stage, seconds)`` whenever a stage is done.
 
     Raises
     ------
     InputError
-        A place without runs, runs of other queries or documents than the split's, no split, an unknown run or picture.
+        A place without runs, runs of other queries or documents than the split's, no split, an unknown run or query.
     """
     out = Path(out)
     if out.is_dir():
         raise InputError(f"{out} is a folder; expected the name of an HTML file")
-    if queries < 0:
-        raise InputError(f"queries must be at least 0, found {queries}")
+    check_parameters("write_report", locals(), _CONSTRAINTS)
     if not runs:
         raise InputError("no run was given")
-    check_picture(picture)
-    with listening(report), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has the letters that Matplotlib lacks
+    with listening(report):
         with stage("read runs"):
             sources = [load(path) for path in runs]
         with stage("read collection"):
@@ -102,9 +97,13 @@ def write_report(
             about = study(sources, whole, find_split(sources, whole, split), baseline, ranker)
         if query is not None and query not in about.relevant:
             raise InputError(f"the query {query!r} is not one of {whole.name}, {about.split}, with a relevant document")
-        engine = engine_for(sources, opened, encoder=encoder, store=store)
-        explained = paragraphs_section(about, engine, parm_for(sources), query)
-        plane = picture_section(about, engine, picture, random_state)
+        engine = engine_for(sources, opened) if picture == "tsne" else None
+        if engine is not None:
+            explained, plane = paragraphs_section(about, engine, query), picture_section(about, engine)
+        elif picture == "tsne":
+            explained = plane = {"absent": "The encoder was an object; an engine as --collection would bring it."}
+        else:
+            explained = plane = {"absent": "Left out; --picture tsne would bring it."}
         vectors = described(engine) if engine else ""
         page = _page(_content(about, queries), title=title, explained=explained, plane=plane, vectors=vectors)
         with whole_file(out) as file:
@@ -121,13 +120,14 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: clean(value) if type(value) is str else value,
+        finalize=lambda value: _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     page: str = environment.from_string(template).render(
         **content,
         **sections,
+        zip=zip,
         style=markup(style),
         script=markup(script),
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
@@ -140,7 +140,7 @@ def _content(about: Study, n: int) -> dict[str, Any]:
     table, sources = about.results, about.sources
     columns = columns_of(table) if table.comparisons else columns_of(table, detailed=())
     curves = recall_curves(about.runs, about.qrels)
-    points = {str(name): (curves.index.tolist(), curves[name].tolist()) for name in curves.columns}
+    at = np.log(curves.index.to_numpy())
     cards = {"Largest wins": about.wins(n), "Largest losses": about.losses(n)}
     links = {query: f"#q{number}" for number, query in enumerate(query for part in cards.values() for query in part)}
     record: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
@@ -148,18 +148,15 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         for kind in ("seconds", "facts", "environment")
     }
     record["settings"] = [(source.name, source.settings) for source in sources if source.settings]
+    missing = {"seconds": "the seconds of each stage", "facts": "what indexing and training found"}
+    missing["settings"] = "settings and environment"
     would_bring = {
         kind: f"A folder written by haybale compare --out would bring {what}."
-        for kind, what in (
-            ("seconds", "the seconds of each stage"),
-            ("facts", "what indexing and training found"),
-            ("settings", "settings and environment"),
-        )
+        for kind, what in missing.items()
         if not record[kind]
     }
     if about.ranker is None:
         would_bring["queries"] = "There is one run only. A second one would bring wins and losses by query."
-    label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
     return {
         "about": about,
         "absent": would_bring,
@@ -167,16 +164,14 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         "columns": columns,
         "curves": curves,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "difference_chart": about.ranker and difference_chart(about.differences, links, label),
         "flattened": flattened,
         "lead": reading(about),
         "legend": legend(table) if table.comparisons else f"{table.n_queries} queries.",
         "links": links,
         "measure": MEASURE,
-        "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
+        "places": (at / (at[-1] or 1)).tolist(),  # of the cut-offs, along the axis
         "record": record,
         "rows": {name: cells(table, name, columns) for name in table.values},
-        "top": TOP,
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browser import MISSING, Browser, find_chromium
@@ -17,7 +16,6 @@ pytestmark = pytest.mark.skipif(find_chromium() is None, reason=MISSING)
 
 PHONE, DESK = (390, 844), (1280, 800)
 DARK, LIGHT = "rgb(21, 23, 27)", "rgb(251, 250, 247)"  # the ground of the page
-STATE = "({...document.documentElement.dataset})"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 SEEN = "[...document.querySelectorAll('svg.chart')].filter(each => each.getBoundingClientRect().width > 0).length"
@@ -45,34 +43,21 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     browser.close()
 
 
-def state(browser: Browser) -> dict[str, Any]:
-    found: dict[str, Any] = browser.run(STATE)
-    return found
-
-
 @pytest.mark.parametrize(
     ("name", "size", "scheme"),
     [("small", PHONE, "light"), ("small", DESK, "dark"), ("hostile", PHONE, "dark"), ("hostile", DESK, "light")],
 )
-def test_it_renders(
-    browser: Browser, pages: dict[str, str], tmp_path: Path, name: str, size: tuple[int, int], scheme: str
-) -> None:
+def test_it_renders(browser: Browser, pages: dict[str, str], name: str, size: tuple[int, int], scheme: str) -> None:
     browser.open(pages[name], *size, scheme)
-    assert state(browser)["ready"] == "yes"
-    assert "failed" not in state(browser)
     assert browser.errors == []
     assert browser.run("window.innerWidth") == size[0]
-    assert state(browser)["width"] == str(size[0])
     browser.run("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert browser.run(OVERFLOW) == 0
     assert browser.run(GROUND) == (DARK if scheme == "dark" else LIGHT)
     assert browser.run(SEEN) == 4  # recall, differences, heatmap, picture
     assert browser.run("performance.getEntriesByType('resource').length") == 0
-    least = "Math.min(...[...document.querySelectorAll('svg.chart text')].filter(e => e.getClientRects().length)"
-    assert browser.run(f"{least}.map(e => e.getBoundingClientRect().height))") > 10  # letters one can read
-    picture = browser.screenshot(tmp_path / f"{name}-{size[0]}-{scheme}.png")
-    assert picture.stat().st_size > 20_000
-    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    sizes = "[...document.querySelectorAll('svg.chart text')].map(e => e.getBoundingClientRect())"
+    assert browser.run(f"Math.min(...{sizes}.map(box => Math.max(box.width, box.height)))") > 10  # letters one can read
 
 
 def test_the_reader_chooses_dark_or_light(browser: Browser, pages: dict[str, str]) -> None:
@@ -116,11 +101,11 @@ def test_legends_hide_lines_and_bars_lead_to_queries(browser: Browser, pages: di
     browser.open(pages["small"], *DESK, "light")
     lines = "[...document.querySelectorAll('.recall-chart [data-series]')]"
     shown = f"{lines}.filter(each => getComputedStyle(each).display !== 'none').length"
-    name = "document.querySelector('.recall-chart [role=button][data-switch=\"1\"]')"
+    name = "document.querySelector('button[data-switch=\"1\"]')"
     assert browser.run(shown) == 5
-    browser.run(f"{name}.dispatchEvent(new MouseEvent('click'))")
+    browser.run(f"{name}.click()")
     assert (browser.run(shown), browser.run(f"{name}.ariaPressed")) == (4, "false")
-    browser.run(f"{name}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'Enter'}}))")
+    browser.run(f"{name}.click()")
     assert (browser.run(shown), browser.run(f"{name}.ariaPressed")) == (5, "true")
     assert not browser.run("document.getElementById('q0').open")
     browser.run("document.querySelector('.difference-chart a').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
