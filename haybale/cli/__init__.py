@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from typing import NoReturn
 
-from haybale.cli.output import say
+from haybale.cli.terminal import say
 from haybale.errors import HaybaleError
 from haybale.extras import require
 
@@ -24,7 +25,9 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show stops nothing
     try:
         require("typer")
-        from haybale.cli.app import app
+        for commands in ("engines", "rank", "trials", "embed", "doctor"):
+            importlib.import_module(f"haybale.cli.{commands}")
+        from haybale.cli.options import app
 
         raise SystemExit(app(standalone_mode=False))
     except HaybaleError as error:

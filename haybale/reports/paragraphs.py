@@ -48,7 +48,7 @@ def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[
 
 def _telling_query(study: Study, engine: Engine) -> str:
     """Of the ten largest wins the one with about a dozen paragraphs: fewer tell little, more are hard to see."""
-    ranked = list(study.differences.index[:AMONG])
+    ranked = [str(query) for query in study.differences.index[:AMONG]]
     lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked])
     return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / TELLING)).argmin())]
 

@@ -38,8 +38,7 @@ class Study:
     @cached_property
     def relevant(self) -> dict[str, list[str]]:
         """The relevant documents of each measured query, in the order of the judgements."""
-        found: dict[str, list[str]] = self.qrels.groupby("query_id")["doc_id"].agg(list).to_dict()
-        return found
+        return {str(query): list(documents) for query, documents in self.qrels.groupby("query_id")["doc_id"]}
 
     @cached_property
     def differences(self) -> pd.Series:

@@ -46,7 +46,6 @@ def test_the_command(tmp_path: Path) -> None:
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
     command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
-    command += ["--set", "rows_per_chunk=16"]
     done = haybale(*command, "--dtype", "float16")
     assert done.returncode == 0, done.stderr
     for part in ("40 passages embedded in ", "passages/s", "40 × 4 float16"):
@@ -61,31 +60,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert "begun with dtype 'float16', now it is 'float32'" in other.stderr
 
 
-@pytest.mark.filterwarnings("default")
-def test_pieces_in_the_tokens_of_the_encoder(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
-    pytest.importorskip("sentence_transformers")
-    from longformers import save_longformer
-
-    folder = save_longformer(tmp_path / "model", attention_window=8)
-    (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "p"), "--encoder", str(folder), "--device", "cpu"]
-    values = ["--set", "unit=tokens", "--set", "pooling=cls", "--set", "precision=bfloat16"]
-    _, _, said = here(*command, "--pieces", "2", *values)
-    assert "3 passages embedded" in said
-    store = EmbeddingStore(tmp_path / "p")
-    assert store.texts().to_pylist() == ["w1 w2", "w3 w4", "w5"]
-    assert (store.manifest["encoder"]["pooling"], store.manifest["encoder"]["dtype"]) == ("cls", "bfloat16")
-
-
 def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     (tmp_path / "collection.tsv").write_text("a\tone two\n")
     for arguments, message in [
-        (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, max_fit_texts, pooling, "),
-        (("--set", "rows_per_chunk"), "--set takes name=value, found 'rows_per_chunk'"),
-        (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
-        (("--set", "unit=tokens"), "--unit is of pieces: say how long with --pieces"),
-        (("--pieces", "3", "--set", "unit=letters"), "unknown unit 'letters'"),
-        (("--set", "pooling=cls"), "'lsa' takes no pooling"),
+        (("--stride", "3"), "--stride is of pieces: say how long with --pieces"),
+        (("--language", "latin"), "unknown language 'latin'"),
         (("--n-components", "0"), "Invalid value for '--n-components'"),
         (("--dtype", "int8"), "int8"),
         (("--shard", "1of2"), "shard must be i/n, such as 2/8, found '1of2'"),
@@ -100,10 +79,10 @@ def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, 
 
 
 def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
-    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(1500)]
+    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(60_000)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4", "--set", "rows_per_chunk=1"]
-    done = interrupted(command, tmp_path / "s" / "vectors.zarr" / "c.5.0")
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
+    done = interrupted(command, tmp_path / "s" / "vectors.zarr" / "c.1.0")
     assert done.stderr == "interrupted; what is written is kept, the same command goes on from there\n"
     assert done.returncode == 130
     assert not (tmp_path / "s" / ".lock").exists()
@@ -111,4 +90,4 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
         EmbeddingStore(tmp_path / "s")
     again = haybale(*command)
     assert " were there" in again.stderr
-    assert len(EmbeddingStore(tmp_path / "s")) == 1500
+    assert len(EmbeddingStore(tmp_path / "s")) == 60_000

@@ -160,18 +160,6 @@ def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) ->
     assert str(load(tmp_path / "y", Engine.open(built))) == "learned(bm25,bm25-doc(k1=2),unseen_share=0.1)"
 
 
-def test_train_on_queries_of_files(built: Path, tmp_path: Path, here: Call) -> None:
-    (tmp_path / "q.tsv").write_text("a\trare1x common1\nb\trare2x common2\nc\trare3x\n")
-    (tmp_path / "qrels.txt").write_text("a 0 d01 1\nb 0 d02 1\nc 0 d03 1\n")
-    how = ("--ranker", "knn-queries", "--queries", str(tmp_path / "q.tsv"), "--qrels", str(tmp_path / "qrels.txt"))
-    status, _, said = here("train", str(built), *how, "--out", str(tmp_path / "m"))
-    assert status == 0, said
-    run = load(tmp_path / "m", Engine.open(built)).rank({"x": "rare2x"})
-    assert run["x"][0][0] == "d02"
-    assert here("train", str(built), "--ranker", "knn-queries", "--split", "dev", "--out", str(tmp_path / "d"))[0] == 0
-    assert len(load(tmp_path / "d", Engine.open(built)).neighbours_.index) == 8
-
-
 def test_a_part_of_a_real_collection(pydocs: Collection, tmp_path: Path, here: Call) -> None:
     """The functions about linear algebra, and the queries that ask for them, from files to a report."""
     texts = dict(zip(pydocs.doc_ids.to_pylist(), pydocs.document_texts(), strict=True))
