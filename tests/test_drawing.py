@@ -65,22 +65,6 @@ def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_figure_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "figure.svg"
-    path.write_text("the old one")
-    figure = heatmap()
-
-    def fail(aside: Path, **options: Any) -> None:
-        aside.write_text("half of")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(figure, "savefig", fail)
-    with pytest.raises(OSError, match="disk full"):
-        save_figure(figure, path)
-    assert [file.name for file in tmp_path.iterdir()] == ["figure.svg"]
-    assert path.read_text() == "the old one"
-
-
 @ALL
 def test_without_matplotlib_the_pip_line(draw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -187,13 +187,7 @@ def _documents_of(files: Sequence[Path]) -> Collection:
 def _what_was_learned(ranker: Ranker, indent: str = "  ") -> Iterator[str]:
     """Lines of the facts of a ranker and of those within."""
     for name, value in ranker.facts.items():
-        yield f"{indent}{name}: {_shown(value)}"
+        yield f"{indent}{name}: {value:,.4g}" if isinstance(value, float) else f"{indent}{name}: {value}"
     for inner in ranker.fitted_within():
         below = list(_what_was_learned(inner, f"{indent}  "))
         yield from [f"{indent}{inner}", *below] if below else []
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value))
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

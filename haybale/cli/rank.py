@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,8 +69,7 @@ def rank(
     if heatmap is not None:
         check_figure(heatmap)
     base = haybale.Engine.open(engine, device=device)
-    given_queries, labels = _queries_of(queries, paragraphs)
-    asked = queries_from(base, given_queries)
+    asked = queries_from(base, _queries_of(queries, paragraphs))
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     chosen = haybale.load(model, base) if named is None else _fitted(named, base)
     if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
@@ -96,7 +94,7 @@ def rank(
         out.parent.mkdir(parents=True, exist_ok=True)
         ranked.to_trec(out, tag=file_name(str(chosen)))
     if heatmap is not None:
-        _draw(drawn, labels, heatmap)
+        _draw(drawn, heatmap)
 
 
 def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
@@ -115,11 +113,8 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
         yield from _all(inner)
 
 
-def _queries_of(given: str, paragraphs: str | None) -> tuple[Asked, list[str]]:
-    """What QUERIES stands for: stdin, a file, the name of a split, or a text; and what a document calls its paragraphs.
-
-    A document is split by ``paragraphs``; others have their paragraphs already.
-    """
+def _queries_of(given: str, paragraphs: str | None) -> Asked:
+    """What QUERIES stands for: a document, which is split by ``paragraphs``, a file, the name of a split, or a text."""
     from haybale.collections.lines import decoded, read_text
 
     splitter = haybale.find_splitter(paragraphs or "blank-lines")
@@ -133,12 +128,12 @@ def _queries_of(given: str, paragraphs: str | None) -> tuple[Asked, list[str]]:
         parts = splitter(text)
         if not parts:
             raise FileFormatError(given, None, f"no paragraph found by {paragraphs or 'blank-lines'}")
-        return {"stdin" if given == "-" else path.stem: [part.text for part in parts]}, [part.label for part in parts]
+        return {"stdin" if given == "-" else path.stem: [part.text for part in parts]}
     if paragraphs is not None:
         raise InputError("--paragraphs splits one document: give a .txt file, or - for stdin")
     if not is_file and path.suffix in (".txt", *_SEVERAL) and not any(map(str.isspace, given)):
         raise InputError(f"{given}: no such file")
-    return path if is_file else given, []
+    return path if is_file else given
 
 
 def _lines(
@@ -167,15 +162,13 @@ def _lines(
     yield ""
 
 
-def _draw(reason: Explanation | None, labels: Sequence[str], path: Path) -> None:
+def _draw(reason: Explanation | None, path: Path) -> None:
     """The heatmap of PARM's reasons, also of a PARM within another ranker."""
     if reason is None:
         raise InputError("nothing was found, so there is no heatmap to draw")
     detail = next(_details(reason), None)
     if detail is None:
         raise InputError(f"PARM does not have {reason.doc_id!r}, so there is no heatmap to draw")
-    if len(labels) == len(detail.labels):
-        detail = replace(detail, labels=list(labels))
     detail.heatmap(path)
 
 

@@ -86,12 +86,10 @@ def _models(texts: Sequence[str], named: dict[str, Any]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for text in texts:
         name, _, folder = text.partition("=")
-        if not name or not folder:
-            raise InputError(f"--model takes NAME=FOLDER, found {text!r}")
+        if not (Path(folder) / "ranker.json").is_file():
+            raise InputError(f"--model takes NAME=FOLDER of haybale train, found {text!r}")
         if name in found or name in named:
             raise InputError(f"two rankers are called {name!r}")
-        if not (Path(folder) / "ranker.json").is_file():
-            raise InputError(f"{folder}: no trained ranker; haybale train makes one")
         found[name] = Path(folder)
     return found
 

@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 from commands import haybale, interrupted
 
-from haybale import Engine
 from haybale.collections import Collection
 from haybale.collections.spool import first_passages
-from haybale.embeddings import Chunking, EmbeddingStore, LSAEncoder, embed
-from haybale.errors import InputError, StoreError
-from haybale.evaluation import compare
-from haybale.rankers import parse_all, set_all
+from haybale.embeddings import EmbeddingStore
+from haybale.errors import StoreError
 
 
 def test_the_first_passages_are_read_no_further(tmp_path: Path, toy: Collection) -> None:
@@ -24,22 +21,6 @@ def test_the_first_passages_are_read_no_further(tmp_path: Path, toy: Collection)
     (tmp_path / "collection.tsv").write_text("".join(lines) + "b\n")  # the last line is broken
     assert first_passages(tmp_path, 3) == ["text 0", "text 1", "text 2"]
     assert len(first_passages(toy, 100)) == 15
-
-
-@pytest.mark.filterwarnings("ignore:.* training queries for")
-def test_compare_on_a_store_is_compare_without(toy: Collection, tmp_path: Path) -> None:
-    rankers = set_all(parse_all("bm25,knn,svr,parm-rrf"), {"n_bags": 2})
-    for chunking in (None, Chunking(3, 2)):
-        out = tmp_path / f"s{chunking is None}"
-        embed(toy, LSAEncoder(4), out, rows_per_chunk=4, chunking=chunking)
-        stored = compare(Engine(toy, store=str(out)), rankers)
-        plain = compare(Engine(toy, encoder="lsa", n_components=4, chunking=chunking), rankers)
-        assert stored.facts["vectors"] == plain.facts["vectors"] == list(EmbeddingStore(out).shape)
-        assert list(stored.runs) == list(plain.runs)
-        for name, run in stored.runs.items():
-            assert run.to_frame().equals(plain.runs[name].to_frame())
-    with pytest.raises(InputError, match="a store says itself how its passages were cut"):
-        Engine(toy, store=str(out), chunking=Chunking(3))
 
 
 def test_the_command(tmp_path: Path) -> None:

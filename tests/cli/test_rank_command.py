@@ -117,17 +117,3 @@ def test_no_document_at_all_is_one_line(built: Path, here: Call) -> None:
     assert status == 0
     assert "nothing was found" in shown
     assert said == "haybale: bm25 finds no document for 1 of 1 queries, the first is '0'\n"
-
-
-@pytest.mark.filterwarnings("default")
-def test_paragraphs_longer_than_the_encoder_reads_are_said_to_be(data: Path, tmp_path: Path, here: Call) -> None:
-    pytest.importorskip("sentence_transformers")
-    from longformers import save_longformer
-
-    model = save_longformer(tmp_path / "model")
-    assert here("index", str(data), "--out", str(tmp_path / "e"), "--encoder", str(model))[0] == 0
-    (tmp_path / "long.txt").write_text("dogs bark " * 3000 + "\n\ncats purr", encoding="utf-8")
-    status, _, said = here("rank", str(tmp_path / "e"), str(tmp_path / "long.txt"), "--ranker", "parm-vrrf")
-    assert status == 0, said
-    assert "1 of 2 texts" in said
-    assert said.count("\n") == 1

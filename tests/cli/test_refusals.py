@@ -72,7 +72,7 @@ REFUSED = [
     ("compare DATA --split train", "would be trained and evaluated on the same split, "),
     ("compare DATA --bags 3", "No such option: --bags"),
     ("compare E --model M", "--model takes NAME=FOLDER, found "),
-    ("compare E --model a=nowhere", "nowhere: no trained ranker; haybale train makes one"),
+    ("compare E --model a=nowhere", "--model takes NAME=FOLDER of haybale train, found 'a=nowhere'"),
     ("compare E --encoder lsa", "is an engine, which was built with its settings: leave out --encoder"),
     ("tune DATA --queries 0", "'--queries'"),
     ("train T/none --ranker bm25 --out M", "engine"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from browser import MISSING, Browser, find_chromium
@@ -123,20 +122,3 @@ def test_paper_has_everything_unfolded_and_light(browser: Browser, pages: dict[s
     assert browser.run("getComputedStyle(document.getElementById('theme')).display") == "none"
     browser.run("window.dispatchEvent(new Event('afterprint'))")
     assert browser.run("document.querySelectorAll('details[open]').length") == 0
-
-
-def test_all_that_can_be_done_can_be_done_by_keyboard(browser: Browser, pages: dict[str, str]) -> None:
-    browser.open(pages["small"], *DESK, "light")
-    reached = set()
-    for _ in range(60):
-        for kind in ("keyDown", "keyUp"):
-            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
-        reached.add(browser.run("(e => e.id || e.getAttribute('class') || e.tagName)(document.activeElement)"))
-    assert {"skip", "theme", "A", "BUTTON", "scroll", "SUMMARY"} <= reached
-
-
-def test_this_would_see_a_failing_script(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "bad.html").write_text("<script>throw new Error('x')</script><div style='width:900px'>wide</div>")
-    browser.open((tmp_path / "bad.html").as_uri(), *PHONE, "light")
-    assert browser.errors
-    assert browser.run(OVERFLOW) > 0 or browser.run("window.innerWidth") > PHONE[0]

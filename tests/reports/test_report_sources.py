@@ -10,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pages import Page
 
-from haybale.collections import Collection, read_parquet
+from haybale.collections import Collection
 from haybale.embeddings import Chunking, LSAEncoder, embed
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
@@ -132,8 +130,7 @@ def test_vectors_are_those_of_the_comparison(
         "store": ({"store": str(tmp_path / "store")}, "vectors of a store (LSAEncoder)"),
     }[how]
     if how == "store":
-        collection = read_parquet(_as_parquet(collection, tmp_path / "data"))
-        embed(tmp_path / "data", LSAEncoder(6), tmp_path / "store")
+        embed(collection, LSAEncoder(6), tmp_path / "store")
     compare(Engine(collection, **settings), ("bm25", "parm-vrrf")).write(tmp_path / "run")
     stages: list[str] = []
     page = reported(tmp_path / "run", collection=collection, report=lambda stage, seconds: stages.append(stage))
@@ -141,27 +138,6 @@ def test_vectors_are_those_of_the_comparison(
     assert said in page.text
     assert ("read vectors" in stages) == (how == "store")
     assert str(tmp_path) not in page.raw
-
-
-def _as_parquet(collection: Collection, folder: Path) -> Path:
-    folder.mkdir()
-    part = collection.split("dev")
-    tables = {
-        "passages": {
-            "doc_id": collection.doc_ids.take(pa.array(collection.passages.doc_of)),
-            "passage_id": collection.passages.ids,
-            "text": collection.passages.texts,
-        },
-        "queries": {
-            "query_id": collection.queries.ids.take(pa.array(part.queries)),
-            "text": collection.queries.texts(part.queries),
-            "split": ["dev"] * len(part.queries),
-        },
-        "qrels": dict(collection.qrels_frame("dev").assign(split="dev")),
-    }
-    for name, columns in tables.items():
-        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
-    return folder
 
 
 def test_a_comparison_on_an_engine_is_of_its_documents(
