@@ -8,6 +8,7 @@ The colours are those of Okabe & Ito, "Color Universal Design", 2008: they diffe
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 _DPI = 150
-_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
 _DASHES = ("-", "--", "-.", ":")  # as many as have no divisor in common with the colours: 28 different lines
 _MARKERS = ("o", "s", "^", "D", "v")
 _FONT = 8  # points, of tick labels
@@ -33,6 +34,7 @@ _LETTER, _LINE = 0.07, 0.17  # width and height of a letter of that size, in inc
 _LONGEST = 32  # letters of a tick label
 _CELL = 0.45  # inches of a heatmap's cell, where the bounds allow
 _WIDTH, _HEIGHT = (2.4, 13.0), (1.8, 9.0)  # bounds of a heatmap's cells together, in inches
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _FEW_POINTS = 24  # with more, markers hide the line
 
 
@@ -105,7 +107,7 @@ def draw_lines(
     drawn: list[Any] = []
     for number, (x, y) in enumerate(points.values()):
         marker = _MARKERS[number % len(_MARKERS)] if len(x) <= _FEW_POINTS else None
-        colour, dashes = _LINES[number % len(_LINES)], _DASHES[number % len(_DASHES)]
+        colour, dashes = COLOURS[number % len(COLOURS)], _DASHES[number % len(_DASHES)]
         drawn += axes.plot(x, y, color=colour, linestyle=dashes, marker=marker, markersize=4)
     if log_x:
         axes.set_xscale("log")
@@ -177,4 +179,9 @@ def _labels(names: Iterable[str]) -> list[str]:
 
 def _plain(text: str) -> str:
     """The text as it is: Matplotlib reads what stands between two dollar signs as a formula."""
-    return text.replace("$", r"\$")
+    return clean(text).replace("$", r"\$")
+
+
+def clean(text: str) -> str:
+    """A text without what neither HTML nor XML allows: control characters become the sign for what is unknown."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -44,12 +44,16 @@
     }));
   }
 
-  // The names below the recall chart hide its lines and show them again.
-  for (const button of document.querySelectorAll("[data-switch]")) {
-    button.addEventListener("click", () => {
-      const off = document.querySelector(`[data-series="${button.dataset.switch}"]`).classList.toggle("off");
-      button.setAttribute("aria-pressed", String(!off));
-    });
+  // The legend of the recall chart: a click on a name, or Enter, hides its line and shows it again.
+  for (const name of document.querySelectorAll("[data-switch]")) {
+    const toggle = () => {
+      const off = document.querySelector(`[data-series="${name.dataset.switch}"]`).classList.toggle("off");
+      name.classList.toggle("off", off);
+      name.setAttribute("aria-pressed", String(!off));
+    };
+    for (const [key, value] of [["role", "button"], ["tabindex", "0"], ["aria-pressed", "true"]]) name.setAttribute(key, value);
+    name.addEventListener("click", toggle);
+    name.addEventListener("keydown", (event) => { if (event.key === "Enter") toggle(); });
   }
 
   // A link to a folded query unfolds it; paper has all unfolded.

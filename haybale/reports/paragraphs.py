@@ -16,14 +16,13 @@ from haybale.collections.collection import strings_of
 from haybale.collections.splitters import sentences
 from haybale.engine import Engine
 from haybale.rankers import PARM, Batch
+from haybale.reports.charts import share_chart
 from haybale.reports.study import Study
 from haybale.retrieval import ParagraphExplanation
 from haybale.retrieval.run import DEPTH
 
 PAIRS = 5  # whose texts are shown
 AMONG, TELLING = 10, 12  # of so many large wins one is chosen, by its number of paragraphs
-CELLS = 2000  # the strongest cells of the heatmap, which are drawn
-WIDTH, HEIGHT, LARGEST, LETTER = 860, 600, 26, 14  # of all cells, of one, and the room of a label, in pixels
 
 
 def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[str, Any]:
@@ -68,26 +67,28 @@ def _explained(why: ParagraphExplanation, kind: str) -> dict[str, Any]:
         """In percent of the score, where it is a part of it."""
         return f"{100 * share / why.score:.1f} %" if why.in_percent and why.score else f"{share:+.4f}"
 
-    cells = []  # a share below 0, of vectors that point away from each other, is as good as none
-    for row, column in sorted(np.argwhere(why.share > 0).tolist(), key=lambda cell: -why.share[tuple(cell)])[:CELLS]:
-        rank, share = int(why.ranks[row, column]), why.share[row, column]
+    shares = np.maximum(why.share, 0)  # one below 0, of vectors that point away from each other, is as good as none
+    titles = {}
+    for row, column in np.argwhere(shares > 0).tolist():
+        rank = int(why.ranks[row, column])
         place = f", rank {rank:,} of its hits" if rank else ""
-        title = f"{kind} {why.labels[row]} → {names[column]}: {amount(share)}{place}"
-        cells.append((row, column, float(share / why.share.max()), title))
+        titles[row, column] = f"{kind} {why.labels[row]} → {names[column]}: {amount(shares[row, column])}{place}"
+    strongest = []
     pairs = [pair for pair in why.to_frame().head(PAIRS).to_dict("records") if pair["share"] > 0]
     for pair in pairs:
         pair["amount"] = amount(pair["share"])
         pair["place"] = "not among its hits" if pd.isna(pair["rank"]) else f"rank {pair['rank']:,}"
-        pair["cell"] = why.labels.index(str(pair["query_paragraph"])), why.passage_ids.index(str(pair["passage_id"]))
+        strongest.append((why.labels.index(pair["query_paragraph"]), why.passage_ids.index(pair["passage_id"])))
+    chart = share_chart(
+        shares,
+        why.labels,
+        names,
+        titles,
+        strongest,
+        f"Shares of {len(why.labels)} query {kind}s by {len(names)} paragraphs of {why.doc_id} in its score",
+        x_label=f"paragraph of {why.doc_id}",
+        y_label=f"{kind} of the query",
+    )
     found = why.ranks > 0
-    width, height = min(LARGEST, WIDTH / len(names)), min(LARGEST, HEIGHT / len(why.labels))
-    return {
-        "why": why,
-        "pairs": pairs,
-        "cells": cells,
-        "size": (width, height),
-        # Every label where there is room, else every second, third ...
-        "rows": list(enumerate(why.labels))[:: int(-(-LETTER // height))],
-        "columns": list(enumerate(names))[:: int(-(-LETTER // width))],
-        "n_found": (int(found.any(axis=1).sum()), int(found.any(axis=0).sum())),
-    }
+    n_found = int(found.any(axis=1).sum()), int(found.any(axis=0).sum())
+    return {"why": why, "pairs": pairs, "chart": chart, "n_found": n_found}

@@ -14,8 +14,10 @@ from scipy import sparse
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.manifold import TSNE
 
+from haybale.drawing import COLOURS
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
+from haybale.reports.charts import SOFT, scatter_chart
 from haybale.reports.study import Study
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 from haybale.stages import stage
@@ -26,7 +28,6 @@ OPEN = 3  # relevant documents of a query at most
 HIGHLIGHTED = 6  # queries in colour
 FEWEST = 10  # points of which a picture can be made
 REDUCED = 50  # dimensions to which vectors are reduced first, as van der Maaten & Hinton do
-WIDTH, HEIGHT = 1000, 650
 
 
 def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
@@ -52,30 +53,28 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     # In colour: queries from the one nearest to a relevant passage to the one farthest from all of its own.
     order = sorted((i for i in range(len(queries)) if len(relevant[i])), key=lambda i: (-best[i][1], queries[i]))
     spread: Any = np.unique(np.linspace(0, len(order) - 1, HIGHLIGHTED).round().astype(int)) if order else []
-    colours = {order[place]: f"s{number}" for number, place in enumerate(spread)}
+    colours = {order[place]: COLOURS[number] for number, place in enumerate(spread)}
     rows_near, rows_relevant = ([np.searchsorted(passages, part) for part in parts] for parts in (near, relevant))
-    look = dict.fromkeys(range(n), ("other", ""))  # of what is in several, the last: what tells most
-    for kind, parts in (
-        ("near", rows_near),
-        ("relevant", rows_relevant),
-        ("query", np.arange(n, len(places))[:, None]),
-    ):
-        for i in [*(i for i in range(len(queries)) if i not in colours), *colours]:
-            look |= dict.fromkeys(parts[i].tolist(), (kind, colours.get(i, "")))
+    drawn = [*(i for i in range(len(queries)) if i not in colours), *colours]  # those in colour over the others
+    look = dict.fromkeys(range(n), ("other", SOFT))  # of what is in several, the last: what tells most
+    rows_asked = np.arange(n, len(places))[:, None]
+    for kind, parts in (("near", rows_near), ("relevant", rows_relevant), ("query", rows_asked)):
+        for i in drawn:
+            look |= dict.fromkeys(parts[i].tolist(), (kind, colours.get(i, SOFT)))
     names = index.passage_ids.take(passages).to_pylist()
     names += [f"query {query}: {' '.join(study.query_text(query).split())[:90]}" for query in queries]
-    drawn = sorted(look, key=lambda row: (["other", "near", "relevant", "query"].index(look[row][0]), look[row][1]))
+    points: dict[str, list[tuple[int, str, str]]] = {"other": [], "near": [], "relevant": [], "query": []}
+    for row in sorted(look, key=lambda row: look[row][1] != SOFT):
+        points[look[row][0]].append((row, look[row][1], names[row]))
+    joins = [(n + i, row, colours.get(i, SOFT)) for i in drawn for row in rows_relevant[i]]
+    label = f"{len(queries)} queries amid {n} passages, by t-SNE"
     return {
-        "points": [(*places[row], *look[row], names[row]) for row in drawn],
-        "joins": [
-            (*places[n + i], *places[row], colours.get(i, "")) for i in range(len(queries)) for row in rows_relevant[i]
-        ],
-        "n_passages": n,
+        "chart": scatter_chart(places, {kind: each for kind, each in points.items() if each}, joins, label),
         "n_queries": len(queries),
         "n_near": max(map(len, near)),
         "n_found": sum(int(np.isin(*pair).sum()) for pair in zip(relevant, near, strict=True)),
         "n_relevant": sum(map(len, relevant)),
-        "highlighted": [(colour, queries[i]) for i, colour in colours.items()],
+        "highlighted": [(f"s{COLOURS.index(colour)}", queries[i]) for i, colour in colours.items()],
     }
 
 
@@ -92,14 +91,11 @@ def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> 
 
 
 def _in_plane(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
-    """(n, d) vectors, dense or CSR, to (n, 2) places within the picture by t-SNE over their first 50 dimensions."""
+    """(n, d) vectors, dense or CSR, to (n, 2) places by t-SNE over their first 50 dimensions."""
     reduce: Any = TruncatedSVD if sparse.issparse(passages) else PCA
     vectors: Any = (sparse.vstack if sparse.issparse(passages) else np.concatenate)([passages, queries])
     n, d = vectors.shape
     reduced = reduce(min(REDUCED, n - 1, d), random_state=0).fit_transform(vectors.astype(np.float32))
     tsne = TSNE(init="pca", perplexity=min(30.0, (n - 1) / 3), random_state=0, n_jobs=1)
-    plane = tsne.fit_transform(np.ascontiguousarray(reduced, dtype=np.float32)).astype(np.float64)
-    low, high = plane.min(axis=0), plane.max(axis=0)
-    scale = 0.96 * min(np.array([WIDTH, HEIGHT]) / np.maximum(high - low, 1e-9))
-    places: NDArray[np.float64] = (plane - (low + high) / 2) * scale + np.array([WIDTH, HEIGHT]) / 2
-    return places.round(1)
+    places: NDArray[np.float64] = tsne.fit_transform(reduced).astype(np.float64)
+    return places

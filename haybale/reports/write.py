@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -16,9 +16,8 @@ from numbers import Integral
 from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
-
 from haybale.collections import Collection
+from haybale.drawing import clean
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation import recall_curves
@@ -26,6 +25,7 @@ from haybale.evaluation.table import cells, columns_of, legend
 from haybale.extras import require
 from haybale.folders import whole_file
 from haybale.parameters import Interval, check_parameters, one_of
+from haybale.reports.charts import difference_chart, recall_chart
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
 from haybale.reports.sources import described, engine_for, find_split, load, open_for
@@ -33,8 +33,6 @@ from haybale.reports.study import MEASURE, Study, reading, study
 from haybale.stages import listening, stage
 
 _CONSTRAINTS = {"queries": [Interval(Integral, 0, None, closed="left")], "picture": one_of(["tsne", "none"])}
-# What HTML does not allow: shown as the sign for what is unknown.
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 def write_report(
@@ -87,7 +85,8 @@ def write_report(
     check_parameters("write_report", locals(), _CONSTRAINTS)
     if not runs:
         raise InputError("no run was given")
-    with listening(report):
+    with listening(report), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has the letters that Matplotlib lacks
         with stage("read runs"):
             sources = [load(path) for path in runs]
         with stage("read collection"):
@@ -120,14 +119,13 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value,
+        finalize=lambda value: clean(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     page: str = environment.from_string(template).render(
         **content,
         **sections,
-        zip=zip,
         style=markup(style),
         script=markup(script),
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'",
@@ -140,7 +138,7 @@ def _content(about: Study, n: int) -> dict[str, Any]:
     table, sources = about.results, about.sources
     columns = columns_of(table) if table.comparisons else columns_of(table, detailed=())
     curves = recall_curves(about.runs, about.qrels)
-    at = np.log(curves.index.to_numpy())
+    points = {str(name): (curves.index.tolist(), curves[name].tolist()) for name in curves.columns}
     cards = {"Largest wins": about.wins(n), "Largest losses": about.losses(n)}
     links = {query: f"#q{number}" for number, query in enumerate(query for part in cards.values() for query in part)}
     record: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
@@ -157,6 +155,7 @@ def _content(about: Study, n: int) -> dict[str, Any]:
     }
     if about.ranker is None:
         would_bring["queries"] = "There is one run only. A second one would bring wins and losses by query."
+    label = f"Differences in {MEASURE} of {table.n_queries} queries, {about.ranker} minus {about.baseline}, sorted"
     return {
         "about": about,
         "absent": would_bring,
@@ -164,12 +163,13 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         "columns": columns,
         "curves": curves,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "difference_chart": about.ranker and difference_chart(about.differences, links, label),
         "flattened": flattened,
         "lead": reading(about),
         "legend": legend(table) if table.comparisons else f"{table.n_queries} queries.",
         "links": links,
         "measure": MEASURE,
-        "places": (at / (at[-1] or 1)).tolist(),  # of the cut-offs, along the axis
+        "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
         "record": record,
         "rows": {name: cells(table, name, columns) for name in table.values},
     }

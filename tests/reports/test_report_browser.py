@@ -93,11 +93,11 @@ def test_legends_hide_lines_and_bars_lead_to_queries(browser: Browser, pages: di
     browser.open(pages["small"], *DESK, "light")
     lines = "[...document.querySelectorAll('.recall-chart [data-series]')]"
     shown = f"{lines}.filter(each => getComputedStyle(each).display !== 'none').length"
-    name = "document.querySelector('button[data-switch=\"1\"]')"
+    name = "document.querySelector('[role=button][data-switch=\"1\"]')"
     assert browser.run(shown) == 5
-    browser.run(f"{name}.click()")
+    browser.run(f"{name}.dispatchEvent(new MouseEvent('click'))")
     assert (browser.run(shown), browser.run(f"{name}.ariaPressed")) == (4, "false")
-    browser.run(f"{name}.click()")
+    browser.run(f"{name}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'Enter'}}))")
     assert (browser.run(shown), browser.run(f"{name}.ariaPressed")) == (5, "true")
     assert not browser.run("document.getElementById('q0').open")
     browser.run("document.querySelector('.difference-chart a').dispatchEvent(new MouseEvent('click', {bubbles: true}))")

@@ -1,0 +1,158 @@
+"""Charts of the page: drawn by Matplotlib, then made inline SVG in the page's colours, with titles and links."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from haybale.drawing import COLOURS, clean, draw_heatmap, draw_lines
+from haybale.extras import require
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+SOFT, WIN, LOSS = "#777777", "#0072b1", "#d55e01"
+# What is drawn in a colour has that of the style sheet, where it is another by day than by night.
+_NAMES = {"#ffffff": "ground", "#e5e5e5": "rule", SOFT: "soft", WIN: "win", LOSS: "loss"}
+_NAMES |= {colour: f"s{number}" for number, colour in enumerate(COLOURS)}
+_SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
+_MOST = 2000  # cells of a heatmap that say what they are, the strongest ones
+_POINTS = {"other": ("o", 4, 0.3), "near": ("o", 12, 0.6), "relevant": ("D", 30, 0.9), "query": ("x", 45, 1.0)}
+
+
+def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], label: str) -> Markup:
+    """Lines over a logarithmic axis; the page's script hides and shows them by their names in the legend."""
+    figure = draw_lines(curves, x_label="documents looked at", y_label="recall", log_x=True)
+    titles = {}
+    for number, (name, points) in enumerate(curves.items()):
+        figure.axes[0].get_lines()[number].set_gid(f"series-{number}")
+        figure.legends[0].get_texts()[number].set_gid(f"switch-{number}")
+        titles[f"series-{number}"] = [f"{name}: {y:.4f} at {x:,}" for x, y in zip(*points, strict=True)]
+    return _inline(figure, "recall-chart", label, titles)
+
+
+def difference_chart(values: pd.Series, links: Mapping[str, str], label: str) -> Markup:
+    """A bar for each name in the order given, up where its value is above 0; those in ``links`` lead there."""
+    figure, axes = _axes(9.5, 2.7)
+    shown = [(place, str(name), value) for place, (name, value) in enumerate(values.items()) if value]
+    bars = _boxes(
+        [(place, min(value, 0), place + 0.86, max(value, 0)) for place, _, value in shown],
+        gid="bars",
+        facecolors=[WIN if value > 0 else LOSS for *_, value in shown],
+        urls=[links.get(name) for _, name, _ in shown],
+    )
+    axes.add_collection(bars)
+    axes.axhline(0, color=SOFT, linewidth=0.8)
+    reach = 1.02 * max(0.1, values.abs().max())
+    axes.set(xlim=(0, len(values)), ylim=(-reach, reach), xticks=[], xlabel="queries")
+    axes.grid(axis="y", color="#e5e5e5")
+    return _inline(figure, "difference-chart", label, {"bars": [f"{name}: {value:+.3f}" for _, name, value in shown]})
+
+
+def share_chart(
+    shares: NDArray[np.float64],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    titles: Mapping[tuple[int, int], str],
+    strongest: Sequence[tuple[int, int]],
+    label: str,
+    **labels: str,
+) -> Markup:
+    """Shares (n, m) as a heatmap; cells with a title say it, the ``strongest`` carry 1, 2, …."""
+    figure = draw_heatmap(shares, rows, columns, value_label="share of the score", **labels)
+    axes = figure.axes[0]
+    cells = sorted(titles, key=lambda cell: -shares[cell])[:_MOST]
+    corners = [(column - 0.5, row - 0.5, column + 0.5, row + 0.5) for row, column in cells]
+    axes.add_collection(_boxes(corners, gid="cells", facecolors="#ffffff", alpha=0.004))
+    sign = {"boxstyle": "circle,pad=0.15", "facecolor": "#ffffff", "edgecolor": "none"}
+    for number, (row, column) in enumerate(strongest, 1):
+        axes.text(column, row, str(number), ha="center", va="center", fontsize=8, weight="bold", bbox=sign)
+    return _inline(figure, "share-chart", label, {"cells": [titles[cell] for cell in cells]})
+
+
+def scatter_chart(
+    places: NDArray[np.float64],
+    points: Mapping[str, Sequence[tuple[int, str, str]]],
+    joins: Sequence[tuple[int, int, str]],
+    label: str,
+) -> Markup:
+    """``places`` (n, 2) as points: by kind, the last on top, row, colour and title; ``joins``: rows and a colour."""
+    figure, axes = _axes(10, 6.5)
+    lines = require("matplotlib.collections").LineCollection
+    ends = [places[[start, end]] for start, end, _ in joins]
+    axes.add_collection(lines(ends, colors=[colour for *_, colour in joins], linewidths=0.9, alpha=0.7))
+    titles = {}
+    for kind, each in points.items():
+        rows, colours, titles[f"points-{kind}"] = zip(*each, strict=True)
+        marker, size, alpha = _POINTS[kind]
+        how = {"s": size, "marker": marker, "alpha": alpha, "linewidths": 1.5 * (marker == "x")}
+        axes.scatter(*places[list(rows)].T, c=colours, gid=f"points-{kind}", **how)
+    axes.set_axis_off()
+    axes.set_aspect("equal", adjustable="datalim")
+    return _inline(figure, "scatter-chart", label, titles)
+
+
+def _axes(width: float, height: float) -> tuple[Figure, Any]:
+    """A figure of that many inches, and its axes without a frame."""
+    figure: Figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.tick_params(labelsize=8, length=0)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    return figure, axes
+
+
+def _boxes(corners: Sequence[tuple[float, float, float, float]], **how: Any) -> Any:
+    """Rectangles (left, bottom, right, top) as one collection."""
+    shapes = [[(a, b), (c, b), (c, d), (a, d)] for a, b, c, d in corners]
+    return require("matplotlib.collections").PolyCollection(shapes, linewidths=0, **how)
+
+
+def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]]) -> Markup:
+    """A figure as an SVG element, its texts as texts; the same figure gives the same characters.
+
+    ``name`` tells its ids from those of other figures; ``label`` is what it says to those who do not see it;
+    ``titles``: by the gid of what is drawn, one for each of its marks. A gid ``series-3`` becomes the class ``series``
+    and ``data-series="3"``.
+    """
+    file = io.BytesIO()
+    with require("matplotlib").rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    root = ElementTree.fromstring(file.getvalue())
+    shapes = {each for defs in root.iter(f"{_SVG}defs") for each in defs.iter()}  # which are drawn by a use
+    for gid, of_marks in titles.items():
+        group = root.find(f".//*[@id='{gid}']")
+        drawn = [] if group is None else [each for each in group.iter() if each not in shapes]
+        marks = [each for each in drawn if each.tag == f"{_SVG}use"] or [m for m in drawn if m.tag == f"{_SVG}path"]
+        for mark, title in zip(marks, of_marks, strict=False):
+            ElementTree.SubElement(mark, f"{_SVG}title").text = clean(title)
+    used = set(re.findall(r"#([\w-]+)", " ".join(value for each in root.iter() for value in each.attrib.values())))
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(_SVG)
+        for child in [each for each in element if each.tag in (f"{_SVG}metadata", f"{_SVG}style")]:
+            element.remove(child)
+        if _LINK in element.attrib:
+            element.set("href", element.attrib.pop(_LINK))
+            element.attrib.pop("target", None)
+        if "style" in element.attrib:
+            element.set("style", re.sub("#[0-9a-f]{6}", _of_the_page, element.attrib["style"]))
+        kind, _, number = element.get("id", "").partition("-")
+        if element.get("id") not in used:
+            element.attrib.pop("id", None)
+        if element.tag == "g" and number:
+            element.attrib |= {"class": kind, f"data-{kind}": number}
+    root.attrib |= {"class": f"chart {name}", "role": "group", "aria-label": clean(label)}
+    markup: Markup = require("markupsafe").Markup(ElementTree.tostring(root, encoding="unicode"))
+    return markup
+
+
+def _of_the_page(colour: re.Match[str]) -> str:
+    return f"var(--{_NAMES[colour[0]]})" if colour[0] in _NAMES else colour[0]
