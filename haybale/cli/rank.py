@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.engines import ranker_of
 from haybale.cli.options import ENGINES, RANKING, RESULTS, TEXTS, app, argument, option
-from haybale.cli.terminal import check_out, reporter, say, show
+from haybale.cli.terminal import check_out, reporter, say, show, visible
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def rank(
     ] = None,
     explain: Annotated[bool, option("Say of each of them what its score rests on.", RESULTS, "--explain")] = False,
     heatmap: Annotated[Path | None, option("Draw PARM's paragraphs of the first: svg, png or pdf.", RESULTS)] = None,
-    out: Annotated[Path | None, option("Also write all that is ranked, as a TREC run.", RESULTS)] = None,
+    out: Annotated[
+        Path | None, option("Also write all that is ranked: .trec, .jsonl (with reasons), else a table.", RESULTS)
+    ] = None,
     device: options.Device = None,
 ) -> None:
     """Rank an engine's documents for queries, and say why."""
@@ -57,7 +60,6 @@ def rank(
 
     from haybale.collections.lines import read_lines
     from haybale.drawing import check_figure
-    from haybale.evaluation.comparison import file_name
     from haybale.rankers import queries_from
     from haybale.rankers.ranker import warn_of_empty
 
@@ -75,6 +77,7 @@ def rank(
     if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []
+    reasons: dict[tuple[str, str], Explanation] = {}
     drawn: Explanation | None = None
     for batch in chosen.batches(asked, within=limits):
         run = batch.run(chosen, k or WRITTEN)
@@ -83,16 +86,17 @@ def rank(
             wanted = first if explain else first[: int(heatmap is not None and drawn is None)]
             part = batch.take(np.array([row])) if wanted else batch
             numbers = batch.engine.collection.document_numbers([doc_id for doc_id, _ in wanted]).tolist()
-            reasons = [chosen.explained(part, number) for number in numbers]
-            drawn = drawn or next(iter(reasons), None)
-            for line in _lines(base.whole, query_id, batch.texts[row], first, reasons if explain else []):
+            found = [chosen.explained(part, number) for number in numbers]
+            drawn = drawn or next(iter(found), None)
+            shown = found if explain else []
+            reasons |= {(query_id, each.doc_id): each for each in shown}
+            for line in _lines(base.whole, query_id, batch.texts[row], first, shown):
                 show(line)
         runs.append(run)
     ranked = haybale.Run.joined(runs)
     warn_of_empty(ranked, str(chosen))
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        ranked.to_trec(out, tag=file_name(str(chosen)))
+        _write(ranked, base.whole, reasons, str(chosen), out)
     if heatmap is not None:
         _draw(drawn, heatmap)
 
@@ -149,17 +153,48 @@ def _lines(
     yield f"{query_id}: {shortened(text, WIDTH)}"
     if not ranked:
         yield "      nothing was found"
-    numbers = collection.document_numbers([doc_id for doc_id, _ in ranked]).tolist()
-    width = max((len(doc_id) for doc_id, _ in ranked), default=0)
-    offsets, texts = collection.passages.doc_offsets, collection.passages.texts
-    for place, (number, (doc_id, score)) in enumerate(zip(numbers, ranked, strict=True), 1):
-        title = collection.doc_titles[number].as_py() or ""
-        if title.strip() in ("", doc_id) and offsets[number] < offsets[number + 1]:  # it says nothing
-            title = texts[int(offsets[number])].as_py()
-        yield f"{place:>4}  {doc_id:<{width}}  {score:>10.4f}  {shortened(title, WIDTH)}".rstrip()
+    doc_ids = [doc_id for doc_id, _ in ranked]
+    width = max(map(len, doc_ids), default=0)
+    for place, ((doc_id, score), beginning) in enumerate(zip(ranked, _beginnings(collection, doc_ids), strict=True), 1):
+        yield f"{place:>4}  {doc_id:<{width}}  {score:>10.4f}  {beginning}".rstrip()
         if reasons:
             yield from (f"    {line}" for line in reasons[place - 1].text().splitlines()[1:])
     yield ""
+
+
+def _beginnings(collection: Collection, doc_ids: list[str]) -> Iterator[str]:
+    """The title of each document, or, where that says nothing, the beginning of its first passage."""
+    from haybale.retrieval.parm.explanation import shortened
+
+    offsets, texts = collection.passages.doc_offsets, collection.passages.texts
+    for number, doc_id in zip(collection.document_numbers(doc_ids).tolist(), doc_ids, strict=True):
+        title = collection.doc_titles[number].as_py() or ""
+        if title.strip() in ("", doc_id) and offsets[number] < offsets[number + 1]:
+            title = texts[int(offsets[number])].as_py()
+        yield shortened(title, WIDTH)
+
+
+def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Explanation], name: str, out: Path) -> None:
+    """All that is ranked, in the form that the ending of the file says."""
+    from haybale.evaluation.comparison import file_name
+    from haybale.folders import whole_file
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".trec":
+        run.to_trec(out, tag=file_name(name))
+        return
+    rows = run.to_frame()[["query_id", "doc_id", "rank", "score"]].to_dict("records")
+    with whole_file(out) as file:
+        if out.suffix == ".jsonl":
+            for row in rows:
+                reason = reasons.get((row["query_id"], row["doc_id"]))
+                row |= {} if reason is None else {"explanation": reason.to_dict()}
+                file.write(json.dumps(row, ensure_ascii=False, default=float) + "\n")
+            return
+        file.write("query\trank\tdocument\tscore\tbeginning\n")
+        for row, beginning in zip(rows, _beginnings(collection, [row["doc_id"] for row in rows]), strict=True):
+            cells = (row["query_id"], str(row["rank"]), row["doc_id"], f"{row['score']:.6g}", beginning)
+            file.write("\t".join(map(visible, cells)) + "\n")
 
 
 def _draw(reason: Explanation | None, path: Path) -> None:

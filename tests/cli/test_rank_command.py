@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -74,6 +75,24 @@ def test_reasons(built: Path, document: str, here: Call) -> None:
         assert part in shown
 
 
+def test_what_is_written(built: Path, tmp_path: Path, here: Call) -> None:
+    (tmp_path / "q.tsv").write_text("a\trare1x\nb\trare2x\n")
+    expected = parse("bm25").fit(Engine.open(built)).rank(tmp_path / "q.tsv", depth=4)
+    for name in ("new/folder/run.trec", "run.jsonl", "run.txt"):
+        how = ("--ranker", "bm25", "--k", "4", "--out", str(tmp_path / name), "--explain")
+        status, _, said = here("rank", str(built), str(tmp_path / "q.tsv"), *how)
+        assert status == 0, said
+    assert ids_of(Run.from_trec(tmp_path / "new/folder/run.trec")) == ids_of(expected)
+    records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    for record in records:
+        assert sum(share["share"] for share in record.pop("explanation")["shares"]) == pytest.approx(record["score"])
+    assert records == expected.to_frame()[["query_id", "doc_id", "rank", "score"]].to_dict("records")
+    table = [line.split("\t") for line in (tmp_path / "run.txt").read_text().splitlines()]
+    assert table[0] == ["query", "rank", "document", "score", "beginning"]
+    assert [row[:3] for row in table[1:]] == [[r["query_id"], str(r["rank"]), r["doc_id"]] for r in records]
+    assert table[1][4] == "Title 1"
+
+
 def test_within(built: Path, tmp_path: Path, here: Call) -> None:
     (tmp_path / "ids").write_text("d07\n\nd08\n")
     how = ("--within", str(tmp_path / "ids"), "--out", str(tmp_path / "run.trec"), "--explain")
@@ -104,11 +123,13 @@ def test_nothing_that_a_terminal_obeys_is_sent(tmp_path: Path, here: Call) -> No
     builder.add_document("evil\x1b[2J", ["one word\x07 \x9b31m more\u202e"], title="Title\x1b]0;owned\x07")
     builder.add_document("plain", ["one\x1b[31m red word"])
     Engine.build(builder.build(), tmp_path / "e").prepare()
-    for how in ((), ("--explain",)):
+    table = tmp_path / "table.txt"
+    for how in ((), ("--explain", "--out", str(table))):
         status, shown, said = here("rank", str(tmp_path / "e"), "one word\x1b[5m", *how)
         assert status == 0, said
         assert r"evil\x1b[2J" in shown
-        assert all(character.isprintable() or character == "\n" for character in shown + said), repr(shown)
+        sent = shown + said + (table.read_text() if how else "")
+        assert all(character.isprintable() or character in "\n\t" for character in sent), repr(sent)
 
 
 @pytest.mark.filterwarnings("default")
