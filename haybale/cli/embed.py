@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import haybale
 from haybale.cli import options
-from haybale.cli.engines import chunking_of
-from haybale.cli.options import MACHINE, MORE, RESULTS, app, given, option
+from haybale.cli.engines import chunking_of, values_of
+from haybale.cli.options import MACHINE, MORE, RESULTS, VECTORS, app, given, option
 from haybale.cli.terminal import resumable, say
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from haybale import Collection
 
 _FIT_TEXTS = 250_000  # passages that LSA is fitted on, at most
+_OF_PIECES, _OF_STORE = ("unit", "tokenizer"), ("rows_per_chunk",)  # what --set may name
+_OF_ENCODERS = ("max_fit_texts", "pooling", "max_length", "precision")
 
 
 @app.command(rich_help_panel=MORE)
@@ -28,6 +30,15 @@ def embed(
     n_components: options.Components = None,
     query_prompt: options.QueryPrompt = None,
     passage_prompt: options.PassagePrompt = None,
+    set_values: Annotated[
+        list[str] | None,
+        option(
+            "name=value: unit=tokens and tokenizer of pieces; max_fit_texts of lsa; pooling, max_length and precision "
+            "of a Longformer; rows_per_chunk of the store. Repeatable.",
+            VECTORS,
+            "--set",
+        ),
+    ] = None,
     layout: options.Layout = None,
     language: options.Language = None,
     paragraphs: options.Paragraphs = None,
@@ -47,7 +58,8 @@ def embed(
     from haybale.collections import with_paragraphs
     from haybale.collections.spool import first_passages
     from haybale.embeddings import make_encoder
-    from haybale.embeddings.encoder import LEXICAL
+    from haybale.embeddings.encoder import LEXICAL, model_name
+    from haybale.parameters import COUNT, check_parameters
 
     if shards is not None and dask is None:
         raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
@@ -56,17 +68,29 @@ def embed(
     part = None if shard is None else re.fullmatch(r"(\d+)/(\d+)", shard)
     if shard is not None and part is None:
         raise InputError(f"shard must be i/n, such as 2/8, found {shard!r}")
-    how = given(layout=layout, chunking=chunking_of(pieces, stride), dtype=dtype)
+    values = values_of(set_values)
+    for value in values:
+        if value not in (known := (*_OF_PIECES, *_OF_ENCODERS, *_OF_STORE)):
+            raise UnknownNameError("parameter", value, known)
+    cut, model, of_store = (
+        {key: values[key] for key in keys if key in values} for keys in (_OF_PIECES, _OF_ENCODERS, _OF_STORE)
+    )
+    check_parameters("haybale embed", of_store, {"rows_per_chunk": COUNT})
+    if "precision" in model:
+        model["dtype"] = model.pop("precision")
+    name = encoder or "lsa"
+    if cut.get("unit") == "tokens" and name not in LEXICAL:
+        cut.setdefault("tokenizer", model_name(name))
+    how = given(layout=layout, chunking=chunking_of(pieces, stride, **cut), dtype=dtype, **of_store)
     source: str | Collection = collection
     if paragraphs is not None:  # whole documents are needed, so they are held in memory
         source = with_paragraphs(haybale.open_collection(collection, layout), paragraphs)
-    name = encoder or "lsa"
     if name in LEXICAL:
         language = language or guess_language(first_passages(source, 1000, layout))
         Analyzer(language)  # refuses an unknown one
     settings = given(language=language, n_components=n_components, random_state=random_state, device=device)
     settings |= given(query_prompt=query_prompt, passage_prompt=passage_prompt)
-    make = partial(make_encoder, name, max_fit_texts=_FIT_TEXTS, **settings)
+    make = partial(make_encoder, name, **{"max_fit_texts": _FIT_TEXTS, **settings, **model})
     with resumable():
         if dask is None:
             done = haybale.embed(source, make(), out, shard=part and (int(part[1]), int(part[2])), **how)

@@ -153,11 +153,12 @@ def settings_of(language: str | None, **settings: Any) -> dict[str, Any]:
     return given(language=language, **settings)
 
 
-def chunking_of(length: int | None, stride: int | None) -> Chunking | None:
+def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking | None:
     """Pieces of passages, if passages are to be cut."""
-    if length is None and stride is not None:
-        raise InputError("--stride is of pieces: say how long with --pieces")
-    return None if length is None else haybale.Chunking(length, stride)
+    for name in given(stride=stride, **how):
+        if length is None:
+            raise InputError(f"{name} is of pieces: say how long with --pieces")
+    return None if length is None else haybale.Chunking(length, stride, **how)
 
 
 def _documents_of(files: Sequence[Path]) -> Collection:

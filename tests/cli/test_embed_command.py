@@ -27,6 +27,7 @@ def test_the_command(tmp_path: Path) -> None:
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
     command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
+    command += ["--set", "rows_per_chunk=16", "--set", "max_fit_texts=30"]
     done = haybale(*command, "--dtype", "float16")
     assert done.returncode == 0, done.stderr
     for part in ("40 passages embedded in ", "passages/s", "40 × 4 float16"):
@@ -34,6 +35,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert "\x1b[" not in done.stderr
     manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
     assert manifest["encoder"]["parameters"]["language"] == "german"
+    assert manifest["encoder"]["parameters"]["max_fit_texts"] == 30
+    assert len(list((tmp_path / "s" / "vectors.zarr").glob("c.*"))) == 3  # of 16 rows
     again = haybale(*command, "--dtype", "float16")
     assert re.match(r"0 passages embedded in \d\.\d s, 40 were there\n", again.stderr)
     other = haybale(*command)
@@ -41,10 +44,30 @@ def test_the_command(tmp_path: Path) -> None:
     assert "begun with dtype 'float16', now it is 'float32'" in other.stderr
 
 
+@pytest.mark.filterwarnings("default")
+def test_pieces_in_the_tokens_of_the_encoder(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
+    pytest.importorskip("sentence_transformers")
+    from longformers import save_longformer
+
+    folder = save_longformer(tmp_path / "model", attention_window=8)
+    (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "p"), "--encoder", str(folder), "--device", "cpu"]
+    values = ["--set", "unit=tokens", "--set", "pooling=cls", "--set", "precision=bfloat16", "--set", "max_length=9"]
+    _, _, said = here(*command, "--pieces", "2", *values)
+    assert "3 passages embedded" in said
+    store = EmbeddingStore(tmp_path / "p")
+    assert store.texts().to_pylist() == ["w1 w2", "w3 w4", "w5"]
+    assert [store.manifest["encoder"][name] for name in ("pooling", "dtype", "max_length")] == ["cls", "bfloat16", 9]
+
+
 def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     (tmp_path / "collection.tsv").write_text("a\tone two\n")
     for arguments, message in [
-        (("--stride", "3"), "--stride is of pieces: say how long with --pieces"),
+        (("--stride", "3"), "stride is of pieces: say how long with --pieces"),
+        (("--set", "unit=tokens"), "unit is of pieces: say how long with --pieces"),
+        (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, max_fit_texts, pooling, "),
+        (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
+        (("--set", "pooling=cls"), "'lsa' takes no pooling"),
         (("--language", "latin"), "unknown language 'latin'"),
         (("--n-components", "0"), "Invalid value for '--n-components'"),
         (("--dtype", "int8"), "int8"),
