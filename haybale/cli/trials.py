@@ -114,13 +114,19 @@ def tune(
     queries: Annotated[int | None, option("Judge by so many queries, drawn; default: all.", TEXTS, min=1)] = None,
     language: options.Language = None,
     layout: options.Layout = None,
+    out: Annotated[Path | None, option("A new JSON file for all values.", RESULTS)] = None,
+    random_state: options.RandomState = None,
 ) -> None:
     """Find BM25's k1 and b on judged queries: the whole grid, and the options to give to the other commands."""
     import pandas as pd
 
+    from haybale.folders import check_new_file, new_json
     from haybale.stages import listening, stage
 
-    how = given(measure=measure, split=split, n_queries=queries, language=language)
+    if out is not None:
+        check_new_file(out)
+        check_out(out)
+    how = given(measure=measure, split=split, n_queries=queries, language=language, random_state=random_state)
     with listening(reporter()):
         with stage("read collection"):
             read = haybale.open_collection(collection, layout)
@@ -131,6 +137,9 @@ def tune(
         print(grid.to_string(float_format="{:.4f}".format))
         print(f"best: k1 {tuned.k1:g}, b {tuned.b:g}, {tuned.value:.4f}; by default: {tuned.default:.4f}\n")
     print("for the other commands: " + " ".join(tuned.options for tuned in found))
+    if out is not None:
+        new_json(out, {"collection": read.name, "tuned": [tuned.to_dict() for tuned in found]})
+        say(f"all values are in {out}")
 
 
 @app.command(rich_help_panel=TRIALS)

@@ -16,6 +16,7 @@ from cupy_double import installed
 
 from haybale import __version__
 from haybale.cli.doctor import CHECKS, Check, examine
+from haybale.errors import InputError
 from haybale.retrieval.exact import auto
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +104,8 @@ def test_compare_an_engine_with_a_model(built: Path, data: Path, tmp_path: Path,
 
 
 def test_tune(data: Path, tmp_path: Path, here: Call) -> None:
-    status, shown, said = here("tune", str(data), "--language", "english")
+    values = tmp_path / "values.json"
+    status, shown, said = here("tune", str(data), "--language", "english", "--out", str(values))
     assert status == 0, said
     assert re.search(r"BM25 over passages, words, dev: nDCG@10 of \d+ quer", shown), shown
     grid = re.findall(r"^(?:0\.6|0\.9|1\.2|1\.6|2\.0|3\.0|4\.5|6\.0)((?: +\d\.\d{4}){4})$", shown, re.M)
@@ -115,6 +117,15 @@ def test_tune(data: Path, tmp_path: Path, here: Call) -> None:
     assert here("compare", str(data), *how, "--out", str(tmp_path / "out"))[0] == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())["rankers"]
     assert [f"{found[name]['measures']['nDCG@10']:.4f}" for name in ("bm25", "bm25-doc")] == best
+    record = json.loads(values.read_text())
+    assert record["collection"] == "words"
+    assert [(f"{tuned['value']:.4f}", len(tuned["grid"])) for tuned in record["tuned"]] == [(each, 32) for each in best]
+
+
+def test_tune_passes_on_what_is_drawn(data: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("haybale.tune_bm25", lambda *_, **how: (each for each in ()).throw(InputError(str(how))))
+    said = here("tune", str(data), "--queries", "3", "--random-state", "7")[2]
+    assert said.endswith("haybale: {'n_queries': 3, 'random_state': 7}\n")
 
 
 def test_doctor_lists_what_is_usable() -> None:
