@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import warnings
 from typing import NoReturn
 
 from haybale.cli.terminal import say
-from haybale.errors import HaybaleError
+from haybale.errors import HaybaleError, InputError
 from haybale.extras import require
 
 __all__ = ["main"]
@@ -24,6 +25,9 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show stops nothing
     try:
+        for text in sys.argv[1:]:
+            if re.search(r"[\ud800-\udfff]", text):  # what stands for bytes that Python could not decode
+                raise InputError(f"{text} is not UTF-8")
         require("typer")
         for commands in ("engines", "rank", "trials", "embed", "doctor"):
             importlib.import_module(f"haybale.cli.{commands}")

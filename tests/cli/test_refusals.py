@@ -74,6 +74,9 @@ REFUSED = [
     ("compare E --model M", "--model takes NAME=FOLDER of haybale train, found "),
     ("compare E --encoder lsa", "is an engine, which was built with its settings: leave out --encoder"),
     ("tune DATA --queries 0", "'--queries'"),
+    ("tune DATA --out T/ids", "ids exists; give a new name or remove it"),
+    ("rank E te\udcffxt", r"te\udcffxt is not UTF-8"),
+    ("compare E --rankers bm25\udcff", r"bm25\udcff is not UTF-8"),
     ("train T/none --ranker bm25 --out M", "engine"),
 ]
 
