@@ -75,7 +75,8 @@ def embed(
     cut, model, of_store = (
         {key: values[key] for key in keys if key in values} for keys in (_OF_PIECES, _OF_ENCODERS, _OF_STORE)
     )
-    check_parameters("haybale embed", of_store, {"rows_per_chunk": COUNT})
+    whole = {"rows_per_chunk": COUNT, "max_fit_texts": [*COUNT, None], "max_length": [*COUNT, None]}
+    check_parameters("haybale embed", values, whole)
     if "precision" in model:
         model["dtype"] = model.pop("precision")
     name = encoder or "lsa"
