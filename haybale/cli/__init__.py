@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 import warnings
 from typing import NoReturn
 
-from haybale.cli.output import say
-from haybale.errors import HaybaleError
+from haybale.cli.terminal import say
+from haybale.errors import HaybaleError, InputError
 from haybale.extras import require
 
 __all__ = ["main"]
@@ -23,8 +25,13 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show stops nothing
     try:
+        for text in sys.argv[1:]:
+            if re.search(r"[\ud800-\udfff]", text):  # what stands for bytes that Python could not decode
+                raise InputError(f"{text} is not UTF-8")
         require("typer")
-        from haybale.cli.app import app
+        for commands in ("engines", "rank", "trials", "embed", "doctor"):
+            importlib.import_module(f"haybale.cli.{commands}")
+        from haybale.cli.options import app
 
         raise SystemExit(app(standalone_mode=False))
     except HaybaleError as error:

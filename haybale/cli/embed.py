@@ -3,94 +3,109 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from haybale.analysis import guess_language
-from haybale.cli.arguments import chunking_of, values_of
-from haybale.cli.output import resumable, say
-from haybale.cluster import on_cluster
-from haybale.collections import Collection, open_collection, with_paragraphs
-from haybale.collections.open import read_documents
-from haybale.embeddings import EmbeddingStore, embed, embed_shards, make_encoder
-from haybale.embeddings.encoder import LEXICAL, model_name
+import haybale
+from haybale.cli import options
+from haybale.cli.engines import chunking_of, values_of
+from haybale.cli.options import MACHINE, MORE, RESULTS, VECTORS, app, given, option
+from haybale.cli.terminal import resumable, say
 from haybale.errors import InputError, UnknownNameError
 
+if TYPE_CHECKING:
+    from haybale import Collection
+
 _FIT_TEXTS = 250_000  # passages that LSA is fitted on, at most
-_OF_PIECES = ("unit", "tokenizer")  # what --set may name, besides rows_per_chunk of the store
+_OF_PIECES, _OF_STORE = ("unit", "tokenizer"), ("rows_per_chunk",)  # what --set may name
 _OF_ENCODERS = ("max_fit_texts", "pooling", "max_length", "precision")
 
 
-def run_embed(
-    collection: str,
-    out: str,
-    encoder: str,
-    *,
-    layout: str | None,
-    paragraphs: str | None,
-    pieces: int | None,
-    stride: int | None,
-    shard: str | None,
-    shards: int | None,
-    dask: str | None,
-    store: dict[str, Any],
-    lexical: dict[str, Any],
-    neural: dict[str, Any],
-    values: Sequence[str] | None,
+@app.command(rich_help_panel=MORE)
+def embed(
+    collection: options.Source,
+    out: Annotated[str, option("The store: a folder or fsspec address. The same again goes on with it.", RESULTS)],
+    dtype: Annotated[str | None, option("float32 (the default) or float16: of the stored vectors.", RESULTS)] = None,
+    encoder: options.Encoder = None,
+    n_components: options.Components = None,
+    query_prompt: options.QueryPrompt = None,
+    passage_prompt: options.PassagePrompt = None,
+    set_values: Annotated[
+        list[str] | None,
+        option(
+            "name=value: unit=tokens and tokenizer of pieces; max_fit_texts of lsa; pooling, max_length and precision "
+            "of a Longformer; rows_per_chunk of the store. Repeatable.",
+            VECTORS,
+            "--set",
+        ),
+    ] = None,
+    layout: options.Layout = None,
+    language: options.Language = None,
+    paragraphs: options.Paragraphs = None,
+    pieces: options.Pieces = None,
+    stride: options.Stride = None,
+    device: Annotated[str | None, option("Of a neural encoder: auto (the default), cpu, cuda, …", MACHINE)] = None,
+    shard: Annotated[str | None, option("i/n: every n-th chunk, for one of n machines.", MACHINE)] = None,
+    dask: options.Dask = None,
+    shards: Annotated[int | None, option("Of the store, with --dask; default: one a worker.", MACHINE, min=1)] = None,
+    random_state: options.RandomState = None,
 ) -> None:
-    """Embed, and say on stderr what was done and how fast.
+    """Embed a collection's passages into a store, vectors chunk by chunk; for index and compare --store.
 
-    ``lexical`` is for LSA, ``neural`` for others, ``values`` for either, the pieces or the store.
-    ``dask``: the scheduler of a cluster that embeds ``shards`` (None: one a worker) at once.
+    Interrupted, the same command goes on where it was.
     """
+    from haybale.analysis import Analyzer, guess_language
+    from haybale.collections import with_paragraphs
+    from haybale.collections.open import read_documents
+    from haybale.embeddings import make_encoder
+    from haybale.embeddings.encoder import LEXICAL, model_name
+    from haybale.parameters import COUNT, check_parameters
+
     if shards is not None and dask is None:
         raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
     if shard is not None and dask is not None:
         raise InputError("--shard is for one machine without --dask; give --shards with it")
-    part = None if shard is None else shard_of(shard)
-    given = values_of(values)
-    known = (*_OF_PIECES, *_OF_ENCODERS, "rows_per_chunk")
-    for name in given:
-        if name not in known:
-            raise UnknownNameError("parameter", name, known)
-    cut, model = ({name: given.pop(name) for name in names if name in given} for names in (_OF_PIECES, _OF_ENCODERS))
+    part = None if shard is None else re.fullmatch(r"(\d+)/(\d+)", shard)
+    if shard is not None and part is None:
+        raise InputError(f"shard must be i/n, such as 2/8, found {shard!r}")
+    values = values_of(set_values)
+    for value in values:
+        if value not in (known := (*_OF_PIECES, *_OF_ENCODERS, *_OF_STORE)):
+            raise UnknownNameError("parameter", value, known)
+    cut, model, of_store = (
+        {key: values[key] for key in keys if key in values} for keys in (_OF_PIECES, _OF_ENCODERS, _OF_STORE)
+    )
+    whole = {"rows_per_chunk": COUNT, "max_fit_texts": [*COUNT, None], "max_length": [*COUNT, None]}
+    check_parameters("haybale embed", values, whole)
     if "precision" in model:
         model["dtype"] = model.pop("precision")
-    if cut.get("unit") == "tokens" and "tokenizer" not in cut and encoder not in LEXICAL:
-        cut["tokenizer"] = model_name(encoder)
-    how: dict[str, Any] = {"layout": layout, "chunking": chunking_of(pieces, stride, **cut), **store, **given}
+    name = encoder or "lsa"
+    if cut.get("unit") == "tokens" and name not in LEXICAL:
+        cut.setdefault("tokenizer", model_name(name))
+    how = given(layout=layout, chunking=chunking_of(pieces, stride, **cut), dtype=dtype, **of_store)
     source: str | Collection = collection
     if paragraphs is not None:
-        source = with_paragraphs(open_collection(collection, layout), paragraphs)
-    if encoder in LEXICAL and "language" not in lexical:
-        texts = read_documents(source, layout, warn=False).passages.texts[:1000]
-        lexical = lexical | {"language": guess_language(texts.to_pylist())}
-    make = partial(make_encoder, encoder, **{"max_fit_texts": _FIT_TEXTS, **lexical, **neural, **model})
+        source = with_paragraphs(haybale.open_collection(collection, layout), paragraphs)
+    if name in LEXICAL:
+        if language is None:
+            texts = read_documents(source, layout, warn=False).passages.texts[:1000]
+            language = guess_language(texts.to_pylist())
+        Analyzer(language)  # refuses an unknown one
+    settings = given(language=language, n_components=n_components, random_state=random_state, device=device)
+    settings |= given(query_prompt=query_prompt, passage_prompt=passage_prompt)
+    make = partial(make_encoder, name, **{"max_fit_texts": _FIT_TEXTS, **settings, **model})
     with resumable():
         if dask is None:
-            done = embed(source, make(), out, shard=part, **how)
+            done = haybale.embed(source, make(), out, shard=part and (int(part[1]), int(part[2])), **how)
         else:
             # A model is loaded by each worker; what has to be fitted is fitted here.
-            maker = make() if encoder in LEXICAL else make
-            with on_cluster(dask):
-                done = embed_shards(source, maker, out, shards, **how)
+            maker = make() if name in LEXICAL else make
+            with haybale.on_cluster(dask):
+                done = haybale.embed_shards(source, maker, out, shards, **how)
     kept = f", {done.kept:,} were there" if done.kept else ""
     rates = f": {done.rates}" if done.passages else ""
     say(f"{done.passages:,} passages embedded in {done.seconds:.1f} s{kept}{rates}")
     if part is None:
-        say(repr(EmbeddingStore(out)))
+        say(repr(haybale.EmbeddingStore(out)))
     else:
         say(f"shard {shard} of {out}; it can be read when all shards are there")
-
-
-def shard_of(text: str) -> tuple[int, int]:
-    """``"2/8"`` as numbers.
-
-    >>> shard_of("2/8")
-    (2, 8)
-    """
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match:
-        raise InputError(f"shard must be i/n, such as 2/8, found {text!r}")
-    return int(match[1]), int(match[2])

@@ -1,91 +1,194 @@
-"""``haybale index`` and ``haybale train``: an engine in a folder, and rankers fitted on its judged queries."""
+"""``haybale index``, ``add``, ``remove`` and ``train``: an engine's life in a folder."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
+import haybale
+from haybale.cli import options
+from haybale.cli.options import ENGINES, RANKING, RESULTS, app, argument, given, option
+from haybale.cli.terminal import check_out, reporter, resumable, show, size_on_disk
+from haybale.errors import FileFormatError, InputError
 
-from haybale.cli.arguments import checked, chunking_of, opened, ranker_of
-from haybale.cli.output import check_folder, check_parent, given, reporter, resumable, size_on_disk, visible
-from haybale.cluster import on_cluster
-from haybale.collections import open_collection
-from haybale.collections.qrels import read_qrels
-from haybale.engine import Engine
-from haybale.errors import InputError
-from haybale.rankers import Ranker
-from haybale.stages import listening, stage
+if TYPE_CHECKING:
+    from haybale import Chunking, Collection, Ranker
 
 
-def run_index(
-    collection: str,
-    out: Path,
-    layout: str | None = None,
-    pieces: int | None = None,
-    stride: int | None = None,
-    **settings: Any,
+@app.command(rich_help_panel=ENGINES)
+def index(
+    collection: options.Source,
+    out: Annotated[Path, option("The engine's folder: new, or one to go on with.", RESULTS)],
+    encoder: options.Encoder = None,
+    n_components: options.Components = None,
+    store: options.Store = None,
+    query_prompt: options.QueryPrompt = None,
+    passage_prompt: options.PassagePrompt = None,
+    layout: options.Layout = None,
+    language: options.Language = None,
+    paragraphs: options.Paragraphs = None,
+    pieces: options.Pieces = None,
+    stride: options.Stride = None,
+    device: options.Device = None,
+    random_state: options.RandomState = None,
 ) -> None:
-    """Build, or go on; then say in one line what there is. ``settings`` are those of :class:`~haybale.Engine`."""
+    """Build an engine: a collection with its encoder and all its indexes, in one folder that opens in a moment.
+
+    Interrupted, the same command goes on where it was.
+    """
+    from haybale.stages import listening, stage
+
     start = time.perf_counter()
-    settings = checked(settings) | given(chunking=chunking_of(pieces, stride))
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is no folder")
-    check_parent(out)
+    check_out(out / "engine.json")
+    settings = settings_of(encoder=encoder, store=store, language=language, paragraphs=paragraphs, device=device)
+    settings |= given(query_prompt=query_prompt, passage_prompt=passage_prompt, chunking=chunking_of(pieces, stride))
+    settings |= given(n_components=n_components, random_state=random_state)
     with resumable(), listening(reporter()):
         with stage("read collection"):
-            read = open_collection(collection, layout)
-        engine = Engine.build(read, out, **settings).prepare()
-    print(visible(f"{engine!r}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk"))
+            read = haybale.open_collection(collection, layout)
+        engine = haybale.Engine.build(read, out, **settings).prepare()
+    show(f"{engine!r}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
 
 
-def run_train(
-    engine: Path,
-    ranker: str,
-    out: Path,
-    split: str | None = None,
-    queries: Path | None = None,
-    qrels: Path | None = None,
-    set_values: list[str] | None = None,
-    device: str | None = None,
-    dask: str | None = None,
+@app.command(rich_help_panel=ENGINES)
+def add(
+    engine: options.EngineFolder,
+    files: Annotated[
+        list[Path], argument("Folders of collections; .jsonl with _id, text (a line a passage); .txt, each a document.")
+    ],
 ) -> None:
-    """Fit, save, and say what was learned. ``dask``: the scheduler of a cluster whose workers train the bags."""
+    """Add documents, which can be found at once; models need not be trained anew. All of them, or none."""
+    from haybale.stages import listening
+
     start = time.perf_counter()
-    chosen = ranker_of(ranker, set_values or [])
-    if queries is not None and qrels is None:
-        raise InputError("--queries needs their judgements: give --qrels")
-    if split is not None and qrels is not None:
-        raise InputError("--split has judgements of its own: leave out --qrels")
-    check_folder(out)
-    judged = None
-    if qrels is not None:
-        rows = [judgement[1:] for judgement in read_qrels(qrels)]
-        if not rows:
-            raise InputError(f"{qrels}: no judgement")
-        judged = pd.DataFrame(rows, columns=["query_id", "doc_id", "relevance"])
-    fitted_on = opened(engine, device)
-    with nullcontext() if dask is None else on_cluster(dask), listening(reporter()):
-        chosen.fit(fitted_on, split if queries is None else queries, judged)
+    with listening(reporter()):
+        grown = haybale.Engine.open(engine)
+        added = _documents_of(files)
+        grown.add(added)
+        grown.prepare()  # so that the first ranking need not wait for their vectors
+    counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
+    show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
+
+
+@app.command(rich_help_panel=ENGINES)
+def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("Of the documents.")]) -> None:
+    """Remove documents: they are not found from now on. Their texts stay in the folder until it is built anew."""
+    shrunk = haybale.Engine.open(engine)
+    shrunk.remove(ids)
+    show(f"removed {len(set(ids)):,} documents; {shrunk!r}")
+
+
+@app.command(rich_help_panel=ENGINES)
+def train(
+    engine: options.EngineFolder,
+    ranker: Annotated[
+        str, option("Its name, such as learned, svr-doc or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
+    ],
+    out: Annotated[Path, option("The model's folder: new or empty.", RESULTS)],
+    split: options.Split = None,
+    set_values: options.SetValues = None,
+    device: options.Device = None,
+    dask: options.Dask = None,
+) -> None:
+    """Train a ranker on an engine's judged queries, and keep it in a folder, for rank and compare."""
+    from haybale.stages import listening
+
+    start = time.perf_counter()
+    chosen = ranker_of(ranker, set_values)
+    check_out(out, folder=True)
+    opened = haybale.Engine.open(engine, device=device)
+    with nullcontext() if dask is None else haybale.on_cluster(dask), listening(reporter()):
+        chosen.fit(opened, split)
         chosen.save(out)
-    print(visible(f"{chosen}: {time.perf_counter() - start:.1f} s, {size_on_disk(out)} in {out}"))
-    for line in what_was_learned(chosen):
-        print(visible(line))
+    show(f"{chosen}: {time.perf_counter() - start:.1f} s, {size_on_disk(out)} in {out}")
+    for line in _what_was_learned(chosen):
+        show(line)
 
 
-def what_was_learned(ranker: Ranker, indent: str = "  ") -> list[str]:
+def ranker_of(text: str, values: Sequence[str] | None) -> Ranker:
+    """A ranker by its name or by the file that describes it, with the values of ``--set``.
+
+    >>> ranker_of("rrf(bm25,bm25-doc)", ["k1=0.9"])
+    RRF(BM25(k1=0.9), BM25(unit='document', k1=0.9))
+    """
+    from haybale.rankers import read_yaml, set_values
+
+    is_file = Path(text).suffix in (".yaml", ".yml", ".json")
+    return set_values(read_yaml(Path(text)) if is_file else haybale.parse(text), values_of(values))
+
+
+def values_of(texts: Sequence[str] | None) -> dict[str, Any]:
+    """``name=value`` of ``--set``; a name that comes twice has its last value.
+
+    >>> values_of(["k1=0.9", "strategy=rows", "gamma=[8,2.5]"])
+    {'k1': 0.9, 'strategy': 'rows', 'gamma': (8, 2.5)}
+    """
+    from haybale.rankers import parse_value
+
+    values = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not name.strip() or not value.strip():
+            raise InputError(f"--set takes name=value, found {text!r}")
+        values[name.strip()] = parse_value(value)
+    return values
+
+
+def settings_of(language: str | None, **settings: Any) -> dict[str, Any]:
+    """Settings of an engine; folders of store and encoder as they are found from anywhere."""
+    from haybale.analysis import Analyzer
+    from haybale.embeddings.encoder import LEXICAL, model_name
+
+    if language is not None:
+        Analyzer(language)  # refuses an unknown one
+    for name in ("store", "encoder"):
+        value = settings[name]
+        if value is not None and value not in LEXICAL and Path(model_name(value)).is_dir():
+            folder = model_name(value)
+            settings[name] = value.removesuffix(folder) + str(Path(folder).absolute())
+    return given(language=language, **settings)
+
+
+def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking | None:
+    """Pieces of passages, if passages are to be cut."""
+    for name in given(stride=stride, **how):
+        if length is None:
+            raise InputError(f"{name} is of pieces: say how long with --pieces")
+    return None if length is None else haybale.Chunking(length, stride, **how)
+
+
+def _documents_of(files: Sequence[Path]) -> Collection:
+    """The documents of folders and files, as one collection; an error names the file."""
+    from haybale.collections.lines import read_text
+    from haybale.collections.readers.beir import add_beir_file
+
+    builder = haybale.CollectionBuilder("added documents")
+    plain = [path for path in files if not path.is_dir()]
+    for path in plain:
+        if not path.exists():
+            raise InputError(f"{path}: no such file or folder")
+        if path.name.removesuffix(".gz").endswith(".jsonl"):
+            add_beir_file(builder, path)
+        elif path.suffix == ".txt":
+            passages = [part.text for part in haybale.find_splitter("blank-lines")(read_text(path))]
+            if not passages:
+                raise FileFormatError(path, None, "the text is empty")
+            builder.add_document(path.stem, passages, at=(path, 1))
+        else:
+            raise InputError(f"{path}: expected a folder, or a file that ends in .jsonl or .txt")
+    parts = [builder.build()] if plain else []
+    parts += [haybale.open_collection(path) for path in files if path.is_dir()]
+    return reduce(lambda one, other: one.extended(other), parts)
+
+
+def _what_was_learned(ranker: Ranker, indent: str = "  ") -> Iterator[str]:
     """Lines of the facts of a ranker and of those within."""
-    width = max(map(len, ranker.facts), default=0)
-    lines = [f"{indent}{name:<{width}}  {_shown(value)}" for name, value in ranker.facts.items()]
+    for name, value in ranker.facts.items():
+        yield f"{indent}{name}: {value:,.4g}" if isinstance(value, float) else f"{indent}{name}: {value}"
     for inner in ranker.rankers_:
-        below = what_was_learned(inner, indent + "  ")
-        lines += [f"{indent}{inner}", *below] if below else []
-    return lines
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value))
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+        below = list(_what_was_learned(inner, f"{indent}  "))
+        yield from [f"{indent}{inner}", *below] if below else []

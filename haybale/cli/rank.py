@@ -5,99 +5,105 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-
-from haybale.cli.arguments import opened, ranker_of
-from haybale.cli.output import check_file, reporter, say, visible
-from haybale.collections import Collection, find_splitter
-from haybale.collections.collection import pick
-from haybale.collections.lines import decoded, read_lines, read_text
-from haybale.drawing import check_figure
-from haybale.engine import Engine
+import haybale
+from haybale.cli import options
+from haybale.cli.engines import ranker_of
+from haybale.cli.options import ENGINES, RANKING, RESULTS, TEXTS, app, argument, option
+from haybale.cli.terminal import check_out, reporter, say, show, visible
 from haybale.errors import FileFormatError, InputError
-from haybale.evaluation.comparison import file_name
-from haybale.folders import whole_file
-from haybale.rankers import PARM, Explanation, Ranker, load, queries_from
-from haybale.rankers.batch import Asked
-from haybale.rankers.ranker import warn_of_empty
-from haybale.retrieval import Run
-from haybale.retrieval.parm.explanation import ParagraphExplanation, shortened
-from haybale.retrieval.run import DEPTH
-from haybale.stages import listening
+
+if TYPE_CHECKING:
+    from haybale import Collection, Engine, Explanation, Ranker, Run
+    from haybale.rankers.batch import Asked
+    from haybale.retrieval import ParagraphExplanation
 
 DEFAULT = "rrf(bm25-doc,parm-vrrf)"
-SHOWN = 10  # documents of a query
+SHOWN, WRITTEN = 10, 1000  # documents of a query
+WIDTH = 100  # characters of a title or a text
 _SEVERAL = (".jsonl", ".tsv", ".gz")  # files that hold queries, a line each
-_WIDTH = 100  # characters of a title or a text
 
 
-def run_rank(
-    engine: Path,
-    queries: str,
-    model: Path | None = None,
-    ranker: str | None = None,
-    set_values: Sequence[str] = (),
-    k: int | None = None,
-    within: Path | None = None,
-    paragraphs: str | None = None,
-    explain: bool = False,
-    explain_document: Sequence[str] = (),
-    heatmap: Path | None = None,
-    out: Path | None = None,
-    device: str | None = None,
+@app.command(rich_help_panel=ENGINES)
+def rank(
+    engine: options.EngineFolder,
+    queries: Annotated[
+        str,
+        argument(
+            "A text; a file: .txt is one document, .jsonl and .tsv hold several queries; - for a document on stdin; or "
+            "the name of a split."
+        ),
+    ],
+    model: Annotated[Path | None, option("The folder of a trained ranker, made by haybale train.", RANKING)] = None,
+    ranker: Annotated[
+        str | None,
+        option("Another's name or YAML file; default: rrf(bm25-doc,parm-vrrf), which needs no training.", RANKING),
+    ] = None,
+    set_values: options.SetValues = None,
+    k: Annotated[int | None, option("Documents a query; else 10 shown, 1000 written.", RANKING, "--k", min=1)] = None,
+    within: Annotated[Path | None, option("Only these documents: a file with an id a line.", RANKING)] = None,
+    paragraphs: Annotated[
+        str | None,
+        option("How a document is split: blank-lines (the default), lines, numbered, sentences or headings.", TEXTS),
+    ] = None,
+    explain: Annotated[bool, option("Say of each of them what its score rests on.", RESULTS, "--explain")] = False,
+    heatmap: Annotated[Path | None, option("Draw PARM's paragraphs of the first: svg, png or pdf.", RESULTS)] = None,
+    out: Annotated[
+        Path | None, option("Also write all that is ranked: .trec, .jsonl (with reasons), else a table.", RESULTS)
+    ] = None,
+    device: options.Device = None,
 ) -> None:
-    """Rank, print and write; ``explain_document`` are explained in place of those that are shown."""
+    """Rank an engine's documents for queries, and say why."""
+    import numpy as np
+
+    from haybale.collections.lines import read_lines
+    from haybale.drawing import check_figure
+    from haybale.rankers import queries_from
+    from haybale.rankers.ranker import warn_of_empty
+
     if model is not None and (ranker is not None or set_values):
         raise InputError("a model ranks as it was trained: leave out --ranker and --set")
     named = ranker_of(ranker or DEFAULT, set_values) if model is None else None
-    check_file(out)
-    check_file(heatmap)
+    check_out(out)
+    check_out(heatmap)
     if heatmap is not None:
         check_figure(heatmap)
-    base = opened(engine, device)
-    given_queries, labels = queries_of(queries, paragraphs)
-    asked = queries_from(base, given_queries)
+    base = haybale.Engine.open(engine, device=device)
+    asked = queries_from(base, _queries_of(queries, paragraphs))
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
-    collection = (base if limits is None else base.within(limits)).collection
-    only = _numbered(collection, explain_document)
-    chosen = load(model, base) if model is not None else _fitted(named, base)
-    if heatmap is not None and not any(isinstance(each, PARM) for each in _all(chosen)):
+    chosen = haybale.load(model, base) if named is None else _fitted(named, base)
+    if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
     drawn: Explanation | None = None
     for batch in chosen.batches(asked, within=limits):
-        run = batch.run(chosen, k or DEPTH)
+        run = batch.run(chosen, k or WRITTEN)
         for row, query_id in enumerate(batch.ids):
             first = run[query_id][: k or SHOWN]
-            wanted = only or _numbered(collection, [doc_id for doc_id, _ in first])
-            if not explain and not only:  # the first document alone, if it is drawn
-                wanted = dict(list(wanted.items())[: int(heatmap is not None and drawn is None)])
+            wanted = first if explain else first[: int(heatmap is not None and drawn is None)]
             part = batch.take(np.array([row])) if wanted else batch
-            found = {doc_id: chosen.explained(part, number) for doc_id, number in wanted.items()}
-            drawn = drawn or next(iter(found.values()), None)
-            shown = found if explain or only else {}
-            reasons |= {(query_id, doc_id): each for doc_id, each in shown.items()}
+            numbers = batch.engine.collection.document_numbers([doc_id for doc_id, _ in wanted]).tolist()
+            found = [chosen.explained(part, number) for number in numbers]
+            drawn = drawn or next(iter(found), None)
+            shown = found if explain else []
+            reasons |= {(query_id, each.doc_id): each for each in shown}
             for line in _lines(base.whole, query_id, batch.texts[row], first, shown):
-                print(visible(line))
+                show(line)
         runs.append(run)
-    ranked = Run.joined(runs)
+    ranked = haybale.Run.joined(runs)
     warn_of_empty(ranked, str(chosen))
     if out is not None:
         _write(ranked, base.whole, reasons, str(chosen), out)
     if heatmap is not None:
-        _draw(drawn, labels, heatmap)
+        _draw(drawn, heatmap)
 
 
-def _numbered(collection: Collection, doc_ids: Sequence[str]) -> dict[str, int]:
-    return dict(zip(doc_ids, collection.document_numbers(doc_ids).tolist(), strict=True))
+def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
+    from haybale.stages import listening
 
-
-def _fitted(ranker: Ranker | None, engine: Engine) -> Ranker:
-    assert ranker is not None
     if not ranker.needs_training:
         return ranker.fit(engine)
     say(f"{ranker} is trained first; haybale train would keep it")
@@ -111,12 +117,11 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
         yield from _all(inner)
 
 
-def queries_of(given: str, paragraphs: str | None) -> tuple[Asked, list[str]]:
-    """What QUERIES stands for: stdin, a file, the name of a split, or a text; and what a document calls its paragraphs.
+def _queries_of(given: str, paragraphs: str | None) -> Asked:
+    """What QUERIES stands for: a document, which is split by ``paragraphs``, a file, the name of a split, or a text."""
+    from haybale.collections.lines import decoded, read_text
 
-    A document is split by ``paragraphs``; others have their paragraphs already.
-    """
-    splitter = find_splitter(paragraphs or "blank-lines")
+    splitter = haybale.find_splitter(paragraphs or "blank-lines")
     path = Path(given)
     try:
         is_file = path.is_file()
@@ -127,12 +132,12 @@ def queries_of(given: str, paragraphs: str | None) -> tuple[Asked, list[str]]:
         parts = splitter(text)
         if not parts:
             raise FileFormatError(given, None, f"no paragraph found by {paragraphs or 'blank-lines'}")
-        return {"stdin" if given == "-" else path.stem: [part.text for part in parts]}, [part.label for part in parts]
+        return {"stdin" if given == "-" else path.stem: [part.text for part in parts]}
     if paragraphs is not None:
         raise InputError("--paragraphs splits one document: give a .txt file, or - for stdin")
     if not is_file and path.suffix in (".txt", *_SEVERAL) and not any(map(str.isspace, given)):
         raise InputError(f"{given}: no such file")
-    return path if is_file else given, []
+    return path if is_file else given
 
 
 def _lines(
@@ -140,74 +145,70 @@ def _lines(
     query_id: str,
     text: str,
     ranked: Sequence[tuple[str, float]],
-    reasons: dict[str, Explanation],
+    reasons: list[Explanation],
 ) -> Iterator[str]:
     """A query with its documents: place, id, score, title or beginning, and reasons below."""
-    yield f"{query_id}: {shortened(text, _WIDTH)}"
+    from haybale.retrieval.parm.explanation import shortened
+
+    yield f"{query_id}: {shortened(text, WIDTH)}"
     if not ranked:
         yield "      nothing was found"
     doc_ids = [doc_id for doc_id, _ in ranked]
     width = max(map(len, doc_ids), default=0)
     for place, ((doc_id, score), beginning) in enumerate(zip(ranked, _beginnings(collection, doc_ids), strict=True), 1):
         yield f"{place:>4}  {doc_id:<{width}}  {score:>10.4f}  {beginning}".rstrip()
-        if doc_id in reasons:
-            yield from (f"    {line}" for line in reasons[doc_id].text().splitlines()[1:])
-    for doc_id, reason in reasons.items():
-        if doc_id not in doc_ids:
-            yield from (f"      {line}" for line in reason.text().splitlines())
+        if reasons:
+            yield from (f"    {line}" for line in reasons[place - 1].text().splitlines()[1:])
     yield ""
 
 
-def _beginnings(collection: Collection, doc_ids: Sequence[str]) -> list[str]:
+def _beginnings(collection: Collection, doc_ids: list[str]) -> Iterator[str]:
     """The title of each document, or, where that says nothing, the beginning of its first passage."""
-    numbers = collection.document_numbers(doc_ids)
+    from haybale.retrieval.parm.explanation import shortened
+
     offsets, texts = collection.passages.doc_offsets, collection.passages.texts
-    beginnings = []
-    titles = pick(collection.doc_titles, numbers)
-    for number, doc_id, title in zip(numbers.tolist(), doc_ids, titles, strict=True):
+    for number, doc_id in zip(collection.document_numbers(doc_ids).tolist(), doc_ids, strict=True):
+        title = collection.doc_titles[number].as_py() or ""
         if title.strip() in ("", doc_id) and offsets[number] < offsets[number + 1]:
             title = texts[int(offsets[number])].as_py()
-        beginnings.append(shortened(title, _WIDTH))
-    return beginnings
+        yield shortened(title, WIDTH)
 
 
 def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Explanation], name: str, out: Path) -> None:
     """All that is ranked, in the form that the ending of the file says."""
+    from haybale.evaluation.comparison import file_name
+    from haybale.folders import whole_file
+
+    out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".trec":
-        out.parent.mkdir(parents=True, exist_ok=True)
         run.to_trec(out, tag=file_name(name))
         return
+    rows = run.to_frame()[["query_id", "doc_id", "rank", "score"]].to_dict("records")
     with whole_file(out) as file:
-        if out.suffix != ".jsonl":
-            file.write("query\trank\tdocument\tscore\tbeginning\n")
-        for query_id in run.query_ids:
-            ranked = run[query_id]
-            beginnings = _beginnings(collection, [doc_id for doc_id, _ in ranked])
-            for rank, ((doc_id, score), beginning) in enumerate(zip(ranked, beginnings, strict=True), 1):
-                if out.suffix == ".jsonl":
-                    record = {"query_id": query_id, "doc_id": doc_id, "rank": rank, "score": score}
-                    if (query_id, doc_id) in reasons:
-                        record["explanation"] = reasons[query_id, doc_id].to_dict()
-                    file.write(json.dumps(record, ensure_ascii=False, default=float) + "\n")
-                else:
-                    columns = (query_id, str(rank), doc_id, f"{score:.6g}", beginning)
-                    file.write("\t".join(map(visible, columns)) + "\n")
+        if out.suffix == ".jsonl":
+            for row in rows:
+                reason = reasons.get((row["query_id"], row["doc_id"]))
+                row |= {} if reason is None else {"explanation": reason.to_dict()}
+                file.write(json.dumps(row, ensure_ascii=False, default=float) + "\n")
+            return
+        file.write("query\trank\tdocument\tscore\tbeginning\n")
+        for row, beginning in zip(rows, _beginnings(collection, [row["doc_id"] for row in rows]), strict=True):
+            cells = (row["query_id"], str(row["rank"]), row["doc_id"], f"{row['score']:.6g}", beginning)
+            file.write("\t".join(map(visible, cells)) + "\n")
 
 
-def _draw(reason: Explanation | None, labels: Sequence[str], path: Path) -> None:
+def _draw(reason: Explanation | None, path: Path) -> None:
     """The heatmap of PARM's reasons, also of a PARM within another ranker."""
     if reason is None:
         raise InputError("nothing was found, so there is no heatmap to draw")
     detail = next(_details(reason), None)
     if detail is None:
         raise InputError(f"PARM does not have {reason.doc_id!r}, so there is no heatmap to draw")
-    if len(labels) == len(detail.labels):
-        detail = replace(detail, labels=list(labels))
     detail.heatmap(path)
 
 
 def _details(reason: Explanation) -> Iterator[ParagraphExplanation]:
-    if isinstance(reason.detail, ParagraphExplanation):
+    if hasattr(reason.detail, "heatmap"):
         yield reason.detail
     for share in reason.shares:
         if share.of is not None:

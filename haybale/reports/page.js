@@ -1,7 +1,6 @@
 "use strict";
 (() => {
   const root = document.documentElement;
-  window.addEventListener("error", (event) => { root.dataset.failed = event.message; });
 
   // Dark or light: the reader's choice, the address (#dark, #light), else what the system prefers.
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -46,22 +45,15 @@
   }
 
   // The legend of the recall chart: a click on a name, or Enter, hides its line and shows it again.
-  for (const button of document.querySelectorAll("[data-switch]")) {
-    const number = button.dataset.switch;
-    const chart = button.closest("svg");
+  for (const name of document.querySelectorAll("[data-switch]")) {
     const toggle = () => {
-      const off = chart.querySelector(`[data-series="${number}"]`).classList.toggle("off");
-      chart.querySelectorAll(`[data-switch="${number}"]`).forEach((each) => {
-        each.classList.toggle("off", off);
-        each.setAttribute("aria-pressed", String(!off));
-      });
+      const off = document.querySelector(`[data-series="${name.dataset.switch}"]`).classList.toggle("off");
+      name.classList.toggle("off", off);
+      name.setAttribute("aria-pressed", String(!off));
     };
-    button.addEventListener("click", toggle);
-    if (!button.querySelector("text")) continue;  // the sign beside the name
-    button.setAttribute("role", "button");
-    button.setAttribute("tabindex", "0");
-    button.setAttribute("aria-pressed", "true");
-    button.addEventListener("keydown", (event) => { if (event.key === "Enter") toggle(); });
+    for (const [key, value] of [["role", "button"], ["tabindex", "0"], ["aria-pressed", "true"]]) name.setAttribute(key, value);
+    name.addEventListener("click", toggle);
+    name.addEventListener("keydown", (event) => { if (event.key === "Enter") toggle(); });
   }
 
   // A link to a folded query unfolds it; paper has all unfolded.
@@ -77,9 +69,4 @@
     folded.forEach((each) => { each.open = true; });
   });
   window.addEventListener("afterprint", () => folded.forEach((each) => { each.open = false; }));
-
-  root.dataset.scheme = getComputedStyle(document.body).backgroundColor;
-  root.dataset.width = String(root.scrollWidth);
-  root.dataset.room = String(window.innerWidth);
-  root.dataset.ready = "yes";
 })();

@@ -25,17 +25,15 @@ PAIRS = 5  # whose texts are shown
 AMONG, TELLING = 10, 12  # of so many large wins one is chosen, by its number of paragraphs
 
 
-def paragraphs_section(study: Study, engine: Engine | None, parm: PARM, query: str | None) -> dict[str, Any]:
-    """The query that was asked for, or one of the large wins, and its best relevant document by ``parm``."""
-    if engine is None:
-        return {"absent": "PARM's heatmap needs vectors; --encoder tfidf or a store would bring them."}
+def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[str, Any]:
+    """The query that was asked for, or one of the large wins, and its best relevant document by PARM."""
     query = query or _telling_query(study, engine)
     texts, kind = _paragraphs(engine, query)
     if not texts:
         return {"absent": f"The query {query} has no text."}
     own = engine.collection.queries.own[engine.collection.query_numbers([query])]
     batch = Batch(engine, Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own))
-    parm = parm.clone().fit(engine)
+    parm = PARM("vrrf").fit(engine)
     relevant = set(study.relevant[query])
     best = next((document for document, _ in batch.run(parm, DEPTH)[query] if document in relevant), None)
     if best is None:
@@ -49,8 +47,8 @@ def paragraphs_section(study: Study, engine: Engine | None, parm: PARM, query: s
 
 def _telling_query(study: Study, engine: Engine) -> str:
     """Of the ten largest wins the one with about a dozen paragraphs: fewer tell little, more are hard to see."""
-    ranked = list(study.differences) or study.query_ids
-    lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked[:AMONG]])
+    ranked = [str(query) for query in study.differences.index[:AMONG]]
+    lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked])
     return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / TELLING)).argmin())]
 
 
@@ -64,34 +62,31 @@ def _paragraphs(engine: Engine, query: str) -> tuple[list[str], str]:
 
 def _explained(why: ParagraphExplanation, kind: str) -> dict[str, Any]:
     names = [passage.removeprefix(f"{why.doc_id}:") for passage in why.passage_ids]
-    # A share below 0, of vectors that point away from each other, is as good as none in a picture of what carries.
-    shares = np.maximum(why.share, 0)
 
     def amount(share: float) -> str:
         """In percent of the score, where it is a part of it."""
         return f"{100 * share / why.score:.1f} %" if why.in_percent and why.score else f"{share:+.4f}"
 
+    shares = np.maximum(why.share, 0)  # one below 0, of vectors that point away from each other, is as good as none
     titles = {}
     for row, column in np.argwhere(shares > 0).tolist():
         rank = int(why.ranks[row, column])
         place = f", rank {rank:,} of its hits" if rank else ""
         titles[row, column] = f"{kind} {why.labels[row]} → {names[column]}: {amount(shares[row, column])}{place}"
+    strongest = []
     pairs = [pair for pair in why.to_frame().head(PAIRS).to_dict("records") if pair["share"] > 0]
     for pair in pairs:
         pair["amount"] = amount(pair["share"])
         pair["place"] = "not among its hits" if pd.isna(pair["rank"]) else f"rank {pair['rank']:,}"
-    strongest = [
-        (why.labels.index(str(pair["query_paragraph"])), why.passage_ids.index(str(pair["passage_id"])))
-        for pair in pairs
-    ]
+        strongest.append((why.labels.index(pair["query_paragraph"]), why.passage_ids.index(pair["passage_id"])))
     chart = share_chart(
         shares,
         why.labels,
         names,
         titles,
         strongest,
-        label=f"Shares of {len(why.labels)} query {kind}s by {len(names)} paragraphs of {why.doc_id} in its score",
-        x_label=f"paragraph of {why.doc_id if len(why.doc_id) <= 40 else why.doc_id[:39] + '…'}",
+        f"Shares of {len(why.labels)} query {kind}s by {len(names)} paragraphs of {why.doc_id} in its score",
+        x_label=f"paragraph of {why.doc_id}",
         y_label=f"{kind} of the query",
     )
     found = why.ranks > 0

@@ -12,22 +12,27 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
+from numbers import Integral
 from pathlib import Path, PurePath
 from typing import Any
 
 from haybale.collections import Collection
+from haybale.drawing import clean
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation import recall_curves
 from haybale.evaluation.table import cells, columns_of, legend
 from haybale.extras import require
 from haybale.folders import whole_file
-from haybale.reports.charts import clean, difference_chart, recall_chart
+from haybale.parameters import Interval, check_parameters, one_of
+from haybale.reports.charts import difference_chart, recall_chart
 from haybale.reports.paragraphs import paragraphs_section
-from haybale.reports.picture import check_picture, picture_section
-from haybale.reports.sources import described, engine_for, find_split, load, open_for, parm_for
-from haybale.reports.study import MEASURE, TOP, Study, reading, study
+from haybale.reports.picture import picture_section
+from haybale.reports.sources import described, engine_for, find_split, load, open_for
+from haybale.reports.study import MEASURE, Study, reading, study
 from haybale.stages import listening, stage
+
+_CONSTRAINTS = {"queries": [Interval(Integral, 0, None, closed="left")], "picture": one_of(["tsne", "none"])}
 
 
 def write_report(
@@ -39,18 +44,13 @@ def write_report(
     split: str | None = None,
     baseline: str | None = None,
     ranker: str | None = None,
-    encoder: str | None = None,
-    store: str | None = None,
     queries: int = 5,
     query: str | None = None,
     picture: str = "tsne",
     title: str | None = None,
-    random_state: int = 0,
     report: Callable[[str, float], None] | None = None,
 ) -> Study:
-    """Write one self-contained HTML page about runs.
-
-    Everything is read, checked and measured first; the page is written last, so a page that was there stays until then.
+    """Write one self-contained HTML page about runs; a page that was there stays until all is read and measured.
 
     Parameters
     ----------
@@ -64,33 +64,27 @@ def write_report(
         Likewise.
     ranker : str, optional
         Whose wins and losses are shown; default: the best by nDCG@10 that is not the baseline.
-    encoder, store : str, optional
-        Of heatmap and picture; default: what the folders say, else ``"tfidf"``. ``encoder="none"``: neither is drawn.
     queries : int, default 5
         Wins shown, and losses.
     query : str, optional
         Whose heatmap is shown; default: that of a large win.
-    picture : {"tsne", "umap", "none"}, default "tsne"
-        ``"umap"`` needs the extra ``umap``.
+    picture : {"tsne", "none"}, default "tsne"
+        Heatmap and picture, of the vectors of the engine, else of those that the folders say, else of TF-IDF.
     title : str, optional
-    random_state : int, default 0
-        Of the queries in the picture and of the picture.
     report : callable, optional
         Called with ``(stage, seconds)`` whenever a stage is done.
 
     Raises
     ------
     InputError
-        A place without runs, runs of other queries or documents than the split's, no split, an unknown run or picture.
+        A place without runs, runs of other queries or documents than the split's, no split, an unknown run or query.
     """
     out = Path(out)
     if out.is_dir():
         raise InputError(f"{out} is a folder; expected the name of an HTML file")
-    if queries < 0:
-        raise InputError(f"queries must be at least 0, found {queries}")
+    check_parameters("write_report", locals(), _CONSTRAINTS)
     if not runs:
         raise InputError("no run was given")
-    check_picture(picture)
     with listening(report), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has the letters that Matplotlib lacks
         with stage("read runs"):
@@ -102,9 +96,13 @@ def write_report(
             about = study(sources, whole, find_split(sources, whole, split), baseline, ranker)
         if query is not None and query not in about.relevant:
             raise InputError(f"the query {query!r} is not one of {whole.name}, {about.split}, with a relevant document")
-        engine = engine_for(sources, opened, encoder=encoder, store=store)
-        explained = paragraphs_section(about, engine, parm_for(sources), query)
-        plane = picture_section(about, engine, picture, random_state)
+        engine = engine_for(sources, opened) if picture == "tsne" else None
+        if engine is not None:
+            explained, plane = paragraphs_section(about, engine, query), picture_section(about, engine)
+        elif picture == "tsne":
+            explained = plane = {"absent": "The encoder was an object; an engine as --collection would bring it."}
+        else:
+            explained = plane = {"absent": "Left out; --picture tsne would bring it."}
         vectors = described(engine) if engine else ""
         page = _page(_content(about, queries), title=title, explained=explained, plane=plane, vectors=vectors)
         with whole_file(out) as file:
@@ -148,13 +146,11 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         for kind in ("seconds", "facts", "environment")
     }
     record["settings"] = [(source.name, source.settings) for source in sources if source.settings]
+    missing = {"seconds": "the seconds of each stage", "facts": "what indexing and training found"}
+    missing["settings"] = "settings and environment"
     would_bring = {
         kind: f"A folder written by haybale compare --out would bring {what}."
-        for kind, what in (
-            ("seconds", "the seconds of each stage"),
-            ("facts", "what indexing and training found"),
-            ("settings", "settings and environment"),
-        )
+        for kind, what in missing.items()
         if not record[kind]
     }
     if about.ranker is None:
@@ -176,7 +172,6 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),
         "record": record,
         "rows": {name: cells(table, name, columns) for name in table.values},
-        "top": TOP,
     }
 
 

@@ -37,12 +37,5 @@ def test_learned_over_tfidf_on_a_device(
     assert not ensemble.support_.device.is_cpu
     for query in runs["cpu"].query_ids:
         assert runs["cuda"][query][0][0] == runs["cpu"][query][0][0]
-    # The ensembles agree to their tol; where that decides, documents change ranks, and with them the features that the
-    # fusion's weights are learned from.
-    kept = load(tmp_path / "model-cpu", Engine.open(tmp_path / "engine-cpu"))
-    for mine, theirs in zip(ranker.rankers_, kept.rankers_, strict=True):
-        found, expected = mine.rank("dev"), theirs.rank("dev")
-        for query in expected.query_ids:
-            assert dict(found[query]) == pytest.approx(dict(expected[query]), abs=2e-3), str(mine)
     on_cpu = load(tmp_path / "model-cuda", Engine.open(tmp_path / "engine-cpu"))  # a model remembers no device
     assert on_cpu.rank("dev").query_ids == [f"dev{i}" for i in range(8)]

@@ -10,35 +10,15 @@ from pathlib import Path
 import pytest
 from commands import haybale, interrupted
 
-from haybale import Engine
-from haybale.collections import Collection
-from haybale.embeddings import Chunking, EmbeddingStore, LSAEncoder, embed
-from haybale.errors import InputError, StoreError
-from haybale.evaluation import compare
-from haybale.rankers import parse_all, set_all
-
-
-@pytest.mark.filterwarnings("ignore:.* training queries for")
-def test_compare_on_a_store_is_compare_without(toy: Collection, tmp_path: Path) -> None:
-    rankers = set_all(parse_all("bm25,knn,svr,parm-rrf"), {"n_bags": 2})
-    for chunking in (None, Chunking(3, 2)):
-        out = tmp_path / f"s{chunking is None}"
-        embed(toy, LSAEncoder(4), out, rows_per_chunk=4, chunking=chunking)
-        stored = compare(Engine(toy, store=str(out)), rankers)
-        plain = compare(Engine(toy, encoder="lsa", n_components=4, chunking=chunking), rankers)
-        assert stored.facts["vectors"] == plain.facts["vectors"] == list(EmbeddingStore(out).shape)
-        assert list(stored.runs) == list(plain.runs)
-        for name, run in stored.runs.items():
-            assert run.to_frame().equals(plain.runs[name].to_frame())
-    with pytest.raises(InputError, match="a store says itself how its passages were cut"):
-        Engine(toy, store=str(out), chunking=Chunking(3))
+from haybale.embeddings import EmbeddingStore
+from haybale.errors import StoreError
 
 
 def test_the_command(tmp_path: Path) -> None:
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
     command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
-    command += ["--set", "rows_per_chunk=16"]
+    command += ["--set", "rows_per_chunk=16", "--set", "max_fit_texts=30"]
     done = haybale(*command, "--dtype", "float16")
     assert done.returncode == 0, done.stderr
     for part in ("40 passages embedded in ", "passages/s", "40 × 4 float16"):
@@ -46,6 +26,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert "\x1b[" not in done.stderr
     manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
     assert manifest["encoder"]["parameters"]["language"] == "german"
+    assert manifest["encoder"]["parameters"]["max_fit_texts"] == 30
+    assert len(list((tmp_path / "s" / "vectors.zarr").glob("c.*"))) == 3  # of 16 rows
     again = haybale(*command, "--dtype", "float16")
     assert re.match(r"0 passages embedded in \d\.\d s, 40 were there\n", again.stderr)
     other = haybale(*command)
@@ -61,23 +43,24 @@ def test_pieces_in_the_tokens_of_the_encoder(tmp_path: Path, here: Callable[...,
     folder = save_longformer(tmp_path / "model", attention_window=8)
     (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")
     command = ["embed", str(tmp_path), "--out", str(tmp_path / "p"), "--encoder", str(folder), "--device", "cpu"]
-    values = ["--set", "unit=tokens", "--set", "pooling=cls", "--set", "precision=bfloat16"]
+    values = ["--set", "unit=tokens", "--set", "pooling=cls", "--set", "precision=bfloat16", "--set", "max_length=9"]
     _, _, said = here(*command, "--pieces", "2", *values)
     assert "3 passages embedded" in said
     store = EmbeddingStore(tmp_path / "p")
     assert store.texts().to_pylist() == ["w1 w2", "w3 w4", "w5"]
-    assert (store.manifest["encoder"]["pooling"], store.manifest["encoder"]["dtype"]) == ("cls", "bfloat16")
+    assert [store.manifest["encoder"][name] for name in ("pooling", "dtype", "max_length")] == ["cls", "bfloat16", 9]
 
 
 def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     (tmp_path / "collection.tsv").write_text("a\tone two\n")
     for arguments, message in [
+        (("--stride", "3"), "stride is of pieces: say how long with --pieces"),
+        (("--set", "unit=tokens"), "unit is of pieces: say how long with --pieces"),
         (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, max_fit_texts, pooling, "),
-        (("--set", "rows_per_chunk"), "--set takes name=value, found 'rows_per_chunk'"),
         (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
-        (("--set", "unit=tokens"), "--unit is of pieces: say how long with --pieces"),
-        (("--pieces", "3", "--set", "unit=letters"), "'unit' parameter of Chunking"),
+        (("--set", "max_fit_texts=all"), "The 'max_fit_texts' parameter of haybale embed must be an int "),
         (("--set", "pooling=cls"), "'lsa' takes no pooling"),
+        (("--language", "latin"), "unknown language 'latin'"),
         (("--n-components", "0"), "Invalid value for '--n-components'"),
         (("--dtype", "int8"), "int8"),
         (("--shard", "1of2"), "shard must be i/n, such as 2/8, found '1of2'"),
@@ -92,10 +75,10 @@ def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, 
 
 
 def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
-    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(1500)]
+    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(60_000)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4", "--set", "rows_per_chunk=1"]
-    done = interrupted(command, tmp_path / "s" / "vectors.zarr" / "c.5.0")
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
+    done = interrupted(command, tmp_path / "s" / "vectors.zarr" / "c.1.0")
     assert done.stderr == "interrupted; what is written is kept, the same command goes on from there\n"
     assert done.returncode == 130
     assert not (tmp_path / "s" / ".lock").exists()
@@ -103,4 +86,4 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
         EmbeddingStore(tmp_path / "s")
     again = haybale(*command)
     assert " were there" in again.stderr
-    assert len(EmbeddingStore(tmp_path / "s")) == 1500
+    assert len(EmbeddingStore(tmp_path / "s")) == 60_000

@@ -11,7 +11,7 @@ import pytest
 from commands import haybale, interrupted
 
 from haybale import Engine, load
-from haybale.collections import Collection, open_collection, read_trec_run
+from haybale.collections import open_collection, read_trec_run
 from haybale.evaluation.comparison import file_name
 from haybale.rankers import parse, set_values
 
@@ -150,55 +150,7 @@ def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) ->
     for fact in ("training queries", "bags", "unseen share", "gamma"):
         assert fact in out
     assert "fit svr-doc" in said
-    manifest = tmp_path / "m" / "ranker.json"
-    status, _, said = here("train", str(built), "--ranker", str(manifest), "--out", str(tmp_path / "again"))
-    assert status == 0, said
-    assert json.loads((tmp_path / "again" / "ranker.json").read_text()) == json.loads(manifest.read_text())
     (tmp_path / "r.yaml").write_text("ranker: learned\nrankers: [bm25, {ranker: bm25-doc, k1: 2}]\nunseen_share: 0.1\n")
     status, _, said = here("train", str(built), "--ranker", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "y"))
     assert status == 0, said
     assert str(load(tmp_path / "y", Engine.open(built))) == "learned(bm25,bm25-doc(k1=2),unseen_share=0.1)"
-
-
-def test_train_on_queries_of_files(built: Path, tmp_path: Path, here: Call) -> None:
-    (tmp_path / "q.tsv").write_text("a\trare1x common1\nb\trare2x common2\nc\trare3x\n")
-    (tmp_path / "qrels.txt").write_text("a 0 d01 1\nb 0 d02 1\nc 0 d03 1\n")
-    how = ("--ranker", "knn-queries", "--queries", str(tmp_path / "q.tsv"), "--qrels", str(tmp_path / "qrels.txt"))
-    status, _, said = here("train", str(built), *how, "--out", str(tmp_path / "m"))
-    assert status == 0, said
-    run = load(tmp_path / "m", Engine.open(built)).rank({"x": "rare2x"})
-    assert run["x"][0][0] == "d02"
-    assert here("train", str(built), "--ranker", "knn-queries", "--split", "dev", "--out", str(tmp_path / "d"))[0] == 0
-    assert len(load(tmp_path / "d", Engine.open(built)).neighbours_.index) == 8
-
-
-def test_a_part_of_a_real_collection(pydocs: Collection, tmp_path: Path, here: Call) -> None:
-    """The functions about linear algebra, and the queries that ask for them, from files to a report."""
-    texts = dict(zip(pydocs.doc_ids.to_pylist(), pydocs.document_texts(), strict=True))
-    texts = {doc_id: text for doc_id, text in texts.items() if "linalg" in doc_id}
-    folder, engine, model = tmp_path / "linalg", str(tmp_path / "e"), str(tmp_path / "m")
-    (folder / "qrels").mkdir(parents=True)
-    asked: dict[str, str] = {}
-    for split in pydocs.splits:
-        judged = pydocs.qrels_frame(split)
-        judged = judged[judged["doc_id"].isin(texts)]
-        judged.to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", header=False, index=False)
-        ids = list(dict.fromkeys(judged["query_id"]))
-        asked |= dict(zip(ids, pydocs.queries.texts(pydocs.query_numbers(ids)), strict=True))
-    for name, records in (("corpus", texts), ("queries", asked)):
-        lines = (json.dumps({"_id": each, "text": text}) + "\n" for each, text in records.items())
-        (folder / f"{name}.jsonl").write_text("".join(lines))
-    assert here("index", str(folder), "--out", engine)[0] == 0
-    status, out, said = here("rank", engine, "Compute the inverse of a matrix.", "--k", "5", "--explain")
-    assert status == 0, said
-    assert "numpy.linalg.inv" in out.split()
-    assert here("train", engine, "--ranker", "learned(bm25-doc,knn-queries)", "--out", model)[0] == 0
-    results = tmp_path / "results"
-    how = ("--rankers", "bm25,bm25-doc", "--model", f"learned={model}", "--split", "dev", "--out", str(results))
-    status, out, said = here("compare", engine, *how)
-    assert status == 0, said
-    found = json.loads((results / "results.json").read_text())["rankers"]
-    assert found["learned"]["measures"]["nDCG@10"] > found["bm25"]["measures"]["nDCG@10"] > 0.3
-    status, out, said = here("report", str(results), "--out", str(tmp_path / "r.html"), "--picture", "none")
-    assert status == 0, said
-    assert out.startswith("learned is best")

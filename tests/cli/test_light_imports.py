@@ -65,20 +65,10 @@ ProductKernelSVR().fit_pairs(queries, index.vectors, rows, rows, rows / 5)
 """)
 
 
-def test_the_helpers_of_the_tests_need_only_the_core_and_pytest() -> None:
-    check("import cupy_double, cudf_double, conftest, worlds")
-
-
-def test_the_built_in_collection_needs_only_the_core() -> None:
-    check("from haybale import open_collection; assert open_collection('pydocs').n_documents > 1000")
-
-
 @pytest.mark.parametrize(
     ("code", "package"),
     [
         ("haybale.BM25Index(['a text'], language='english')", "PyStemmer"),
-        ("haybale.BM25Index(['a text'])", "bm25s"),
-        ("haybale.TfidfEncoder(language='english').fit(['a text'])", "PyStemmer"),
         ("haybale.evaluate(RUN, QRELS)", "ir_measures"),
     ],
 )

@@ -67,42 +67,30 @@ def test_stdin_files_and_splits(
     assert "d01" not in [doc_id for doc_id, _ in ranked(str(tmp_path / "q.jsonl"))[1]["a"]]
 
 
-def test_reasons(built: Path, document: str, tmp_path: Path, here: Call) -> None:
+def test_reasons(built: Path, document: str, here: Call) -> None:
     status, shown, said = here("rank", str(built), document, "--explain", "--k", "2")
     assert status == 0, said
     assert re.search(r"^   1  d0[34] ", shown, re.M)
     for part in ("bm25-doc, rank 1", "term rare3x", "paragraph 0 → passage d03:0"):
         assert part in shown
-    out = tmp_path / "why.jsonl"
-    how = ("--explain-document", "d04", "--explain-document", "d29", "--out", str(out))
-    status, shown, _ = here("rank", str(built), document, *how)
-    assert status == 0
-    assert "Title 29" in shown or "d29: " in shown
-    records = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [record["rank"] for record in records] == list(range(1, len(records) + 1))
-    explained = {record["doc_id"]: record for record in records if "explanation" in record}
-    assert "d04" in explained
-    assert set(explained) <= {"d04", "d29"}
-    shares = [share["share"] for share in explained["d04"]["explanation"]["shares"]]
-    assert sum(shares) == pytest.approx(explained["d04"]["score"])
 
 
 def test_what_is_written(built: Path, tmp_path: Path, here: Call) -> None:
     (tmp_path / "q.tsv").write_text("a\trare1x\nb\trare2x\n")
     expected = parse("bm25").fit(Engine.open(built)).rank(tmp_path / "q.tsv", depth=4)
     for name in ("new/folder/run.trec", "run.jsonl", "run.txt"):
-        how = ("--ranker", "bm25", "--k", "4", "--out", str(tmp_path / name))
+        how = ("--ranker", "bm25", "--k", "4", "--out", str(tmp_path / name), "--explain")
         status, _, said = here("rank", str(built), str(tmp_path / "q.tsv"), *how)
         assert status == 0, said
     assert ids_of(Run.from_trec(tmp_path / "new/folder/run.trec")) == ids_of(expected)
     records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
-    frame = expected.to_frame()
-    assert [tuple(record.values()) for record in records] == list(
-        zip(frame["query_id"], frame["doc_id"], frame["rank"], frame["score"], strict=True)
-    )
+    for record in records:
+        assert sum(share["share"] for share in record.pop("explanation")["shares"]) == pytest.approx(record["score"])
+    assert records == expected.to_frame()[["query_id", "doc_id", "rank", "score"]].to_dict("records")
     table = [line.split("\t") for line in (tmp_path / "run.txt").read_text().splitlines()]
     assert table[0] == ["query", "rank", "document", "score", "beginning"]
     assert [row[:3] for row in table[1:]] == [[r["query_id"], str(r["rank"]), r["doc_id"]] for r in records]
+    assert table[1][4] == "Title 1"
 
 
 def test_within(built: Path, tmp_path: Path, here: Call) -> None:
@@ -115,12 +103,11 @@ def test_within(built: Path, tmp_path: Path, here: Call) -> None:
 
 @pytest.mark.parametrize("ranker", ["parm-vrrf", "rrf(bm25,rrf(bm25-doc,parm-rrf))"])
 def test_a_heatmap_also_of_a_parm_within(ranker: str, built: Path, document: str, tmp_path: Path, here: Call) -> None:
-    for number, more in enumerate(((), ("--explain-document", "d04"))):
-        picture = tmp_path / f"{number}.svg"
-        status, shown, said = here("rank", str(built), document, "--ranker", ranker, "--heatmap", str(picture), *more)
-        assert status == 0, said
-        assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
-        assert more or "paragraph 0" not in shown  # reasons were not asked for
+    picture = tmp_path / "why.svg"
+    status, shown, said = here("rank", str(built), document, "--ranker", ranker, "--heatmap", str(picture))
+    assert status == 0, said
+    assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    assert "paragraph 0" not in shown  # reasons were not asked for
 
 
 @pytest.mark.filterwarnings("ignore:.* training queries for")
@@ -136,11 +123,12 @@ def test_nothing_that_a_terminal_obeys_is_sent(tmp_path: Path, here: Call) -> No
     builder.add_document("evil\x1b[2J", ["one word\x07 \x9b31m more\u202e"], title="Title\x1b]0;owned\x07")
     builder.add_document("plain", ["one\x1b[31m red word"])
     Engine.build(builder.build(), tmp_path / "e").prepare()
-    for how in ((), ("--explain",), ("--explain-document", "evil\x1b[2J"), ("--out", str(tmp_path / "table.txt"))):
+    table = tmp_path / "table.txt"
+    for how in ((), ("--explain", "--out", str(table))):
         status, shown, said = here("rank", str(tmp_path / "e"), "one word\x1b[5m", *how)
         assert status == 0, said
         assert r"evil\x1b[2J" in shown
-        sent = shown + said + ((tmp_path / "table.txt").read_text() if "--out" in how else "")
+        sent = shown + said + (table.read_text() if how else "")
         assert all(character.isprintable() or character in "\n\t" for character in sent), repr(sent)
 
 
@@ -150,17 +138,3 @@ def test_no_document_at_all_is_one_line(built: Path, here: Call) -> None:
     assert status == 0
     assert "nothing was found" in shown
     assert said == "haybale: bm25 finds no document for 1 of 1 queries, the first is '0'\n"
-
-
-@pytest.mark.filterwarnings("default")
-def test_paragraphs_longer_than_the_encoder_reads_are_said_to_be(data: Path, tmp_path: Path, here: Call) -> None:
-    pytest.importorskip("sentence_transformers")
-    from longformers import save_longformer
-
-    model = save_longformer(tmp_path / "model")
-    assert here("index", str(data), "--out", str(tmp_path / "e"), "--encoder", str(model))[0] == 0
-    (tmp_path / "long.txt").write_text("dogs bark " * 3000 + "\n\ncats purr", encoding="utf-8")
-    status, _, said = here("rank", str(tmp_path / "e"), str(tmp_path / "long.txt"), "--ranker", "parm-vrrf")
-    assert status == 0, said
-    assert "1 of 2 texts" in said
-    assert said.count("\n") == 1

@@ -104,9 +104,10 @@ def finite(*numbers: Any) -> str:
 
 
 class World:
-    """A small collection, its engine, two rankers and a store, in a folder."""
+    """A small collection, its engine, two rankers and a store, in a folder, which becomes the working directory."""
 
     def __init__(self, folder: Path) -> None:
+        os.chdir(folder)
         self.folder, self.collection = folder, topic_collection()
         self.engine = Engine.build(self.collection, folder / "engine").prepare()
         self.dense = Engine.build(self.collection, folder / "dense", encoder="lsa", n_components=8).prepare()
@@ -168,7 +169,7 @@ def options(world: World, rng: random.Random) -> Iterator[Case]:
     """Every option of every command × values it cannot mean."""
     import typer
 
-    from haybale.cli.app import app
+    from haybale.cli.options import app
 
     given = {
         "index": ["DATA", "--out", "NEW"],

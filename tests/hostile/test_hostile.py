@@ -26,8 +26,10 @@ SEEDS = {"manifests": 3}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("hostile"))
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    before = os.getcwd()
+    yield World(tmp_path_factory.mktemp("hostile"))
+    os.chdir(before)
 
 
 @pytest.mark.parametrize("kind", KINDS)

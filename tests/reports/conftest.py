@@ -30,10 +30,10 @@ def folder(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def reported(folder: Path, collection: Collection, tmp_path: Path) -> Callable[..., Page]:
-    """The page about runs, by default those of the folder; without a picture unless one is asked for."""
+    """The page about runs, by default those of the folder."""
 
     def report(*runs: Path, **options: object) -> Page:
-        options = {"collection": collection, "picture": "none"} | options
+        options = {"collection": collection} | options
         write_report(list(runs) or [folder], tmp_path / "report.html", **options)  # type: ignore[arg-type]
         return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
 

@@ -12,7 +12,7 @@ import pytest
 from pages import Page, hostile
 
 from haybale.collections import Collection
-from haybale.evaluation import averages, compare, evaluate, markdown
+from haybale.evaluation import averages, compare, evaluate
 from haybale.reports import load, write_report
 from haybale.retrieval import Run
 
@@ -26,24 +26,19 @@ def page(collection: Collection, folder: Path, tmp_path_factory: pytest.TempPath
     return Page(out.read_text(encoding="utf-8"))
 
 
-def is_local(address: str) -> bool:
-    return address.startswith(("#", "data:"))
-
-
 def test_the_page_is_whole_and_loads_nothing(page: Page) -> None:
     assert page.unbalanced == []
     assert page.sections == ["results", "recall", "queries", "paragraphs", "picture", "seconds", "facts", "settings"]
     assert page.absent == []
     assert {name for name, _ in page.addresses} <= {"href"}
-    assert all(is_local(value) for _, value in page.addresses), page.addresses
+    assert all(value.startswith(("#", "data:")) for _, value in page.addresses), page.addresses
     assert {value[1:] for _, value in page.addresses if value.startswith("#")} <= page.ids
     assert len(page.ids) == page.n_ids  # none twice
-    assert set(re.findall(r"url\(#([^)]*)\)", page.raw)) <= page.ids
     assert not re.search(r"url\(|@import|@font-face|\bfetch\(|XMLHttp|import\(", page.style + page.script)
     assert "default-src 'none'" in page.policy
     assert page.unlabelled == 0  # every drawing says what it is
-    assert page.raw.count("<svg") == 4
-    assert "<text" in page.raw  # letters are letters, which can be searched and read aloud
+    assert page.raw.count("<svg") == page.raw.count('class="chart') == 4
+    assert "<text" in page.raw  # letters that can be searched and read aloud
 
 
 def test_the_table_has_the_numbers_of_the_evaluation(page: Page, folder: Path, collection: Collection) -> None:
@@ -57,7 +52,7 @@ def test_the_table_has_the_numbers_of_the_evaluation(page: Page, folder: Path, c
     written = (folder / "table.md").read_text().replace("**", "").splitlines()
     for row, line in zip(lines, written[2:], strict=False):
         assert [row[0].removesuffix("baseline").strip(), *row[1:]] == [cell.strip() for cell in line.split("|")[1:-1]]
-    assert markdown(compare(collection, list(runs)).results).splitlines()[-1] in page.text
+    assert written[-1] in page.text
     assert len([cell for cell in page.bold_cells if cell]) >= 6
 
 
@@ -102,19 +97,6 @@ def test_recall_points_are_those_of_a_slow_oracle(page: Page, folder: Path, coll
         assert shown == f"{np.mean(recalls):.4f}", (name, cut)
 
 
-def test_ranks_of_relevant_documents(page: Page, folder: Path, collection: Collection) -> None:
-    runs = load(folder).runs
-    card = re.search(r'<details id="q0".*?</details>', page.raw, re.S).group()
-    query = re.search(r"</span> <b>([^<]+)</b>", card).group(1)
-    ranker = re.search(r"<h5>([^<]+)</h5>", card).group(1)
-    qrels = collection.qrels_frame("dev")
-    for name in (ranker, "bm25"):
-        documents = [doc for doc, _ in runs[name][query]]
-        for document in qrels[qrels["query_id"] == query]["doc_id"]:
-            rank = str(documents.index(document) + 1) if document in documents else "not found"
-            assert re.search(rf"<b>{document}</b>.*?{re.escape(name)} <(?:b|span)>{rank}<", card, re.S), (name, rank)
-
-
 def test_hostile_texts_are_shown_not_run(tmp_path: Path) -> None:
     collection, title = hostile(), "<script>alert(1)</script>$title"
     compare(collection, ("bm25", "bm25-doc")).write(tmp_path / "runs<b>")
@@ -128,15 +110,14 @@ def test_hostile_texts_are_shown_not_run(tmp_path: Path) -> None:
     for text in ("<script>alert('dev')</script>", "<img src=x onerror=alert(1)>", "</details>", "]]>"):
         assert text in page.text, text
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", page.raw)
-    assert all(is_local(value) for _, value in page.addresses)
+    assert all(value.startswith(("#", "data:")) for _, value in page.addresses)
     drawn = "".join(re.findall(r"<svg.*?</svg>", page.raw, re.S))
     assert "&lt;script&gt;alert" in drawn  # a query's text, where the pointer rests
     assert "<script" not in drawn
 
 
 def test_the_same_runs_make_the_same_page(page: Page, reported: Reported) -> None:
-    assert reported(picture="tsne").raw == page.raw
-    assert reported(picture="tsne", random_state=1).raw != page.raw
+    assert reported().raw == page.raw
 
 
 def test_a_query_of_one_paragraph_is_split_into_sentences(reported: Reported) -> None:
@@ -163,8 +144,3 @@ def test_an_installed_package_has_the_page() -> None:
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     there = {path.name for path in (root / "haybale" / "reports").iterdir() if path.is_file() and path.suffix != ".py"}
     assert there == set(listed["haybale.reports"])
-
-
-def test_the_parser_of_these_tests_sees_what_is_unbalanced() -> None:
-    assert Page("<p><b>x</p></b>").unbalanced != []
-    assert Page('<p onclick="x()">a</p>').handlers == [("p", "onclick")]

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from haybale.errors import InputError
 from haybale.folders import check_output
@@ -16,13 +16,8 @@ from haybale.folders import check_output
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HIDDEN = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of characters, separators of lines
-_TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # text may run backwards
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """The options that were given: the others are left to the defaults of what they are for."""
-    return {name: value for name, value in options.items() if value is not None}
+# Control characters, those that turn text round, halves of characters, separators of lines.
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def visible(text: str) -> str:
@@ -31,23 +26,23 @@ def visible(text: str) -> str:
     >>> visible("\\x1b[2Jstatute\\u202e")
     '\\\\x1b[2Jstatute\\\\u202e'
     """
-
-    def obeyed(character: str) -> bool:
-        return unicodedata.category(character) in _HIDDEN or character in _TURNING
-
-    return "".join(each.encode("unicode_escape").decode() if obeyed(each) else each for each in text)
+    return "".join(
+        each.encode("unicode_escape").decode() if unicodedata.category(each) in _HIDDEN else each for each in text
+    )
 
 
-def say(text: str) -> None:
-    """A line on stderr: what is done, not what was asked for."""
-    print(visible(text), file=sys.stderr, flush=True)
+def show(line: str) -> None:
+    """A line on stdout: what was asked for."""
+    print(visible(line), flush=True)
+
+
+def say(line: str) -> None:
+    """A line on stderr: what is done."""
+    print(visible(line), file=sys.stderr, flush=True)
 
 
 def reporter() -> Callable[[str, float], None]:
-    """Writes a line a stage that ended, on stderr: visible in a log as well as on a terminal.
-
-    A stage that ends again and again is named again when it has taken another second.
-    """
+    """Writes a line a stage that ended, on stderr; one that ends again, when it has taken another second."""
     from rich.console import Console
 
     said: dict[str, float] = {}
@@ -82,24 +77,15 @@ def resumable() -> Iterator[None]:
         raise SystemExit(130) from None
 
 
-def check_file(path: Path | None) -> None:
-    """Refuse a file that cannot be written, before the work; one that is there will be replaced."""
-    if path is not None:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; expected the name of a file")
-        check_parent(path)
-
-
-def check_folder(path: Path | None) -> None:
-    """Refuse a folder that is not new or empty, or cannot be made, before the work."""
-    if path is not None:
+def check_out(path: Path | None, *, folder: bool = False) -> None:
+    """Refuse a file that cannot be written, or a folder that is not new or empty or cannot be made, before the work."""
+    if path is None:
+        return
+    if folder:
         check_output(path)
-        check_parent(path)
-
-
-def check_parent(path: Path) -> None:
-    """The nearest folder above that is there must take new files."""
-    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    elif path.is_dir():
+        raise InputError(f"{path} is a folder; expected the name of a file")
+    parent = next(above for above in path.absolute().parents if above.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"{path}: nothing can be written to {parent}")
 
