@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check docs browser bench serving reproduce figures gpu-test gpu-bench clean
+.PHONY: demo test check docs hostile browser bench serving reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -18,6 +18,10 @@ test: $(VENV)/$(EXTRAS) check browser
 # The documentation site, into build/site; a warning is an error. The tests build it too.
 docs: $(VENV)/$(EXTRAS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Hostile input, thousands of cases of it; the tests try some hundreds.
+hostile: $(VENV)/$(EXTRAS)
+	$(BIN)/python tests/hostile/attacks.py --cases 7000
 
 # The tests that look at a report in a real browser skip without one. CI, where it may, installs Debian's.
 browser:

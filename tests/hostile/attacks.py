@@ -36,7 +36,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 import layouts  # noqa: E402
-from topics import NEW, topic_collection  # noqa: E402
+from topics import topic_collection  # noqa: E402
 
 import haybale  # noqa: E402
 from haybale import Engine, Run, evaluate, open_collection  # noqa: E402
@@ -144,7 +144,10 @@ class World:
 
 def shell(*arguments: str) -> tuple[int, str]:
     """The command in this process: its status and all that it printed, which no terminal may obey."""
-    printed, before = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="surrogateescape"), (sys.argv, warnings.showwarning)
+    printed, before = (
+        io.TextIOWrapper(io.BytesIO(), "utf-8", errors="surrogateescape"),
+        (sys.argv, warnings.showwarning),
+    )
     status: Any = 0
     try:
         sys.argv = ["haybale", *arguments]
@@ -191,10 +194,20 @@ def options(world: World, rng: random.Random) -> Iterator[Case]:
             for value in (*NO_NUMBERS, "-1", "-9999999999999999999999") if number else BAD_TEXTS:
                 option = parameter.opts[0]
 
-                def run(name: str = name, arguments: list[str] = arguments, option: str = option, value: str = value,
-                        number: bool = number) -> str:  # fmt: skip
+                def run(
+                    name: str = name,
+                    arguments: list[str] = arguments,
+                    option: str = option,
+                    value: str = value,
+                    number: bool = number,
+                ) -> str:
                     new = str(world.new())
-                    places = {"E": str(world.folder / "engine"), "DATA": str(world.data), "NEW": new, "NEW.html": new + ".html"}
+                    places = {
+                        "E": str(world.folder / "engine"),
+                        "DATA": str(world.data),
+                        "NEW": new,
+                        "NEW.html": new + ".html",
+                    }
                     own = [places.get(each, each) for each in arguments]
                     if option in own:
                         at = own.index(option)
@@ -206,13 +219,35 @@ def options(world: World, rng: random.Random) -> Iterator[Case]:
                 yield Case("options", f"{name} {option}={value!r}", run)
     for ranker, parameter, value in itertools.product(
         ("bm25", "parm-rrf", "svr-doc", "knn-queries", "rrf(bm25,knn)", "learned(bm25,knn)"),
-        ("k1", "b", "k", "n_hits", "rrf_k", "n_bags", "overlap", "strategy", "rows_per_bag", "n_candidates", "epsilon",
-         "random_state", "gamma", "C", "tol", "depth", "unseen_share", "l2", "n_jobs", "unit"),  # fmt: skip
+        (
+            "k1",
+            "b",
+            "k",
+            "n_hits",
+            "rrf_k",
+            "n_bags",
+            "overlap",
+            "strategy",
+            "rows_per_bag",
+            "n_candidates",
+            "epsilon",
+            "random_state",
+            "gamma",
+            "C",
+            "tol",
+            "depth",
+            "unseen_share",
+            "l2",
+            "n_jobs",
+            "unit",
+        ),
         (*NO_NUMBERS, "-1", "-1e300"),
     ):
 
         def rank(ranker: str = ranker, parameter: str = parameter, value: str = value) -> str:
-            status, said = shell("rank", str(world.folder / "engine"), "ba", "--ranker", ranker, "--set", f"{parameter}={value}")
+            status, said = shell(
+                "rank", str(world.folder / "engine"), "ba", "--ranker", ranker, "--set", f"{parameter}={value}"
+            )
             assert status == 2 or parameter in ("n_jobs", "random_state") or value == "-1", f"accepted: {said[-200:]}"
             return REFUSED if status else RIGHT
 
@@ -224,7 +259,6 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
     texts = world.collection.passages.texts.to_pylist()
     X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
     q, p = world.vectors[:6], world.vectors
-    query, passage, label = np.repeat(np.arange(6), 5), np.arange(30), np.arange(30) % 2.0
 
     def ranked(**settings: Any) -> str:
         ranker = settings.pop("of")(**settings).fit(world.engine)
@@ -242,10 +276,27 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
         "RRF": (of(lambda **s: haybale.RRF(haybale.BM25(), haybale.KNN(), **s)), ("k", "depth")),
         "SVR": (
             of(lambda **s: haybale.SVR(**{"n_bags": 2} | s)),
-            ("n_bags", "overlap", "strategy", "rows_per_bag", "n_candidates", "gamma", "C", "epsilon", "tol",
-             "positive_weight", "random_state", "n_jobs", "memory_budget", "unit"),  # fmt: skip
+            (
+                "n_bags",
+                "overlap",
+                "strategy",
+                "rows_per_bag",
+                "n_candidates",
+                "gamma",
+                "C",
+                "epsilon",
+                "tol",
+                "positive_weight",
+                "random_state",
+                "n_jobs",
+                "memory_budget",
+                "unit",
+            ),
         ),
-        "Learned": (of(lambda **s: haybale.Learned(haybale.BM25(), haybale.KNN(), **s)), ("depth", "unseen_share", "l2")),
+        "Learned": (
+            of(lambda **s: haybale.Learned(haybale.BM25(), haybale.KNN(), **s)),
+            ("depth", "unseen_share", "l2"),
+        ),
         "ProductKernelSVR": (
             lambda **s: finite(haybale.ProductKernelSVR(**{"split": 2} | s).fit(X, y).predict(X)),
             ("C", "epsilon", "gamma", "tol", "split", "max_iter", "memory_budget", "solver", "device", "n_jobs"),
@@ -255,13 +306,17 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
             ("k1", "b", "unit"),
         ),
         "BM25Index.search": (
-            lambda **s: finite(index.from_collection(world.collection).search(["ba"], **s).scores[:, :1]), ("k",)),
+            lambda **s: finite(index.from_collection(world.collection).search(["ba"], **s).scores[:, :1]),
+            ("k",),
+        ),
         "PassageIndex": (
             lambda **s: finite(haybale.PassageIndex(p, **s).search(q, 2).scores),
             ("doc_offsets", "passage_ids", "doc_ids", "backend", "device", "memory_budget"),
         ),
         "PassageIndex.search": (
-            lambda **s: finite(haybale.PassageIndex(p).search(q, **{"k": 2} | s).scores), ("k", "exclude")),
+            lambda **s: finite(haybale.PassageIndex(p).search(q, **{"k": 2} | s).scores),
+            ("k", "exclude"),
+        ),
         "LSAEncoder": (
             lambda **s: finite(haybale.LSAEncoder(**{"n_components": 4} | s).fit(texts).encode(texts[:2])),
             ("n_components", "language", "min_df", "char_ngrams", "random_state", "max_fit_texts"),
@@ -276,9 +331,14 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
             ("rrf_k", "weights", "k"),
         ),
         "evaluate": (lambda **s: finite(evaluate(world.run, world.collection.qrels_frame("dev"), **s)), ("measures",)),
-        "rank": (lambda **s: finite(world.rankers["bm25-doc"].rank("dev", **s).to_frame()["score"]), ("depth", "within")),
+        "rank": (
+            lambda **s: finite(world.rankers["bm25-doc"].rank("dev", **s).to_frame()["score"]),
+            ("depth", "within"),
+        ),
         "QueryNeighbours": (
-            lambda **s: finite(haybale.QueryNeighbours(q, [["a"]] * 6, ["a", "b"], **s).rank(q, list("abcdef")).to_frame()["score"]),
+            lambda **s: finite(
+                haybale.QueryNeighbours(q, [["a"]] * 6, ["a", "b"], **s).rank(q, list("abcdef")).to_frame()["score"]
+            ),
             ("k", "power", "query_ids"),
         ),
         "embed": (
@@ -310,19 +370,29 @@ def _damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
     at = rng.randrange(len(data) + 1)
     ways: dict[str, Callable[[], bytes]] = {
         "truncated": lambda: data[:at],
-        "a bit flipped": lambda: data[: max(0, at - 1)] + bytes([data[max(0, at - 1)] ^ 1 << rng.randrange(8)]) + data[max(1, at) :],
+        "a bit flipped": lambda: (
+            data[: max(0, at - 1)] + bytes([data[max(0, at - 1)] ^ 1 << rng.randrange(8)]) + data[max(1, at) :]
+        ),
         "empty": lambda: b"",
-        "bytes inserted": lambda: data[:at] + rng.choice((b"\0", b"\xff", b"\xed\xa0\x80", b"\r", b"\t\t", b"\xef\xbb\xbf", b"\x1b[2J")) + data[at:],
+        "bytes inserted": lambda: (
+            data[:at]
+            + rng.choice((b"\0", b"\xff", b"\xed\xa0\x80", b"\r", b"\t\t", b"\xef\xbb\xbf", b"\x1b[2J"))
+            + data[at:]
+        ),
         "lines exchanged": lambda: b"\n".join(rng.sample(data.split(b"\n"), data.count(b"\n") + 1)),
         "a line twice": lambda: data + b"\n" + rng.choice(data.split(b"\n")) + b"\n",
-        "a line gone": lambda: b"\n".join(line for n, line in enumerate(data.split(b"\n")) if n != at % (data.count(b"\n") + 1)),
+        "a line gone": lambda: b"\n".join(
+            line for n, line in enumerate(data.split(b"\n")) if n != at % (data.count(b"\n") + 1)
+        ),
         "noise": lambda: rng.randbytes(200),
         "nested": lambda: data + b"[" * 100_000,
         "a long number": lambda: data.replace(b"1", b"9" * 5000, 1),
         "zipped in part": lambda: gzip.compress(data)[:-9],
         "a surrogate": lambda: data.replace(b'"text": "', b'"text": "\\ud800', 1),
         "null": lambda: data.replace(b'"', b"null", 2) if rng.random() < 0.5 else data.replace(b"one", b"", 1),
-        "a list": lambda: data.replace(b'"title": "', b'"title": ["x"], "y": "', 1).replace(b'"parent": null', b'"parent": []', 1),
+        "a list": lambda: data.replace(b'"title": "', b'"title": ["x"], "y": "', 1).replace(
+            b'"parent": null', b'"parent": []', 1
+        ),
         "no newline": lambda: data.replace(b"\n", b" "),
     }
     way = rng.choice(list(ways)) if data else "noise"
@@ -340,12 +410,20 @@ def readers(world: World, rng: random.Random) -> Iterator[Case]:
             if name in makers:
                 makers[name](folder, zipped=own.random() < 0.2)
             elif name == "coliee":
-                layouts.folder_of(folder, {"files/001.txt": "[1] One.\n[2] Two.\n", "files/002.txt": "[1] Three.\n",
-                                           "labels.json": '{"001.txt": ["002.txt"]}'})  # fmt: skip
+                layouts.folder_of(
+                    folder,
+                    {
+                        "files/001.txt": "[1] One.\n[2] Two.\n",
+                        "files/002.txt": "[1] Three.\n",
+                        "labels.json": '{"001.txt": ["002.txt"]}',
+                    },
+                )
             elif name == "parquet":
                 save_collection(world.collection, folder)
             else:
-                layouts.folder_of(folder, {"a.tsv": "q1\td1\t1\nq2\td2\t2\n", "a.trec": "q1 Q0 d1 1 2.0 x\nq1 Q0 d2 2 1.0 x\n"})
+                layouts.folder_of(
+                    folder, {"a.tsv": "q1\td1\t1\nq2\td2\t2\n", "a.trec": "q1 Q0 d1 1 2.0 x\nq1 Q0 d2 2 1.0 x\n"}
+                )
             path = own.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
             kind = own.random()
             if kind < 0.06:
@@ -359,8 +437,18 @@ def readers(world: World, rng: random.Random) -> Iterator[Case]:
             if name == "trec":
                 return finite(Run.from_trec(folder / "a.trec").to_frame()["score"])
             if name in ("qrels", "queries"):
-                status, _ = shell("train", str(world.folder / "engine"), "--ranker", "knn-queries", "--out", str(world.new()),
-                                  "--queries", str(folder / "a.tsv"), "--qrels", str(folder / "a.tsv"))  # fmt: skip
+                status, _ = shell(
+                    "train",
+                    str(world.folder / "engine"),
+                    "--ranker",
+                    "knn-queries",
+                    "--out",
+                    str(world.new()),
+                    "--queries",
+                    str(folder / "a.tsv"),
+                    "--qrels",
+                    str(folder / "a.tsv"),
+                )
                 assert status in (0, 2)
                 return REFUSED if status else RIGHT
             collection = open_collection(folder)
@@ -445,7 +533,9 @@ def strings(world: World, rng: random.Random) -> Iterator[Case]:
     for where, text in itertools.product(("doc_id", "query_id", "passage", "title", "query", "run", "add"), STRINGS):
 
         def run(where: str = where, text: str = text) -> str:
-            given = {"doc_id": "d", "query_id": "q", "passage": "one text", "title": "t", "query": "one"} | {where: text}
+            given = {"doc_id": "d", "query_id": "q", "passage": "one text", "title": "t", "query": "one"} | {
+                where: text
+            }
             if where == "run":
                 run = Run.from_frame(
                     pd.DataFrame({"query_id": [text] * 2, "doc_id": [text, "other"], "score": [1.0, 0.5]})
@@ -477,9 +567,14 @@ def strings(world: World, rng: random.Random) -> Iterator[Case]:
         def shown(text: str = text) -> str:
             folder = world.new()
             record = {"_id": text, "title": text, "text": f"one {text}"}
-            layouts.folder_of(folder, {"corpus.jsonl": json.dumps(record) + "\n" + json.dumps({"_id": "e", "text": "two"}),
-                                       "queries.jsonl": json.dumps({"_id": text, "text": f"one {text}"}),
-                                       "qrels/dev.tsv": "query-id\tcorpus-id\tscore\n"})  # fmt: skip
+            layouts.folder_of(
+                folder,
+                {
+                    "corpus.jsonl": json.dumps(record) + "\n" + json.dumps({"_id": "e", "text": "two"}),
+                    "queries.jsonl": json.dumps({"_id": text, "text": f"one {text}"}),
+                    "qrels/dev.tsv": "query-id\tcorpus-id\tscore\n",
+                },
+            )
             engine = world.new()
             status, _ = shell("index", str(folder), "--out", str(engine))
             if status == 0:
@@ -500,20 +595,51 @@ def arrays(world: World, rng: random.Random) -> Iterator[Case]:
         return array
 
     bad: dict[str, Any] = {
-        "NaN": put(np.nan), "infinite": put(np.inf), "complex": put(1j), "huge": put(1e300), "large": put(1e30),
-        "tiny": put(1e-320), "objects": good.astype(object), "strings": good.astype(str), "3 axes": good[None],
-        "1 axis": good[0], "no rows": good[:0], "no columns": good[:, :0], "narrow": good[:, :3], "whole": (good * 9).astype(int),
-        "truth": good > 0, "half": good.astype(np.float16), "fortran": np.asfortranarray(good), "strided": good[::2],
-        "sparse": sparse.csr_matrix(good), "coo": sparse.coo_matrix(good), "list": good.tolist(), "ragged": [[1.0], [1.0, 2.0]],
-        "frame": pd.DataFrame(good), "masked": np.ma.masked_invalid(put(np.nan)), "dates": np.array([["2020-01-01"]], dtype="M8[D]"),
-        "read-only": np.lib.stride_tricks.as_strided(good, good.shape, good.strides, writeable=False), "none": None,
-        "swapped": good.astype(">f4"), "sparse NaN": sparse.csr_matrix(put(np.nan)), "sparse complex": sparse.csr_matrix(put(1j)),
-    }  # fmt: skip
+        "NaN": put(np.nan),
+        "infinite": put(np.inf),
+        "complex": put(1j),
+        "huge": put(1e300),
+        "large": put(1e30),
+        "tiny": put(1e-320),
+        "objects": good.astype(object),
+        "strings": good.astype(str),
+        "3 axes": good[None],
+        "1 axis": good[0],
+        "no rows": good[:0],
+        "no columns": good[:, :0],
+        "narrow": good[:, :3],
+        "whole": (good * 9).astype(int),
+        "truth": good > 0,
+        "half": good.astype(np.float16),
+        "fortran": np.asfortranarray(good),
+        "strided": good[::2],
+        "sparse": sparse.csr_matrix(good),
+        "coo": sparse.coo_matrix(good),
+        "list": good.tolist(),
+        "ragged": [[1.0], [1.0, 2.0]],
+        "frame": pd.DataFrame(good),
+        "masked": np.ma.masked_invalid(put(np.nan)),
+        "dates": np.array([["2020-01-01"]], dtype="M8[D]"),
+        "read-only": np.lib.stride_tricks.as_strided(good, good.shape, good.strides, writeable=False),
+        "none": None,
+        "swapped": good.astype(">f4"),
+        "sparse NaN": sparse.csr_matrix(put(np.nan)),
+        "sparse complex": sparse.csr_matrix(put(1j)),
+    }
     index = haybale.PassageIndex(good)
 
     def svr(value: Any) -> Any:
         ours = haybale.ProductKernelSVR().fit_pairs(value, value, [0, 1, 2], [1, 2, 0], [0.0, 1.0, 0.5])
         return ours.predict_pairs(value, value, [0], [0])
+
+    def neighbours(value: Any) -> Any:
+        found = haybale.QueryNeighbours(value, [["a"]] * 8, ["a", "b"])
+        return found.rank(value, list("abcdefgh")).to_frame()["score"]
+
+    def framed(value: Any) -> Any:
+        scores = np.resize(np.ravel(np.asarray(value)), 8)
+        frame = pd.DataFrame({"query_id": ["a"] * 8, "doc_id": list("abcdefgh"), "score": scores})
+        return Run.from_frame(frame).to_frame()["score"]
 
     def settled(scores: Any) -> str:
         return finite(np.asarray(scores)[np.asarray(scores) > -np.inf])
@@ -521,13 +647,12 @@ def arrays(world: World, rng: random.Random) -> Iterator[Case]:
     uses: dict[str, Callable[[Any], str]] = {
         "PassageIndex": lambda v: settled(haybale.PassageIndex(v).search(v, 1).scores),
         "queries": lambda v: settled(index.search(v, 1).scores),
-        "QueryNeighbours": lambda v: settled(haybale.QueryNeighbours(v, [["a"]] * 8, ["a", "b"]).rank(v, list("abcdefgh")).to_frame()["score"]),
+        "QueryNeighbours": lambda v: settled(neighbours(v)),
         "ProductKernelSVR": lambda v: finite(svr(v)),
         "fit X": lambda v: finite(haybale.ProductKernelSVR().fit(v, np.arange(8.0)).predict(good)),
         "fit y": lambda v: finite(haybale.ProductKernelSVR().fit(good, np.ravel(np.asarray(v))[:8]).predict(good)),
-        "Run.from_frame": lambda v: finite(Run.from_frame(pd.DataFrame(
-            {"query_id": ["a"] * 8, "doc_id": list("abcdefgh"), "score": np.resize(np.ravel(np.asarray(v)), 8)})).to_frame()["score"]),
-    }  # fmt: skip
+        "Run.from_frame": lambda v: finite(framed(v)),
+    }
     for (use, call), (name, value) in itertools.product(uses.items(), bad.items()):
 
         def run(call: Callable[[Any], str] = call, value: Any = value, name: str = name) -> str:
@@ -539,7 +664,7 @@ def arrays(world: World, rng: random.Random) -> Iterator[Case]:
 
 
 def full_disk(world: World, rng: random.Random) -> Iterator[Case]:
-    """A disk with no room left, at any byte of any file: one line, and what is there is whole or can be gone on with."""
+    """A disk that is full at any byte of any file: one line, and what is there is whole or can be gone on with."""
     import resource
     import signal
 
@@ -549,7 +674,9 @@ def full_disk(world: World, rng: random.Random) -> Iterator[Case]:
         "svr": lambda folder: world.rankers["svr-doc(n_bags=4)"].save(folder),
         "store": lambda folder: haybale.embed(world.collection, world.encoder, folder, rows_per_chunk=16),
         "index": lambda folder: haybale.PassageIndex(world.vectors).save(folder),
-        "compare": lambda folder: shell("compare", str(world.folder / "engine"), "--rankers", "bm25,knn", "--out", str(folder)),
+        "compare": lambda folder: shell(
+            "compare", str(world.folder / "engine"), "--rankers", "bm25,knn", "--out", str(folder)
+        ),
         "rank": lambda folder: shell("rank", str(world.folder / "engine"), "dev", "--out", f"{folder}.trec"),
     }
     for number in itertools.count():
@@ -624,7 +751,9 @@ def report(n_cases: int, seed: int, kinds: list[str]) -> int:
             n, seconds = sum(tried.counts.values()), time.perf_counter() - start
             total += n
             missing += len(tried.short)
-            print(f"{kind:12} {n:6} {tried.counts[RIGHT]:6} {tried.counts[REFUSED]:8} {len(tried.short):6} {seconds:8.1f}")
+            print(
+                f"{kind:12} {n:6} {tried.counts[RIGHT]:6} {tried.counts[REFUSED]:8} {len(tried.short):6} {seconds:8.1f}"
+            )
             for name, why in tried.short:
                 print(f"    {name}: {why}".encode("ascii", "backslashreplace").decode())
         print(f"{total} tried, {missing} fell short")
