@@ -41,8 +41,8 @@ def main() -> None:
         engine = Engine(a.collection, encoder=a.encoder, store=a.store)
         collection, index = engine.collection, engine.passages
         batch = Batch(engine, collection.queries.take(collection.split(a.split).queries))
-        found = batch.paragraph_hits(index, a.hits, "vectors")
-        lexical = batch.paragraph_hits(engine.bm25(), a.hits, "bm25")
+        found = batch.paragraph_hits(index, a.hits)
+        lexical = batch.paragraph_hits(engine.bm25(), a.hits)
     parts = {
         "encode the query paragraphs": stages.seconds["encode query paragraphs"],
         "search, exact, top N of each": stages.seconds["search query paragraphs"],

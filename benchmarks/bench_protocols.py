@@ -60,9 +60,9 @@ def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, 
     asked, learned = Batch(engine, collection.queries.take(collection.split(split).queries)), Training.of(engine).batch
     vectors, train_vectors = asked.vectors, learned.vectors
     with stage("search kNN"):
-        near = asked.neighbours("passage", k).to_numpy()
+        near = index.search(vectors, k, exclude=asked.own).to_numpy()
     with stage("search kNN (train)"):
-        train_near = learned.neighbours("passage", k).to_numpy()
+        train_near = index.search(train_vectors, k, exclude=learned.own).to_numpy()
     pairs, train_pairs = judged(engine, asked, split), judged(engine, learned, "train")
 
     def injected(choice: str, test: bool = False) -> CandidateRows:

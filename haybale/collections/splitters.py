@@ -28,8 +28,15 @@ Splitter = Callable[[str], list[Paragraph]]
 
 
 def find_splitter(name: str) -> Splitter:
-    """The splitter of that name, one of :data:`SPLITTERS`: a function from a text to its paragraphs.
+    """The splitter of that name: a function from a text to its paragraphs.
 
+    Parameters
+    ----------
+    name : str
+        One of :data:`SPLITTERS`; :class:`UnknownNameError` for another.
+
+    Examples
+    --------
     >>> [p.text for p in find_splitter("blank-lines")("a line\\nbroken\\n\\nthe next")]
     ['a line broken', 'the next']
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from haybale.collections.collection import Ints, pick
 from haybale.collections.saved import load_collection, save_collection
 from haybale.embeddings import EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
+from haybale.embeddings.store import BUILDING, MANIFEST
+from haybale.embeddings.writing import LOCK
 from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
@@ -149,11 +152,15 @@ class Segment:
         """Dense vectors, by way of a store of embeddings in the engine's folder."""
         assert self.folder is not None
         source = part if name == "passages" else _as_passages(part)
-        if not (self.folder / name / "manifest.json").exists():  # written last: a store that has it is whole
+        store = self.folder / name  # whole once it has a manifest, and ended when it is no longer building
+        if not (store / MANIFEST).exists() or (store / BUILDING).exists():
             with self._engine.writing(self.folder.parent), stage(f"encode {name}"):
-                embed(source, self._engine.encoder, self.folder / name)
+                embed(source, self._engine.encoder, store)
+        else:
+            with suppress(OSError):  # of a writer that was killed at its very end
+                (store / LOCK).unlink(missing_ok=True)
         with stage("read vectors"):
-            return EmbeddingStore(self.folder / name).vectors_of(source)
+            return EmbeddingStore(store).vectors_of(source)
 
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
         """Save into the folder, if there is one that can be written; somebody else may have been faster."""

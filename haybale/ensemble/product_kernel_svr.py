@@ -403,4 +403,5 @@ def _rounding(fast: Problem, given: Given, gamma: Any, rounded: bool, coef: NDAr
 
 def _longest(problem: Problem) -> float:
     """The largest squared length of a scaled vector."""
-    return max(float(points.norms.max()) for points in (problem.queries, problem.passages))
+    with problem.device.current():
+        return max(float(points.norms.max()) for points in (problem.queries, problem.passages))

@@ -37,8 +37,15 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": No
 
 
 def parse(text: str) -> Ranker:
-    """The ranker of a text: a name, with other rankers and settings in parentheses.
+    """The ranker that a text names.
 
+    Parameters
+    ----------
+    text : str
+        A name, with other rankers and settings in parentheses; :class:`InputError` for any other text.
+
+    Examples
+    --------
     >>> parse("rrf(bm25-doc(k1=6), knn)")
     RRF(BM25(unit='document', k1=6), KNN())
     >>> parse("bm26")
