@@ -246,7 +246,7 @@ def test_rankers_are_known_and_those_of_the_command_and_tolerances_are_small(one
     assert not re.search(r"(?<![\w}])[/~]", one["command"]), "a path of one machine"
 
 
-@pytest.mark.parametrize("name", ["pydocs-dev", "pydocs-test-learned"])
+@pytest.mark.parametrize("name", ["pydocs-dev"])
 def test_pydocs_gives_its_numbers(script: Any, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     status = script("reproduce").main([name])
     out, err = capfd.readouterr()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from haybale.analysis import as_analyzer
+from haybale.analysis import Analyzer, as_analyzer
 from haybale.collections import Collection, Passages
 from haybale.collections.collection import Ints, pick
 from haybale.collections.saved import load_collection, save_collection
-from haybale.embeddings import EmbeddingStore, TfidfEncoder, cut, embed
+from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
 from haybale.embeddings.store import BUILDING, MANIFEST
 from haybale.embeddings.writing import LOCK
@@ -25,16 +25,29 @@ from haybale.retrieval.index import FILES
 from haybale.stages import stage
 from haybale.vectors import Matrix
 
-if TYPE_CHECKING:
-    from haybale.engine.engine import Engine
-
 INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
+
+
+class Making(Protocol):
+    """What the segments of an engine share."""
+
+    folder: Path | None
+    device: str | None
+    store: EmbeddingStore | None
+
+    @property
+    def chunking(self) -> Chunking | None: ...
+    @property
+    def analyzer(self) -> Analyzer: ...
+    @property
+    def encoder(self) -> Any: ...
+    def writing(self, folder: Path) -> AbstractContextManager[None]: ...
 
 
 class Segment:
     """One batch of documents of an engine: number 0 is what it was built from."""
 
-    def __init__(self, whole: Collection, number: int, engine: Engine) -> None:
+    def __init__(self, whole: Collection, number: int, engine: Making) -> None:
         self.whole = whole
         self.number = number
         self._engine = engine

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,15 +26,29 @@ from haybale.retrieval.hits import Ints
 from haybale.stages import stage
 from haybale.vectors import Matrix
 
-if TYPE_CHECKING:
-    from haybale.rankers.ranker import Ranker
-
 _DEEP = 100  # documents that fusion will ask for, so training queries are searched as deep at once
 
-T = TypeVar("T")
-R = TypeVar("R", bound="Ranker")
 Text: TypeAlias = "str | Sequence[str]"  # of a query: a text, or its paragraphs
 Asked: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
+
+
+class Asking(Protocol):
+    """What a batch and judged queries need to know of a ranker."""
+
+    training_digest: str | None
+    fitted_key: Any
+    engine_: Engine
+
+    @property
+    def needs_training(self) -> bool: ...
+    def key(self) -> Any: ...
+    def clone(self) -> Self: ...
+    def _fit_on(self, training: Training) -> Self: ...
+    def _rank(self, batch: Batch, depth: int) -> Run: ...
+    def _out_of_fold(self, batch: Batch, depth: int) -> Run: ...
+
+
+R = TypeVar("R", bound=Asking)
 
 
 class Batch:
@@ -115,17 +129,17 @@ class Batch:
         found: ParagraphHits = self._made[index, n_hits]
         return found
 
-    def run(self, ranker: Ranker, depth: int) -> Run:
+    def run(self, ranker: Asking, depth: int) -> Run:
         """The ranker's run, ``depth`` documents a query; of equal rankers the one of the first that was asked."""
         return self._run("run", ranker, depth, ranker._rank)
 
-    def out_of_fold(self, ranker: Ranker, depth: int) -> Run:
+    def out_of_fold(self, ranker: Asking, depth: int) -> Run:
         """The ranker's run of queries that it may have been trained on, as if it had not seen them."""
         if not ranker.needs_training:
             return self.run(ranker, depth)
         return self._run("out of fold", ranker, depth, ranker._out_of_fold)
 
-    def _run(self, how: str, ranker: Ranker, depth: int, rank: Callable[[Batch, int], Run]) -> Run:
+    def _run(self, how: str, ranker: Asking, depth: int, rank: Callable[[Batch, int], Run]) -> Run:
         key = (how, ranker.key())
         if self._from is not None:
             known = self._from[0]._runs.get(key)
