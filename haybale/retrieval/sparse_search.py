@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import device_of, to_device
-from haybale.machine import fitting, in_threads, in_tiles
+from haybale.machine import fitting, in_tiles
 from haybale.retrieval.hits import Ints, select
 from haybale.retrieval.inverted import Values, best, frozen, in_columns, in_table
 from haybale.vectors import Floats
@@ -120,19 +119,6 @@ class ProductSearch:
 def add_products(a: sparse.csr_matrix, b: sparse.csc_matrix, out: Floats) -> None:
     """Add the inner products of the rows of ``a`` (n, d) and of ``b`` (m, d) to ``out`` (n, m)."""
     _add(a.indptr, a.indices, a.data, b.indptr, b.indices, b.data, out)
-
-
-def paired_products(
-    a: sparse.csr_matrix, i: NDArray[Any], b: sparse.csr_matrix, j: NDArray[Any]
-) -> NDArray[np.float64]:
-    """(n,) inner products of rows ``i`` of ``a`` with rows ``j`` of ``b``, summed in float64."""
-    out, ones = np.empty(len(i)), np.ones(a.shape[1])
-
-    def fill(part: slice) -> None:
-        out[part] = a[i[part]].astype(np.float64).multiply(b[j[part]]) @ ones
-
-    in_threads(fill, [slice(start, start + _PAIRS) for start in range(0, len(out), _PAIRS)])
-    return out
 
 
 @njit(nogil=True, cache=True)

@@ -13,7 +13,7 @@ from scipy import sparse
 from haybale.device import Device, to_device
 from haybale.errors import DeviceError, InputError, VectorError
 from haybale.retrieval import PassageIndex
-from haybale.retrieval.sparse_search import add_products, paired_products
+from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import check_sparse
 
 
@@ -127,5 +127,3 @@ def test_products(seed: int) -> None:
     out = np.ones((7, 5), dtype=np.float32)
     add_products(a, b.tocsc(), out)
     np.testing.assert_array_equal(out, 1 + a.toarray() @ b.toarray().T)
-    i, j = rng.integers(7, size=20), rng.integers(5, size=20)
-    np.testing.assert_array_equal(paired_products(a, i, b, j), (a.toarray() @ b.toarray().T)[i, j])
