@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from haybale.errors import DeviceError, MissingExtraError, UnknownNameError
+from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError
 from haybale.extras import require
 from haybale.machine import half_of_memory
 
@@ -76,7 +76,7 @@ def find_device(name: str | Device) -> Device:
             return find_device("cuda")
         except (MissingExtraError, DeviceError):
             return CPU
-    kind, _, number = name.partition(":")
+    kind, _, number = str(name).partition(":")
     if kind != "cuda" or (":" in name and not number.isdecimal()):
         raise UnknownNameError("device", name, ["auto", "cpu", "cuda", "cuda:0", "cuda:1", "…"])
     runtime = require("cupy", "gpu").cuda.runtime
@@ -123,7 +123,10 @@ def to_numpy(array: Any) -> Any:
     if is_sparse(array):
         return array.get() if _library(array) == "cupyx" else array
     on_device = hasattr(array, "__cuda_array_interface__")
-    return require("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
+    try:
+        return require("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
+    except ValueError as error:  # rows of several lengths
+        raise InputError(f"expected an array: {error}") from None
 
 
 def placed(array: Any, device: Device, what: str) -> Any:

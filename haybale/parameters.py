@@ -1,6 +1,6 @@
 """Declared ranges of parameters, in scikit-learn's terms, checked before any work.
 
-A range that is open to the right holds finite numbers only, NaN is in none, and a truth value is no number.
+No range holds NaN, infinity, or a whole number that NumPy has no type for, and a truth value is no number.
 """
 
 from __future__ import annotations
@@ -31,14 +31,32 @@ class Interval(_Interval):  # type: ignore[misc]  # scikit-learn has no types
         return not isinstance(value, bool) and bool(super().is_satisfied_by(value))
 
 
-COUNT: Constraints = [Interval(Integral, 1, None, closed="left")]
-NOT_NEGATIVE: Constraints = [Interval(Real, 0, None, closed="left")]
-POSITIVE: Constraints = [Interval(Real, 0, None, closed="neither")]
+class Pair(Interval):
+    """Two numbers of an interval."""
+
+    def is_satisfied_by(self, value: Any) -> bool:
+        return isinstance(value, tuple) and len(value) == 2 and all(map(super().is_satisfied_by, value))
+
+    def __str__(self) -> str:
+        return f"a pair of which each is {super().__str__()}"
+
+
+MOST = 10**18  # of any number: an int64 holds ten of it
+COUNT: Constraints = [Interval(Integral, 1, MOST, closed="both")]
+COUNT_OR_NONE: Constraints = [*COUNT, None]
+FROM_0: Constraints = [Interval(Integral, 0, MOST, closed="both")]
+NOT_NEGATIVE: Constraints = [Interval(Real, 0, MOST, closed="both")]
+POSITIVE: Constraints = [Interval(Real, 0, MOST, closed="right")]
 SHARE: Constraints = [Interval(Real, 0, 1, closed="both")]
 BOOLEAN: Constraints = ["boolean"]
 MEMORY: Constraints = [*POSITIVE, None]  # bytes; None: what is free
 RANDOM_STATE: Constraints = [Interval(Integral, 0, 2**32 - 1, closed="both"), None]
-N_JOBS: Constraints = [*COUNT, Interval(Integral, None, -1, closed="right"), None]
+GAMMA: Constraints = [Options({"scale"}), *POSITIVE, Pair(Real, 0, MOST, closed="right")]
+# With a k1 far beyond these float32 has no weights above 0.
+BM25_RANGES: dict[str, Constraints] = {"k1": [Interval(Real, 0, 10**6, closed="both")], "b": SHARE}
+N_JOBS: Constraints = [Interval(Integral, first, first + 9999, closed="both") for first in (1, -10_000)] + [None]
+TEXT_OR_NONE: Constraints = [str, None]
+SEQUENCE: Constraints = ["array-like"]  # a string is none
 
 
 def one_of(names: Iterable[str]) -> Constraints:
@@ -49,10 +67,10 @@ def one_of(names: Iterable[str]) -> Constraints:
 def check_parameters(owner: str, values: Mapping[str, Any], constraints: Mapping[str, Constraints]) -> None:
     """Refuse values out of range; ``owner``: the class or function that they are parameters of.
 
-    >>> check_parameters("BM25", {"k1": 1.2}, {"k1": NOT_NEGATIVE})
-    >>> check_parameters("BM25", {"k1": float("inf")}, {"k1": NOT_NEGATIVE})
+    >>> check_parameters("BM25", {"k1": 1.2}, BM25_RANGES)
+    >>> check_parameters("BM25", {"b": float("inf")}, BM25_RANGES)
     Traceback (most recent call last):
-    haybale.errors.InputError: The 'k1' parameter of BM25 must be a float in the range [0.0, inf). Got inf instead.
+    haybale.errors.InputError: The 'b' parameter of BM25 must be a float in the range [0.0, 1.0]. Got inf instead.
     """
     given = {name: values[name] for name in constraints if name in values}
     try:

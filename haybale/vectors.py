@@ -42,6 +42,26 @@ def stored_type(dtype: Any) -> np.dtype[Any]:
     return found
 
 
+def reals(values: Any, what: str, dtype: Any = np.float64) -> Any:
+    """Numbers, in an array, which stays where it is, in lists or a sparse matrix, as ``dtype``, in C order or CSR.
+
+    NumPy would drop imaginary parts and count the days of dates: these are refused.
+
+    >>> reals([1, 2j], "scores")
+    Traceback (most recent call last):
+    haybale.errors.InputError: scores: expected real numbers (found complex128)
+    """
+    device = device_of(values)
+    try:
+        given = to_device(values, device)
+        if given.dtype.kind in "cmM":
+            raise TypeError(f"found {given.dtype}")
+        convert = sparse.csr_matrix if sparse.issparse(given) else device.xp.ascontiguousarray
+        return convert(given, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}: expected real numbers ({error})") from None
+
+
 def check_vectors(vectors: Any, what: str, dim: int | None = None, dtype: Any = np.float32) -> Any:
     """An array of NumPy or CuPy, a torch tensor or lists as a C-ordered (n, d) array of ``dtype``, where they are.
 
@@ -56,7 +76,7 @@ def check_vectors(vectors: Any, what: str, dim: int | None = None, dtype: Any = 
     device = device_of(vectors)
     with device.current(), np.errstate(over="ignore"):
         xp = device.xp
-        array = xp.ascontiguousarray(to_device(vectors, device), dtype=dtype)
+        array = reals(vectors, what, dtype)
         if array.ndim != 2:
             raise VectorError(f"{what}: expected a two-dimensional array (rows, width), found shape {array.shape}")
         _check_width(array, what, dim)
@@ -101,7 +121,7 @@ def moved(vectors: Any, device: Device, dtype: Any = np.float32) -> Any:
 
 def check_sparse(vectors: Any, what: str, dim: int | None = None) -> sparse.csr_matrix:
     """``vectors``, any sparse matrix, as SciPy's float32 CSR in canonical form: terms rise in a row, no stored zero."""
-    matrix = sparse.csr_matrix(to_numpy(vectors), dtype=np.float32)
+    matrix = reals(to_numpy(vectors), what, np.float32)
     if not matrix.has_canonical_format or not matrix.data.all():
         matrix = matrix.copy()  # it may share arrays with the caller's
         matrix.sum_duplicates()

@@ -59,7 +59,7 @@ def embed(
     from haybale.collections.open import read_documents
     from haybale.embeddings import make_encoder
     from haybale.embeddings.encoder import LEXICAL, model_name
-    from haybale.parameters import COUNT, check_parameters
+    from haybale.parameters import COUNT, COUNT_OR_NONE, check_parameters
 
     if shards is not None and dask is None:
         raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
@@ -75,7 +75,7 @@ def embed(
     cut, model, of_store = (
         {key: values[key] for key in keys if key in values} for keys in (_OF_PIECES, _OF_ENCODERS, _OF_STORE)
     )
-    whole = {"rows_per_chunk": COUNT, "max_fit_texts": [*COUNT, None], "max_length": [*COUNT, None]}
+    whole = {"rows_per_chunk": COUNT, "max_fit_texts": COUNT_OR_NONE, "max_length": COUNT_OR_NONE}
     check_parameters("haybale embed", values, whole)
     if "precision" in model:
         model["dtype"] = model.pop("precision")

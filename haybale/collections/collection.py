@@ -418,12 +418,17 @@ def rising_numbers(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
     return chosen
 
 
-def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
-    """(m,) numbers from 0 to n - 1, in any order; others are refused."""
+def whole_numbers(numbers: Sequence[int] | Ints, what: str) -> Ints:
+    """(m,) whole numbers; NumPy would round others towards 0."""
     chosen = np.asarray(numbers)
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and len(chosen)):
-        raise InputError(f"expected {kind} numbers (n,), found {chosen.dtype} {chosen.shape}")
-    chosen = chosen.astype(np.int64)
+        raise InputError(f"expected {what} (n,), found {chosen.dtype} {chosen.shape}")
+    return chosen.astype(np.int64, copy=False)
+
+
+def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
+    """(m,) numbers from 0 to n - 1, in any order; others are refused."""
+    chosen = whole_numbers(numbers, f"{kind} numbers")
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < n:
         raise InputError(f"{kind} numbers lie between 0 and {n - 1}, found {chosen.min()} and {chosen.max()}")
     return chosen

@@ -19,9 +19,14 @@ from haybale.collections.collection import Ints
 from haybale.collections.spool import Split, piece_id
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.parameters import COUNT, check_parameters, one_of
+from haybale.parameters import COUNT, COUNT_OR_NONE, TEXT_OR_NONE, check_parameters, one_of
 
-_CONSTRAINTS = {"length": COUNT, "stride": [*COUNT, None], "unit": one_of(("words", "tokens"))}
+_CONSTRAINTS = {
+    "length": COUNT,
+    "stride": COUNT_OR_NONE,
+    "unit": one_of(("words", "tokens")),
+    "tokenizer": TEXT_OR_NONE,
+}
 
 
 @dataclass(frozen=True)

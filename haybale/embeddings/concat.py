@@ -11,7 +11,7 @@ from scipy import sparse
 from haybale.embeddings.encoder import Encoder, encode_queries
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError, VectorError
-from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse
+from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse, reals
 
 
 class ConcatEncoder:
@@ -38,7 +38,7 @@ class ConcatEncoder:
     """
 
     def __init__(self, encoders: Sequence[Encoder], weights: Sequence[float] | None = None) -> None:
-        n, given = len(encoders), np.asarray([1] * len(encoders) if weights is None else weights, dtype=np.float64)
+        n, given = len(encoders), reals([1] * len(encoders) if weights is None else weights, "weights")
         if not n:
             raise InputError("ConcatEncoder needs at least one encoder")
         if given.shape != (n,) or not (np.isfinite(given).all() and (given > 0).all()):

@@ -59,6 +59,8 @@ def make_encoder(
         Of LSA; of LSA and TF-IDF; of neural encoders; of a Longformer alone. What is not taken: :class:`InputError`.
     """
     prompts: dict[str, Any] = {"query_prompt": query_prompt, "passage_prompt": passage_prompt}
+    if not model_name(name):
+        raise InputError("expected the name of an encoder, found an empty text")
     is_lexical = name in LEXICAL or (Path(name) / "manifest.json").is_file()
     is_longformer = not is_lexical and (name.startswith(LONGFORMER) or _is_longformer(Path(name)))
     unused = [] if is_longformer else sorted(longformer)

@@ -21,7 +21,7 @@ from haybale.embeddings.longformer_model import PackedLongformer, State
 from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, token_rows, weights_digest
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.parameters import COUNT, Constraints, check_parameters, one_of
+from haybale.parameters import COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import Floats
 
 # Tokens of a batch. On a CPU what a layer makes should stay in the cache; a GPU wants work.
@@ -30,8 +30,8 @@ TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
 _CONSTRAINTS: dict[str, Constraints] = {
     "pooling": one_of(("mean", "cls")),
     "dtype": one_of(("float32", "float16", "bfloat16")),
-    "max_length": [*COUNT, None],
-    "tokens_per_batch": [*COUNT, None],
+    "max_length": COUNT_OR_NONE,
+    "tokens_per_batch": COUNT_OR_NONE,
 }
 
 

@@ -16,7 +16,7 @@ from haybale.embeddings.counting import TermCounts, strings
 from haybale.embeddings.tfidf import LexicalEncoder, TfidfEncoder
 from haybale.errors import InputError
 from haybale.manifest import Tensors
-from haybale.parameters import COUNT, RANDOM_STATE, Constraints, Interval, check_parameters
+from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, Constraints, Interval, check_parameters
 from haybale.vectors import Floats, normalized
 
 
@@ -52,9 +52,10 @@ class LSAEncoder(LexicalEncoder):
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraints]] = {
+        **TfidfEncoder._parameter_constraints,
         "n_components": COUNT,
-        "max_fit_texts": [*COUNT, None],
-        "n_iter": [Interval(Integral, 0, None, closed="left")],
+        "max_fit_texts": COUNT_OR_NONE,
+        "n_iter": [Interval(Integral, 0, 1000, closed="both")],
         "random_state": RANDOM_STATE,
     }
 

@@ -60,7 +60,8 @@ class SentenceTransformerEncoder:
             try:
                 self.model = library.SentenceTransformer(self.name, device=None if device == "auto" else device)
             except (OSError, ValueError) as error:
-                raise InputError(f"cannot load the sentence-transformers model {self.name!r}: {error}") from error
+                why = " ".join(str(error).split())
+                raise InputError(f"cannot load the sentence-transformers model {self.name!r}: {why}") from error
         self.counts = Counter[str]()
 
     @property

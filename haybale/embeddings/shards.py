@@ -34,7 +34,7 @@ from haybale.embeddings.writing import (
     writer_lock,
 )
 from haybale.errors import StoreError
-from haybale.parameters import COUNT, N_JOBS, check_parameters
+from haybale.parameters import COUNT_OR_NONE, N_JOBS, check_parameters
 
 PATIENCE = 60.0  # seconds in which a task of before, whose driver or connection is gone, may come to its end
 
@@ -74,7 +74,7 @@ def embed_shards(
     Embedded
         What all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed`, and ``ClusterError``.
     """
-    check_parameters("embed_shards", locals(), {"n_shards": [*COUNT, None], "n_jobs": N_JOBS})
+    check_parameters("embed_shards", locals(), {"n_shards": COUNT_OR_NONE, "n_jobs": N_JOBS})
     files = StoreFiles(out)
     top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders
     n = _count_shards(top, n_shards, n_jobs)

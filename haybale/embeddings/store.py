@@ -50,6 +50,8 @@ class StoreFiles:
 
     def __init__(self, path: str | Path) -> None:
         self.url = str(path)
+        if "\0" in self.url:
+            raise InputError(f"{self.url!r} is no path: it holds a NUL")
         try:
             self.fs, root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:

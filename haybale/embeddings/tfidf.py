@@ -32,7 +32,7 @@ from haybale.embeddings.token_batches import check_texts
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
 from haybale.manifest import MANIFEST, Tensors, check_files, read_manifest, read_tensors, write_manifest
-from haybale.parameters import BOOLEAN, COUNT, Constraints, check_parameters
+from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.vectors import normalized_sparse
 
 FORMAT, VERSION = "haybale encoder", 1
@@ -139,7 +139,13 @@ class TfidfEncoder(LexicalEncoder):
            [0.   , 0.796, 0.605, 0.   ]], dtype=float32)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraints]] = {"min_df": COUNT, "sublinear_tf": BOOLEAN}
+    _parameter_constraints: ClassVar[dict[str, Constraints]] = {
+        "language": TEXT_OR_NONE,
+        "analyzer": [Analyzer, callable, None],
+        "char_ngrams": [tuple, list, None],
+        "min_df": COUNT,
+        "sublinear_tf": BOOLEAN,
+    }
 
     def __init__(
         self,

@@ -43,11 +43,18 @@ from haybale.embeddings.store import (
 )
 from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import InputError, OutputExistsError, StoreError, TruncationWarning
-from haybale.parameters import COUNT, check_parameters, one_of
+from haybale.parameters import COUNT, TEXT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.progress import track
 from haybale.vectors import STORED, check_vectors
 
 LOCK = ".lock"
+_RANGES: dict[str, Constraints] = {
+    "layout": TEXT_OR_NONE,
+    "dtype": one_of(STORED),
+    "rows_per_chunk": COUNT,
+    "shard": [tuple, list, None],
+    "chunking": [Chunking, None],
+}
 _LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "transformers", "sentence-transformers")
 
 
@@ -114,9 +121,12 @@ def embed(
     OutputExistsError
         For a folder that holds something else.
     """
-    check_parameters("embed", locals(), {"dtype": one_of(STORED), "rows_per_chunk": COUNT})
-    files, (i, n) = StoreFiles(out), shard or (1, 1)
+    check_parameters("embed", locals(), _RANGES)
+    files, (i, n) = StoreFiles(out), (1, 1)
     if shard is not None:
+        if len(shard) != 2:
+            raise InputError(f"shard must be two numbers, i and n, found {shard!r}")
+        i, n = shard
         check_no_store(files)
         files = files.within(shard_name(i, n))
     if not any(files.exists(name) for name in (MANIFEST, BUILDING, PASSAGES)):
@@ -158,7 +168,8 @@ def check_no_store(files: StoreFiles) -> None:
 
 def shard_name(i: int, n: int) -> str:
     """The folder of shard i, from 1, of n within a store."""
-    if not 1 <= i <= n:
+    check_parameters("shard", {"i": i, "n": n}, {"i": COUNT, "n": COUNT})
+    if i > n:
         raise InputError(f"shard must be i/n with i from 1 to n, found {i}/{n}")
     return f"shard-{i}-of-{n}"
 

@@ -44,7 +44,7 @@ from haybale.engine.segment import Segment, one_each, with_passages
 from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import read_json, replace_json
 from haybale.manifest import read_manifest, signed
-from haybale.parameters import COUNT, RANDOM_STATE, check_parameters
+from haybale.parameters import COUNT, RANDOM_STATE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.stages import stage
 
@@ -53,6 +53,16 @@ UNITS = ("passage", "document")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
 _ASIDE = re.compile(r"\..+\.\d+")  # what is written before it is whole
 _DERIVED = 8  # of what rankers make of the indexes, this many are kept
+_RANGES: dict[str, Constraints] = {
+    **dict.fromkeys(("language", "paragraphs", "device"), TEXT_OR_NONE),
+    "n_components": COUNT,
+    "analyzer": [Analyzer, str, callable, None],
+    "chunking": [Chunking, None],
+    "store": [str, Path, None],
+    "query_prompt": [str],
+    "passage_prompt": [str],
+    "random_state": RANDOM_STATE,
+}
 
 T = TypeVar("T")
 
@@ -128,12 +138,11 @@ class Engine:
         device: str | None = None,
         random_state: int | None = 0,
     ) -> None:
+        check_parameters("Engine", locals(), _RANGES)
         if store is not None and chunking is not None:
             raise InputError("a store says itself how its passages were cut; leave chunking out")
         if analyzer is not None and language is not None:
             raise InputError("give a language or an analyzer, not both")
-        ranges = {"n_components": COUNT, "random_state": RANDOM_STATE}
-        check_parameters("Engine", {"n_components": n_components, "random_state": random_state}, ranges)
         self._analyzer = None if analyzer is None else as_analyzer(analyzer)
         self.settings: dict[str, Any] = {
             "encoder": encoder if isinstance(encoder, str) else _described(encoder),

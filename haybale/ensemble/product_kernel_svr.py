@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -32,8 +32,8 @@ from haybale.ensemble.spaces import (
 )
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import FileFormatError, InputError
-from haybale.parameters import Interval, Options
-from haybale.vectors import Matrix, squared_lengths
+from haybale.parameters import FROM_0, GAMMA, MOST, N_JOBS, NOT_NEGATIVE, POSITIVE, TEXT_OR_NONE, Interval
+from haybale.vectors import Matrix, reals, squared_lengths
 
 _HOPELESS = 2.0**14  # squared lengths of scaled vectors, whose float32 products are off by 1e-3
 _CHECKED = 2**18  # rows checked · rows there are, about
@@ -118,16 +118,16 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
-        "gamma": [Options({"scale"}), Interval(Real, 0, None, closed="neither"), tuple, list],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "split": [Interval(Integral, 0, None, closed="left"), None],
-        "max_iter": [Interval(Integral, -1, None, closed="left")],
-        "memory_budget": [Interval(Real, 0, None, closed="neither")],
+        "C": POSITIVE,
+        "epsilon": NOT_NEGATIVE,
+        "gamma": [*GAMMA, list],
+        "tol": POSITIVE,
+        "split": [*FROM_0, None],
+        "max_iter": [Interval(Integral, -1, MOST, closed="both")],
+        "memory_budget": POSITIVE,
         "solver": [str, callable],
-        "device": [str, None],
-        "n_jobs": [Integral, None],
+        "device": TEXT_OR_NONE,
+        "n_jobs": N_JOBS,
     }
 
     def __init__(
@@ -212,9 +212,9 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if len(queries) != len(passages):
             raise InputError(f"Q has {len(queries)} spaces, P has {len(passages)}")
         query, passage = _indices(query_index, queries, passage_index, passages)
-        y = np.asarray(to_numpy(y), dtype=np.float64).ravel()
+        y = reals(np.asarray(to_numpy(y)), "y").ravel()
         if sample_weight is not None:
-            sample_weight = np.asarray(to_numpy(sample_weight), dtype=np.float64).ravel()
+            sample_weight = reals(np.asarray(to_numpy(sample_weight)), "sample_weight").ravel()
         if len(query) != len(y):
             raise InputError(f"{len(query)} pairs and {len(y)} targets")
         self.n_features_in_ = sum(int(matrix.shape[1]) for matrix in (*queries, *passages))

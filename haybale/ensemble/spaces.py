@@ -23,6 +23,7 @@ from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError, VectorError
 from haybale.machine import fitting, in_tiles
+from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_like, check_matrix
 
 GammaOfSpace = float | tuple[float, float] | str
@@ -265,18 +266,15 @@ def _constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDAr
 
 
 def _resolved(gamma: GammaOfSpace, moments: tuple[_Moments, _Moments]) -> tuple[float, float]:
+    check_parameters("the kernel", {"gamma": gamma}, {"gamma": GAMMA})
     if isinstance(gamma, str):
-        if gamma != "scale":
-            raise InputError(f"gamma must be 'scale', a number or a pair of numbers, found {gamma!r}")
         widths = np.array([each.width for each in moments])
         share = widths / widths.sum()
         mean = float(share @ [each.mean for each in moments])
         variance = float(share @ [each.square for each in moments]) - mean**2
         value = 1 / (float(widths.sum()) * variance) if variance > 0 else 1.0
         return value, value
-    pair: tuple[Any, ...] = gamma if isinstance(gamma, tuple) else (gamma, gamma)
-    if len(pair) != 2 or not all(isinstance(value, (int, float, np.floating)) and value > 0 for value in pair):
-        raise InputError(f"gamma must be positive, found {gamma}")
+    pair = gamma if isinstance(gamma, tuple) else (gamma, gamma)
     return float(pair[0]), float(pair[1])
 
 

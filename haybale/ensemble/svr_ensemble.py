@@ -41,19 +41,20 @@ from haybale.machine import fitting, in_tiles
 from haybale.parameters import (
     BOOLEAN,
     COUNT,
+    GAMMA,
     MEMORY,
+    MOST,
     N_JOBS,
     NOT_NEGATIVE,
     POSITIVE,
     RANDOM_STATE,
     Interval,
-    Options,
     check_parameters,
     one_of,
 )
 from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
 from haybale.retrieval.passages import Exclude
-from haybale.vectors import Floats, Matrix
+from haybale.vectors import Floats, Matrix, reals
 
 _FACTS = ("n_rows_", "bag_sizes_", "n_iter_")
 _NO_SCORE = np.float32(-np.inf)
@@ -134,13 +135,13 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         "C": POSITIVE,
         "epsilon": NOT_NEGATIVE,
         "tol": POSITIVE,
-        "gamma": [Options({"scale"}), *POSITIVE, tuple],
+        "gamma": GAMMA,
         "standardize": BOOLEAN,
         "eta": NOT_NEGATIVE,
         "positive_weight": POSITIVE,
-        "rows_per_bag": [Interval(Integral, 2, None, closed="left"), None],
+        "rows_per_bag": [Interval(Integral, 2, MOST, closed="both"), None],
         "protocol": one_of(PROTOCOLS),
-        "threshold": [Interval(Real, None, None, closed="neither")],
+        "threshold": [Interval(Real, -MOST, MOST, closed="both")],
         "proof": COUNT,
         "solver": [str, callable],
         "memory_budget": MEMORY,
@@ -520,7 +521,7 @@ def _checked(query_vectors: Any, index: PassageIndex, where: Device) -> Matrix:
 
 def _checked_features(features: Any, passages: Ints) -> Floats:
     """(m·k, f) features of the candidates (m, k), finite where there is one."""
-    values = np.asarray(to_numpy(features), dtype=np.float32)
+    values: Floats = reals(to_numpy(features), "features", np.float32)
     if values.ndim != 3 or values.shape[:2] != passages.shape:
         raise InputError(f"features: expected shape {passages.shape} and a number of features, found {values.shape}")
     if not np.isfinite(values[passages >= 0]).all():

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from haybale.collections.collection import whole_numbers
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.frames import Frame
@@ -53,7 +54,7 @@ def recall_curves(runs: Mapping[str, Run], qrels: Frame, cutoffs: Sequence[int] 
         cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= deepest]
     if not len(cutoffs) or min(cutoffs) < 1:
         raise InputError(f"recall curves: cut-offs must be 1 or more; found {list(cutoffs)}")
-    at, pairs = np.unique(np.asarray(cutoffs, dtype=np.int64)), _relevant_pairs(qrels)
+    at, pairs = np.unique(whole_numbers(cutoffs, "cutoffs")), _relevant_pairs(qrels)
     ranks = {name: _ranks(run, pairs) for name, run in runs.items()}
     curves = [
         {name: (rank <= cutoff).groupby(pairs["query_id"]).mean().mean() for name, rank in ranks.items()}
@@ -120,7 +121,7 @@ def paragraph_relations(
     1         0  1
     """
     check_parameters("paragraph_relations", {"size": size}, {"size": COUNT})
-    offsets, doc_offsets = np.asarray(offsets, dtype=np.int64), np.asarray(doc_offsets, dtype=np.int64)
+    offsets, doc_offsets = whole_numbers(offsets, "offsets"), whole_numbers(doc_offsets, "doc_offsets")
     for what, starts, end in (("offsets", offsets, len(hits)), ("doc_offsets", doc_offsets, doc_offsets[-1])):
         if starts[0] != 0 or starts[-1] != end or (np.diff(starts) < 0).any():
             raise InputError(f"{what} must rise from 0 to the number of rows of hits, or of passages")

@@ -17,10 +17,11 @@ from haybale.collections import Collection
 from haybale.collections.collection import pick
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.evaluation.measures import MEASURES, evaluate, parsed
+from haybale.evaluation.measures import MEASURES, all_parsed, evaluate
 from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
+from haybale.parameters import SEQUENCE, Constraints, check_parameters
 from haybale.rankers import BM25, KNN, PARM, SVR, Batch, Learned, Ranker, Training, from_spec, parse_all
 from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
@@ -86,6 +87,15 @@ class Outcome:
             write_json(aside / "settings.json", self.settings_dict())
 
 
+_RANGES: dict[str, Constraints] = {
+    "rankers": [str, *SEQUENCE, None],  # a mapping too
+    "split": [str],
+    "train": [str],
+    "baseline": [str, Ranker],
+    "report": [callable, None],
+}
+
+
 def compare(
     engine: Engine | Collection | str,
     rankers: Rankers | None = None,
@@ -125,11 +135,11 @@ def compare(
         Unknown names; a ranker that would be, or was, trained on the split it is measured with, or that has nothing
         to learn from: before any work.
     """
+    check_parameters("compare", locals(), _RANGES)
     named = _named(default_rankers() if rankers is None else rankers)
     first = str(baseline)
     named = {first: named[first] if first in named else from_spec(baseline), **named}
-    for measure in measures:
-        parsed(measure)
+    all_parsed(measures)
     files: dict[str, str] = {}
     for name in named:
         if (other := files.setdefault(file_name(name).casefold(), name)) != name:

@@ -12,6 +12,7 @@ from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.extras import require
 from haybale.frames import Frame, like, to_pandas
+from haybale.parameters import SEQUENCE, check_parameters
 from haybale.retrieval import Run
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
@@ -52,7 +53,7 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     query_id
     q            0.5
     """
-    kinds = [parsed(name) for name in measures]
+    kinds = all_parsed(measures)
     judged = judgements(qrels).drop_duplicates(["query_id", "doc_id"], keep="last")
     queries = judged.loc[judged["relevance"] > 0, "query_id"].unique()
     if not len(queries):
@@ -100,11 +101,17 @@ def averages(table: Frame) -> dict[str, float]:
     return {str(name): float(np.mean(table[name])) for name in table.columns}
 
 
+def all_parsed(measures: Sequence[str]) -> list[Any]:
+    """The measures of ir_measures of these names; an unknown one raises."""
+    check_parameters("evaluate", {"measures": measures}, {"measures": SEQUENCE})
+    return [parsed(name) for name in measures]
+
+
 def parsed(name: str) -> Any:
     """The measure of ir_measures of that name; an unknown one raises."""
     # Not by ir_measures.parse_measure, which uses what Python 3.14 no longer has (ast.Num).
     registry = require("ir_measures.measures").registry
-    base, at, cutoff = name.partition("@")
+    base, at, cutoff = str(name).partition("@")
     if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")
     return registry[base] @ int(cutoff) if at else registry[base]

@@ -17,7 +17,15 @@ from haybale.collections import Collection
 from haybale.collections.collection import pick
 from haybale.errors import InputError
 from haybale.evaluation.measures import evaluate, parsed
-from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE, SHARE, check_parameters
+from haybale.parameters import (
+    BM25_RANGES,
+    COUNT_OR_NONE,
+    RANDOM_STATE,
+    SEQUENCE,
+    TEXT_OR_NONE,
+    check_parameters,
+    one_of,
+)
 from haybale.progress import track
 from haybale.rankers import BM25
 from haybale.retrieval import BM25Index, Run
@@ -26,6 +34,14 @@ from haybale.retrieval.run import DEPTH as RUN_DEPTH
 K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0, 4.5, 6.0)
 B = (0.3, 0.5, 0.75, 0.9)
 DEFAULT = (BM25().k1, BM25().b)
+_RANGES = {
+    "unit": one_of(["passage", "document"]),
+    "k1": SEQUENCE,
+    "b": SEQUENCE,
+    "language": TEXT_OR_NONE,
+    "n_queries": COUNT_OR_NONE,
+    "random_state": RANDOM_STATE,
+}
 
 
 @dataclass(frozen=True)
@@ -94,12 +110,11 @@ def tune_bm25(
     InputError
         An unknown split, measure or unit; a split without a relevant document; an empty grid, k1 < 0, b outside 0..1.
     """
+    check_parameters("tune_bm25", locals(), _RANGES)
     if not len(k1) or not len(b):
         raise InputError("the grid needs at least one k1 and one b")
     for x, y in itertools.product(k1, b):
-        check_parameters("tune_bm25", {"k1": x, "b": y}, {"k1": NOT_NEGATIVE, "b": SHARE})
-    given = {"n_queries": n_queries, "random_state": random_state}
-    check_parameters("tune_bm25", given, {"n_queries": [*COUNT, None], "random_state": RANDOM_STATE})
+        check_parameters("tune_bm25", {"k1": x, "b": y}, BM25_RANGES)
     parsed(measure)
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from haybale.engine import Engine
-from haybale.parameters import NOT_NEGATIVE, SHARE, one_of
+from haybale.parameters import BM25_RANGES, one_of
 from haybale.rankers.batch import Batch
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
@@ -33,7 +33,7 @@ class BM25(Ranker):
 
     name = "bm25"
     names: ClassVar = {"bm25": {}, "bm25-doc": {"unit": "document"}}
-    _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document"]), "k1": NOT_NEGATIVE, "b": SHARE}
+    _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document"]), **BM25_RANGES}
 
     unit: str = "passage"
     _: KW_ONLY

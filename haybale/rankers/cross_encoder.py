@@ -10,7 +10,7 @@ import numpy as np
 
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.parameters import COUNT, Interval, one_of
+from haybale.parameters import COUNT, MOST, Interval, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.ranker import Ranker
@@ -54,7 +54,7 @@ class CrossEncoder(Ranker):
         "n_passages": COUNT,
         "aggregation": one_of(["max", "mean"]),
         "batch_size": COUNT,
-        "max_length": [Interval(Integral, 8, None, closed="left"), None],
+        "max_length": [Interval(Integral, 8, MOST, closed="both"), None],
         "device": [str, None],
     }
 

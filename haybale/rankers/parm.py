@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, one_of
+from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.batch import Batch
 from haybale.rankers.bm25 import weighted
 from haybale.rankers.explanation import Explanation, Share, by_size
@@ -53,8 +53,7 @@ class PARM(Ranker):
         "n_hits": COUNT,
         "rrf_k": NOT_NEGATIVE,
         "occurrences": one_of(["all", "best"]),
-        "k1": NOT_NEGATIVE,
-        "b": SHARE,
+        **BM25_RANGES,
     }
 
     aggregation: str = "vrrf"

@@ -17,7 +17,7 @@ from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
-from haybale.parameters import COUNT, one_of
+from haybale.parameters import COUNT, COUNT_OR_NONE, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share
@@ -67,7 +67,7 @@ class SVR(Ranker):
     learns_documents = True
     _parameter_constraints: ClassVar = {
         "unit": one_of(["document", "passage"]),
-        "n_train": [*COUNT, None],
+        "n_train": COUNT_OR_NONE,
         "n_candidates": COUNT,
         "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
         **{name: SVREnsemble._parameter_constraints[name] for name in _SHARED},

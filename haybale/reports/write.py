@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
-from numbers import Integral
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -24,7 +23,7 @@ from haybale.evaluation import recall_curves
 from haybale.evaluation.table import cells, columns_of, legend
 from haybale.extras import require
 from haybale.folders import whole_file
-from haybale.parameters import Interval, check_parameters, one_of
+from haybale.parameters import FROM_0, check_parameters, one_of
 from haybale.reports.charts import difference_chart, recall_chart
 from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
@@ -32,7 +31,7 @@ from haybale.reports.sources import described, engine_for, find_split, load, ope
 from haybale.reports.study import MEASURE, Study, reading, study
 from haybale.stages import listening, stage
 
-_CONSTRAINTS = {"queries": [Interval(Integral, 0, None, closed="left")], "picture": one_of(["tsne", "none"])}
+_CONSTRAINTS = {"queries": FROM_0, "picture": one_of(["tsne", "none"]), "report": [callable, None]}
 
 
 def write_report(

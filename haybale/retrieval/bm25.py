@@ -27,7 +27,7 @@ from haybale.manifest import (
     write_table,
     write_tensors,
 )
-from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, check_parameters, one_of
+from haybale.parameters import BM25_RANGES, COUNT, TEXT_OR_NONE, check_parameters, one_of
 from haybale.progress import track
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.inverted import Values, best, frozen, in_columns, in_table
@@ -47,7 +47,7 @@ _ARRAYS = {
     "frequencies": np.int64,
     "doc_offsets": np.int64,
 }
-_RANGES = {"k1": NOT_NEGATIVE, "b": SHARE}
+_RANGES = BM25_RANGES | {"language": TEXT_OR_NONE, "unit": one_of(["passage", "document"])}
 
 
 class BM25Index(PassageTable):
@@ -107,7 +107,7 @@ class BM25Index(PassageTable):
         language: str | None = None,
         analyzer: Analyzer | Split | None = None,
     ) -> None:
-        check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
+        check_parameters("BM25Index", locals(), _RANGES)
         super().__init__(len(texts), doc_offsets, passage_ids, doc_ids)
         if analyzer is None:
             analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
@@ -161,7 +161,7 @@ class BM25Index(PassageTable):
         language : str, optional
             None: the collection's own, else guessed.
         """
-        check_parameters("BM25Index", {"unit": unit}, {"unit": one_of(["passage", "document"])})
+        check_parameters("BM25Index", locals(), _RANGES)
         passages, documents = collection.passages, collection.doc_ids
         offsets = passages.doc_offsets
         some = passages.texts.take(np.arange(0, len(passages), max(1, len(passages) // 1000)))
@@ -186,7 +186,8 @@ class BM25Index(PassageTable):
         try:
             k1, b, n_texts, n_terms = (manifest[name] for name in ("k1", "b", "n_texts", "n_terms"))
             postings = Postings(**tensors, n_texts=int(n_texts), n_terms=int(n_terms))
-            analyzer, k1, b = Analyzer.from_dict(manifest.get("analyzer")), float(k1), float(b)
+            analyzer = Analyzer.from_dict(manifest.get("analyzer"))
+            check_parameters("BM25Index", manifest, _RANGES)
         except (KeyError, TypeError, ValueError, InputError) as error:
             raise FileFormatError(folder / MANIFEST, None, f"not of a BM25 index: {error!r}") from None
         index = cls.__new__(cls)

@@ -20,6 +20,7 @@ from haybale.collections.collection import (
     pick,
     rising_numbers,
     strings_at,
+    whole_numbers,
 )
 from haybale.collections.ids import Lookup, first_in_both, id_strings
 from haybale.device import to_numpy
@@ -48,8 +49,8 @@ class Columns(NamedTuple):
     @classmethod
     def checked(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
         """Columns of n passages from what was given; see :class:`PassageTable`."""
-        offsets: Ints = np.arange(n + 1) if doc_offsets is None else np.asarray(doc_offsets, dtype=np.int64)
-        if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
+        offsets: Ints = np.arange(n + 1) if doc_offsets is None else whole_numbers(doc_offsets, "doc_offsets")
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
             raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
         return cls(offsets, _strings(passage_ids, n, "passage"), _strings(doc_ids, len(offsets) - 1, "doc"))
 

@@ -177,11 +177,13 @@ class QueryNeighbours:
         depth : int, default 1000
             Documents of a query that stay.
         """
-        m = int(query_vectors.shape[0])
+        check_parameters("QueryNeighbours.rank", {"depth": depth}, {"depth": COUNT})
+        queries = check_like(query_vectors, "queries", self.index.vectors)
+        m = int(queries.shape[0])
         if len(query_ids) != m:
             raise InputError(f"{len(query_ids)} query ids for {m} query vectors")
         excluded = self.documents.excluded(exclude, m)
-        rows, neighbours, cosines = self._neighbours(query_vectors, training_rows)
+        rows, neighbours, cosines = self._neighbours(queries, training_rows)
         ends = offsets_of(np.bincount(rows, minlength=m))
         weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=(m, len(self)))
         found = (weights @ self._relevance).tocoo()

@@ -21,7 +21,9 @@ from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_ta
 from haybale.errors import InputError
 from haybale.folders import replaced
 from haybale.frames import Frame, check_filled, in_library, numbers, to_pandas
+from haybale.parameters import FROM_0, check_parameters
 from haybale.retrieval.hits import Ints
+from haybale.vectors import reals
 
 DEPTH = 1000  # documents of each query that stay unless asked otherwise
 
@@ -92,7 +94,7 @@ class Run:
         query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
         rows = numbers_below(rows, len(query_ids), "row")
         documents = numbers_below(documents, len(doc_ids), "document")
-        scores = np.asarray(scores, dtype=np.float64) + 0.0  # in which -0.0 is 0.0
+        scores = reals(scores, "run: scores") + 0.0  # in which -0.0 is 0.0
         if not len(rows) == len(documents) == len(scores):
             raise InputError(f"run: {len(rows)} rows, {len(documents)} documents and {len(scores)} scores")
         finite = np.isfinite(scores)
@@ -224,6 +226,7 @@ class Run:
 
     def top(self, k: int) -> Run:
         """The first ``k`` documents of every query."""
+        check_parameters("Run", {"k": k}, {"k": FROM_0})
         stay = self._ranks <= k
         return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
 

@@ -18,7 +18,7 @@ from haybale.cluster import count_jobs, memory_per_task, spread
 from haybale.device import to_numpy
 from haybale.embeddings import EmbeddingStore
 from haybale.embeddings.store import address_of, count_chunks, fingerprint_of, opened, read_chunks, rows_per_chunk
-from haybale.parameters import COUNT, MEMORY, N_JOBS, check_parameters
+from haybale.parameters import COUNT_OR_NONE, MEMORY, N_JOBS, check_parameters
 from haybale.retrieval.hits import NO_PASSAGE, Hits, Ints, select
 from haybale.retrieval.index import PassageIndex
 from haybale.retrieval.passages import Exclude, PassageTable, document_offsets
@@ -66,7 +66,7 @@ class ShardedIndex(PassageTable):
         n_jobs: int | None = None,
     ) -> None:
         given = {"n_shards": n_shards, "memory_budget": memory_budget, "n_jobs": n_jobs}
-        ranges = {"n_shards": [*COUNT, None], "memory_budget": MEMORY, "n_jobs": N_JOBS}
+        ranges = {"n_shards": COUNT_OR_NONE, "memory_budget": MEMORY, "n_jobs": N_JOBS}
         check_parameters(type(self).__name__, given, ranges)
         offsets, doc_ids = document_offsets(store.doc_ids)
         super().__init__(len(store), offsets, store.passage_ids, doc_ids)

@@ -150,7 +150,7 @@ def test_bad_input_is_refused() -> None:
         (queries, relevant, {"n_bags": 50}, {}, "50 bags need at least as many queries to share out, found 40"),
         (queries, relevant, {"n_bags": 0}, {}, "'n_bags' parameter"),
         (queries, relevant, {"overlap": 2.5}, {}, "overlap <= n_bags - 1"),
-        (queries, relevant, {"gamma": (1.0, -1.0)}, {}, "gamma must be positive"),
+        (queries, relevant, {"gamma": (1.0, -1.0)}, {}, "'gamma' parameter of SVREnsemble"),
         (queries, relevant, {"threshold": np.inf}, {}, "'threshold' parameter"),
         (queries, relevant, {"solver": "libsvm"}, {}, "known: auto, product, working-set, cuml"),
     ):

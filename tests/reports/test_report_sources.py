@@ -58,7 +58,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"split": "train"}, "run 'bm25': query 'dev-0' is not in the split 'train' of small"),
     ({"query": "train-0"}, "the query 'train-0' is not one of small, dev"),
     ({"picture": "pca"}, "The 'picture' parameter of write_report must be a str among 'none', 'tsne'"),
-    ({"queries": -1}, "The 'queries' parameter of write_report must be an int in the range [0, inf)"),
+    ({"queries": -1}, "The 'queries' parameter of write_report must be an int in the range [0, 1000000000000000000]"),
 ]
 
 

@@ -146,7 +146,7 @@ def world(pydocs: Collection) -> tuple[list[str], np.ndarray, list[str]]:
     return texts, offsets, ["rarefied", "file name", "xylophone", "axis", *longer, *repeated]
 
 
-@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.0, 1.0), (3.0, 0.2), (1e300, 0.5)])
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.0, 1.0), (3.0, 0.2), (1e6, 0.5)])
 def test_scores_are_those_of_bm25s_to_the_bit(world, k1: float, b: float) -> None:
     texts, offsets, queries = world
     index = BM25Index(texts, offsets, k1=k1, b=b, language="english")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.collections.collection import whole_numbers
 from haybale.device import Device, device_of, is_sparse, placed, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.machine import in_tiles
@@ -177,8 +178,8 @@ def task_of(
     largest = int(hits.passages.max()) if hits.passages.size else -1
     if largest >= len(doc_of):
         raise InputError(f"hits name passage {largest}, expected numbers below {len(doc_of)}")
-    offsets = np.arange(rows + 1) if offsets is None else np.asarray(to_numpy(offsets), dtype=np.int64)
-    if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+    offsets = np.arange(rows + 1) if offsets is None else whole_numbers(to_numpy(offsets), "offsets")
+    if not len(offsets) or offsets[0] != 0 or (np.diff(offsets) < 0).any():
         raise InputError("offsets must rise from 0 to the number of paragraphs")
     if offsets[-1] != rows:
         raise InputError(f"offsets end at {offsets[-1]}, but there are hits of {rows} paragraphs")
