@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cupy_runtime import CUDARuntimeError, OutOfMemoryError
@@ -47,6 +48,21 @@ def test_blas_gets_its_threads_back_whoever_leaves_last() -> None:
     other.start()
     other.join(10)
     assert blas_threads() == before
+
+
+def test_any_thread_may_limit_blas_whoever_did_before() -> None:
+    """threadpoolctl alone lets only the thread do so that was the first."""
+    free = blas_threads()
+
+    def inside(_: int) -> set[int]:
+        with one_blas_thread():
+            return blas_threads()
+
+    assert inside(0) == {1}
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(inside, 0).result() == {1}
+    assert inside(0) == {1}
+    assert blas_threads() == free
 
 
 class Hungry:
