@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,18 +20,28 @@ def check_output(folder: Path) -> None:
         raise OutputExistsError(f"{folder} exists and is not empty; give a new folder or empty it")
 
 
+def _aside(path: Path) -> Path:
+    """A name beside it that nobody else has: no other thread or process, nor one that was killed."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+
+
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """Write into the folder that is yielded; it gets its name when all is written, and is gone after an error."""
+    """Write into the folder that is yielded; it gets its name when all is written, and is gone after an error.
+
+    Of several that write at once, the first that is done has it, and others end in :class:`OutputExistsError`.
+    """
     check_output(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    aside = _aside(folder)
     try:
         aside.mkdir()
         yield aside
-        if folder.exists():
-            folder.rmdir()  # empty, as checked
-        os.replace(aside, folder)
+        try:
+            os.replace(aside, folder)  # over an empty one too
+        except OSError:
+            check_output(folder)  # somebody was faster
+            raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -39,7 +50,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 def replaced(path: Path) -> Iterator[Path]:
     """Write to the path that is yielded; the file replaces what is there when all is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = _aside(path)
     try:
         yield aside
         os.replace(aside, path)

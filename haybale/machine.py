@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from haybale.errors import DeviceError
 
@@ -41,11 +41,17 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def _take_over() -> None:
+    """Let this thread set how many OpenBLAS has: newer threadpoolctls ignore all but the first that ever did so."""
+    getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)(force=True)
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread until the last of overlapping calls has left; threadpoolctl alone would then keep it so."""
+    """BLAS on one thread until the last of overlapping calls, in whatever threads, has left."""
     with _lock:
         if not _limited:
+            _take_over()
             _limited.append(_controller().limit(limits=1, user_api="blas"))
         _limited.append(None)
     try:
@@ -54,7 +60,9 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _limited.pop()
             if len(_limited) == 1:
+                _take_over()
                 _limited.pop().restore_original_limits()
+                _take_over()
 
 
 def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int | None = None) -> list[T]:

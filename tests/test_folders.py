@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,14 @@ def test_a_file_is_the_old_one_until_all_is_written(tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError, match="exists; give a new name"):
         new_json(path, {})
     assert [each.name for each in path.parent.iterdir()] == ["file"]
+
+
+def test_of_two_writers_of_one_folder_the_first_that_is_done_has_it(tmp_path: Path) -> None:
+    target = tmp_path / "folder"
+    (tmp_path / f".folder.{os.getpid()}").mkdir()  # what a killed process left
+    with pytest.raises(OutputExistsError, match="exists and is not empty"), whole_folder(target) as slow:  # noqa: PT012
+        (slow / "file").write_text("slow")
+        with whole_folder(target) as fast:
+            (fast / "file").write_text("fast")
+    assert (target / "file").read_text() == "fast"
+    assert not slow.exists()

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cupy_runtime import CUDARuntimeError, OutOfMemoryError
@@ -16,7 +17,9 @@ from haybale.machine import in_threads, in_tiles, one_blas_thread
 
 
 def blas_threads() -> set[int]:
-    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+    """Of pools that all threads share; those of OpenMP belong to a thread."""
+    found = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return {pool["num_threads"] for pool in found if pool.get("threading_layer") != "openmp"}
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, None])
@@ -47,6 +50,21 @@ def test_blas_gets_its_threads_back_whoever_leaves_last() -> None:
     other.start()
     other.join(10)
     assert blas_threads() == before
+
+
+def test_any_thread_may_limit_blas_whoever_did_before() -> None:
+    """threadpoolctl alone lets only the thread do so that was the first."""
+    free = blas_threads()
+
+    def inside(_: int) -> set[int]:
+        with one_blas_thread():
+            return blas_threads()
+
+    assert inside(0) == {1}
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(inside, 0).result() == {1}
+    assert inside(0) == {1}
+    assert blas_threads() == free
 
 
 class Hungry:

@@ -75,6 +75,11 @@ class Points:
     def is_precise(self) -> bool:
         return self.dtype == np.float64
 
+    def precise(self) -> Points:
+        """The points in float64."""
+        with self.device.current():
+            return Points(*(None if part is None else part.astype(np.float64) for part in (self.dense, self.sparse)))
+
     def to(self, device: Device) -> Points:
         """The points on a device; themselves, where they are there."""
         if device == self.device:

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame
-from haybale.machine import in_threads
+from haybale.machine import in_threads, one_blas_thread
 from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, check_parameters
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import Pool, pooled, same_queries
@@ -289,6 +289,7 @@ def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
     return np.isin(pool.query * len(table) + pool.document, (row * len(table) + document)[there])
 
 
+@one_blas_thread()
 def conditional_logit(
     query: Ints, features: Floats, target: Array, l2: float, max_iter: int
 ) -> tuple[Array, Array, float, int]:
@@ -297,7 +298,8 @@ def conditional_logit(
     loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query, + l2·|w|²
     of the weights of standardised features; a constant one has weight 0. ``query`` (n,) rises; ``target`` (n,) sums to
     each query's share of the loss. By Newton's method from 0, whose steps are halved until they lower the loss. The
-    same bits whatever the number of threads: blocks of queries are computed apart, and added in their order.
+    same bits whatever the number of threads, on processors of one kind: blocks of queries are computed apart, by one
+    thread each, and added in their order.
 
     McFadden, "Conditional Logit Analysis of Qualitative Choice Behavior", 1974; as a loss of rankings, ListNet's of Cao
     et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
@@ -348,5 +350,5 @@ def conditional_logit(
             length /= 2
             following = at(weights + length * step)
         weights, (loss, gradient, hessian) = weights + length * step, following
-    warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=3)
+    warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=4)
     return weights * scale, spread, loss, max_iter

@@ -9,6 +9,7 @@ candidate row is NumPy.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +26,10 @@ from haybale.errors import DeviceError, InputError
 from haybale.vectors import Floats
 
 _TILE = 2**24  # kernel values computed at once
+
+
+class PrecisionWarning(UserWarning):
+    """Predictions may differ by more than 2 · tol from exact ones; the message says by how much, and what helps."""
 
 
 @dataclass(frozen=True)
@@ -198,3 +203,17 @@ class Solution:
         gain = np.where(beta < 0, error + epsilon, error - epsilon)[beta < bound]
         cost = np.where(beta > 0, error - epsilon, error + epsilon)[beta > -bound]
         return float((gain.max() + cost.min()) / 2)
+
+
+def longest(of: Any) -> float:
+    """The largest squared length of a scaled vector of a problem, or of what has its queries and passages."""
+    with of.queries.device.current():
+        return max(float(points.norms.max()) for points in (of.queries, of.passages))
+
+
+def rounding(of: Any, coef: NDArray[np.float64], raw: float = 0.0) -> float:
+    """By how much float32 may have moved predictions, about: its errors in distances of scaled vectors.
+
+    ``raw`` is γ times the largest squared length of what was rounded before it was scaled.
+    """
+    return 2.0**-22 * (1 + longest(of) + math.sqrt(raw)) * float(np.linalg.norm(coef))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -17,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from haybale.device import Device, device_of, is_sparse, to_device, to_numpy
 from haybale.ensemble.bagging import TrainingSet, gathered
 from haybale.ensemble.model_files import load_model, save_model
-from haybale.ensemble.problem import Dual, Problem, Solver
+from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, Solver, longest, rounding
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver, solve_sklearn
 from haybale.ensemble.spaces import (
@@ -41,10 +40,6 @@ _FINEST = 2e-6  # a tol, as a share of the labels' range, that float32 does not 
 
 # Queries and passages, one matrix a space, and each row's number of both.
 Given = tuple[list[Matrix], list[Matrix], Ints, Ints]
-
-
-class PrecisionWarning(UserWarning):
-    """Predictions may differ by more than 2 · tol from exact ones; the message says by how much, and what helps."""
 
 
 class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -254,7 +249,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         fast = self._problem(numbers, self.spaces_, *rows)
         may_be_precise = self.solver == "auto" and 16 * len(y) ** 2 <= self.memory_budget
         off = finest = _FINEST * float(np.ptp(y))
-        if not may_be_precise or (_longest(fast) < _HOPELESS and self.tol >= finest):
+        if not may_be_precise or (longest(fast) < _HOPELESS and self.tol >= finest):
             self._solve(fast, find_solver(self.solver))
             off = _rounding(fast, numbers, self.gamma_, rounded, self.dual_coef_)
             if off > self.tol / 4:  # it may be: look
@@ -393,15 +388,9 @@ def _expansion(problem: Problem, dual: Dual) -> Support:
 
 
 def _rounding(fast: Problem, given: Given, gamma: Any, rounded: bool, coef: NDArray[np.float64]) -> float:
-    """By how much float32 may have moved predictions, about: its errors in distances, and in what was given."""
+    """As :func:`rounding`, with what float32 lost of what was given."""
     raw = 0.0
     for matrices, half in zip(given[:2], (0, 1), strict=True) if rounded else ():
         for matrix, pair in zip(matrices, gamma, strict=True):
             raw = max(raw, 0.0 if is_sparse(matrix) else pair[half] * float(squared_lengths(matrix).max()))
-    return 2.0**-22 * (1 + _longest(fast) + math.sqrt(raw)) * float(np.linalg.norm(coef))
-
-
-def _longest(problem: Problem) -> float:
-    """The largest squared length of a scaled vector."""
-    with problem.device.current():
-        return max(float(points.norms.max()) for points in (problem.queries, problem.passages))
+    return rounding(fast, coef, raw)

@@ -22,7 +22,7 @@ from haybale.device import CPU, Device, device_of, find_device, is_sparse, place
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError, VectorError
-from haybale.machine import fitting, in_tiles
+from haybale.machine import fitting, in_tiles, one_blas_thread
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_like, check_matrix
 
@@ -254,7 +254,7 @@ def _mean_and_deviation(
             chosen *= chosen
         return to_device(share[part], where) @ chosen
 
-    with where.current():
+    with where.current(), one_blas_thread():
         mean = sum(in_tiles(len(numbers), size, summed, what="vectors"))
         squares = sum(in_tiles(len(numbers), size, lambda part: summed(part, mean), what="vectors"))
     return to_numpy(mean), np.sqrt(to_numpy(squares))

@@ -178,6 +178,14 @@ class Support:
                 expand(self, pairs, self._bags) + self._of_features(pairs, own) + to_device(self.intercept, self.device)
             )
 
+    def error(self, pairs: Pairs) -> float:
+        """How far the mean predictions of pairs, without features, are from what they are in float64; at most."""
+        exact = replace(
+            self, queries=self.queries.precise(), passages=self.passages.precise(), coef=self.coef / self.n_bags
+        )
+        same = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
+        return float(np.nan_to_num(to_numpy(abs(self.mean(pairs) - exact.mean(same))), nan=np.inf).max())
+
     def _of_features(self, pairs: Pairs, own: NDArray[Any]) -> Any:
         """(n, g) Σ own coef Ks over all rows, ``own`` (n_rows, g); 0 without pair features."""
         if self.features is None or self.features_root is None or pairs.features is None:

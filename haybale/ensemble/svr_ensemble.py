@@ -24,7 +24,7 @@ from haybale.ensemble.bagging import TrainingSet, gathered, solve_bags
 from haybale.ensemble.bags import STRATEGIES, make_bags, seen_by, thinned
 from haybale.ensemble.explanation import Explanation, explained
 from haybale.ensemble.model_files import load_model, save_model
-from haybale.ensemble.problem import Solver
+from haybale.ensemble.problem import PrecisionWarning, Solver, rounding
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import (
@@ -57,6 +57,7 @@ from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix, reals
 
 _FACTS = ("n_rows_", "bag_sizes_", "n_iter_")
+_CHECKED = 64  # rows predicted in float64 too, where float32 may not be enough
 _NO_SCORE = np.float32(-np.inf)
 
 
@@ -70,6 +71,13 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     The defaults are for L2-normalised vectors and were chosen on the dev queries of two collections;
     :meth:`as_published` has the paper's. Query vectors may be NumPy or on the ensemble's device, dense or sparse as the
     passages are; scores come back as they were given.
+
+    Kernels are float32; where vectors that are long against γ, or coefficients of a large C, make predictions off by
+    more than ``tol``, :class:`PrecisionWarning` says so. Whichever threads or processes train, on processors and
+    libraries of one kind and with one ``memory_budget``, the model is the same bit for bit, and so are the scores of
+    the same candidates from any thread. With other queries or passages beside it, or another number of cores, a score
+    may differ in float32's last bits (about 1e-6), unless the queries and the passages of the support have up to 65,536
+    numbers each.
 
     Parameters
     ----------
@@ -286,6 +294,17 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol")}
         duals = solve_bags(data, bags, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
         self.support_, support_q, support_p = gathered(data, bags, duals, self.eta)
+        off = float(np.mean([rounding(data, dual.coef) for dual in duals]))
+        if off > self.tol / 4:  # they may be: look
+            some = np.linspace(0, len(rows) - 1, min(len(rows), _CHECKED)).astype(np.int64)
+            off = self.support_.error(Pairs(points[0], points[1], query[some], passage[some]))
+        if off > self.tol:
+            warnings.warn(
+                f"predictions may be off by {off:.2g}, tol is {self.tol:.2g}: float32 does not hold these kernels. "
+                "Scale the vectors, lower gamma or C, or raise tol",
+                PrecisionWarning,
+                stacklevel=3,
+            )
         self.support_query_ids_ = [ids[i] for i in used_q[support_q]]
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
         self.index_, self.n_rows_ = index, len(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fusion_oracle import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from threadpoolctl import threadpool_limits
 
 from haybale.collections.ids import id_table
 from haybale.ensemble import LearnedFusion, unseen_queries
@@ -113,6 +115,18 @@ def test_neither_blocks_nor_threads_matter(monkeypatch: pytest.MonkeyPatch) -> N
     assert fits[0] == fits[1] == fits[2]
     weights = [row["weight"] for row in fits[0]["weights"]]
     assert weights == pytest.approx(whole.coef_, rel=1e-6, abs=1e-9)
+
+
+def test_threads_of_blas_and_the_thread_that_fits_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    query, features = np.repeat(np.arange(40), 100), rng.normal(size=(90, 4000)).astype(np.float32)
+    target = (np.arange(4000) % 100 == 3) / 40
+    found = conditional_logit(query, features, target, 1e-3, 50)[0]
+    with threadpool_limits(1, user_api="blas"):
+        np.testing.assert_array_equal(conditional_logit(query, features, target, 1e-3, 50)[0], found)
+    with ThreadPoolExecutor(1) as other:
+        there = other.submit(conditional_logit, query, features, target, 1e-3, 50).result()[0]
+    np.testing.assert_array_equal(there, found)
 
 
 def test_queries_that_teach_nothing_count_for_the_deviations_alone() -> None:

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.svm import SVR
+from topics import topic_collection
+from worlds import world
 
-from haybale.ensemble import ProductKernelSVR
+import haybale
+from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.ensemble.kernel import Points, kernel_tile
-from haybale.ensemble.product_kernel_svr import PrecisionWarning
+from haybale.ensemble.problem import PrecisionWarning
 
 N, D, SPLIT = 200, 6, 3
 RNG = np.random.default_rng(5)
@@ -105,3 +108,20 @@ def test_the_usual_domain_is_float32_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not ProductKernelSVR(split=SPLIT).fit(X, Y).expansion_.queries.is_precise
+
+
+@pytest.mark.parametrize("scale", [300, 1000])
+def test_an_ensemble_that_float32_does_not_hold_says_so(scale: int) -> None:
+    index, queries, relevant = world(0)
+    ids = {"doc_offsets": index.doc_offsets, "doc_ids": index.doc_ids}
+    far = haybale.PassageIndex(index.vectors * np.float32(scale), **ids)
+    with pytest.warns(PrecisionWarning, match="predictions may be off by .* lower gamma or C") as said:
+        SVREnsemble(4, k=10).fit(far, queries * np.float32(scale), relevant)
+    assert sum(issubclass(each.category, PrecisionWarning) for each in said) == 1
+
+
+@pytest.mark.parametrize("ranker", ["svr(n_bags=4)", "svr-doc(n_bags=4)"])
+def test_the_usual_ensemble_does_not_warn(ranker: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrecisionWarning)
+        haybale.parse(ranker).fit(haybale.Engine(topic_collection()))

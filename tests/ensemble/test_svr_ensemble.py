@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from worlds import candidates_with_features, features, world
 
+from haybale import PassageIndex
 from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
 from haybale.ensemble import support as expansion
 from haybale.errors import InputError
@@ -82,6 +84,27 @@ def test_a_score_does_not_depend_on_what_is_scored_with_it() -> None:
     for i in range(20):
         alone = ensemble.score_candidates(queries[i : i + 1], passages[i : i + 1, ::-1])
         np.testing.assert_allclose(alone[0, ::-1], together[i], rtol=0, atol=1e-7)
+
+
+def test_neither_the_thread_that_fits_nor_the_one_that_asks_matters() -> None:
+    """Of vectors so wide that BLAS would cut their products by the number of its threads."""
+    rng = np.random.default_rng(7)
+    vectors = rng.normal(size=(900, 700)).astype(np.float32) / np.float32(np.sqrt(700))
+    index, queries = PassageIndex(vectors), vectors[::45] + np.float32(0.3) * vectors[1::45]
+    relevant, asked = [[str(i)] for i in range(0, 900, 45)], rng.integers(900, size=(3, 50))
+
+    def fitted(n_jobs: int) -> SVREnsemble:
+        return SVREnsemble(4, k=60, n_jobs=n_jobs, memory_budget=1e8).fit(index, queries, relevant)
+
+    here, with_threads = fitted(1), fitted(2)
+    with ThreadPoolExecutor(2) as others:
+        there = others.submit(fitted, 1).result()
+        scores = list(others.map(lambda _: here.score_candidates(queries[:3], asked), range(2)))
+    assert not here.support_.is_small
+    for ensemble in (with_threads, there):
+        np.testing.assert_array_equal(ensemble.support_.coef, here.support_.coef)
+    for found in scores:
+        np.testing.assert_array_equal(found, here.score_candidates(queries[:3], asked))
 
 
 def test_it_learns_and_ranks() -> None:
