@@ -139,9 +139,11 @@ def test_a_full_disk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (done.kept, done.passages) == (40 * ROWS, N_CHUNKS * ROWS - 1 - 40 * ROWS)
 
 
-def test_no_room_for_the_lock(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s/.lock").symlink_to("/dev/full")  # which opens, and has no room
+def test_no_room_for_the_lock(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("haybale.embeddings.writing._flock", full)
     with pytest.raises(StoreError, match="s: No space left on device; what is written is kept"):
         embed(folder, HashEncoder(), tmp_path / "s")
 
