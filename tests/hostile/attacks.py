@@ -540,7 +540,7 @@ def strings(world: World, rng: random.Random) -> Iterator[Case]:
             }
             if where == "run":
                 run = Run.from_frame(
-                    pd.DataFrame({"query_id": [text] * 2, "doc_id": [text, "other"], "score": [1.0, 0.5]})
+                    pd.DataFrame({"query_id": [text] * 2, "doc_id": [text, "other"], "score": [1.0, 0.5]}, dtype=object)
                 )
             else:
                 builder = CollectionBuilder("hostile", language="english")
