@@ -34,7 +34,8 @@ _LETTER, _LINE = 0.07, 0.17  # width and height of a letter of that size, in inc
 _LONGEST = 32  # letters of a tick label
 _CELL = 0.45  # inches of a heatmap's cell, where the bounds allow
 _WIDTH, _HEIGHT = (2.4, 13.0), (1.8, 9.0)  # bounds of a heatmap's cells together, in inches
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+# Control characters, those that turn text round, and what is none.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _FEW_POINTS = 24  # with more, markers hide the line
 
 
@@ -183,5 +184,9 @@ def _plain(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """A text without what neither HTML nor XML allows: control characters become the sign for what is unknown."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    """A text in which control characters, which HTML and XML forbid, and those that turn text round are shown.
+
+    >>> clean("\\x1b[2J \\u202e")
+    '\\\\x1b[2J \\\\u202e'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

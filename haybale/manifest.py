@@ -145,7 +145,8 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         file.write(len(header).to_bytes(8, "little") + header)
         for name in order:
             tensor = tensors[name]
-            tensor.astype(tensor.dtype.newbyteorder("<"), order="C", copy=False).tofile(file)
+            little = tensor.astype(tensor.dtype.newbyteorder("<"), order="C", copy=False)
+            file.write(little.reshape(-1).view(np.uint8).data)  # tofile says nothing of a disk that is full
 
 
 def mapped_tensors(path: Path) -> Tensors:

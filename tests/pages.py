@@ -45,7 +45,7 @@ def hostile() -> Collection:
     texts = ["<script>alert('dev')</script> apples", "<img src=x onerror=alert(1)> pears", "</details></p> plums ]]>"]
     for number in range(12):
         parts = [f"{text} {number} &amp; \"quoted\" 'text'" for text in texts[: 1 + number % 3]]
-        builder.add_document(f"<b>{number}</b>", parts, title=f"</b><script>x{number}</script>\x07")
+        builder.add_document(f"<b>{number}</b>", parts, title=f"</b><script>x{number}</script>\x07\x9b\u202e")
     for number in range(4):
         query = f"q{number}\"onmouseover='x'"
         builder.add_query(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from haybale.errors import OutputExistsError
-from haybale.folders import check_output, new_json, replace_json, whole_file, whole_folder
+from haybale.errors import InputError, OutputExistsError
+from haybale.folders import check_file, check_output, new_json, replace_json, whole_file, whole_folder
 
 
 def test_a_folder_is_there_when_all_is_written(tmp_path: Path) -> None:
@@ -53,3 +53,28 @@ def test_of_two_writers_of_one_folder_the_first_that_is_done_has_it(tmp_path: Pa
             (fast / "file").write_text("fast")
     assert (target / "file").read_text() == "fast"
     assert not slow.exists()
+
+
+def test_links_lead_where_they_lead(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("old")
+    for name in ("folder", "file"):
+        (tmp_path / f"to {name}").symlink_to(name)
+    check_output(tmp_path / "to folder")
+    with whole_folder(tmp_path / "to folder") as aside:
+        (aside / "new").touch()
+    check_file(tmp_path / "to file")
+    with whole_file(tmp_path / "to file") as file:
+        file.write("new")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["new"]
+    assert (tmp_path / "file").read_text() == "new"
+    assert all((tmp_path / f"to {name}").is_symlink() for name in ("folder", "file"))
+
+
+def test_what_nothing_can_replace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (Path("/dev/null"), tmp_path):
+        with pytest.raises(InputError, match="expected the name of a file"):
+            check_file(place)
+    monkeypatch.setattr("os.path.ismount", lambda path: True)
+    with pytest.raises(InputError, match="is where a disk is mounted"):
+        check_output(tmp_path)

@@ -38,6 +38,8 @@ def main() -> NoReturn:
         _say(str(error))
     except OSError as error:  # of a file that is read or written
         _say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except MemoryError as error:
+        _say(f"memory is too small: {error}")
     except Exception as error:
         if not hasattr(error, "format_message"):  # a wrong use of a command: a class of click's, or within typer
             raise

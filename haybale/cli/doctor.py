@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from haybale.cli.options import MORE, app
-from haybale.cli.terminal import console_for_tables
+from haybale.cli.terminal import console_for_tables, visible
 from haybale.errors import HaybaleError
 
 
@@ -83,7 +83,7 @@ def doctor() -> None:
     table = Table("", "what", "version", "remark", title="haybale doctor", title_justify="left")
     for check in CHECKS:
         usable, number, remark = examine(check)
-        table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.what, number, escape(remark))
+        table.add_row("[green]✓[/]" if usable else "[red]✗[/]", check.what, number, escape(visible(remark)))
     console_for_tables().print(table)
     device, backend = auto()
     print(f'"auto" here: device {device}; index backend {backend}')

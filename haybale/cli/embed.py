@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import haybale
@@ -59,6 +60,9 @@ def embed(
     from haybale.collections.open import read_documents
     from haybale.embeddings import make_encoder
     from haybale.embeddings.encoder import LEXICAL, model_name
+    from haybale.embeddings.store import StoreFiles
+    from haybale.embeddings.writing import LOCK
+    from haybale.folders import check_file
     from haybale.parameters import COUNT, COUNT_OR_NONE, check_parameters
 
     if shards is not None and dask is None:
@@ -83,6 +87,8 @@ def embed(
     if cut.get("unit") == "tokens" and name not in LEXICAL:
         cut.setdefault("tokenizer", model_name(name))
     how = given(layout=layout, chunking=chunking_of(pieces, stride, **cut), dtype=dtype, **of_store)
+    if (files := StoreFiles(out)).is_local:
+        check_file(Path(files.at(LOCK)))
     source: str | Collection = collection
     if paragraphs is not None:
         source = with_paragraphs(haybale.open_collection(collection, layout), paragraphs)

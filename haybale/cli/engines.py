@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import haybale
 from haybale.cli import options
 from haybale.cli.options import ENGINES, RANKING, RESULTS, app, argument, given, option
-from haybale.cli.terminal import check_out, reporter, resumable, show, size_on_disk
+from haybale.cli.terminal import reporter, resumable, show, size_on_disk
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -40,10 +40,11 @@ def index(
 
     Interrupted, the same command goes on where it was.
     """
+    from haybale.folders import check_file
     from haybale.stages import listening, stage
 
     start = time.perf_counter()
-    check_out(out / "engine.json")
+    check_file(out / "engine.json")
     settings = settings_of(encoder=encoder, store=store, language=language, paragraphs=paragraphs, device=device)
     settings |= given(query_prompt=query_prompt, passage_prompt=passage_prompt, chunking=chunking_of(pieces, stride))
     settings |= given(n_components=n_components, random_state=random_state)
@@ -95,15 +96,16 @@ def train(
     dask: options.Dask = None,
 ) -> None:
     """Train a ranker on an engine's judged queries, and keep it in a folder, for rank and compare."""
+    from haybale.folders import check_output, write_or_rescue
     from haybale.stages import listening
 
     start = time.perf_counter()
     chosen = ranker_of(ranker, set_values)
-    check_out(out, folder=True)
+    check_output(out)
     opened = haybale.Engine.open(engine, device=device)
     with nullcontext() if dask is None else haybale.on_cluster(dask), listening(reporter()):
         chosen.fit(opened, split)
-        chosen.save(out)
+        write_or_rescue(chosen.save, out)
     show(f"{chosen}: {time.perf_counter() - start:.1f} s, {size_on_disk(out)} in {out}")
     for line in _what_was_learned(chosen):
         show(line)

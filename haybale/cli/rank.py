@@ -12,7 +12,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.engines import ranker_of
 from haybale.cli.options import ENGINES, RANKING, RESULTS, TEXTS, app, argument, option
-from haybale.cli.terminal import check_out, reporter, say, show, visible
+from haybale.cli.terminal import reporter, say, show, visible
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -60,19 +60,23 @@ def rank(
 
     from haybale.collections.lines import read_lines
     from haybale.drawing import check_figure
+    from haybale.folders import check_file, write_or_rescue
     from haybale.rankers import queries_from
     from haybale.rankers.ranker import warn_of_empty
+    from haybale.retrieval.run import check_trec
 
     if model is not None and (ranker is not None or set_values):
         raise InputError("a model ranks as it was trained: leave out --ranker and --set")
     named = ranker_of(ranker or DEFAULT, set_values) if model is None else None
-    check_out(out)
-    check_out(heatmap)
+    for path in filter(None, (out, heatmap)):
+        check_file(path)
     if heatmap is not None:
         check_figure(heatmap)
     base = haybale.Engine.open(engine, device=device)
     asked = queries_from(base, _queries_of(queries, paragraphs))
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
+    if out is not None and out.suffix == ".trec":
+        check_trec([*asked.ids.to_pylist(), *(base.collection.doc_ids.to_pylist() if limits is None else limits)])
     chosen = haybale.load(model, base) if named is None else _fitted(named, base)
     if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
@@ -96,9 +100,9 @@ def rank(
     ranked = haybale.Run.joined(runs)
     warn_of_empty(ranked, str(chosen))
     if out is not None:
-        _write(ranked, base.whole, reasons, str(chosen), out)
+        write_or_rescue(lambda path: _write(ranked, base.whole, reasons, str(chosen), path), out)
     if heatmap is not None:
-        _draw(drawn, heatmap)
+        write_or_rescue(lambda path: _draw(drawn, path), heatmap)
 
 
 def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
@@ -179,7 +183,6 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
     from haybale.evaluation.comparison import file_name
     from haybale.folders import whole_file
 
-    out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".trec":
         run.to_trec(out, tag=file_name(name))
         return

@@ -1,17 +1,13 @@
-"""What the commands print: stages on stderr as they end, results on stdout; and where they may write."""
+"""What the commands print: stages on stderr as they end, results on stdout."""
 
 from __future__ import annotations
 
-import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from haybale.errors import InputError
-from haybale.folders import check_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,19 +71,6 @@ def resumable() -> Iterator[None]:
     except KeyboardInterrupt:
         say("interrupted; what is written is kept, the same command goes on from there")
         raise SystemExit(130) from None
-
-
-def check_out(path: Path | None, *, folder: bool = False) -> None:
-    """Refuse a file that cannot be written, or a folder that is not new or empty or cannot be made, before the work."""
-    if path is None:
-        return
-    if folder:
-        check_output(path)
-    elif path.is_dir():
-        raise InputError(f"{path} is a folder; expected the name of a file")
-    parent = next(above for above in path.absolute().parents if above.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"{path}: nothing can be written to {parent}")
 
 
 def size_on_disk(folder: Path) -> str:

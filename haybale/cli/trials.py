@@ -12,7 +12,7 @@ import haybale
 from haybale.cli import options
 from haybale.cli.engines import settings_of, values_of
 from haybale.cli.options import RANKING, RESULTS, TEXTS, TRIALS, VECTORS, app, argument, given, option
-from haybale.cli.terminal import check_out, console_for_tables, reporter, say, show
+from haybale.cli.terminal import console_for_tables, reporter, say, show, visible
 from haybale.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,10 +48,13 @@ def compare(
     """Rank a collection's queries with several rankers: one table, with significance against a baseline."""
     from haybale.collections.open import source_of
     from haybale.evaluation import default_rankers
+    from haybale.folders import check_output, write_or_rescue
     from haybale.rankers import parse_all, set_all
+    from haybale.retrieval.run import check_trec
     from haybale.stages import listening, stage
 
-    check_out(out, folder=True)
+    if out is not None:
+        check_output(out)
     settings = settings_of(language=language, paragraphs=paragraphs, encoder=encoder, store=store)
     named = {str(ranker): ranker for ranker in (default_rankers() if rankers is None else parse_all(rankers))}
     trained = _models(model or (), named)
@@ -72,12 +75,17 @@ def compare(
                     read = haybale.open_collection(collection, layout)
                 engine = haybale.Engine(read, **settings, device=device)
             ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
+        if out is not None:
+            whole = engine.collection
+            ranked = whole.queries.take(whole.split(split or "dev").queries)
+            check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
         outcome = haybale.compare(engine, named | ready, baseline=baseline, report=report, **given(split=split))
     seconds = before.seconds | outcome.seconds
     outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
+    if out is not None:  # first: what is shown may have nobody who reads it
+        write_or_rescue(outcome.write, out)
     _show(outcome, f"{outcome.collection.name}, {outcome.split}")
     if out is not None:
-        outcome.write(out)
         say(f"runs, table.md, results.json and settings.json are in {out}")
 
 
@@ -103,7 +111,7 @@ def _show(outcome: Outcome, title: str) -> None:
     print_table(console, outcome.results, title)
     longest = sorted(outcome.seconds.items(), key=lambda item: -item[1])[:8]
     stages = " · ".join(f"{stage} {seconds:.1f}" for stage, seconds in longest)
-    console.print(f"\nseconds: {stages}", soft_wrap=True, markup=False)
+    console.print(f"\nseconds: {visible(stages)}", soft_wrap=True, markup=False)
 
 
 @app.command(rich_help_panel=TRIALS)
@@ -120,25 +128,27 @@ def tune(
     """Find BM25's k1 and b on judged queries: the whole grid, and the options to give to the other commands."""
     import pandas as pd
 
-    from haybale.folders import check_new_file, new_json
+    from haybale.folders import check_file, check_new_file, new_json, write_or_rescue
     from haybale.stages import listening, stage
 
     if out is not None:
         check_new_file(out)
-        check_out(out)
+        check_file(out)
     how = given(measure=measure, split=split, n_queries=queries, language=language, random_state=random_state)
     with listening(reporter()):
         with stage("read collection"):
             read = haybale.open_collection(collection, layout)
         found = [haybale.tune_bm25(read, unit, **how) for unit in ("passage", "document")]
+    if out is not None:
+        values = {"collection": read.name, "tuned": [tuned.to_dict() for tuned in found]}
+        write_or_rescue(lambda path: new_json(path, values), out)
     for tuned in found:
         show(f"BM25 over {tuned.unit}s, {read.name}, {tuned.split}: {tuned.measure} of {tuned.n_queries:,} queries")
         grid = pd.DataFrame(tuned.grid, columns=["k1", "b", "value"]).pivot(index="k1", columns="b", values="value")
         print(grid.to_string(float_format="{:.4f}".format))
         print(f"best: k1 {tuned.k1:g}, b {tuned.b:g}, {tuned.value:.4f}; by default: {tuned.default:.4f}\n")
-    print("for the other commands: " + " ".join(tuned.options for tuned in found))
+    show("for the other commands: " + " ".join(tuned.options for tuned in found))
     if out is not None:
-        new_json(out, {"collection": read.name, "tuned": [tuned.to_dict() for tuned in found]})
         say(f"all values are in {out}")
 
 
@@ -163,7 +173,6 @@ def report(
     from haybale.reports import write_report
     from haybale.reports.study import reading
 
-    check_out(out)
     show(reading(write_report(report=reporter(), **how)))
     say(f"{out}: {out.stat().st_size / 1000:,.0f} kB")
 
@@ -180,7 +189,7 @@ def demo() -> None:
     console_for_tables().print(
         f"\nEach line ranks all {outcome.collection.n_documents:,} documents for {n} queries that no ranker has seen; "
         f"fusing all of them, by weights learned from {learned:,} other queries, "
-        f"takes nDCG@10 from {bm25:.3f} to {fused:.3f} (p = {p:.2g}: {verdict}). "
+        f"takes nDCG@10 from {bm25:.3f} to {fused:.3f} (p = {p:.2g} by the t-test: {verdict}). "
         "For your own data, put it in a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/train.tsv, "
         "qrels/dev.tsv) or GerDaLIR's and type: haybale index FOLDER --out ENGINE; "
         "haybale train ENGINE --ranker learned --out MODEL; haybale rank ENGINE QUERY.txt --model MODEL --explain",

@@ -81,7 +81,11 @@ def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
     >>> codes.tolist(), ids
     ([0, 1, 0], ['7', 'b'])
     """
-    codes, found = pd.factorize(column)
+    try:
+        codes, found = pd.factorize(column)
+    except UnicodeEncodeError:  # half a character, which pandas cannot hash
+        as_ids(column.tolist(), what)
+        raise
     again, distinct = pd.factorize(np.array(as_ids(found.tolist(), what), dtype=object))  # 7 and "7" are one id
     return again[codes].astype(np.int64), distinct.tolist()
 

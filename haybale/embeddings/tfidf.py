@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import CountVectorizer
@@ -31,7 +30,7 @@ from haybale.embeddings.counting import TermCounts
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import FileFormatError, InputError
 from haybale.folders import whole_folder
-from haybale.manifest import MANIFEST, Tensors, check_files, read_manifest, read_tensors, write_manifest
+from haybale.manifest import MANIFEST, Tensors, check_files, read_manifest, read_tensors, write_manifest, write_tensors
 from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.vectors import normalized_sparse
 
@@ -60,7 +59,7 @@ class LexicalEncoder(BaseEstimator):  # type: ignore[misc]
             as_analyzer(tfidf.analyzer).to_dict()  # refuses a function
         terms = {"term": pa.array(tfidf.vocabulary_, pa.large_string()), "kind": [tfidf.kind] * tfidf.dim}
         with whole_folder(Path(folder)) as aside:
-            save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, aside / _TENSORS)
+            write_tensors(aside / _TENSORS, tensors)
             pq.write_table(pa.table(terms), aside / _TERMS)
             write_manifest(aside, {"format": FORMAT, "version": VERSION} | self.describe())
 

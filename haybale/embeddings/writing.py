@@ -133,8 +133,8 @@ def embed(
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
             raise OutputExistsError(f"{files} holds other files ({taken[0]}); give a new folder")
-    with writer_lock(files):
-        try:
+    try:
+        with writer_lock(files):
             begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
             begun = files.manifest() if files.exists(MANIFEST) else begun
             found = read_input(files, begun, source, layout, chunking, rows_per_chunk, (i, n))
@@ -154,10 +154,10 @@ def embed(
                 files.write_json(MANIFEST, settings)
             files.remove(BUILDING)
             return done
-        except OSError as error:
-            if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
-                raise
-            raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
+    except OSError as error:
+        if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
+            raise
+        raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
 
 
 def check_no_store(files: StoreFiles) -> None:

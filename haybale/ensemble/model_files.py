@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 from scipy import sparse
 
 from haybale.device import to_numpy
@@ -27,7 +26,16 @@ from haybale.ensemble.spaces import Scaling, Spaces
 from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.manifest import MANIFEST, check_files, read_manifest, read_table, read_tensors, write_manifest, write_table
+from haybale.manifest import (
+    MANIFEST,
+    check_files,
+    read_manifest,
+    read_table,
+    read_tensors,
+    write_manifest,
+    write_table,
+    write_tensors,
+)
 from haybale.parameters import check_parameters
 
 FORMAT, VERSION = "haybale model", 2  # 1 had parameters that are gone
@@ -82,7 +90,7 @@ def save_model(
     with whole_folder(folder) as aside:
         for name, values in (ids or {}).items():
             write_table(aside / f"{name}.parquet", pa.table([values], schema=_IDS))
-        save_file({name: np.ascontiguousarray(value) for name, value in found.items()}, aside / _TENSORS)
+        write_tensors(aside / _TENSORS, found)
         write_manifest(aside, head | {"eta": support.eta, "facts": facts})
 
 

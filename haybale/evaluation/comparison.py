@@ -81,7 +81,7 @@ class Outcome:
         with whole_folder(Path(folder)) as aside:
             (aside / "runs").mkdir()
             for name, run in self.runs.items():
-                run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag="".join(name.split()))
+                run.to_trec(aside / "runs" / f"{file_name(name)}.trec", tag="".join(name.split()) or "haybale")
             (aside / "table.md").write_text(markdown(self.results) + "\n", encoding="utf-8")
             write_json(aside / "results.json", self.to_dict())
             write_json(aside / "settings.json", self.settings_dict())
@@ -148,6 +148,8 @@ def compare(
         engine = engine if isinstance(engine, Engine) else Engine(engine)
         part = engine.collection.split(split)
         _check_training(engine, named, split, train)
+        qrels = engine.collection.qrels_frame(split)
+        evaluate(Run.joined([]), qrels, measures)  # refuses, before the work, what cannot be measured
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
         batch = Batch(engine, engine.collection.queries.take(part.queries))
         fitted = {
@@ -157,7 +159,6 @@ def compare(
         for name, run in runs.items():
             warn_of_empty(run, name)
         with stage("evaluate"):
-            qrels = engine.collection.qrels_frame(split)
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
     facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
     facts |= {name: ranker.facts for name, ranker in _all_of(fitted).items() if ranker.facts}

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from haybale.drawing import clean
 from haybale.evaluation.measures import averages
 from haybale.evaluation.significance import Results
 
@@ -28,9 +29,9 @@ class Cell(NamedTuple):
         return f"{begin}{self.text}{self.marks}{end}" if self.best else f"{self.text}{self.marks}"
 
 
-def columns_of(results: Results, detailed: Sequence[str] = DETAILED) -> list[tuple[str, str]]:
-    """``(title, measure)``: the measures, then p and d of each of the ``detailed`` ones that were measured."""
-    measured = [measure for measure in detailed if measure in results.measures]
+def columns_of(results: Results) -> list[tuple[str, str]]:
+    """``(title, measure)``: the measures, then p and d of each of the detailed ones, if rankers are compared."""
+    measured = [measure for measure in DETAILED if measure in results.measures and results.comparisons]
     both = [(f"{kind} {measure}", measure) for measure in measured for kind in ("p (t)", "d")]
     return [*((measure, measure) for measure in results.measures), *both]
 
@@ -38,6 +39,8 @@ def columns_of(results: Results, detailed: Sequence[str] = DETAILED) -> list[tup
 def legend(results: Results) -> str:
     """What the marks and the columns mean, in one line."""
     n, measured = len(results.comparisons), [measure for measure in DETAILED if measure in results.measures]
+    if not n:
+        return f"{results.n_queries} queries."
     meaning = (
         f"{results.n_queries} queries. † p < 0.05, ‡ p < 0.01 against {results.baseline}, in both the paired t-test "
         f"and the randomisation test, Bonferroni-corrected for {n} comparison{'' if n == 1 else 's'}."
@@ -69,15 +72,15 @@ def print_table(console: Console, results: Results, title: str) -> None:
         parts[-1].append(column)
     for number, part in enumerate(parts):
         console.print(_table(results, part, "" if number else title))
-    console.print(legend(results))
+    console.print(Text(clean(legend(results))))
 
 
 def _table(results: Results, columns: Sequence[tuple[str, str]], title: str) -> Table:
-    table = Table("ranker", title=title or None, title_justify="left")
+    table = Table("ranker", title=Text(clean(title)) if title else None, title_justify="left")
     for column, _ in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for ranker in results.values:
-        table.add_row(escape(ranker), *(each.shown("[bold]", "[/]") for each in cells(results, ranker, columns)))
+        table.add_row(Text(clean(ranker)), *(each.shown("[bold]", "[/]") for each in cells(results, ranker, columns)))
     return table
 
 

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError
+from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, COUNT_OR_NONE, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
@@ -196,7 +197,7 @@ class SVR(Ranker):
         self.ensemble_.save(folder / "ensemble")
         table = pa.table({"query_id": pa.array(self.query_ids_, type=pa.large_string())})
         pq.write_table(table, folder / "training_queries.parquet")
-        save_file({"seen": np.packbits(self.ensemble_.seen_, axis=1)}, folder / "seen.safetensors")
+        write_tensors(folder / "seen.safetensors", {"seen": np.packbits(self.ensemble_.seen_, axis=1)})
         return {}
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:

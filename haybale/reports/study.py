@@ -131,8 +131,9 @@ def reading(about: Study) -> str:
         return f"{baseline} has {MEASURE} {theirs} over {table.n_queries:,} queries."
     best = max(table.comparisons, key=lambda name: means[name])
     compared = table.comparisons[best][MEASURE]
-    p = max(compared.p_t, compared.p_randomization)
-    sure = "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
+    tests = {"t-test": compared.p_t, "randomisation test": compared.p_randomization}
+    p = max(tests.values())
+    sure = " and ".join(f"p {'< 0.0001' if p < 0.0001 else f'= {p:.2g}'} by the {test}" for test, p in tests.items())
     sure += "" if compared.effect_size is None else f", d = {compared.effect_size:.2f}"
     ours = f"{means[best]:.3f}"
     if compared.difference <= 0:

@@ -22,7 +22,7 @@ from haybale.errors import InputError
 from haybale.evaluation import recall_curves
 from haybale.evaluation.table import cells, columns_of, legend
 from haybale.extras import require
-from haybale.folders import whole_file
+from haybale.folders import check_file, whole_file, write_or_rescue
 from haybale.parameters import FROM_0, check_parameters, one_of
 from haybale.reports.charts import difference_chart, recall_chart
 from haybale.reports.paragraphs import paragraphs_section
@@ -79,8 +79,7 @@ def write_report(
         A place without runs, runs of other queries or documents than the split's, no split, an unknown run or query.
     """
     out = Path(out)
-    if out.is_dir():
-        raise InputError(f"{out} is a folder; expected the name of an HTML file")
+    check_file(out)
     check_parameters("write_report", locals(), _CONSTRAINTS)
     if not runs:
         raise InputError("no run was given")
@@ -104,9 +103,13 @@ def write_report(
             explained = plane = {"absent": "Left out; --picture tsne would bring it."}
         vectors = described(engine) if engine else ""
         page = _page(_content(about, queries), title=title, explained=explained, plane=plane, vectors=vectors)
-        with whole_file(out) as file:
-            file.write(page)
+        write_or_rescue(lambda path: _write(path, page), out)
     return about
+
+
+def _write(path: Path, page: str) -> None:
+    with whole_file(path) as file:
+        file.write(page)
 
 
 def _page(content: dict[str, Any], **sections: Any) -> str:
@@ -135,7 +138,7 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
 def _content(about: Study, n: int) -> dict[str, Any]:
     """What the sections about measures and records show; the ``n`` largest wins and losses."""
     table, sources = about.results, about.sources
-    columns = columns_of(table) if table.comparisons else columns_of(table, detailed=())
+    columns = columns_of(table)
     curves = recall_curves(about.runs, about.qrels)
     points = {str(name): (curves.index.tolist(), curves[name].tolist()) for name in curves.columns}
     cards = {"Largest wins": about.wins(n), "Largest losses": about.losses(n)}
@@ -165,7 +168,7 @@ def _content(about: Study, n: int) -> dict[str, Any]:
         "difference_chart": about.ranker and difference_chart(about.differences, links, label),
         "flattened": flattened,
         "lead": reading(about),
-        "legend": legend(table) if table.comparisons else f"{table.n_queries} queries.",
+        "legend": legend(table),
         "links": links,
         "measure": MEASURE,
         "recall_chart": recall_chart(points, f"Recall of {len(points)} runs at cut-offs to {curves.index[-1]:,}"),

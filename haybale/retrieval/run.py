@@ -172,9 +172,7 @@ class Run:
             For an id, or a tag, that is empty or holds white space; nothing is written.
         """
         names = pick(self._doc_ids, self._documents)
-        for name in dict.fromkeys([*self.query_ids, *names, tag]):
-            if name.split() != [name] or "\0" in name:
-                raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
+        check_trec([*self.query_ids, *names, tag])
         lines = zip(
             np.asarray(self.query_ids, dtype=object)[self._rows],
             names,
@@ -278,6 +276,13 @@ class Run:
     @cached_property
     def _position(self) -> dict[str, int]:
         return {query: row for row, query in enumerate(self.query_ids)}
+
+
+def check_trec(names: Sequence[str]) -> None:
+    """Refuse ids, or a tag, that no TREC file can hold: empty ones, and those with white space."""
+    if " ".join(names).split() != names:
+        name = next(name for name in names if name.split() != [name])
+        raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
 
 
 def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:

@@ -83,6 +83,7 @@ def test_compare_prints_one_table_and_writes_everything(data: Path, tmp_path: Pa
     status, shown, said = here("report", str(out), "--out", str(page), "--queries", "1")
     assert status == 0, said
     assert re.fullmatch(r"(No ranker is above the baseline bm25, |.* is best: ).*\n", shown), shown
+    assert re.search(r"\(p [=<] \S+ by the t-test and p [=<] \S+ by the randomisation test", shown)
     assert str(data) not in page.read_text()  # where it lies on this machine
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from haybale import Engine
+from haybale.collections import CollectionBuilder
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -29,8 +33,8 @@ FILES = {
 # E: an engine; DATA: its collection; T: the folder of these files; M: nothing that is there.
 REFUSED = [
     ("index nowhere --out M", "nowhere: no such folder"),
-    ("index DATA --out T/ids", "nothing can be written to"),
-    ("index DATA --out T/ids/e", "nothing can be written to"),
+    ("index DATA --out T/ids", "nothing can be written there: Not a directory"),
+    ("index DATA --out T/ids/e", "nothing can be written there: Not a directory"),
     ("index DATA --out T/full", "holds other files (notes.txt); give a new folder"),
     ("index DATA --out E --language english --encoder lsa", "begun with encoder 'tfidf', now it is 'lsa'"),
     ("index DATA --out M --pieces 0", "Invalid value for '--pieces'"),
@@ -81,12 +85,34 @@ REFUSED = [
 ]
 
 
+# The same for every command that writes; R: runs.
+WRITE = (
+    "index DATA --out",
+    "train E --ranker bm25 --out",
+    "rank E text --out",
+    "rank E text --heatmap",
+    "compare E --out",
+    "tune DATA --out",
+    "report R --out",
+    "embed DATA --out",
+)
+PLACES = {
+    "/proc/x.svg": "No such file or directory",
+    "T/ids/x.svg": "Not a directory",
+    "T/lost.svg": "lost.svg is a link to what does not exist",
+    "T/lost.svg/x.svg": "lost.svg is a link to what does not exist",
+    f"T/{'x' * 300}.svg": "File name too long",
+    "T/full.svg": "No space left on device",
+}
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     for name, content in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
+    (folder / "lost.svg").symlink_to("nowhere")
     return folder
 
 
@@ -104,6 +130,101 @@ def test_it_is_one_line(
     assert message in last
     assert all(line.startswith("  ✓ ") for line in done), said  # stages that came to an end before
     assert (sorted(files.rglob("*")), sorted(built.rglob("*"))) == before
+
+
+@pytest.mark.parametrize("command", WRITE)
+@pytest.mark.parametrize("place", PLACES, ids=[place[:20] for place in PLACES])
+def test_where_nothing_can_be_written(
+    command: str, place: str, built: Path, data: Path, files: Path, here: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said before anything is read."""
+    write = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if "full.svg" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    before = sorted(files.rglob("*"))
+    places = {"E": str(built), "DATA": str(data), "R": str(files)}
+    arguments = [places.get(each, each) for each in command.split()]
+    status, shown, said = here(*arguments, place.replace("T", str(files)))
+    assert (status, shown, said.count("\n")) == (2, "", 1), said
+    assert PLACES[place] in said
+    assert sorted(files.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("compare E --rankers bm25 --out M", "m/runs/bm25.trec"),
+        ("train E --ranker bm25 --out M", "m/ranker.json"),
+        ("rank E text --ranker bm25 --out M", "m"),
+        ("rank E rare5x --ranker parm-rrf --heatmap M.svg", "m.svg"),
+        ("tune DATA --split dev --out M", "m"),
+        ("report M.trec --collection E --split dev --picture none --out M", "m"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
+def test_what_was_computed_is_not_lost(
+    command: str, name: str, built: Path, data: Path, tmp_path: Path, here: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place was there before the work, and is not after it."""
+    target, rename = tmp_path / "m", os.replace
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "m.trec").write_text("dev0 Q0 d01 1 1.0 x\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    def gone(source: Path, to: Path) -> None:
+        if Path(to).parent == tmp_path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(to))
+        rename(source, to)
+
+    monkeypatch.setattr(os, "replace", gone)
+    places = {
+        "E": str(built),
+        "DATA": str(data),
+        "M": str(target),
+        "M.svg": f"{target}.svg",
+        "M.trec": f"{target}.trec",
+    }
+    status, _, said = here(*(places.get(each, each) for each in command.split()))
+    assert status == 2
+    last = said.splitlines()[-1]
+    assert f"{target}" in last
+    assert "No space left on device; what was computed is in " in last
+    [folder] = (tmp_path / "tmp").glob("haybale-*")
+    assert str(folder / "m") in last
+    assert (folder / name).stat().st_size > 0
+    # There is no room anywhere: what went wrong is said, and nothing is left behind.
+    monkeypatch.setattr(os, "replace", lambda source, to: gone(source, tmp_path / "m"))
+    assert here(*(places.get(each, each) for each in command.split()))[0] == 2
+    assert list((tmp_path / "tmp").iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("bad", ["a b", "", "a\u2003b"])
+def test_ids_that_no_trec_file_can_hold_are_found_before_the_work(bad: str, tmp_path: Path, here: Call) -> None:
+    for doc_id, query_id in ((bad, "q"), ("d", bad)):
+        builder = CollectionBuilder("odd", language="english")
+        builder.add_document(doc_id, ["one two"] * 2)
+        builder.add_query(query_id, ["one"], split="dev")
+        builder.add_judgement("dev", query_id, doc_id, 1)
+        engine = str(tmp_path / f"e{len(doc_id)}-{len(query_id)}")
+        Engine.build(builder.build(), engine)
+        for command in (("compare", engine, "--out"), ("rank", engine, "dev", "--out")):
+            status, shown, said = here(*command, str(tmp_path / "run.trec"))
+            assert (status, shown) == (2, "")
+            assert f"{bad!r} cannot stand in a TREC file" in said
+            assert "✓ index" not in said
+
+
+def test_too_little_memory_is_one_line(built: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 7 TiB")
+
+    monkeypatch.setattr(Engine, "open", small)
+    assert here("rank", str(built), "text") == (2, "", "haybale: memory is too small: Unable to allocate 7 TiB\n")
 
 
 def test_a_split_to_learn_from_is_missing(data: Path, tmp_path: Path, here: Call) -> None:

@@ -64,6 +64,8 @@ def test_what_is_no_id_is_refused(wrong: Any, message: str) -> None:
     for read in (lambda: as_ids(wrong, "document ids"), lambda: id_table(wrong), lambda: id_strings(wrong, "document")):
         with pytest.raises(InputError, match=f"document ids: .*{message}"):
             read()
+    with pytest.raises(InputError, match=r"run: .* is no character of UTF-8"):
+        id_codes(pd.Series(["\ud800"], dtype=object), "run")
     with pytest.raises(InputError, match="'a' occurs twice"):
         id_table(["a", "b", "a"])
 

@@ -110,7 +110,7 @@ def test_killed_over_and_over(folder: Path, tmp_path: Path, nursery: Nursery) ->
 def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nursery) -> None:
     store = tmp_path / "store"
     pid = nursery.writer(0.05)
-    while not list(store.glob("vectors.zarr/c.*")):
+    while not list(store.glob("digests/0")):
         time.sleep(0.01)
     with pytest.raises(StoreError, match=rf"process {pid} on .* is writing this store"):
         embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
@@ -137,6 +137,15 @@ def test_a_full_disk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     done = embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
     assert (done.kept, done.passages) == (40 * ROWS, N_CHUNKS * ROWS - 1 - 40 * ROWS)
+
+
+def test_no_room_for_the_lock(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("haybale.embeddings.writing._flock", full)
+    with pytest.raises(StoreError, match="s: No space left on device; what is written is kept"):
+        embed(folder, HashEncoder(), tmp_path / "s")
 
 
 def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -58,6 +59,14 @@ def test_a_regressor_loads(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.support_, model.support_)
     with pytest.raises(OutputExistsError, match="exists and is not empty"):
         model.save(tmp_path / "model")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as on a disk that is full
+    try:
+        with pytest.raises(OSError):  # noqa: PT011 - which system's
+            model.save(tmp_path / "other")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.fixture(scope="module")

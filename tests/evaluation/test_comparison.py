@@ -269,3 +269,20 @@ def test_injected_passages_are_classified(toy: Collection) -> None:
         classify_injected(engine, split="test")
     with pytest.raises(InputError, match="trained and evaluated on the same split, 'train'"):
         classify_injected(engine, split="train")
+
+
+@pytest.mark.parametrize(("grade", "message"), [(2**31, "expected a whole number"), (0, "no relevant document")])
+def test_what_cannot_be_measured_is_not_ranked(grade: int, message: str) -> None:
+    builder = CollectionBuilder("odd", language="english")
+    builder.add_document("d", ["one two"] * 2)
+    builder.add_query("q", ["one"], split="dev")
+    builder.add_judgement("dev", "q", "d", grade)
+    stages: list[str] = []
+    with pytest.raises(InputError, match=message):
+        compare(builder.build(), "bm25", report=lambda stage, _: stages.append(stage))
+    assert not stages
+
+
+def test_names_of_white_space(tmp_path: Path, engine: Engine) -> None:
+    compare(engine, {" ": "bm25"}, baseline="bm25").write(tmp_path / "out")
+    assert (tmp_path / "out/runs/ranker.trec").read_text().split("\n")[0].endswith(" haybale")

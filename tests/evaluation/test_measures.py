@@ -188,3 +188,16 @@ def test_the_table() -> None:
         assert all(measure in printed for measure in MEASURES)
     with pytest.raises(InputError, match="baseline 'knn' is not among the rankers: bm25"):
         results(values, "knn")
+
+
+def test_a_table_of_one_ranker_and_of_names_that_a_terminal_would_obey() -> None:
+    values = pd.DataFrame({"nDCG@10": [0.5, 0.25]}, index=pd.Index(["a", "b"], name="query_id"))
+    assert markdown(results({"bm25": values}, "bm25")).splitlines() == [
+        *("| ranker | nDCG@10 |", "| --- | ---: |", "| bm25 | **0.3750** |", "", "2 queries.")
+    ]
+    name = "[red]\x1b[2J[/x]\x9b2J\u202e:bomb:\r"
+    console = Console(width=400, file=io.StringIO(), force_terminal=True, color_system=None)
+    print_table(console, results({name: values, "bm25": values}, name), name)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert printed.count(r"[red]\x1b[2J[/x]\x9b2J\u202e:bomb:") == 3  # title, row, legend
+    assert all(character.isprintable() or character == "\n" for character in printed)

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 from scipy import sparse
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -44,6 +45,7 @@ from haybale.cli import main  # noqa: E402
 from haybale.collections import CollectionBuilder  # noqa: E402
 from haybale.collections.saved import save_collection  # noqa: E402
 from haybale.errors import HaybaleError  # noqa: E402
+from haybale.evaluation import print_table, results  # noqa: E402
 from haybale.manifest import digest, signed  # noqa: E402
 from haybale.reports import write_report  # noqa: E402
 
@@ -615,7 +617,7 @@ def strings(world: World, rng: random.Random) -> Iterator[Case]:
             }
             if where == "run":
                 run = Run.from_frame(
-                    pd.DataFrame({"query_id": [text] * 2, "doc_id": [text, "other"], "score": [1.0, 0.5]})
+                    pd.DataFrame({"query_id": [text] * 2, "doc_id": [text, "other"], "score": [1.0, 0.5]}, dtype=object)
                 )
             else:
                 builder = CollectionBuilder("hostile", language="english")
@@ -640,6 +642,16 @@ def strings(world: World, rng: random.Random) -> Iterator[Case]:
 
         yield Case("strings", f"{where} {text[:20]!r}", run)
     for text in STRINGS:  # as a terminal and a page show them
+
+        def table(text: str = text) -> str:
+            values = pd.DataFrame({"nDCG@10": [0.5]}, index=pd.Index(["q"], name="query_id"))
+            console = Console(width=9000, file=io.StringIO(), force_terminal=True, color_system=None)
+            print_table(console, results({text: values, "bm25": values}, text), text)
+            printed = console.file.getvalue()  # type: ignore[attr-defined]
+            assert not set("\x1b\x9b\x00\x07\r\u202e\u2066") & set(printed), "a control character reaches the terminal"
+            return RIGHT
+
+        yield Case("strings", f"table {text[:20]!r}", table)
 
         def shown(text: str = text) -> str:
             folder = world.new()
@@ -768,6 +780,9 @@ def full_disk(world: World, rng: random.Random) -> Iterator[Case]:
             "compare", str(world.folder / "engine"), "--rankers", "bm25,knn", "--out", str(folder)
         ),
         "rank": lambda folder: shell("rank", str(world.folder / "engine"), "dev", "--out", f"{folder}.trec"),
+        "train": lambda folder: shell("train", str(world.folder / "engine"), "--ranker", "bm25", "--out", str(folder)),
+        "tune": lambda folder: shell("tune", str(world.data), "--split", "dev", "--out", f"{folder}.json"),
+        "embed": lambda folder: shell("embed", str(world.data), "--n-components", "2", "--out", str(folder)),
     }
     for number in itertools.count():
         name = rng.choice(list(jobs))
@@ -798,7 +813,7 @@ def full_disk(world: World, rng: random.Random) -> Iterator[Case]:
             if name in ("engine", "store"):  # the same job goes on
                 jobs[name](folder)
                 assert world.ask(name, folder).shape[1]
-            elif name not in ("compare", "rank") and folder.exists():
+            elif name not in ("compare", "rank", "train", "tune", "embed") and folder.exists():
                 assert world.ask(name, folder).shape[1], "half a folder"
             return said
 

@@ -109,7 +109,12 @@ def test_hostile_texts_are_shown_not_run(tmp_path: Path) -> None:
     assert page.title == title
     for text in ("<script>alert('dev')</script>", "<img src=x onerror=alert(1)>", "</details>", "]]>"):
         assert text in page.text, text
-    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", page.raw)
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.raw)
+    assert r"</script>\x07\x9b\u202e" in page.text  # shown
+    assert "b, small, span, strong { unicode-bidi: isolate; }" in page.style
+    for isolated in ("&lt;b&gt;2&lt;/b&gt;", "q0&#34;onmouseover", "&lt;i&gt;bad&lt;/i&gt;"):  # no block: in such a one
+        around = set(re.findall(rf"<(\w+)[^<>]*>[^<>]*{isolated}", page.raw))
+        assert around <= {"b", "bdi", "title", "text", "h1", "h5", "dd", "p", "div", "svg"}, around
     assert all(value.startswith(("#", "data:")) for _, value in page.addresses)
     drawn = "".join(re.findall(r"<svg.*?</svg>", page.raw, re.S))
     assert "&lt;script&gt;alert" in drawn  # a query's text, where the pointer rests

@@ -102,7 +102,7 @@ def test_places_without_runs(folder: Path, collection: Collection, tmp_path: Pat
         with pytest.raises((InputError, FileFormatError), match=message):
             write_report([tmp_path / name for name in names], out, **options)
         assert not out.exists()
-    with pytest.raises(InputError, match="is a folder; expected the name of an HTML file"):
+    with pytest.raises(InputError, match="is a folder; expected the name of a file"):
         write_report([folder], tmp_path / "empty")
 
 
