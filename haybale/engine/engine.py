@@ -51,7 +51,7 @@ from haybale.stages import stage
 FORMAT, VERSION = "haybale engine", 2  # 1 had another name for n_components
 UNITS = ("passage", "document")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
-_ASIDE = re.compile(r"\..+\.\d+")  # what is written before it is whole
+_ASIDE = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # files written aside, by names of folders.py
 _DERIVED = 8  # of what rankers make of the indexes, this many are kept
 _RANGES: dict[str, Constraints] = {
     **dict.fromkeys(("language", "paragraphs", "device"), TEXT_OR_NONE),
