@@ -109,5 +109,5 @@ def numbers(frame: pd.DataFrame, name: str, what: str) -> NDArray[np.float64]:
     """(n,) a column as numbers."""
     try:
         return frame[name].to_numpy(dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what}: column {name}: expected numbers ({error})") from None
