@@ -116,8 +116,8 @@ class TruncationWarning(UserWarning):
 def told_apart(name: str, known: Iterable[str]) -> str:
     """A name that is none of the known ones, for a message; with the one that looks the same, if there is one.
 
-    >>> told_apart("e\u0301", ["x", "\xe9"])
-    "'e\\u0301' (there is '\\xe9': the same in another normalisation of Unicode)"
+    >>> print(told_apart("e\\u0301", ["x", "\\xe9"]))
+    'e\\u0301' (there is '\\xe9': the same in another normalisation of Unicode)
     """
     same = unicodedata.normalize("NFC", name)
     for other in known:

@@ -105,7 +105,7 @@ def load_fitted(folder: Path | str) -> Any:
 
 
 def rebuild(described: dict[str, Any], where: str) -> Any:
-    """The neural encoder whose ``describe()`` this was, ``where`` it was found; its model is said before it is loaded."""
+    """The neural encoder whose ``describe()`` this was, found ``where``; its model is said before it is loaded."""
     kind = described.get("class")
     if kind not in ("LongformerEncoder", "SentenceTransformerEncoder"):
         raise InputError(f"cannot load an encoder of class {kind!r} by its description; give the encoder itself")
