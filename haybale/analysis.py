@@ -80,6 +80,10 @@ class Analyzer:
             raise InputError("stop_words: expected several words, found a single string; put it in a list")
         if self.stop_words is not None:
             object.__setattr__(self, "stop_words", tuple(sorted({word.lower() for word in self.stop_words})))
+        if self.function is not None and not callable(self.function):
+            raise InputError(
+                f"an analyzer is a language or a function from a text to its terms, found {self.function!r}"
+            )
         if self.function is not None and (self.language != NO_LANGUAGE or self.stop_words is not None):
             raise InputError("an analyzer with a function has no stop words, and the language 'none'")
 
@@ -138,7 +142,9 @@ class Analyzer:
     @classmethod
     def from_dict(cls, described: Any) -> Analyzer:
         """The analyzer that ``to_dict`` described; :class:`InputError` for anything else."""
-        if not isinstance(described, dict) or set(described) != {"language", "stop_words"}:
+        words = described.get("stop_words", "") if isinstance(described, dict) else ""
+        known = words is None or (isinstance(words, list) and all(isinstance(word, str) for word in words))
+        if not known or set(described) != {"language", "stop_words"} or not isinstance(described["language"], str):
             raise InputError(f"an analyzer is a language and its stop words, found {described!r}")
         return cls(**described)
 

@@ -18,6 +18,7 @@ pickled, as a worker must. One warning has a name of its own, :class:`Truncation
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from copyreg import __newobj__  # type: ignore[attr-defined]
 from os import PathLike
@@ -28,7 +29,8 @@ class HaybaleError(Exception):
     """Base of every error haybale raises on purpose."""
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""  # an OSError may print "[Errno None] …" for one argument
+        # An OSError may print "[Errno None] …" for one argument; what is quoted of other libraries may have lines.
+        return " ".join(str(self.args[0]).splitlines()).strip() if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return __newobj__, (type(self), *self.args), dict(self.__dict__)  # some have an __init__ of other arguments
@@ -60,7 +62,8 @@ class UnknownNameError(InputError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+        known = list(known)
+        super().__init__(f"unknown {kind} {told_apart(name, known)}; known: {', '.join(known) or 'none'}")
 
 
 class VectorError(InputError):
@@ -108,3 +111,16 @@ class StoreError(HaybaleError, OSError):
 
 class TruncationWarning(UserWarning):
     """Texts were longer than a model reads, and were cut there; the message counts them."""
+
+
+def told_apart(name: str, known: Iterable[str]) -> str:
+    """A name that is none of the known ones, for a message; with the one that looks the same, if there is one.
+
+    >>> print(told_apart("e\\u0301", ["x", "\\xe9"]))
+    'e\\u0301' (there is '\\xe9': the same in another normalisation of Unicode)
+    """
+    same = unicodedata.normalize("NFC", name)
+    for other in known:
+        if unicodedata.normalize("NFC", other) == same:
+            return f"{name!a} (there is {other!a}: the same in another normalisation of Unicode)"
+    return repr(name)

@@ -111,5 +111,5 @@ def numbers(frame: pd.DataFrame, name: str, what: str) -> NDArray[np.float64]:
         if frame[name].dtype.kind in "cmM":  # which NumPy would make numbers of
             raise TypeError(f"found {frame[name].dtype}")
         return frame[name].to_numpy(dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what}: column {name}: expected numbers ({error})") from None

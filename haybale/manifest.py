@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from haybale.errors import FileFormatError
-from haybale.folders import write_json
+from haybale.folders import parsed_json, reading, write_json
 from haybale.machine import cpus
 
 MANIFEST = "manifest.json"
@@ -33,6 +33,7 @@ _TYPES = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _TYPES.items()}
+MANY = range(1, 2**40)  # how many there can be of anything
 _ALIGNED = 64  # bytes: the first tensor begins at a multiple, every other at one of its item's size
 _ROWS = 2**17  # of a table, that are compressed and written at once
 _CHANGED = "its content is not what was saved: the SHA-256 differs"
@@ -49,24 +50,60 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def read_manifest(
-    folder: Path, what: str, expected: dict[str, Any], *, name: str = MANIFEST, unsigned: bool = True
+    folder: Path,
+    what: str,
+    expected: dict[str, Any],
+    kinds: Mapping[str, Any] | None = None,
+    *,
+    name: str = MANIFEST,
+    unsigned: bool = True,
 ) -> dict[str, Any]:
     """The manifest of a saved ``what``, whose entries must have the ``expected`` values: format, version, kind.
 
-    ``unsigned``: one without a digest of itself is read too, as 0.1 wrote it.
+    ``kinds``: of further entries, for :func:`check_kinds`. ``unsigned``: one without a digest of itself is read too,
+    as 0.1 wrote it.
     """
     path = folder / name
-    if not path.is_file():
-        raise FileFormatError(path, None, f"not found: {folder} is no saved {what}")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(path, None, f"expected JSON: {error}") from None
+    with reading(path):
+        if not path.is_file():
+            raise FileFormatError(path, None, f"not found: {folder} is no saved {what}")
+        manifest = parsed_json(path, path.read_bytes())
     for entry, value in expected.items():
         found = manifest.get(entry) if isinstance(manifest, dict) else None
         if found != value:
             raise FileFormatError(path, None, f"expected {entry} {value!r}, found {found!r}")
-    return dict(manifest) if unsigned and "sha256" not in manifest else check_signed(path, manifest)
+    manifest = dict(manifest) if unsigned and "sha256" not in manifest else check_signed(path, manifest)
+    check_kinds(path, manifest, kinds or {})
+    return manifest
+
+
+def check_kinds(path: Path | str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Refuse a manifest of which an entry is not what was declared, before anything is made of it.
+
+    A kind is a type, None, a range of whole numbers, ``[kind]`` for a list, ``{name: kind}`` for an object with at
+    least these entries, or a tuple of kinds, one of which it is.
+    """
+    for name, kind in kinds.items():
+        if not _is(values.get(name), kind):
+            shown = f"{values[name]!r:.60}" if name in values else "nothing"
+            raise FileFormatError(path, None, f"entry {name!r} is not what belongs there: {shown}")
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """
+    >>> _is({"n": [1, 2]}, {"n": [range(3)]}), _is(True, range(3)), _is("x", (str, None)), _is(None, {})
+    (True, False, True, False)
+    """
+    match kind:
+        case tuple():
+            return any(_is(value, each) for each in kind)
+        case list():
+            return isinstance(value, list) and all(_is(each, kind[0]) for each in value)
+        case dict():
+            return isinstance(value, dict) and all(_is(value.get(name), each) for name, each in kind.items())
+        case range():
+            return type(value) is int and value in kind
+    return value is None if kind is None else type(value) is kind
 
 
 def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str], *, verify: bool = True) -> None:
@@ -90,6 +127,7 @@ def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str], *,
 
 def check_all_files(folder: Path, manifest: dict[str, Any], name: str) -> None:
     """The same for all files that the manifest of that name lists, in subfolders too; one beside them is refused."""
+    check_kinds(folder / name, manifest, {"files": dict})
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {name}
     for other in sorted(there - set(manifest["files"])):
         raise FileFormatError(folder / other, None, "the manifest does not list it")
@@ -98,7 +136,7 @@ def check_all_files(folder: Path, manifest: dict[str, Any], name: str) -> None:
 
 def digest(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

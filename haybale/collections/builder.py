@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split, offsets_of, strings_of
 from haybale.collections.ids import Ints, Strings
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import FileFormatError, InputError, told_apart
 
 At = tuple[Path, int] | None  # file and line
 
@@ -50,8 +50,8 @@ class CollectionBuilder:
     """Collects documents, queries and judgements, in this order, then :meth:`build`.
 
     Refused, each with one error: a document, passage, section or query id used twice; an empty query; a
-    judgement or link whose ends nobody has; two grades for one pair; a collection without a passage; half of a
-    surrogate pair in an id, title or text.
+    judgement or link whose ends nobody has; two grades for one pair, or one of more than 32 bits; a collection
+    without a passage; half of a surrogate pair in an id, title or text; a NUL in an id.
     Passages of only whitespace are left out, with one warning that counts them.
 
     Parameters
@@ -106,7 +106,7 @@ class CollectionBuilder:
         if not text.strip():
             self._n_blank += 1
             return
-        _check_characters(at, text, passage_id or "")
+        _check_characters(at, passage_id or "", text)
         if passage_id is None:
             passage_id = f"{self._doc_ids[document]}:{self._in_document[document]}"
         elif passage_id in self._given:
@@ -150,12 +150,13 @@ class CollectionBuilder:
 
     def _section(self, section_id: str, at: At) -> int:
         if section_id not in self._sections:
-            _fail(f"unknown section id {section_id!r}", at)
+            _fail(f"unknown section id {told_apart(section_id, self._sections)}", at)
         return self._sections[section_id]
 
     def _document(self, doc_id: str, where: str, at: At) -> int:
         if doc_id not in self._documents:
-            _fail(f"{where} names document {doc_id!r}, which is not in the collection", at)
+            shown = told_apart(doc_id, self._documents)
+            _fail(f"{where} names document {shown}, which is not in the collection", at)
         return self._documents[doc_id]
 
     def add_query(
@@ -179,7 +180,10 @@ class CollectionBuilder:
     def add_judgement(self, split: str, query_id: str, doc_id: str, grade: int = 1, at: At = None) -> None:
         """Judge a document for a query; the query joins the split. A repeated line changes nothing."""
         if query_id not in self._queries:
-            _fail(f"qrels of {split} name query {query_id!r}, which does not exist", at)
+            shown = told_apart(query_id, self._queries)
+            _fail(f"qrels of {split} name query {shown}, which does not exist", at)
+        if not -(2**31) <= grade < 2**31:
+            _fail(f"a grade has 32 bits, found {grade:.3g}", at)
         pair = (self._queries[query_id], self._document(doc_id, f"qrels of {split}", at))
         known = self._grades.setdefault(split, {}).setdefault(pair, grade)
         if known != grade:
@@ -189,6 +193,7 @@ class CollectionBuilder:
     def build(self, *, warn: bool = True) -> Collection:
         """Check the whole and return it. Passages of a document end side by side, in the order added."""
         self._check_not_empty()
+        _check_characters(None, "".join(self._split_queries), self.name)
         if self._n_blank and warn:
             message = f"collection {self.name!r}: {self._n_blank} passages of only whitespace were left out"
             warnings.warn(message, stacklevel=2)
@@ -246,10 +251,12 @@ def _fail(message: str, at: At) -> NoReturn:
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
 
 
-def _check_characters(at: At, *strings: str) -> None:
-    """Refuse half of a surrogate pair, which JSON can hold and Arrow cannot."""
+def _check_characters(at: At, name: str, *texts: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can hold and Arrow cannot, and a NUL in an id."""
+    if "\0" in name:
+        _fail(f"the id {name!r} holds a NUL", at)
     try:
-        "".join(strings).encode()
+        (name + "".join(texts)).encode()
     except UnicodeEncodeError as error:
         _fail(f"{error.object[error.start]!r} in an id, title or text is no character of UTF-8", at)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pandas as pd
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from haybale.errors import InputError
+from haybale.errors import InputError, told_apart
 
 Ints = NDArray[np.int64]
 Strings: TypeAlias = pa.ChunkedArray
 _NUL = "\0"  # ends a string in trec_eval and all that is made of it
+_checked: WeakValueDictionary[int, Strings] = WeakValueDictionary()  # tables without a NUL, which many runs share
 
 
 def as_id(value: Any, what: str) -> str:
@@ -48,11 +50,16 @@ def as_ids(values: Iterable[Any], what: str) -> list[str]:
     together = "".join(ids)  # one pass over all
     if _NUL in together:
         raise InputError(f"{what}: {next(name for name in ids if _NUL in name)!r} holds a NUL")
-    try:
-        together.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{what}: {error.object[error.start]!r} in an id is no character of UTF-8") from None
+    check_characters(together, what)
     return ids
+
+
+def check_characters(text: str, what: str) -> None:
+    """Refuse half of a surrogate pair, which Python's strings and JSON can hold and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what}: {error.object[error.start]!r} is no character of UTF-8") from None
 
 
 def distinct_ids(values: Iterable[Any], what: str) -> list[str]:
@@ -93,6 +100,10 @@ def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
 def id_table(doc_ids: Iterable[Any]) -> Strings:
     """Distinct document ids as a column of strings; one of Arrow, as indexes have and share it, is kept as it is."""
     if isinstance(doc_ids, pa.ChunkedArray) and _is_strings(doc_ids.type):
+        if _checked.get(id(doc_ids)) is not doc_ids:
+            if pc.any(pc.match_substring(doc_ids, _NUL)).as_py():
+                as_ids(doc_ids, "document ids")  # raises, and names it
+            _checked[id(doc_ids)] = doc_ids
         return doc_ids
     return pa.chunked_array([pa.array(distinct_ids(doc_ids, "document ids"), type=pa.large_string())])
 
@@ -158,7 +169,7 @@ class Lookup:
         asked = as_ids(ids, f"{kind} ids")
         found = self.find(asked, kind)
         if (found < 0).any():
-            raise InputError(f"unknown {kind} id {asked[int(found.argmin())]!r}")
+            raise InputError(f"unknown {kind} id {told_apart(asked[int(found.argmin())], self.ids.to_pylist())}")
         return found
 
 

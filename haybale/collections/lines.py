@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from haybale.errors import FileFormatError, InputError
+from haybale.folders import parsed_json, reading
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -31,22 +32,23 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     A missing file, gzip data that is cut off, and bytes that are not UTF-8 raise an error with the last line read.
     """
     number = 0
-    try:
-        opener = gzip.open if path.suffix == ".gz" else open
-        # Only "\n" ends a line: passages may hold other line breaks. A byte order mark is no part of the first id.
-        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
-            for line in file:
+    with reading(path), path.open("rb") as file:
+        lines = BufferedReader(cast(Any, gzip.GzipFile(fileobj=file))) if path.suffix == ".gz" else file
+        try:
+            for data in lines:  # only "\n" ends a line: passages may hold other line breaks
                 number += 1
+                line = data.decode()
                 if not line.isspace():
-                    yield number, line.rstrip("\r\n")
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except (EOFError, zlib.error) as error:
-        raise FileFormatError(path, number, "the gzip data ends early or is damaged: the file was cut off") from error
-    except gzip.BadGzipFile as error:
-        raise FileFormatError(path, number or None, f"expected gzip data: {error}") from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(path, number + 1, f"expected UTF-8 text: {error.reason}") from error
+                    # A byte order mark is no part of the first id.
+                    yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
+        except (EOFError, zlib.error) as error:
+            raise FileFormatError(
+                path, number, "the gzip data ends early or is damaged: the file was cut off"
+            ) from error
+        except gzip.BadGzipFile as error:
+            raise FileFormatError(path, number or None, f"expected gzip data: {error}") from error
+        except UnicodeDecodeError as error:
+            raise FileFormatError(path, number, f"expected UTF-8 text: {error.reason}") from error
 
 
 def read_tsv(path: Path, width: int, maxsplit: int = -1) -> Iterator[tuple[int, list[str]]]:
@@ -66,10 +68,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def json_object(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
     """The JSON object that a text of a file is; ``line`` is where it stands, where a line is one."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(path, line or error.lineno, f"expected JSON, column {error.colno}: {error.msg}") from None
+    value = parsed_json(path, text, line)
     if not isinstance(value, dict):
         raise FileFormatError(path, line, f"expected a JSON object, found {type(value).__name__}")
     return value
@@ -86,7 +85,8 @@ def text_field(path: Path, number: int, record: dict[str, Any], name: str, defau
 
 def read_text(path: Path) -> str:
     """A UTF-8 file, each line ended by a newline alone."""
-    return decoded(path, path.read_bytes())
+    with reading(path):
+        return decoded(path, path.read_bytes())
 
 
 def decoded(name: str | Path, data: bytes) -> str:
@@ -94,5 +94,5 @@ def decoded(name: str | Path, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = len((error.object[: error.start] + b".").splitlines())
         raise FileFormatError(name, line, f"expected UTF-8 text: {error.reason}") from error

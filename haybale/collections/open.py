@@ -13,6 +13,7 @@ from haybale.collections.lines import find_file
 from haybale.collections.readers import beir, coliee, frames, gerdalir, ir_datasets, structured
 from haybale.collections.readers.pydocs import read_pydocs
 from haybale.errors import InputError, UnknownNameError
+from haybale.folders import reading
 from haybale.frames import Frame
 
 Documents: TypeAlias = "Collection | Frame | Mapping[str, str | Sequence[str]] | str | Path"
@@ -71,16 +72,18 @@ def _opened(name: str | Path, layout: str | None, queries: bool = True, warn: bo
     if str(name).startswith(ir_datasets.PREFIX):
         dataset_id = str(name).removeprefix(ir_datasets.PREFIX)
         builder = CollectionBuilder(dataset_id)
-        ir_datasets.add_documents(builder, dataset_id)
-        if queries:
-            ir_datasets.add_queries(builder, dataset_id)
+        with ir_datasets.asking(dataset_id):
+            ir_datasets.add_documents(builder, dataset_id)
+            if queries:
+                ir_datasets.add_queries(builder, dataset_id)
         return builder.build(warn=warn)
     folder = Path(name)
-    found = _find_layout(folder, layout)
-    builder = CollectionBuilder(folder.name)
-    found.add_documents(builder, folder)
-    if queries and any(_has(folder, file) for file in found.queries):
-        found.add_queries(builder, folder)
+    with reading(folder):
+        found = _find_layout(folder, layout)
+        builder = CollectionBuilder(folder.name)
+        found.add_documents(builder, folder)
+        if queries and any(_has(folder, file) for file in found.queries):
+            found.add_queries(builder, folder)
     return builder.build(warn=warn)
 
 

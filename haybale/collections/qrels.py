@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from haybale.collections.builder import CollectionBuilder, in_usual_order
+from haybale.collections.ids import id_codes
 from haybale.collections.lines import read_lines
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
@@ -36,7 +37,8 @@ def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
                 try:
                     yield line, query, document, int(grade)
                 except ValueError:
-                    raise FileFormatError(path, line, f"expected a whole number as grade, found {grade!r}") from None
+                    found = f"expected a whole number as grade, found {grade[:40]!r}"
+                    raise FileFormatError(path, line, found) from None
             case _:
                 raise FileFormatError(path, line, f"expected 2, 3 or 4 columns, found {len(columns)}")
 
@@ -90,4 +92,8 @@ def judgements(qrels: Frame) -> pd.DataFrame:
     if not whole.all():
         row = int(whole.argmin())
         raise InputError(f"qrels: row {row}, column relevance: expected a whole number, found {grades[row]}")
-    return found.astype({"query_id": str, "doc_id": str}).assign(relevance=grades.astype(np.int64))
+    ids = {}
+    for name in ("query_id", "doc_id"):
+        codes, names = id_codes(found[name], f"qrels: column {name}")
+        ids[name] = np.array(names, dtype=object)[codes]
+    return found.assign(**ids, relevance=grades.astype(np.int64))

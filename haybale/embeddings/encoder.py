@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,6 +12,8 @@ from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import FileFormatError, InputError
 from haybale.extras import require
+from haybale.folders import parsed_json
+from haybale.stages import stage
 from haybale.vectors import Floats
 
 FITTED = {"LSAEncoder": LSAEncoder, "TfidfEncoder": TfidfEncoder}
@@ -99,20 +100,27 @@ def load_fitted(folder: Path | str) -> Any:
     """An encoder that was saved after it had been fitted, of whichever class."""
     path = Path(folder) / "manifest.json"
     try:
-        known = FITTED[json.loads(path.read_text(encoding="utf-8"))["class"]]
+        known = FITTED[parsed_json(path, path.read_bytes())["class"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileFormatError(path, None, f"expected the manifest of a saved {' or '.join(FITTED)}") from error
     return known.load(folder)
 
 
-def rebuild(described: dict[str, Any]) -> Any:
-    """The neural encoder whose ``describe()`` this was."""
+def rebuild(described: dict[str, Any], where: str) -> Any:
+    """The neural encoder whose ``describe()`` this was, found ``where``; its model is said before it is loaded."""
     kind = described.get("class")
     if kind not in ("LongformerEncoder", "SentenceTransformerEncoder"):
         raise InputError(f"cannot load an encoder of class {kind!r} by its description; give the encoder itself")
+    say_model(where, described.get("model"))
     known = longformer_encoder() if kind == "LongformerEncoder" else SentenceTransformerEncoder
     parameters = inspect.signature(known.__init__).parameters
     return known(**{name: value for name, value in described.items() if name in parameters})
+
+
+def say_model(where: str, name: Any) -> None:
+    """Tell whoever listens which model is named in what was opened, before it is loaded."""
+    with stage(f"{where} names the model {name!r}"):
+        pass  # a stage is told of when it has ended
 
 
 def _is_longformer(folder: Path) -> bool:
@@ -120,6 +128,6 @@ def _is_longformer(folder: Path) -> bool:
     if not config.is_file() or (folder / "modules.json").exists():  # the latter: with modules of its own
         return False
     try:
-        return bool(json.loads(config.read_text(encoding="utf-8")).get("model_type") == "longformer")
+        return bool(parsed_json(config, config.read_bytes()).get("model_type") == "longformer")
     except (ValueError, AttributeError):
         return False

@@ -33,14 +33,21 @@ from haybale.collections.collection import Ints, Strings
 from haybale.device import Device, find_device, to_device
 from haybale.embeddings.encoder import Encoder, encode_queries, load_fitted, rebuild
 from haybale.embeddings.token_batches import check_texts
-from haybale.errors import FileFormatError, InputError, StoreError
+from haybale.errors import InputError, StoreError
 from haybale.extras import require
+from haybale.folders import parsed_json, reading
+from haybale.manifest import MANY, check_kinds
 from haybale.progress import track
 from haybale.vectors import Floats, stored_type
 
 FORMAT, VERSION = "haybale embeddings", 1
 MANIFEST, BUILDING = "manifest.json", "building.json"
 PASSAGES, VECTORS, DIGESTS, ENCODER = "passages.parquet", "vectors.zarr", "digests", "encoder"
+
+CHUNKING = {"length": MANY, "stride": (MANY, None), "unit": str, "tokenizer": (str, None)}
+_INPUT = {"sha256": str, "passages": MANY, "chunking": (CHUNKING, None)}
+_KINDS = {"input": _INPUT, "encoder": dict, "dtype": str, "rows_per_chunk": MANY, "shard": [range(1, 2**20)]}
+_CHECKSUM = 4  # bytes behind each chunk
 
 T = TypeVar("T")
 
@@ -102,10 +109,8 @@ class StoreFiles:
             file.write((json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n").encode())
 
     def read_json(self, name: str) -> Any:
-        try:
-            return json.loads(self.fs.cat_file(self.at(name)))
-        except ValueError as error:
-            raise FileFormatError(self.at(name), None, f"expected JSON: {error}") from None
+        with reading(self.at(name)):
+            return parsed_json(self.at(name), self.fs.cat_file(self.at(name)))
 
     def manifest(self) -> dict[str, Any]:
         """The manifest of a finished store (or shard), checked for kind and version."""
@@ -116,6 +121,7 @@ class StoreFiles:
         manifest = self.read_json(MANIFEST)
         if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
             raise InputError(f"{self.at(MANIFEST)}: expected the manifest of a store of embeddings, version {VERSION}")
+        check_kinds(self.at(MANIFEST), manifest, _KINDS)
         return manifest
 
     def fitted_encoder(self) -> Any:
@@ -149,6 +155,12 @@ class Chunks:
         self.files, self.array = files, array.with_config({"write_empty_chunks": True})
         self.rows, self.dim = array.shape
         self.size: int = array.chunks[0]
+        declared, first = (settings["rows_per_chunk"], self.dim), f"{VECTORS}/c.0.0"
+        if array.chunks != declared or str(array.dtype) != settings["dtype"]:
+            raise StoreError(f"{files.at(VECTORS)}: damaged: chunks of {array.chunks} {array.dtype}, not {declared}")
+        size = self.size * self.dim * array.dtype.itemsize + _CHECKSUM
+        if files.exists(first) and files.fs.size(files.at(first)) != size:
+            raise StoreError(f"{files.at(first)}: damaged: expected {size:,} bytes")
         known = {name: settings.get(name) for name in ("encoder", "dtype", "rows_per_chunk", "shard")}
         known["input"] = settings["input"]["sha256"]
         # None: of a store that an earlier version began, whose chunks have their checksums alone.
@@ -271,8 +283,9 @@ class EmbeddingStore:
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
         top = StoreFiles(path)
-        files = [top.within(name) for name in top.names() if name.startswith("shard-")] or [top]
-        found = sorted(((each.manifest(), each) for each in files), key=lambda pair: pair[0]["shard"][0])
+        with reading(path):
+            files = [top.within(name) for name in top.names() if name.startswith("shard-")] or [top]
+            found = sorted(((each.manifest(), each) for each in files), key=lambda pair: pair[0]["shard"])
         manifests, self._files = [manifest for manifest, _ in found], [each for _, each in found]
         self.manifest: dict[str, Any] = manifests[0]
         _check_shards(top, manifests)
@@ -281,6 +294,10 @@ class EmbeddingStore:
         self.dtype = str(self.manifest["dtype"])
         if self.shape[0] != self.manifest["input"]["passages"]:
             raise StoreError(f"{self.path}: {self.shape[0]} rows for {self.manifest['input']['passages']} passages")
+        for each, part in zip(self._files, self._parts, strict=True):  # before anything is allocated
+            with open_passages(each) as passages:
+                if len(passages) != part.rows or part.dim != self.dim:
+                    raise StoreError(f"{each}: {part.rows} rows of width {part.dim} for {len(passages)} passages")
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -378,7 +395,7 @@ class EmbeddingStore:
         """
         if self._files[0].exists(ENCODER):
             return self._files[0].fitted_encoder()
-        encoder = rebuild(self.manifest["encoder"])
+        encoder = rebuild(self.manifest["encoder"], "the store")
         if as_json(encoder.describe()) != self.manifest["encoder"]:
             raise StoreError(f"{self.path}: the model {self.manifest['encoder'].get('model')!r} is not the one it was")
         return encoder
@@ -386,9 +403,10 @@ class EmbeddingStore:
 
 def _check_shards(top: StoreFiles, manifests: list[dict[str, Any]]) -> None:
     first = manifests[0]
-    n, have = first["shard"][1], [manifest["shard"][0] for manifest in manifests]
-    if have != list(range(1, n + 1)):
-        raise StoreError(f"{top}: expected {n} shards, found {have}")
+    n, have = len(manifests), [manifest["shard"] for manifest in manifests]
+    if have != [[i, n] for i in range(1, n + 1)]:
+        expected = " ".join(map(str, first["shard"][1:])) or "numbered"
+        raise StoreError(f"{top}: expected {expected} shards, found {[each for shard in have for each in shard[:1]]}")
     for manifest in manifests[1:]:
         for key in ("input", "encoder", "dtype", "rows_per_chunk"):
             # The same input may go by another name on another machine; its hash covers texts, ids and pieces.

@@ -342,8 +342,13 @@ def writer_lock(files: StoreFiles) -> Iterator[None]:
     """
     files.fs.makedirs(files.root, exist_ok=True)
     owner = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
-    with _flock(files, owner) if files.is_local else _lock_file(files, owner):
-        yield
+    try:
+        with _flock(files, owner) if files.is_local else _lock_file(files, owner):
+            yield
+    except BaseException:
+        if files.is_local and not files.names():  # nothing was written
+            os.rmdir(files.root)
+        raise
 
 
 def _refuse(files: StoreFiles, owner: bytes, hint: str = "") -> StoreError:

@@ -37,13 +37,13 @@ from haybale.collections.open import Documents
 from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore, make_encoder
-from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild
-from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild, say_model
+from haybale.embeddings.store import CHUNKING, StoreFiles
 from haybale.embeddings.writing import is_fitted, writer_lock
 from haybale.engine.segment import Segment, one_each, with_passages
 from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
-from haybale.folders import read_json, replace_json
-from haybale.manifest import read_manifest, signed
+from haybale.folders import read_json, reading, replace_json
+from haybale.manifest import MANY, read_manifest, signed
 from haybale.parameters import COUNT, RANDOM_STATE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.stages import stage
@@ -51,6 +51,19 @@ from haybale.stages import stage
 FORMAT, VERSION = "haybale engine", 2  # 1 had another name for n_components
 UNITS = ("passage", "document")
 _MANIFEST, _BUILDING = "engine.json", "building.json"
+_SETTINGS = {
+    "encoder": (str, dict),
+    "n_components": MANY,
+    "language": (str, None),
+    "analyzer": (dict, None),
+    "paragraphs": (str, None),
+    "chunking": (CHUNKING, None),
+    "store": (str, None),
+    "query_prompt": str,
+    "passage_prompt": str,
+    "random_state": (range(2**32), None),
+}
+_KINDS = {"id": str, "settings": _SETTINGS, "language": str, "encoder": bool, "segments": MANY, "removed": [str]}
 _ASIDE = re.compile(r"\..+\.(\d+|[0-9a-f]{12})")  # files written aside, by names of folders.py
 _DERIVED = 8  # of what rankers make of the indexes, this many are kept
 _RANGES: dict[str, Constraints] = {
@@ -256,8 +269,9 @@ class Engine:
             Where building it was interrupted: build it again, which goes on. Or the encoder is another one.
         """
         folder = Path(folder)
-        if not (folder / _MANIFEST).is_file() and (folder / _BUILDING).exists():
-            raise StoreError(f"{folder}: this engine is not finished; build it again, which goes on where it was")
+        with reading(folder):
+            if not (folder / _MANIFEST).is_file() and (folder / _BUILDING).exists():
+                raise StoreError(f"{folder}: this engine is not finished; build it again, which goes on where it was")
         manifest = _read_manifest(folder)
         engine = cls.__new__(cls)
         engine.settings = manifest["settings"]
@@ -346,7 +360,7 @@ class Engine:
         chunked = self.settings["chunking"]
         if self.store is not None:
             chunked = self.store.manifest["input"]["chunking"]
-        return None if chunked is None else Chunking(**chunked)
+        return None if chunked is None else Chunking(**{name: chunked[name] for name in CHUNKING})
 
     @cached_property
     def language(self) -> str:
@@ -374,8 +388,10 @@ class Engine:
                 if kept is not None and (kept.exists() or (self._written is not None and self._written["encoder"])):
                     return load_fitted(kept)
                 if encoder is None and isinstance(described, dict):
-                    return rebuild(described)
+                    return rebuild(described, "the engine")
                 if encoder is None:
+                    if self.folder is not None and described not in LEXICAL:
+                        say_model("the engine", described)
                     names = ("n_components", "random_state", "query_prompt", "passage_prompt")
                     how = {name: self.settings[name] for name in names}
                     encoder = make_encoder(described, language=self.language, **how)
@@ -584,7 +600,8 @@ def _plain(values: Any) -> Any:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """What engine.json says, which must be what was written."""
-    return read_manifest(folder, "engine", {"format": FORMAT, "version": VERSION}, name=_MANIFEST, unsigned=False)
+    head = {"format": FORMAT, "version": VERSION}
+    return read_manifest(folder, "engine", head, _KINDS, name=_MANIFEST, unsigned=False)
 
 
 def _check_same(folder: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:

@@ -14,12 +14,12 @@ import pandas as pd
 import pyarrow as pa
 
 from haybale.collections import Collection, Queries, find_splitter
-from haybale.collections.ids import distinct_ids
+from haybale.collections.ids import check_characters, distinct_ids
 from haybale.collections.lines import read_jsonl, read_text, read_tsv, text_field
 from haybale.collections.qrels import judgements
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.frames import Frame, check_filled, column_names, to_pandas
 from haybale.retrieval import BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
 from haybale.retrieval.hits import Ints
@@ -189,7 +189,7 @@ class Training:
         ids = asked.ids.to_pylist()
         unknown = judged["query_id"][~judged["query_id"].isin(ids)]
         if len(unknown):
-            raise InputError(f"qrels: unknown query id {unknown.iloc[0]!r}")
+            raise InputError(f"qrels: unknown query id {told_apart(unknown.iloc[0], ids)}")
         collection.document_numbers(judged["doc_id"].unique())
         if len(twice):
             pair = f"query {twice['query_id'].iloc[0]!r} and document {twice['doc_id'].iloc[0]!r}"
@@ -250,12 +250,7 @@ def queries_from(engine: Engine, given: Asked) -> Queries:
     if isinstance(given, str) and given in collection.splits:
         return collection.queries.take(collection.splits[given].queries)
     if isinstance(given, Path):
-        try:
-            return queries_of(collection, *_in_file(given), where=f"{given}: ")
-        except OSError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{given}: cannot read the queries: {error.strerror}") from error
+        return queries_of(collection, *_in_file(given), where=f"{given}: ")
     if isinstance(given, Mapping):
         return queries_of(collection, list(given), list(given.values()))
     if isinstance(given, str | Sequence):
@@ -310,6 +305,7 @@ def queries_of(
         kept = [part for part in parts if part.strip()]
         if not kept:
             raise InputError(f"{where}query {name!r} is empty")
+        check_characters("".join(kept), f"{where}query {name!r}")
         paragraphs += kept
         offsets.append(len(paragraphs))
     numbers = np.full(len(names), -1, dtype=np.int64)

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from haybale.collections.lines import read_text
 from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.cross_encoder import CrossEncoder
@@ -121,12 +122,11 @@ def _shown(node: ast.expr) -> str:
 
 def read_yaml(path: Path) -> Ranker:
     """The ranker that a YAML or JSON file describes, as :func:`from_spec` takes it; or that was saved, by its JSON."""
+    text = read_text(path)
     try:
-        spec = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        spec = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # of dates, long numbers, or lists in lists in lists
         raise FileFormatError(path, None, f"expected YAML: {' '.join(str(error).split())}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     if not isinstance(spec, str | dict):
         raise FileFormatError(path, None, "expected the name of a ranker, or an object with 'ranker'")
     if isinstance(spec, dict) and isinstance(spec.get("ranker"), dict):  # what saving a ranker writes

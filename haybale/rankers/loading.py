@@ -10,6 +10,9 @@ from haybale.manifest import check_all_files, read_manifest
 from haybale.rankers.grammar import from_spec
 from haybale.rankers.ranker import FORMAT, MANIFEST, VERSION, Ranker
 
+_FITTED = {"ranker": (str, dict), "within": [range(2**20)], "digest": (str, None), "facts": dict}
+_KINDS = {"engine": str, "fitted": [_FITTED]}
+
 
 def load(folder: str | Path, engine: Engine) -> Ranker:
     """A ranker that was saved, on the engine that it was fitted on.
@@ -28,7 +31,8 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
         The ranker was fitted on another engine.
     """
     folder = Path(folder)
-    manifest = read_manifest(folder, "ranker", {"format": FORMAT, "version": VERSION}, name=MANIFEST, unsigned=False)
+    head = {"format": FORMAT, "version": VERSION}
+    manifest = read_manifest(folder, "ranker", head, _KINDS, name=MANIFEST, unsigned=False)
     check_all_files(folder, manifest, MANIFEST)
     if manifest["engine"] != engine.id:
         raise InputError(

@@ -186,8 +186,10 @@ class BM25Index(PassageTable):
         try:
             k1, b, n_texts, n_terms = (manifest[name] for name in ("k1", "b", "n_texts", "n_terms"))
             postings = Postings(**tensors, n_texts=int(n_texts), n_terms=int(n_terms))
-            analyzer = Analyzer.from_dict(manifest.get("analyzer"))
-            check_parameters("BM25Index", manifest, _RANGES)
+            if postings.n_texts < len(postings.lengths) or postings.n_terms < postings.lengths.sum():
+                raise InputError(f"{n_texts} texts of {n_terms} terms are less than there are")
+            check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
+            analyzer, k1, b = Analyzer.from_dict(manifest.get("analyzer")), float(k1), float(b)
         except (KeyError, TypeError, ValueError, InputError) as error:
             raise FileFormatError(folder / MANIFEST, None, f"not of a BM25 index: {error!r}") from None
         index = cls.__new__(cls)

@@ -54,7 +54,7 @@ REFUSED = [
     ("train E --ranker svr --set n_bags --out M", "--set takes name=value, found 'n_bags'"),
     ("train E --ranker svr --set n_bags=0 --out M", "'n_bags'"),
     ("train E --ranker T/r.yaml --out M", "a ranker is a name, or an object with 'ranker'"),
-    ("train E --ranker T/none.yaml --out M", "none.yaml: cannot be read: No such file"),
+    ("train E --ranker T/none.yaml --out M", "none.yaml: no such file"),
     ("rank E T/empty.txt", "empty.txt: no paragraph found by blank-lines"),
     ("rank E T/none.txt", "none.txt: no such file"),
     ("rank E T/latin.txt", "latin.txt, line 2: expected UTF-8 text: "),

@@ -143,3 +143,9 @@ def test_without_the_package_the_error_is_the_pip_line(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
     with pytest.raises(MissingExtraError, match=r'pip install "haybale\[ir_datasets\]"'):
         open_collection("ir_datasets:vaswani")
+
+
+def test_whatever_the_package_raises_names_the_dataset(registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["ir_datasets"], "load", lambda _: 1 / 0)
+    with pytest.raises(InputError, match="ir_datasets:vaswani: cannot be read by ir_datasets: division by zero"):
+        open_collection("ir_datasets:vaswani")

@@ -226,3 +226,40 @@ def test_trec_qrels_and_runs(tmp_path: Path) -> None:
             read_trec_run(put(tmp_path / "bad.txt", text))
     with pytest.raises(InputError, match="no such file"):
         read_trec_run(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("corpus.jsonl", b'{"_id": ' + b"[" * 100_000, "line 1: expected JSON: maximum recursion depth"),
+        ("corpus.jsonl", b'{"_id": ' + b"9" * 5000, "line 1: expected JSON: Exceeds the limit"),
+        ("corpus.jsonl", b'{"_id": "a\\u0000"  , "text": "x"}', "line 1: the id 'a.x00' holds a NUL"),
+        ("qrels/dev.tsv", b"q1\td1\t" + b"9" * 20, r"line 1: a grade has 32 bits, found 1e\+20"),
+        ("qrels/dev.tsv", b"q1\td1\t1\n" * 777 + b"\xff\n" + b"q1\td1\t1\n" * 999, "line 778: expected UTF-8"),
+        ("qrels/dev.tsv", None, "dev.tsv: cannot be read: Is a directory"),
+        ("qrels/dev.tsv", "dev.tsv", "dev.tsv: cannot be read: Too many levels of symbolic links"),
+    ],
+)
+def test_what_no_reader_can_read_is_one_error(
+    tmp_path: Path, name: str, data: bytes | str | None, message: str
+) -> None:
+    path = beir(tmp_path / "data") / name
+    path.unlink()
+    if data is None:
+        path.mkdir()
+    elif isinstance(data, str):
+        path.symlink_to(data)
+    else:
+        path.write_bytes(data)
+    with pytest.raises(FileFormatError, match=message):
+        open_collection(tmp_path / "data")
+    with pytest.raises(InputError, match="cannot be read: File name too long"):
+        open_collection(tmp_path / ("x" * 300))
+
+
+def test_ids_that_look_the_same_are_told_apart(tmp_path: Path) -> None:
+    folder = beir(tmp_path)
+    put(folder / "corpus.jsonl", '{"_id": "é", "text": "x"}')
+    put(folder / "qrels/dev.tsv", "q1\te\u0301\t1\n")
+    with pytest.raises(FileFormatError, match=r"names document 'e.u0301' \(there is '.xe9'"):
+        open_collection(folder)

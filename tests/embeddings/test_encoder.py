@@ -29,7 +29,7 @@ def test_lexical_encoders_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected the manifest of a saved LSAEncoder or TfidfEncoder"):
         make_encoder(str(tmp_path))
     with pytest.raises(InputError, match="cannot load an encoder of class 'HashEncoder' by its description"):
-        rebuild(HashEncoder().describe())
+        rebuild(HashEncoder().describe(), "the store")
 
 
 @pytest.mark.filterwarnings("default")

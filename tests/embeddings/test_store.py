@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -14,7 +15,7 @@ from engines import tree
 
 from haybale.collections import Collection, open_collection
 from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, cut, embed
-from haybale.errors import InputError, OutputExistsError, StoreError, VectorError
+from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError, VectorError
 
 
 @pytest.fixture
@@ -146,7 +147,9 @@ def test_what_is_no_store(tmp_path: Path, store: Path, folder: Path) -> None:
         embed(folder, HashEncoder(), folder)
     for content in ("{", "{}", '{"format": "haybale embeddings", "version": 9}'):
         (store / "manifest.json").write_text(content)
-        with pytest.raises(InputError, match=r"manifest\.json: expected (JSON|the manifest of a store of embeddings)"):
+        with pytest.raises(
+            InputError, match=r"manifest\.json.*: expected (JSON|the manifest of a store of embeddings)"
+        ):
             EmbeddingStore(store)
     os.rename(store / "manifest.json", store / "building.json")
     with pytest.raises(StoreError, match="not finished; run the same embed command again"):
@@ -249,3 +252,33 @@ def test_cached_encoder(store: Path) -> None:
         CachedEncoder(opened, HashEncoder("x"))
     with pytest.raises(InputError, match="text 0 of 1 is empty"):
         cached.encode([" "])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shard": []},
+        {"shard": [1, 10**13]},
+        {"input": 3},
+        {"encoder": None},
+        {"rows_per_chunk": 10**13},
+        {"rows": 10**13},
+        {"dim": 10**13},
+    ],
+)
+def test_what_a_store_declares_is_checked_before_anything_is_allocated(store: Path, changes: dict[str, Any]) -> None:
+    manifest, array = (json.loads((store / name).read_text()) for name in ("manifest.json", "vectors.zarr/zarr.json"))
+    rows, dim = (changes.pop(name, was) for name, was in zip(("rows", "dim"), array["shape"], strict=True))
+    array["shape"], array["chunk_grid"]["configuration"]["chunk_shape"][1] = [rows, dim], dim
+    manifest["input"]["passages"] = rows
+    (store / "manifest.json").write_text(json.dumps(manifest | changes))
+    (store / "vectors.zarr/zarr.json").write_text(json.dumps(array))
+    with pytest.raises((FileFormatError, StoreError)):
+        EmbeddingStore(store)
+
+
+@pytest.mark.filterwarnings("ignore:collection")
+def test_a_shard_without_passages_leaves_no_folder(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leave nothing for shard 9 of 9"):
+        embed(folder, HashEncoder(), tmp_path / "new", rows_per_chunk=100, shard=(9, 9))
+    assert not (tmp_path / "new" / "shard-9-of-9").exists()

@@ -283,7 +283,7 @@ def test_other_versions_and_what_is_not_json_are_refused(topics: Collection, cop
         (json.dumps(signed(values | {"version": 3})), "engine.json: expected version 2, found 3"),
         (json.dumps(signed(values | {"format": "another"})), "expected format 'haybale engine', found 'another'"),
         ("[]", "engine.json: expected format"),
-        ("{", "engine.json: expected JSON"),
+        ("{", "engine.json, line 1: expected JSON"),
     ]:
         (folder / "engine.json").write_text(content)
         for use in (Engine.open, lambda folder: Engine.build(topics, folder)):

@@ -43,7 +43,7 @@ import haybale  # noqa: E402
 from haybale import Engine, Run, evaluate, open_collection  # noqa: E402
 from haybale.cli import main  # noqa: E402
 from haybale.collections import CollectionBuilder  # noqa: E402
-from haybale.collections.saved import save_collection  # noqa: E402
+from haybale.collections.saved import load_collection, save_collection  # noqa: E402
 from haybale.errors import HaybaleError  # noqa: E402
 from haybale.evaluation import print_table, results  # noqa: E402
 from haybale.manifest import digest, signed  # noqa: E402
@@ -472,17 +472,26 @@ def _damaged(data: bytes, rng: random.Random) -> tuple[str, bytes]:
         "a list": lambda: data.replace(b'"title": "', b'"title": ["x"], "y": "', 1).replace(
             b'"parent": null', b'"parent": []', 1
         ),
+        "invalid": lambda: data[:at] + b"\x80" + data[at:] + b"\xc3",
+        "a long grade": lambda: data.replace(b"\t1\n", b"\t" + b"9" * 20 + b"\n"),
         "no newline": lambda: data.replace(b"\n", b" "),
     }
     way = rng.choice(list(ways)) if data else "noise"
     return way, ways[way]()
 
 
+_FRAMES = {
+    "passages": {"doc_id": ["a", "a", "b"], "text": ["one text", "two", "three"]},
+    "queries": {"query_id": ["q"], "text": ["one"], "own": ["b"]},
+    "qrels": {"query_id": ["q"], "doc_id": ["b"], "relevance": [1]},
+}
+
+
 def readers(world: World, rng: random.Random) -> Iterator[Case]:
     """Files of every layout, damaged; what is read can be ranked."""
     makers = {"beir": layouts.beir, "gerdalir": layouts.gerdalir, "structured": layouts.structured}
     for number in itertools.count():
-        name = rng.choice([*makers, "trec", "qrels", "coliee", "parquet", "queries"])
+        name = rng.choice([*makers, "trec", "qrels", "coliee", "parquet", "collection", "queries", "texts"])
 
         def run(name: str = name, seed: int = rng.randrange(2**32), number: int = number) -> str:
             own, folder = random.Random(seed), world.new()
@@ -498,10 +507,21 @@ def readers(world: World, rng: random.Random) -> Iterator[Case]:
                     },
                 )
             elif name == "parquet":
+                folder.mkdir(parents=True)
+                for part, columns in _FRAMES.items():
+                    pd.DataFrame(columns).to_parquet(folder / f"{part}.parquet")
+            elif name == "collection":
                 save_collection(world.collection, folder)
             else:
                 layouts.folder_of(
-                    folder, {"a.tsv": "q1\td1\t1\nq2\td2\t2\n", "a.trec": "q1 Q0 d1 1 2.0 x\nq1 Q0 d2 2 1.0 x\n"}
+                    folder,
+                    {
+                        "a.tsv": "q1\td1\t1\nq2\td2\t2\n",
+                        "a.trec": "q1 Q0 d1 1 2.0 x\nq1 Q0 d2 2 1.0 x\n",
+                        "q.jsonl": '{"_id": "q1", "text": "ba ko", "own": "d1"}\n{"_id": "q2", "text": "one"}\n',
+                        "q.tsv": "q1\tba ko\nq2\tone\n",
+                        "q.txt": "ba ko\n\none\n",
+                    },
                 )
             path = own.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
             kind = own.random()
@@ -510,9 +530,15 @@ def readers(world: World, rng: random.Random) -> Iterator[Case]:
                 path.mkdir()
             elif kind < 0.1:
                 path.unlink()
-                path.symlink_to(own.choice([path, Path("/nowhere"), Path("/dev/null"), Path("/proc/self/mem")]))
+                places = (path, path.parent, "/nowhere", "/dev/null", "/proc/self/mem", "/dev", "x" * 300)
+                path.symlink_to(own.choice(places))
             else:
                 path.write_bytes(_damaged(path.read_bytes(), own)[1])
+            if name == "collection":
+                return str(load_collection(folder)) and RIGHT
+            if name == "texts":
+                asked = own.choice((folder / "q.jsonl", folder / "q.tsv", folder / "q.txt", Path("x" * 300)))
+                return finite(world.rankers["bm25-doc"].rank(asked, depth=3).to_frame()["score"])
             if name == "trec":
                 return finite(Run.from_trec(folder / "a.trec").to_frame()["score"])
             if name in ("qrels", "queries"):
@@ -616,9 +642,8 @@ def strings(world: World, rng: random.Random) -> Iterator[Case]:
                 where: text
             }
             if where == "run":
-                run = Run.from_frame(
-                    pd.DataFrame({"query_id": [text] * 2, "doc_id": [text, "other"], "score": [1.0, 0.5]}, dtype=object)
-                )
+                ids = {"query_id": [text] * 2, "doc_id": [text, "other"]}
+                run = Run.from_frame(pd.DataFrame(ids, dtype=object).assign(score=[1.0, 0.5]))
             else:
                 builder = CollectionBuilder("hostile", language="english")
                 builder.add_document(given["doc_id"], [given["passage"], "other text"], title=given["title"])

@@ -546,7 +546,7 @@ def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_p
         (pd.DataFrame({"query_id": ["q"], "text": [None]}), "text"),
         (pd.DataFrame({"query_id": ["q"]}), "text"),
         (Path("no/such/file.tsv"), "no/such/file.tsv: no such file"),
-        (Path("no/such/file.txt"), "no/such/file.txt: cannot read the queries: No such file"),
+        (Path("no/such/file.txt"), "no/such/file.txt: no such file"),
     ],
 )
 def test_what_is_no_query_is_refused(fitted: Fitted, given: Any, message: str) -> None:

@@ -284,3 +284,9 @@ def test_fusion_refuses_what_does_not_belong_together() -> None:
     for wrong in (-1, np.nan, np.inf):
         with pytest.raises(InputError, match="'rrf_k' parameter"):
             reciprocal_rank_fusion([a], rrf_k=wrong)
+
+
+def test_a_nul_in_an_id_is_refused_in_a_table_of_arrow_too() -> None:
+    table = pa.chunked_array([pa.array(["a", "b\0"])])
+    with pytest.raises(InputError, match="holds a NUL"):
+        Run.from_numbers(["q"], table, [0], [0], [1.0])

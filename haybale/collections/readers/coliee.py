@@ -20,7 +20,7 @@ from pathlib import Path
 from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.lines import json_object, read_text
 from haybale.collections.splitters import Paragraph, split_numbered, split_or_whole
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import FileFormatError, InputError, told_apart
 
 Labels = dict[str, list[str]]  # query case: relevant cases
 _SPLITS = (("train", "train"), ("dev", "dev"), ("val", "dev"), ("test", "test"))
@@ -48,7 +48,8 @@ def add_queries(builder: CollectionBuilder, folder: Path) -> None:
     for split, (path, labels) in _read_splits(folder).items():
         for case in {**labels, **dict.fromkeys(case for relevant in labels.values() for case in relevant)}:
             if case not in cases:
-                raise FileFormatError(path, None, f"names case {case!r}, expected a file {case}.txt in {folder}")
+                message = f"names case {told_apart(case, cases)}, expected a file {case}.txt in {folder}"
+                raise FileFormatError(path, None, message)
         for query, relevant in labels.items():
             if builder.document_number(query) is None:  # an empty case
                 continue

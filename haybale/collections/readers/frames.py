@@ -115,7 +115,7 @@ def _of_frame(frame: Frame, part: str, source: str) -> Columns:
     wanted = _wanted(column_names(frame), part, source)
     try:
         return _columns(to_arrow(frame, wanted), part, source)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:  # objects of several types, say
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:  # objects of several types
         _refuse(source, f"expected columns of strings and whole numbers: {error}")
 
 

@@ -13,15 +13,29 @@ from __future__ import annotations
 
 import difflib
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.readers.beir import titled_lines
-from haybale.errors import InputError
+from haybale.errors import HaybaleError, InputError
 from haybale.extras import require
 
 PREFIX = "ir_datasets:"
 _LANGUAGES = {"en": "english", "de": "german"}
+
+
+@contextmanager
+def asking(dataset_id: str) -> Iterator[None]:
+    """Whatever the package raises, without a network for instance, as one error that names the dataset."""
+    try:
+        yield
+    except HaybaleError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{PREFIX}{dataset_id}: cannot be read by ir_datasets: {why}") from error
 
 
 def add_documents(builder: CollectionBuilder, dataset_id: str) -> None:

@@ -32,7 +32,8 @@ def add_documents(builder: CollectionBuilder, folder: Path) -> None:
         for section in _objects(path, line, record, "sections"):
             section_id = text_field(path, line, section, "id")
             heading = text_field(path, line, section, "title", default="")
-            sections[section_id] = builder.add_section(document, section_id, heading, section.get("parent"), at=at)
+            parent = None if section.get("parent") is None else text_field(path, line, section, "parent")
+            sections[section_id] = builder.add_section(document, section_id, heading, parent, at=at)
         passages = _objects(path, line, record, "passages")
         for passage in passages:
             if not isinstance(order := passage.get("order"), int):
