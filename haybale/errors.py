@@ -119,8 +119,8 @@ def told_apart(name: str, known: Iterable[str]) -> str:
     >>> print(told_apart("e\\u0301", ["x", "\\xe9"]))
     'e\\u0301' (there is '\\xe9': the same in another normalisation of Unicode)
     """
-    same = unicodedata.normalize("NFC", name)
-    for other in known:
+    same = unicodedata.normalize("NFC", str(name))
+    for other in known if isinstance(name, str) else ():
         if unicodedata.normalize("NFC", other) == same:
             return f"{name!a} (there is {other!a}: the same in another normalisation of Unicode)"
     return repr(name)

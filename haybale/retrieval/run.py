@@ -92,16 +92,17 @@ class Run:
             Documents of a query that stay, the best ones.
         """
         query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
-        rows = numbers_below(rows, len(query_ids), "row")
-        documents = numbers_below(documents, len(doc_ids), "document")
+        rows = numbers_below(rows, len(query_ids), "row").copy()  # a run's own
+        documents = numbers_below(documents, len(doc_ids), "document").copy()
         scores = reals(scores, "run: scores") + 0.0  # in which -0.0 is 0.0
         if not len(rows) == len(documents) == len(scores):
             raise InputError(f"run: {len(rows)} rows, {len(documents)} documents and {len(scores)} scores")
         finite = np.isfinite(scores)
         if not finite.all():
             raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
-        order = np.lexsort((-scores, rows))
-        rows, documents, scores = rows[order], documents[order], scores[order]
+        if ((rows[1:] < rows[:-1]) | ((rows[1:] == rows[:-1]) & (scores[1:] > scores[:-1]))).any():
+            order = np.lexsort((-scores, rows))
+            rows, documents, scores = rows[order], documents[order], scores[order]
         tied = (rows[1:] == rows[:-1]) & (scores[1:] == scores[:-1])
         if tied.any():  # they alone are sorted by id
             at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
