@@ -101,7 +101,7 @@ def _flip(folder: Path) -> None:
     ("harm", "message"),
     [
         (lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved model"),
-        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json: expected JSON"),
+        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json, line 1: expected JSON"),
         (lambda f: (f / "manifest.json").write_text("[1]"), "expected format 'haybale model', found "),
         (lambda f: _manifest(f, version=1), "expected version 2, found 1"),
         (lambda f: _manifest(f, kind="ProductKernelSVR"), "expected kind 'SVREnsemble', found 'ProductKernelSVR'"),

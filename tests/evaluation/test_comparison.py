@@ -271,14 +271,13 @@ def test_injected_passages_are_classified(toy: Collection) -> None:
         classify_injected(engine, split="train")
 
 
-@pytest.mark.parametrize(("grade", "message"), [(2**31, "expected a whole number"), (0, "no relevant document")])
-def test_what_cannot_be_measured_is_not_ranked(grade: int, message: str) -> None:
+def test_what_cannot_be_measured_is_not_ranked() -> None:
     builder = CollectionBuilder("odd", language="english")
     builder.add_document("d", ["one two"] * 2)
     builder.add_query("q", ["one"], split="dev")
-    builder.add_judgement("dev", "q", "d", grade)
+    builder.add_judgement("dev", "q", "d", 0)
     stages: list[str] = []
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="no relevant document"):
         compare(builder.build(), "bm25", report=lambda stage, _: stages.append(stage))
     assert not stages
 

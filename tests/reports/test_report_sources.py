@@ -96,7 +96,7 @@ def test_places_without_runs(folder: Path, collection: Collection, tmp_path: Pat
         (["c.run"], known, "run 'c': query 'dev-99' is not in the split 'dev' of small"),
         (["c.run"], {}, "do not say what collection they are of; give --collection"),
         (["c.run"], {"collection": collection}, "do not say what split they are of"),
-        (["broken"], {}, r"results.json: expected JSON"),
+        (["broken"], {}, r"results.json, line 1: expected JSON"),
         ([folder, "other"], {"collection": collection}, "the runs are of different splits: dev, train"),
     ]:
         with pytest.raises((InputError, FileFormatError), match=message):

@@ -277,7 +277,7 @@ ints = lambda *values: np.array(values, dtype=np.int32)  # noqa: E731
     ("kind", "harm", "message"),
     [
         ("dense", lambda f: (f / "manifest.json").unlink(), "manifest.json: not found: .* is no saved index"),
-        ("dense", lambda f: (f / "manifest.json").write_text("{"), "manifest.json: expected JSON"),
+        ("dense", lambda f: (f / "manifest.json").write_text("{"), "manifest.json, line 1: expected JSON"),
         (
             "dense",
             lambda f: _manifest(f, format="haybale model"),
