@@ -72,7 +72,7 @@ def test_the_reader_chooses_dark_or_light(browser: Browser, pages: dict[str, str
 
 def test_columns_sort(browser: Browser, pages: dict[str, str]) -> None:
     browser.open(pages["small"], *DESK, "light")
-    names = "[...document.querySelectorAll('.results tbody th')].map(each => each.querySelector('bdi').textContent.trim())"
+    names = "[...document.querySelectorAll('.results tbody th bdi')].map(each => each.textContent.trim())"
     first = browser.run(names)
     click = "document.querySelectorAll('.results thead button')[{}].click()"
     values = "[...document.querySelectorAll('.results tbody tr')].map(each => Number(each.cells[{}].dataset.value))"
