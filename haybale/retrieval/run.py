@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,17 +101,16 @@ class Run:
         finite = np.isfinite(scores)
         if not finite.all():
             raise InputError(f"run: query {query_ids[rows[finite.argmin()]]!r} has a score that is no number")
+        if _any_twice(rows, documents, len(query_ids), len(doc_ids)):
+            raise InputError("run: a document occurs twice for one query")
         if ((rows[1:] < rows[:-1]) | ((rows[1:] == rows[:-1]) & (scores[1:] > scores[:-1]))).any():
-            order = np.lexsort((-scores, rows))
+            order = _by_score(scores, rows, len(query_ids), k)
             rows, documents, scores = rows[order], documents[order], scores[order]
         tied = (rows[1:] == rows[:-1]) & (scores[1:] == scores[:-1])
         if tied.any():  # they alone are sorted by id
             at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
             _, places = in_order_of_ids(doc_ids, documents[at])
             documents[at] = documents[at][np.lexsort((places, -scores[at], rows[at]))]
-        pairs = np.sort(rows * len(doc_ids) + documents)
-        if (pairs[1:] == pairs[:-1]).any():
-            raise InputError("run: a document occurs twice for one query")
         return cls(query_ids, rows, documents, doc_ids, scores).top(k)
 
     @classmethod
@@ -227,6 +227,8 @@ class Run:
         """The first ``k`` documents of every query."""
         check_parameters("Run", {"k": k}, {"k": FROM_0})
         stay = self._ranks <= k
+        if stay.all():
+            return self
         return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
 
     def take(self, query_ids: Sequence[str]) -> Run:
@@ -284,6 +286,32 @@ def check_trec(names: Sequence[str]) -> None:
     if " ".join(names).split() != names:
         name = next(name for name in names if name.split() != [name])
         raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
+
+
+def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) -> bool:
+    """Whether a pair of row and document occurs twice: by marks where these are few, else by sorting."""
+    pairs = rows * n_documents + documents
+    if n_queries * n_documents <= 16 * len(pairs):
+        mark = np.zeros(n_queries * n_documents, dtype=bool)
+        mark[pairs] = True
+        return int(np.count_nonzero(mark)) < len(pairs)
+    pairs.sort()
+    return bool((pairs[1:] == pairs[:-1]).any())
+
+
+def _by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
+    """An order by row and falling score; of a query with more than ``k`` documents, of those that may stay."""
+    if len(rows) < 64 * n_queries or (rows[1:] < rows[:-1]).any():  # many short lists, or rows in any order
+        return np.lexsort((-scores, rows))
+    parts = [np.empty(0, dtype=np.int64)]
+    for start, end in pairwise(np.searchsorted(rows, np.arange(n_queries + 1)).tolist()):
+        falling = -scores[start:end]
+        if 0 < k < end - start:
+            stay = np.flatnonzero(falling <= np.partition(falling, k - 1)[k - 1])
+            parts.append(start + stay[np.argsort(falling[stay])])
+        else:
+            parts.append(start + np.argsort(falling))
+    return np.concatenate(parts)
 
 
 def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:
