@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DEFAULT = "rrf(bm25-doc,parm-vrrf)"
 SHOWN, WRITTEN = 10, 1000  # documents of a query
 WIDTH = 100  # characters of a title or a text
+_TREC = (".trec", ".trec.gz")
 _SEVERAL = (".jsonl", ".tsv", ".gz")  # files that hold queries, a line each
 
 
@@ -75,7 +76,7 @@ def rank(
     base = haybale.Engine.open(engine, device=device)
     asked = queries_from(base, _queries_of(queries, paragraphs))
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
-    if out is not None and out.suffix == ".trec":
+    if out is not None and out.name.endswith(_TREC):
         check_trec([*asked.ids.to_pylist(), *(base.collection.doc_ids.to_pylist() if limits is None else limits)])
     chosen = haybale.load(model, base) if named is None else _fitted(named, base)
     if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
@@ -183,7 +184,7 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
     from haybale.evaluation.comparison import file_name
     from haybale.folders import whole_file
 
-    if out.suffix == ".trec":
+    if out.name.endswith(_TREC):
         run.to_trec(out, tag=file_name(name))
         return
     rows = run.to_frame()[["query_id", "doc_id", "rank", "score"]].to_dict("records")

@@ -78,11 +78,12 @@ def test_reasons(built: Path, document: str, here: Call) -> None:
 def test_what_is_written(built: Path, tmp_path: Path, here: Call) -> None:
     (tmp_path / "q.tsv").write_text("a\trare1x\nb\trare2x\n")
     expected = parse("bm25").fit(Engine.open(built)).rank(tmp_path / "q.tsv", depth=4)
-    for name in ("new/folder/run.trec", "run.jsonl", "run.txt"):
+    for name in ("new/folder/run.trec", "run.trec.gz", "run.jsonl", "run.txt"):
         how = ("--ranker", "bm25", "--k", "4", "--out", str(tmp_path / name), "--explain")
         status, _, said = here("rank", str(built), str(tmp_path / "q.tsv"), *how)
         assert status == 0, said
-    assert ids_of(Run.from_trec(tmp_path / "new/folder/run.trec")) == ids_of(expected)
+    for name in ("new/folder/run.trec", "run.trec.gz"):
+        assert ids_of(Run.from_trec(tmp_path / name)) == ids_of(expected)
     records = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     for record in records:
         assert sum(share["share"] for share in record.pop("explanation")["shares"]) == pytest.approx(record["score"])
