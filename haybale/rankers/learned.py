@@ -155,7 +155,7 @@ class Learned(Fusion):
         found = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
         missing = [name for name in self._named if np.isnan(found[name]["rank"])]
         shares = []
-        for name in self._named.keys() - missing:
+        for name in [each for each in self._named if each not in missing]:
             inner = self._named[name].explained(batch, document)
             shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
