@@ -38,7 +38,7 @@ from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore, make_encoder
 from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild, say_model
-from haybale.embeddings.store import CHUNKING, StoreFiles
+from haybale.embeddings.store import CHUNKING, StoreFiles, as_json
 from haybale.embeddings.writing import is_fitted, writer_lock
 from haybale.engine.segment import Segment, one_each, with_passages
 from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
@@ -227,7 +227,7 @@ class Engine:
         engine = cls(collection, **settings)
         if engine._analyzer is not None:
             engine._analyzer.to_dict()  # refuses a function
-        begun = {"settings": _plain(engine.settings), "input": engine._input}
+        begun = {"settings": as_json(engine.settings), "input": engine._input}
         with engine.writing(folder):
             if (folder / _MANIFEST).exists():
                 _check_same(folder, _read_manifest(folder), begun)
@@ -278,7 +278,7 @@ class Engine:
         find_device(device or "cpu")
         analyzer, then = engine.settings.get("analyzer"), engine.settings["encoder"]
         engine._analyzer = None if analyzer is None else Analyzer.from_dict(analyzer)
-        if encoder is not None and _plain(_described(encoder)) != then:
+        if encoder is not None and as_json(_described(encoder)) != then:
             raise StoreError(f"{folder}: this engine was built with the encoder {then!r}, now it is {encoder!r}")
         with stage("read collection"):
             segments = [load_collection(folder / str(n) / "collection") for n in range(manifest["segments"])]
@@ -311,7 +311,7 @@ class Engine:
             "format": FORMAT,
             "version": VERSION,
             "id": self.id,
-            "settings": _plain(self.settings),
+            "settings": as_json(self.settings),
             "input": known["input"],
             "language": self.language,
             "encoder": known["encoder"],
@@ -328,7 +328,7 @@ class Engine:
     @cached_property
     def id(self) -> str:
         """What a ranker that was fitted here knows it by; the same after documents were added or removed."""
-        known = json.dumps([self._input, _plain(_described(self.encoder))], sort_keys=True)
+        known = json.dumps([self._input, as_json(_described(self.encoder))], sort_keys=True)
         return hashlib.sha256(known.encode()).hexdigest()
 
     def __repr__(self) -> str:
@@ -591,11 +591,6 @@ def _described(encoder: Any) -> Any:
         raise InputError(f"an encoder has a method encode, which {type(encoder).__name__} lacks")
     values = encoder.get_params() if hasattr(encoder, "get_params") else {}
     return {"class": type(encoder).__name__, "parameters": values}
-
-
-def _plain(values: Any) -> Any:
-    """What is left of values after JSON: tuples become lists."""
-    return json.loads(json.dumps(values))
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

@@ -249,17 +249,19 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         fast = self._problem(numbers, self.spaces_, *rows)
         may_be_precise = self.solver == "auto" and 16 * len(y) ** 2 <= self.memory_budget
         off = finest = _FINEST * float(np.ptp(y))
-        if not may_be_precise or (longest(fast) < _HOPELESS and self.tol >= finest):
+        reachable, precise = self.tol >= finest, None
+        if not may_be_precise or (longest(fast) < _HOPELESS and reachable):
             self._solve(fast, find_solver(self.solver))
             off = _rounding(fast, numbers, self.gamma_, rounded, self.dual_coef_)
             if off > self.tol / 4:  # it may be: look
-                spaces = self.spaces_.precise()
-                off = self._error(fast, self._problem(given(np.float64), spaces, *rows))
-            off = off if self.tol >= finest else max(off, finest)
+                precise = given(np.float64)
+                off = self._error(fast, self._problem(precise, self.spaces_.precise(), *rows))
+            if not reachable:
+                off = max(off, finest)
             if off <= self.tol / 4:
                 return self
         if may_be_precise:
-            precise = given(np.float64)
+            precise = precise or given(np.float64)
             self.spaces_ = fit_spaces(precise[2], precise[3], precise[0], precise[1], self.gamma, dtype=np.float64)
             self._solve(self._problem(precise, self.spaces_, *rows), solve_sklearn)
             return self
@@ -293,11 +295,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         coef = np.zeros(n)
         coef[self.support_] = self.dual_coef_[0]
         exact = _expansion(precise, Dual(coef, float(self.intercept_[0])))
-        found, wanted = (
-            expansion_of.mean(Pairs(of.queries, of.passages, of.query[rows], of.passage[rows]))
-            for expansion_of, of in ((self.expansion_, fast), (exact, precise))
-        )
-        return float(np.nan_to_num(np.abs(to_numpy(found) - to_numpy(wanted)), nan=np.inf).max())
+        asked, same = (Pairs(of.queries, of.passages, of.query[rows], of.passage[rows]) for of in (fast, precise))
+        return self.expansion_.error(asked, exact, same)
 
     # predicting ---------------------------------------------------------------------------------------
 

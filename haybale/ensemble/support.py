@@ -178,12 +178,15 @@ class Support:
                 expand(self, pairs, self._bags) + self._of_features(pairs, own) + to_device(self.intercept, self.device)
             )
 
-    def error(self, pairs: Pairs) -> float:
-        """How far the mean predictions of pairs, without features, are from what they are in float64; at most."""
-        exact = replace(
-            self, queries=self.queries.precise(), passages=self.passages.precise(), coef=self.coef / self.n_bags
-        )
-        same = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
+    def error(self, pairs: Pairs, exact: Support | None = None, same: Pairs | None = None) -> float:
+        """How far the mean predictions of pairs, without features, are from what they are in float64; at most.
+
+        ``exact``, ``same``: the support, of one bag, and the pairs in float64, where these here have lost some of it.
+        """
+        if exact is None or same is None:
+            parts: dict[str, Any] = {"queries": self.queries.precise(), "passages": self.passages.precise()}
+            exact = replace(self, **parts, coef=self.coef / self.n_bags)
+            same = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
         return float(np.nan_to_num(to_numpy(abs(self.mean(pairs) - exact.mean(same))), nan=np.inf).max())
 
     def _of_features(self, pairs: Pairs, own: NDArray[Any]) -> Any:
