@@ -80,17 +80,18 @@ class Spaces:
 
     def precise(self) -> Spaces:
         """The same, in float64; of spaces that are not standardized."""
-        halves = zip(self.query, self.passage, strict=True)
-        both = [
-            [
+
+        def half(scalings: tuple[Scaling, ...], side: int) -> tuple[Scaling, ...]:
+            return tuple(
                 replace(
-                    part, shift=None if part.shift is None else part.shift.astype(np.float64), factor=np.sqrt(gamma)
+                    each,
+                    shift=None if each.shift is None else each.shift.astype(np.float64),
+                    factor=np.sqrt(gamma[side]),
                 )
-                for part, gamma in zip(pair, gammas, strict=True)
-            ]
-            for pair, gammas in zip(halves, self.gamma, strict=True)
-        ]
-        return Spaces(tuple(pair[0] for pair in both), tuple(pair[1] for pair in both), self.gamma)
+                for each, gamma in zip(scalings, self.gamma, strict=True)
+            )
+
+        return Spaces(half(self.query, 0), half(self.passage, 1), self.gamma)
 
     def queries(self, vectors: Sequence[Matrix]) -> Points:
         """The queries of a kernel, from one matrix a space."""
