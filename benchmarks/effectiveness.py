@@ -2,7 +2,7 @@
 
     python benchmarks/effectiveness.py pydocs FOLDER … [--results benchmarks/results]
 
-One policy for all collections: BM25's k1 and b by a grid on dev, everything else as the defaults are. Both baselines,
+One policy for all collections: BM25's parameters by a grid on dev, everything else as the defaults are. Both baselines,
 passage and document, are tuned; the stronger of them on dev is what rankers are compared with. Every collection runs in
 a process of its own and writes `effectiveness-NAME.json`; the pages are made from these by effectiveness_pages.py.
 
@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import product
 from typing import Any
 
 import effectiveness_pages
@@ -39,7 +40,7 @@ RANKERS = (  # over TF-IDF
     *("svr", "svr-doc", ALONE, "rrf(bm25-doc,parm-vrrf)"),
     *(f"learned({SEARCHES})", f"learned({SEARCHES},knn-queries)", f"learned({SEARCHES},svr-doc)", BEST),
 )
-UNTUNED = ("bm25", "bm25-doc")
+UNTUNED: dict[str, dict[str, float]] = {"default k1 and b": {}, "default k1 and b, k3 0": {"k3": 0}}
 DENSE = ("knn", "knn-doc", "svr-paper", "svr-doc")  # over LSA
 PAPER_ROWS = 8000  # of a bag of svr-paper: on gesetze its bags would have 51,000, and take most of two hours' half
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -93,15 +94,15 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
         chosen = {
             f"{ranker}.{parameter}": getattr(tuned[unit], parameter)
             for ranker, unit in (("bm25", "passage"), ("bm25-doc", "document"))
-            for parameter in ("k1", "b")
+            for parameter in ("k1", "b", "k3")
         }
         chosen |= values or {}
         sparse = Space(collection, "tfidf", width)
         runs: dict[str, dict[str, Run]] = {split: {} for split in SPLITS}
         facts = ranked(sparse, with_values(RANKERS, chosen), runs)
-        for ranker in UNTUNED:
-            for split, run in sparse.runs(parse(ranker)).items():
-                runs[split][f"{ranker}, default k1 and b"] = run
+        for ranker, (more, untuned) in product(("bm25", "bm25-doc"), UNTUNED.items()):
+            for split, run in sparse.runs(set_values(parse(ranker), untuned)).items():
+                runs[split][f"{ranker}, {more}"] = run
         shares = by_share(collection, sparse, set_values(parse(BEST), chosen))
         del sparse  # its hits are large, and done with
         over = with_values(DENSE, chosen | {"svr-paper.rows_per_bag": PAPER_ROWS})

@@ -8,6 +8,7 @@ The figures need the extra ``plots``.
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,20 @@ def label(record: Record, ranker: str) -> str:
 
 def tuning(record: Record) -> list[str]:
     found = record["bm25"]
-    rows = ([unit, f"{of['k1']:g}", f"{of['b']:g}", of["value"], of["default"]] for unit, of in found.items())
+    parameters = ("k1", "b", "k3")  # records before there was a k3 counted as with none
+    rows = ([unit, *(said(of.get(p)) for p in parameters), of["value"], of["default"]] for unit, of in found.items())
     tried = [row for of in found.values() for row in of["grid"]]
-    k1, b = (", ".join(f"{x:g}" for x in sorted({row[key] for row in tried})) for key in ("k1", "b"))
+    values = ({row.get(p) for row in tried} for p in parameters)
+    k1, b, k3 = (", ".join(map(said, sorted(each, key=lambda x: inf if x is None else x))) for each in values)
     return [
-        *table("BM25 on dev, nDCG@10 | k1 | b | tuned | default (1.2, 0.75)", rows, show=cell4),
+        *table("BM25 on dev, nDCG@10 | k1 | b | k3 | tuned | default (1.2, 0.75, none)", rows, show=cell4),
         "",
-        f"Tried: k1 {k1}; b {b}. The baseline is `{record['baseline']}`, the better of the two.",
+        f"Tried: k1 {k1}; b {b}; k3 {k3}. The baseline is `{record['baseline']}`, the better of the two.",
     ]
+
+
+def said(parameter: float | None) -> str:
+    return "none" if parameter is None else f"{parameter:g}"
 
 
 def rankers(record: Record, split: str) -> list[str]:
@@ -115,8 +122,8 @@ def rankers(record: Record, split: str) -> list[str]:
     return [
         *table(" | ".join(["ranker", *MEASURES, "p MRR@10 | p nDCG@10 | d nDCG@10"]), rows),
         "",
-        f"† p < 0.05, ‡ p < 0.01 against `{record['baseline']}` with tuned k1 and b, in both the paired t-test and the"
-        f" randomisation test, Bonferroni-corrected for {n} comparisons; p is the larger of the two.",
+        f"† p < 0.05, ‡ p < 0.01 against `{record['baseline']}` with tuned parameters, in both the paired t-test and"
+        f" the randomisation test, Bonferroni-corrected for {n} comparisons; p is the larger of the two.",
     ]
 
 

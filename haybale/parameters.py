@@ -53,7 +53,11 @@ MEMORY: Constraints = [*POSITIVE, None]  # bytes; None: what is free
 RANDOM_STATE: Constraints = [Interval(Integral, 0, 2**32 - 1, closed="both"), None]
 GAMMA: Constraints = [Options({"scale"}), *POSITIVE, Pair(Real, 0, MOST, closed="right")]
 # With a k1 far beyond these float32 has no weights above 0.
-BM25_RANGES: dict[str, Constraints] = {"k1": [Interval(Real, 0, 10**6, closed="both")], "b": SHARE}
+BM25_RANGES: dict[str, Constraints] = {
+    "k1": [Interval(Real, 0, 10**6, closed="both")],
+    "b": SHARE,
+    "k3": [*NOT_NEGATIVE, None],
+}
 N_JOBS: Constraints = [Interval(Integral, first, first + 9999, closed="both") for first in (1, -10_000)] + [None]
 TEXT_OR_NONE: Constraints = [str, None]
 SEQUENCE: Constraints = ["array-like"]  # a string is none

@@ -43,7 +43,7 @@ def cases() -> Iterator[tuple[Callable[..., Any], str, Any]]:
     texts = list(TEXTS.values())
     made: list[tuple[Callable[..., Any], dict[str, tuple[Any, ...]]]] = [
         (lambda **s: BM25Index(texts, **s), {"k1": (-1, math.nan, HUGE, 1e7), "b": (2, math.nan), "language": (1,)}),
-        (lambda **s: haybale.BM25(**s).check_params(), {"k1": (HUGE, True), "b": (-5,)}),
+        (lambda **s: haybale.BM25(**s).check_params(), {"k1": (HUGE, True), "b": (-5,), "k3": (-1, HUGE, math.nan)}),
         (lambda **s: haybale.PARM(over="bm25", **s).check_params(), {"k1": (HUGE,), "rrf_k": (HUGE,)}),
         (lambda **s: haybale.RRF(haybale.BM25(), **s).check_params(), {"k": (HUGE,), "depth": (HUGE, 0)}),
         (
@@ -80,7 +80,7 @@ def cases() -> Iterator[tuple[Callable[..., Any], str, Any]]:
         ),
         (
             lambda **s: haybale.tune_bm25(haybale.open_collection("pydocs"), **s),
-            {"k1": (1.2, [HUGE]), "b": (None,), "measure": (1,), "unit": ("x",), "n_queries": (HUGE,)},
+            {"k1": (1.2, [HUGE]), "b": (None,), "k3": (0, [-1]), "measure": (1,), "unit": ("x",), "n_queries": (HUGE,)},
         ),
     ]
     for call, values in made:

@@ -19,7 +19,7 @@ SVR = "n_bags=8,n_candidates=12,n_jobs=1"
 LEARNED = f"learned(bm25,knn,knn-queries,svr-doc({SVR}),depth=30)"
 RANKERS = (
     "bm25",
-    "bm25-doc(k1=0.9,b=0.4)",
+    "bm25-doc(k1=0.9,b=0.4,k3=0.5)",
     "knn",
     "knn-doc",
     "knn-firstp",
@@ -27,7 +27,7 @@ RANKERS = (
     "parm-vrrf",
     "parm-vmin(n_hits=20)",
     "bm25-parm-rrf",
-    "bm25-parm-combsum(k1=2)",
+    "bm25-parm-combsum(k1=2,k3=0)",
     "knn-queries(k=7)",
     f"svr({SVR})",
     f"svr-doc({SVR})",

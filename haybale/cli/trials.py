@@ -125,10 +125,11 @@ def tune(
     out: Annotated[Path | None, option("A new JSON file for all values.", RESULTS)] = None,
     random_state: options.RandomState = None,
 ) -> None:
-    """Find BM25's k1 and b on judged queries: the whole grid, and the options to give to the other commands."""
+    """Find BM25's k1, b and k3 on judged queries: what was tried, and the options to give to the other commands."""
     import pandas as pd
 
     from haybale.folders import check_file, check_new_file, new_json, write_or_rescue
+    from haybale.rankers.ranker import shown
     from haybale.stages import listening, stage
 
     if out is not None:
@@ -144,9 +145,14 @@ def tune(
         write_or_rescue(lambda path: new_json(path, values), out)
     for tuned in found:
         show(f"BM25 over {tuned.unit}s, {read.name}, {tuned.split}: {tuned.measure} of {tuned.n_queries:,} queries")
-        grid = pd.DataFrame(tuned.grid, columns=["k1", "b", "value"]).pivot(index="k1", columns="b", values="value")
+        of_k3 = [(k1, b, value) for k1, b, k3, value in tuned.grid if k3 == tuned.k3]
+        grid = pd.DataFrame(of_k3, columns=["k1", "b", "value"]).pivot(index="k1", columns="b", values="value")
+        pair, others = [tuned.k1, tuned.b], [row for row in tuned.grid if row[2] != tuned.k3]
+        of_others = ", ".join(f"{shown(k3)} {value:.4f}" for *each, k3, value in others if each == pair)
         print(grid.to_string(float_format="{:.4f}".format))
-        print(f"best: k1 {tuned.k1:g}, b {tuned.b:g}, {tuned.value:.4f}; by default: {tuned.default:.4f}\n")
+        print(f"with k3 {shown(tuned.k3)}; the best of these with others: {of_others}")
+        best = f"k1 {tuned.k1:g}, b {tuned.b:g}, k3 {shown(tuned.k3)}, {tuned.value:.4f}"
+        print(f"best: {best}; by default: {tuned.default:.4f}\n")
     show("for the other commands: " + " ".join(tuned.options for tuned in found))
     if out is not None:
         say(f"all values are in {out}")

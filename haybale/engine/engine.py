@@ -413,7 +413,7 @@ class Engine:
         return self.store is None and isinstance(self.encoder, tuple(FITTED.values()))
 
     def bm25(self, unit: str = "passage") -> BM25Index:
-        """BM25 over passages, or over whole ``"document"`` s; its ``with_parameters`` gives other k1 and b."""
+        """BM25 over passages, or over whole ``"document"`` s; its ``with_parameters`` gives other k1, b and k3."""
         if unit not in UNITS:
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
         return cast(BM25Index, self._index(f"bm25-{unit}"))

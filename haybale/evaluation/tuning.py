@@ -1,12 +1,14 @@
-"""BM25's k1 and b by a grid on judged queries, so that a baseline is as strong as its parameters allow.
+"""BM25's k1, b and k3 on judged queries, so that a baseline is as strong as its parameters allow.
 
-Texts and queries are analysed once; a setting only weighs the counted terms anew and ranks.
+Texts and queries are analysed once; a setting only weighs the counted terms anew (another k3 not even that) and ranks.
+About half of the grid's settings are tried; docs/findings.md says that it finds what all of them do.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,16 +30,20 @@ from haybale.parameters import (
 )
 from haybale.progress import track
 from haybale.rankers import BM25
+from haybale.rankers.ranker import shown
 from haybale.retrieval import BM25Index, Run
 from haybale.retrieval.run import DEPTH as RUN_DEPTH
 
 K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0, 4.5, 6.0)
 B = (0.3, 0.5, 0.75, 0.9)
-DEFAULT = (BM25().k1, BM25().b)
+K3 = (0.0, 2.0, 8.0, None)
+Setting = tuple[float, float, float | None]  # k1, b, k3
+DEFAULT: Setting = (BM25().k1, BM25().b, BM25().k3)
 _RANGES = {
     "unit": one_of(["passage", "document"]),
     "k1": SEQUENCE,
     "b": SEQUENCE,
+    "k3": SEQUENCE,
     "language": TEXT_OR_NONE,
     "n_queries": COUNT_OR_NONE,
     "random_state": RANDOM_STATE,
@@ -46,7 +52,7 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best pair of a grid, and the measure's mean at every pair of it."""
+    """The best setting of a grid, and the measure's mean at every setting that was tried."""
 
     unit: str  # "passage" or "document"
     split: str
@@ -55,24 +61,26 @@ class Tuned:
     n_queries: int  # those with a relevant document that were ranked
     k1: float  # of the best
     b: float
+    k3: float | None
     value: float
-    default: float  # the value at the ranker's own k1 and b
-    grid: list[tuple[float, float, float]]  # (k1, b, value), ascending
+    default: float  # the value at the ranker's own k1, b and k3
+    grid: list[tuple[float, float, float | None, float]]  # (k1, b, k3, value), ascending, None behind all numbers
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; the grid as records."""
-        grid = [dict(zip(("k1", "b", "value"), row, strict=True)) for row in self.grid]
-        return asdict(self) | {"default_k1": DEFAULT[0], "default_b": DEFAULT[1], "grid": grid}
+        grid = [dict(zip(("k1", "b", "k3", "value"), row, strict=True)) for row in self.grid]
+        default = dict(zip(("default_k1", "default_b", "default_k3"), DEFAULT, strict=True))
+        return asdict(self) | default | {"grid": grid}
 
     @property
     def options(self) -> str:
         """What to give to ``haybale compare``.
 
-        >>> Tuned("document", "dev", "nDCG@10", "english", 9, 0.9, 0.3, 0.5, 0.4, []).options
-        '--set bm25-doc.k1=0.9 --set bm25-doc.b=0.3'
+        >>> Tuned("document", "dev", "nDCG@10", "english", 9, 0.9, 0.3, None, 0.5, 0.4, []).options
+        '--set bm25-doc.k1=0.9 --set bm25-doc.b=0.3 --set bm25-doc.k3=none'
         """
         name = "bm25-doc" if self.unit == "document" else "bm25"
-        return f"--set {name}.k1={self.k1:g} --set {name}.b={self.b:g}"
+        return " ".join(f"--set {name}.{each}={shown(getattr(self, each))}" for each in ("k1", "b", "k3"))
 
 
 def tune_bm25(
@@ -82,12 +90,16 @@ def tune_bm25(
     *,
     k1: Sequence[float] = K1,
     b: Sequence[float] = B,
+    k3: Sequence[float | None] = K3,
     measure: str = "nDCG@10",
     language: str | None = None,
     n_queries: int | None = None,
     random_state: int = 0,
 ) -> Tuned:
-    """Rank the split's queries by BM25 with every pair of ``k1`` and ``b``; the best mean wins.
+    """Rank the split's queries by BM25 with settings of a grid; the best mean wins.
+
+    First every second ``k1`` and every second ``b`` with every ``k3``; then every ``k1`` and ``b`` with the best one's
+    ``k3``, and the best pair of these with every ``k3``, for as long as another ``k3`` is better.
 
     Parameters
     ----------
@@ -95,8 +107,9 @@ def tune_bm25(
     unit : {"passage", "document"}, default "passage"
         Documents by their best passage, or each as a whole: as the rankers ``bm25`` and ``bm25-doc``.
     split : str, default "dev"
-    k1, b : sequence of float
-        Among equals the smaller k1 wins, then the smaller b.
+    k1, b, k3 : sequence of float
+        ``k3`` may hold None, which is larger than any number. Among equals that were tried the smaller k1 wins, then
+        the smaller b, then the smaller k3.
     measure : str, default "nDCG@10"
         Any that :func:`~haybale.evaluation.evaluate` knows.
     language : str, optional
@@ -108,13 +121,14 @@ def tune_bm25(
     Raises
     ------
     InputError
-        An unknown split, measure or unit; a split without a relevant document; an empty grid, k1 < 0, b outside 0..1.
+        An unknown split, measure or unit; a split without a relevant document; an empty grid, k1 or k3 < 0, b outside
+        0..1.
     """
     check_parameters("tune_bm25", locals(), _RANGES)
-    if not len(k1) or not len(b):
-        raise InputError("the grid needs at least one k1 and one b")
-    for x, y in itertools.product(k1, b):
-        check_parameters("tune_bm25", {"k1": x, "b": y}, BM25_RANGES)
+    if not len(k1) or not len(b) or not len(k3):
+        raise InputError("the grid needs at least one k1, one b and one k3")
+    for each in itertools.product(k1, b, k3):
+        check_parameters("tune_bm25", dict(zip(("k1", "b", "k3"), each, strict=True)), BM25_RANGES)
     parsed(measure)
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]
@@ -124,7 +138,8 @@ def tune_bm25(
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
     texts = collection.passages.texts
     language = language or collection.language or guess_language(texts[:: max(1, len(texts) // 1000)].to_pylist())
-    pairs = sorted({(float(x), float(y)) for x, y in itertools.product(k1, b)})
+    xs, ys = sorted(set(map(float, k1))), sorted(set(map(float, b)))
+    zs = sorted({None if z is None else float(z) for z in k3}, key=_rising)
     index = BM25Index.from_collection(collection, unit, language=language)
     terms, own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
     ids, qrels = pick(collection.queries.ids, judged), collection.qrels_frame(split)
@@ -132,14 +147,32 @@ def tune_bm25(
     cutoff = measure.partition("@")[2]
     depth = int(cutoff) if cutoff else RUN_DEPTH
 
-    def value(pair: tuple[float, float]) -> float:
-        rows, documents, scores = index.with_parameters(*pair).documents(terms, depth, exclude=own)
-        run = Run.from_numbers(ids, collection.doc_ids, rows, documents, scores, depth)
-        return float(evaluate(run, qrels, [measure])[measure].mean())
+    values: dict[Setting, float] = {}
 
-    tried = list(dict.fromkeys([*pairs, DEFAULT]))
-    values = dict(zip(tried, map(value, track(tried, f"tuning BM25 ({unit}s)")), strict=True))
-    best = max(pairs, key=lambda pair: values[pair])  # the first of equals
-    grid = [(*pair, values[pair]) for pair in pairs]
-    found = {"k1": best[0], "b": best[1], "value": values[best], "default": values[DEFAULT]}
-    return Tuned(unit, split, measure, language, len(judged), grid=grid, **found)
+    def best(settings: Iterable[Setting]) -> Setting:
+        """The best of all that were tried, these among them."""
+        nonlocal index
+        for setting in track([each for each in settings if each not in values], f"tuning BM25 ({unit}s)"):
+            index = index.with_parameters(*setting)
+            rows, documents, scores = index.documents(terms, depth, exclude=own)
+            run = Run.from_numbers(ids, collection.doc_ids, rows, documents, scores, depth)
+            values[setting] = float(evaluate(run, qrels, [measure])[measure].mean())
+        return min(values, key=lambda each: (-values[each], *_order(each)))
+
+    found, searched = best(itertools.product(xs[::-2], ys[::2], zs)), set[float | None]()
+    while found[2] not in searched:
+        searched.add(found[2])
+        x, y, _ = best(itertools.product(xs, ys, [found[2]]))
+        found = best((x, y, z) for z in zs)
+    grid = [(*each, values[each]) for each in sorted(values, key=_order)]
+    best([DEFAULT])
+    return Tuned(unit, split, measure, language, len(judged), *found, values[found], values[DEFAULT], grid)
+
+
+def _order(setting: Setting) -> tuple[float, float, float]:
+    return setting[0], setting[1], _rising(setting[2])
+
+
+def _rising(k3: float | None) -> float:
+    """In whose order None is behind all numbers."""
+    return math.inf if k3 is None else k3

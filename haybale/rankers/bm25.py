@@ -19,7 +19,7 @@ from haybale.retrieval import BM25Index, Hits, Run
 class BM25(Ranker):
     """Lucene's BM25, exact over the whole collection.
 
-    Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020. Query terms count as often as they occur.
+    Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020.
 
     Parameters
     ----------
@@ -29,6 +29,9 @@ class BM25(Ranker):
         How soon more of a term stops to matter, from 0 on.
     b : float, default 0.75
         How much length counts, 0 to 1.
+    k3 : float, optional
+        How soon more of a term in the query stops to matter: t times count (k3 + 1) · t / (k3 + t), with 0 once;
+        default: as often as it occurs, as in Lucene.
     """
 
     name = "bm25"
@@ -39,20 +42,21 @@ class BM25(Ranker):
     _: KW_ONLY
     k1: float = 1.2
     b: float = 0.75
+    k3: float | None = None
 
     def passage_hits(self, batch: Batch, k: int) -> Hits:
         """The k best passages of each query."""
-        index = weighted(batch.engine, "passage", self.k1, self.b)
+        index = weighted(batch.engine, "passage", self.k1, self.b, self.k3)
         return index.search(batch.texts, min(k, len(index)), exclude=batch.own)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        index, texts = weighted(batch.engine, self.unit, self.k1, self.b), batch.texts
+        index, texts = weighted(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts
         with batch.stage(f"search BM25 ({self.unit}s)"):
             rows, documents, scores = index.documents(texts, depth, exclude=batch.own)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        index, text = weighted(batch.engine, self.unit, self.k1, self.b), batch.texts[0]
+        index, text = weighted(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts[0]
         within = index.similarities([text], document)[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
         shares = [Share(f"term {term}", share) for term, share in index.term_shares(text, passage).items()]
@@ -60,12 +64,12 @@ class BM25(Ranker):
         return replace(base, shares=by_size(shares), notes=notes)
 
 
-def weighted(engine: Engine, unit: str, k1: float, b: float) -> BM25Index:
-    """The engine's BM25 index with other parameters."""
-    index = engine.bm25(unit)
-    if (k1, b) == (index.k1, index.b):
-        return index
-    return engine.cached((f"bm25-{unit}", k1, b), lambda: index.with_parameters(k1, b))
+def weighted(engine: Engine, unit: str, k1: float, b: float, k3: float | None) -> BM25Index:
+    """The engine's BM25 index with other parameters; those that differ in ``k3`` alone share its weights."""
+    name, index = f"bm25-{unit}", engine.bm25(unit)
+    if (k1, b) != (index.k1, index.b):
+        index = engine.cached((name, k1, b), lambda: index.with_parameters(k1, b))
+    return index if k3 is None else engine.cached((name, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
 
 
 def passage_note(engine: Engine, passage: int) -> str:

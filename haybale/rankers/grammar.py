@@ -18,6 +18,7 @@ import yaml
 
 from haybale.collections.lines import read_text
 from haybale.errors import FileFormatError, InputError, UnknownNameError
+from haybale.parameters import BM25_RANGES
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.cross_encoder import CrossEncoder
 from haybale.rankers.knn import KNN
@@ -235,6 +236,6 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
 def _is_called(ranker: Ranker, name: str, parameter: str) -> bool:
     """Whether a name of the grammar is the ranker's; a name that is none of the grammar's is that of a class."""
     name = SHORT.get(name, name)
-    if name == "bm25" and isinstance(ranker, PARM) and ranker.over == "bm25" and parameter in ("k1", "b"):
+    if name == "bm25" and isinstance(ranker, PARM) and ranker.over == "bm25" and parameter in BM25_RANGES:
         return True
     return (str(ranker).partition("(")[0] if name in RANKERS else ranker.name) == name

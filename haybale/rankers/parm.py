@@ -34,7 +34,7 @@ class PARM(Ranker):
         The constant of reciprocal ranks.
     occurrences : {"all", "best"}, default "all"
         Whether all of a document's hits in a list count, or its best.
-    k1, b : float, default 1.2 and 0.75
+    k1, b, k3 : float, default 1.2, 0.75 and None
         Of BM25.
     """
 
@@ -64,6 +64,7 @@ class PARM(Ranker):
     occurrences: str = "all"
     k1: float = 1.2
     b: float = 0.75
+    k3: float | None = None
 
     def check_params(self) -> None:
         """As every ranker's; vectors of BM25 are refused too."""
@@ -73,7 +74,7 @@ class PARM(Ranker):
             raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; without them there are {without}")
 
     def _index(self, engine: Engine) -> PassageIndex | BM25Index:
-        return engine.passages if self.over == "vectors" else weighted(engine, "passage", self.k1, self.b)
+        return engine.passages if self.over == "vectors" else weighted(engine, "passage", self.k1, self.b, self.k3)
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
         how: dict[str, Any] = {"n_hits": self.n_hits, "rrf_k": self.rrf_k, "occurrences": self.occurrences}

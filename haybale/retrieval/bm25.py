@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,7 @@ _ARRAYS = {
     "frequencies": np.int64,
     "doc_offsets": np.int64,
 }
+T = TypeVar("T", int, str)
 _RANGES = BM25_RANGES | {"language": TEXT_OR_NONE, "unit": one_of(["passage", "document"])}
 
 
@@ -54,7 +56,7 @@ class BM25Index(PassageTable):
     """Lucene's BM25 (Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020) over passages of documents.
 
     Scores are those of bm25s bit for bit: float32 weights of each term in each passage, which are added in the order of
-    the query's terms, repeated ones as often as they occur.
+    the query's terms, repeated ones as often as they occur, unless ``k3`` says otherwise.
 
     Parameters
     ----------
@@ -68,6 +70,9 @@ class BM25Index(PassageTable):
         How slowly repetitions of a term saturate, at least 0.
     b : float, default 0.75
         How much long passages lose, 0 to 1.
+    k3 : float, optional
+        A term that a query has t times counts (k3 + 1) · t / (k3 + t) times (Robertson et al., "Okapi at TREC-3",
+        1994): once with 0, and nearly t times where k3 is large; default: t times.
     language : str, optional
         Of stop words and stemmer, one of :data:`haybale.analysis.LANGUAGES`; default: guessed from the texts.
     analyzer : Analyzer or callable, optional
@@ -77,7 +82,8 @@ class BM25Index(PassageTable):
     Attributes
     ----------
     analyzer : Analyzer
-    k1, b : float
+    k1, b, k3 : float
+        ``k3`` may be None.
     vocabulary : dict
         Term -> number, by first occurrence.
 
@@ -104,6 +110,7 @@ class BM25Index(PassageTable):
         doc_ids: Ids | None = None,
         k1: float = 1.2,
         b: float = 0.75,
+        k3: float | None = None,
         language: str | None = None,
         analyzer: Analyzer | Split | None = None,
     ) -> None:
@@ -113,7 +120,7 @@ class BM25Index(PassageTable):
             analyzer = Analyzer(language or guess_language(texts[:: max(1, len(texts) // 1000)]))
         elif language is not None:
             raise InputError("give a language or an analyzer, not both")
-        self._weigh_counts(TermCounts.of(texts, as_analyzer(analyzer)), k1, b)
+        self._weigh_counts(TermCounts.of(texts, as_analyzer(analyzer)), k1, b, k3)
 
     @classmethod
     def from_counts(
@@ -125,6 +132,7 @@ class BM25Index(PassageTable):
         doc_ids: Ids | None = None,
         k1: float = 1.2,
         b: float = 0.75,
+        k3: float | None = None,
     ) -> Self:
         """The index of texts that were counted already; parameters as those of the class.
 
@@ -134,10 +142,10 @@ class BM25Index(PassageTable):
         >>> BM25Index.from_counts(counts.merged(np.array([0, 2, 3]))).search(["dog taxes"], k=2).passages
         array([[1, 0]])
         """
-        check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
+        check_parameters("BM25Index", {"k1": k1, "b": b, "k3": k3}, _RANGES)
         index = cls.__new__(cls)
         PassageTable.__init__(index, len(counts), doc_offsets, passage_ids, doc_ids)
-        index._weigh_counts(counts, k1, b)
+        index._weigh_counts(counts, k1, b, k3)
         return index
 
     @classmethod
@@ -148,6 +156,7 @@ class BM25Index(PassageTable):
         *,
         k1: float = 1.2,
         b: float = 0.75,
+        k3: float | None = None,
         language: str | None = None,
     ) -> Self:
         """Index a collection's passages or documents; texts become strings a batch at a time.
@@ -157,7 +166,7 @@ class BM25Index(PassageTable):
         collection : Collection
         unit : {"passage", "document"}, default "passage"
             What is a passage of the index: the collection's, or its documents as wholes.
-        k1, b : float, default 1.2, 0.75
+        k1, b, k3 : float, default 1.2, 0.75, None
         language : str, optional
             None: the collection's own, else guessed.
         """
@@ -167,9 +176,10 @@ class BM25Index(PassageTable):
         some = passages.texts.take(np.arange(0, len(passages), max(1, len(passages) // 1000)))
         language = language or collection.language or guess_language(some.to_pylist())
         counts = TermCounts.of(passages.texts, Analyzer(language))
+        how: dict[str, Any] = {"doc_ids": documents, "k1": k1, "b": b, "k3": k3}
         if unit == "document":
-            return cls.from_counts(counts.merged(offsets), passage_ids=documents, doc_ids=documents, k1=k1, b=b)
-        return cls.from_counts(counts, offsets, passage_ids=passages.ids, doc_ids=documents, k1=k1, b=b)
+            return cls.from_counts(counts.merged(offsets), passage_ids=documents, **how)
+        return cls.from_counts(counts, offsets, passage_ids=passages.ids, **how)
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -188,19 +198,20 @@ class BM25Index(PassageTable):
             postings = Postings(**tensors, n_texts=int(n_texts), n_terms=int(n_terms))
             if postings.n_texts < len(postings.lengths) or postings.n_terms < postings.lengths.sum():
                 raise InputError(f"{n_texts} texts of {n_terms} terms are less than there are")
-            check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
-            analyzer, k1, b = Analyzer.from_dict(manifest.get("analyzer")), float(k1), float(b)
+            k3 = manifest.get("k3")  # which the first files do not have
+            check_parameters("BM25Index", {"k1": k1, "b": b, "k3": k3}, _RANGES)
+            analyzer = Analyzer.from_dict(manifest.get("analyzer"))
         except (KeyError, TypeError, ValueError, InputError) as error:
             raise FileFormatError(folder / MANIFEST, None, f"not of a BM25 index: {error!r}") from None
         index = cls.__new__(cls)
         PassageTable.__init__(index, len(postings.lengths), doc_offsets, passage_ids, doc_ids)
-        index._set(postings, {term: number for number, term in enumerate(terms.to_pylist())}, analyzer, k1, b)
+        index._set(postings, {term: number for number, term in enumerate(terms.to_pylist())}, analyzer, k1, b, k3)
         return index
 
     def save(self, folder: Path | str) -> None:
         """Write the index to a new folder, whole or not; equal indexes are written as equal bytes.
 
-        manifest.json          format, version, k1, b, analyzer, the numbers of texts and terms, SHA-256 of the others
+        manifest.json          format, version, k1, b, k3, analyzer, how many texts and terms, SHA-256 of the others
         tensors.safetensors    the counts, term by term: see :class:`Postings`; and where documents begin
         vocabulary.parquet     column ``term``
         passages.parquet       column ``passage_id``
@@ -209,7 +220,7 @@ class BM25Index(PassageTable):
         A folder that is not empty is refused, and so is an analyzer that is a function.
         """
         postings, analyzer = self._postings, self.analyzer.to_dict()
-        head = {"format": _FORMAT, "version": _VERSION, "k1": self.k1, "b": self.b, "analyzer": analyzer}
+        head = {"format": _FORMAT, "version": _VERSION, "k1": self.k1, "b": self.b, "k3": self.k3, "analyzer": analyzer}
         columns = {"term": strings_of(self.vocabulary), "passage_id": self.passage_ids, "doc_id": self.doc_ids}
         with whole_folder(Path(folder)) as aside:
             arrays = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _ARRAYS}
@@ -222,13 +233,26 @@ class BM25Index(PassageTable):
         return (
             f"{type(self).__name__}: {len(self):,} passages, {len(self.doc_ids):,} documents, "
             f"{len(self.vocabulary):,} terms ({self.analyzer.language}), k1 {self.k1:g}, b {self.b:g}"
+            + ("" if self.k3 is None else f", k3 {self.k3:g}")
         )
 
-    def with_parameters(self, k1: float, b: float) -> Self:
-        """The same texts with another ``k1`` and ``b``; only the weights are new, all else is shared."""
-        check_parameters("BM25Index", {"k1": k1, "b": b}, _RANGES)
+    def with_parameters(self, k1: float, b: float, k3: float | None = None) -> Self:
+        """The same texts with other parameters; only the weights are new, all else is shared.
+
+        With the ``k1`` and ``b`` that the index has, the weights are shared, too: another ``k3`` costs nothing.
+
+        Examples
+        --------
+        >>> index = BM25Index(["a lead for dogs", "a dog, a dog tax"], language="english")
+        >>> index.with_parameters(1.2, 0.75, k3=0).search(["dog lead dog"], k=2).scores.round(2)
+        array([[0.43, 0.11]], dtype=float32)
+        >>> index.search(["dog lead dog"], k=2).scores.round(2)
+        array([[0.52, 0.22]], dtype=float32)
+        """
+        check_parameters("BM25Index", {"k1": k1, "b": b, "k3": k3}, _RANGES)
         other = copy.copy(self)
-        other._set(self._postings, self.vocabulary, self.analyzer, k1, b)
+        weights = self._weights if (k1, b) == (self.k1, self.b) else None
+        other._set(self._postings, self.vocabulary, self.analyzer, k1, b, k3, weights)
         return other
 
     def take(self, documents: Ints) -> Self:
@@ -243,7 +267,7 @@ class BM25Index(PassageTable):
         other = type(self).__new__(type(self))
         other._adopt(columns)
         postings, chosen = self._postings.take(passages)
-        other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self._weights[chosen])
+        other._set(postings, self.vocabulary, self.analyzer, self.k1, self.b, self.k3, self._weights[chosen])
         return other
 
     def extended(self, texts: Sequence[str], doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
@@ -264,7 +288,8 @@ class BM25Index(PassageTable):
         counts = TermCounts.of(texts, self.analyzer, vocabulary)
         other = type(self).__new__(type(self))
         other._adopt(self._columns.joined(Columns.checked(len(counts), doc_offsets, passage_ids, doc_ids)))
-        other._set(self._postings.extended(Postings.of(counts)), vocabulary, self.analyzer, self.k1, self.b)
+        postings = self._postings.extended(Postings.of(counts))
+        other._set(postings, vocabulary, self.analyzer, self.k1, self.b, self.k3)
         return other
 
     def analysed(self, queries: Sequence[str]) -> Terms:
@@ -325,13 +350,14 @@ class BM25Index(PassageTable):
         found: list[tuple[Values, Values]] = []
         starts = range(0, len(ids), _BATCH)
         for start in track(starts, "BM25", len(starts)):
-            terms = [np.array(each, dtype=np.int64) for each in ids[start : start + _BATCH]]
+            counted = [self._counted(each) for each in ids[start : start + _BATCH]]
+            terms = [(np.array(each, dtype=np.int64), times) for each, times in counted]
 
-            def scorer(terms: list[Ints] = terms) -> Callable[[int], Values]:
+            def scorer(terms: list[tuple[Ints, Floats]] = terms) -> Callable[[int], Values]:
                 sums = np.empty(len(self), dtype=np.float32)
 
                 def values_of(row: int) -> Values:
-                    _add(*index, terms[row], sums)
+                    _add(*index, *terms[row], sums)
                     return sums.view(np.uint32)  # numbers that are not negative rise as these do
 
                 return values_of
@@ -345,15 +371,23 @@ class BM25Index(PassageTable):
             raise InputError("the queries' terms are numbered by another index: analyse them with this one")
         return ids
 
+    def _counted(self, terms: Sequence[T]) -> tuple[Sequence[T], Floats]:
+        """A query's terms in the order in which their weights are added, and how often each counts."""
+        if self.k3 is None:
+            return terms, np.ones(len(terms), dtype=np.float32)
+        counts = Counter(terms)
+        times = np.array(list(counts.values()), dtype=np.float64)
+        return list(counts), ((self.k3 + 1) * times / (self.k3 + times)).astype(np.float32)
+
     def similarities(self, queries: Sequence[str] | Terms, document: int) -> Floats:
         """(m, passages of the document) scores of its passages for queries; 0 for no common term."""
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         ids = self._term_numbers(queries)
         out = np.zeros((len(ids), end - start), dtype=np.float32)
         for row, terms in enumerate(ids):
-            for term in terms:
+            for term, times in zip(*self._counted(terms), strict=True):
                 pairs = self._pairs(term, start, end)
-                out[row, self._postings.texts[pairs] - start] += self._weights[pairs]
+                out[row, self._postings.texts[pairs] - start] += times * self._weights[pairs]
         return out
 
     def term_shares(self, query: str, passage: int) -> dict[str, float]:
@@ -370,8 +404,9 @@ class BM25Index(PassageTable):
         terms = self.analyzer([query])
         shares: dict[str, float] = {}
         names, score = list(terms.vocabulary), np.float32(0)
-        for name in (names[term] for term in terms.ids[0] if names[term] in self.vocabulary):
-            for weight in self._weights[self._pairs(self.vocabulary[name], passage, passage + 1)]:
+        known = [names[term] for term in terms.ids[0] if names[term] in self.vocabulary]
+        for name, times in zip(*self._counted(known), strict=True):
+            for weight in times * self._weights[self._pairs(self.vocabulary[name], passage, passage + 1)]:
                 shares[name] = shares.get(name, 0.0) + (float(score + weight) - float(score))
                 score += weight
         return shares
@@ -388,17 +423,18 @@ class BM25Index(PassageTable):
         analyzer: Analyzer,
         k1: float,
         b: float,
+        k3: float | None,
         weights: Floats | None = None,
     ) -> None:
         """``weights``: if they are known."""
-        self.vocabulary, self.analyzer, self.k1, self.b = vocabulary, analyzer, float(k1), float(b)
-        self._postings = postings
+        self.vocabulary, self.analyzer, self._postings = vocabulary, analyzer, postings
+        self.k1, self.b, self.k3 = float(k1), float(b), None if k3 is None else float(k3)
         self._weights = postings.weights(self.k1, self.b) if weights is None else weights
 
-    def _weigh_counts(self, counts: TermCounts, k1: float, b: float) -> None:
+    def _weigh_counts(self, counts: TermCounts, k1: float, b: float, k3: float | None) -> None:
         if not counts.matrix.nnz:
             raise InputError("no text holds a word that is not a stop word")
-        self._set(Postings.of(counts), counts.vocabulary, counts.analyzer, k1, b)
+        self._set(Postings.of(counts), counts.vocabulary, counts.analyzer, k1, b, k3)
 
 
 def _floats(values: Values) -> Floats:
@@ -410,10 +446,13 @@ def _schema(column: str) -> pa.Schema:
 
 
 @njit(nogil=True, cache=True)
-def _add(offsets: Any, passages: Any, weights: Any, terms: Any, sums: Any) -> None:  # pragma: no cover - compiled
-    """The scores of all passages: weights are added in the order of the terms."""
+def _add(
+    offsets: Any, passages: Any, weights: Any, terms: Any, times: Any, sums: Any
+) -> None:  # pragma: no cover - compiled
+    """The scores of all passages: weights are added in the order of the terms, each ``times`` as much."""
     sums[:] = 0
-    for term in terms:
+    for place in range(len(terms)):
+        term, factor = terms[place], times[place]
         of_term, term_weights = passages[offsets[term] : offsets[term + 1]], weights[offsets[term] : offsets[term + 1]]
         for i in range(len(of_term)):
-            sums[of_term[i]] += term_weights[i]
+            sums[of_term[i]] += factor * term_weights[i]

@@ -113,14 +113,20 @@ def test_tune(data: Path, tmp_path: Path, here: Call) -> None:
     assert len(grid) == 16
     best = re.findall(r"^best: .*, (\d\.\d{4}); by default: ", shown, re.M)
     assert best == [max(" ".join(part).split()) for part in (grid[:8], grid[8:])]
-    options = re.search(r"for the other commands: (--set bm25.k1=.* --set bm25-doc.b=.*)\n", shown)
+    options = re.search(r"for the other commands: (--set bm25.k1=.* --set bm25-doc.k3=.*)\n", shown)
     how = ("--language", "english", "--rankers", "bm25,bm25-doc", *options[1].split())
     assert here("compare", str(data), *how, "--out", str(tmp_path / "out"))[0] == 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())["rankers"]
     assert [f"{found[name]['measures']['nDCG@10']:.4f}" for name in ("bm25", "bm25-doc")] == best
     record = json.loads(values.read_text())
     assert record["collection"] == "words"
-    assert [(f"{tuned['value']:.4f}", len(tuned["grid"])) for tuned in record["tuned"]] == [(each, 32) for each in best]
+    assert [f"{tuned['value']:.4f}" for tuned in record["tuned"]] == best
+    assert all(tuned["value"] == max(row["value"] for row in tuned["grid"]) for tuned in record["tuned"])
+    for tuned in record["tuned"]:
+        rows = [row for row in tuned["grid"] if (row["k1"], row["b"]) == (tuned["k1"], tuned["b"])]
+        by_k3 = {row["k3"]: row["value"] for row in rows}
+        others = [f"{'none' if k3 is None else k3} {by_k3[k3]:.4f}" for k3 in (0, 2, 8, None) if k3 != tuned["k3"]]
+        assert f"of these with others: {', '.join(others)}\n" in shown
 
 
 def test_tune_passes_on_what_is_drawn(data: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,23 +22,49 @@ def words() -> Collection:
 
 @pytest.mark.parametrize(("unit", "ranker"), [("passage", "bm25"), ("document", "bm25-doc")])
 def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranker: str) -> None:
-    tuned = tune_bm25(words, unit, k1=(2.0, 0.6), b=(0.9, 0.3), measure="MRR@10")
-    assert [row[:2] for row in tuned.grid] == [(0.6, 0.3), (0.6, 0.9), (2.0, 0.3), (2.0, 0.9)]
-    for k1, b, value in [*tuned.grid, (1.2, 0.75, tuned.default)]:
-        found = compare(words, {ranker: BM25(unit, k1=k1, b=b)}, baseline=ranker).results
+    tuned = tune_bm25(words, unit, k1=(2.0, 0.6), b=(0.9, 0.3), k3=(None, 1), measure="MRR@10")
+    pairs = [(0.6, 0.3), (0.6, 0.9), (2.0, 0.3), (2.0, 0.9)]
+    assert {row[:3] for row in tuned.grid} >= {(*pair, 1) for pair in pairs} | {(tuned.k1, tuned.b, None)}
+    assert tuned.grid == sorted(tuned.grid, key=lambda row: (row[:2], row[2] is None))
+    for k1, b, k3, value in [*tuned.grid, (1.2, 0.75, None, tuned.default)]:
+        found = compare(words, {ranker: BM25(unit, k1=k1, b=b, k3=k3)}, baseline=ranker).results
         assert value == pytest.approx(found.values[ranker]["MRR@10"].mean(), abs=1e-12)
     assert tuned.value == max(value for *_, value in tuned.grid)
-    assert (tuned.k1, tuned.b, tuned.value) in tuned.grid
+    assert (tuned.k1, tuned.b, tuned.k3, tuned.value) in tuned.grid
     assert tuned.n_queries == found.n_queries
-    assert tuned.to_dict()["grid"][0] == {"k1": 0.6, "b": 0.3, "value": tuned.grid[0][2]}
+    assert tuned.to_dict()["grid"][0] == {"k1": 0.6, "b": 0.3, "k3": 1, "value": tuned.grid[0][3]}
     assert json.loads(json.dumps(tuned.to_dict()))["language"] == "english"
 
 
 def test_among_equals_the_smaller_wins(toy: Collection) -> None:
     tuned = tune_bm25(toy, "document", k1=(3, 2), b=(0.9, 0.5))
     assert {value for *_, value in tuned.grid} == {1.0}
-    assert (tuned.k1, tuned.b, tuned.default) == (2.0, 0.5, 1.0)
-    assert tuned.options == "--set bm25-doc.k1=2 --set bm25-doc.b=0.5"
+    assert (tuned.k1, tuned.b, tuned.k3, tuned.default) == (2.0, 0.5, 0.0, 1.0)
+    assert tuned.options == "--set bm25-doc.k1=2 --set bm25-doc.b=0.5 --set bm25-doc.k3=0"
+
+
+def planted(often: bool) -> Collection:
+    """Queries of whose two words one stands there nine times: documents of that one are relevant, or of the other."""
+    builder = CollectionBuilder("planted", language="english")
+    for each in range(8):
+        builder.add_document(f"rare{each}", [f"rare{each}x filler filler"])
+        for copy in range(3):  # more documents, so a lower idf
+            builder.add_document(f"common{each}-{copy}", [f"common{each}x filler filler"])
+        builder.add_query(f"q{each}", [f"common{each}x " * 9 + f"rare{each}x"], split="dev")
+        for copy in range(3) if often else ():
+            builder.add_judgement("dev", f"q{each}", f"common{each}-{copy}", 1)
+        if not often:
+            builder.add_judgement("dev", f"q{each}", f"rare{each}", 1)
+    return builder.build()
+
+
+@pytest.mark.parametrize(("often", "k3"), [(True, 9.0), (False, 0.0)])
+def test_a_planted_k3_is_found(often: bool, k3: float) -> None:
+    tuned = tune_bm25(planted(often), k1=(1.2, 2), b=(0.5,), k3=(None, 0, 9), measure="MRR@10")
+    assert (tuned.k3, tuned.value) == (k3, 1.0)
+    assert tuned.default == (1.0 if often else 0.25)
+    tried = {row[2]: row[3] for row in tuned.grid if row[0] == tuned.k1}
+    assert tried == ({0.0: 0.5, 9.0: 1.0, None: 1.0} if often else {0.0: 1.0, 9.0: 0.25, None: 0.25})
 
 
 def test_drawn_queries(words: Collection) -> None:
@@ -67,7 +93,9 @@ def test_what_cannot_be_tuned(toy: Collection) -> None:
         ({"split": "test"}, "unknown split of toy 'test'"),
         ({"measure": "nDGC@10"}, "unknown measure 'nDGC@10'"),
         ({"unit": "chapter"}, "among 'document', 'passage'"),
-        ({"b": ()}, "at least one k1 and one b"),
+        ({"b": ()}, "at least one k1, one b and one k3"),
+        ({"k3": ()}, "at least one k1, one b and one k3"),
+        ({"k3": (-1.0,)}, "'k3' parameter of tune_bm25"),
         ({"k1": (-1.0,)}, "parameter of tune_bm25"),
         ({"b": (1.5,)}, "parameter of tune_bm25"),
         ({"k1": (float("nan"),)}, "parameter of tune_bm25"),

@@ -232,6 +232,7 @@ def options(world: World, rng: random.Random) -> Iterator[Case]:
         (
             "k1",
             "b",
+            "k3",
             "k",
             "n_hits",
             "rrf_k",
@@ -283,7 +284,7 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
     world.run.to_trec(trec)
     neighbours = haybale.QueryNeighbours(q, [["a"]] * 6, ["a", "b"])
     targets: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
-        "BM25": (of(haybale.BM25), ("unit", "k1", "b")),
+        "BM25": (of(haybale.BM25), ("unit", "k1", "b", "k3")),
         "KNN": (of(haybale.KNN), ("unit",)),
         "PARM": (of(haybale.PARM), ("aggregation", "over", "n_hits", "rrf_k")),
         "SimilarQueries": (of(haybale.SimilarQueries), ("k", "power")),
@@ -317,7 +318,7 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
         ),
         "BM25Index": (
             lambda **s: settled(index.from_collection(world.collection, **s).search(["ba"], 3).scores),
-            ("k1", "b", "unit"),
+            ("k1", "b", "k3", "unit"),
         ),
         "BM25Index.search": (
             lambda **s: finite(index.from_collection(world.collection).search(["ba"], **s).scores[:, :1]),
@@ -361,7 +362,7 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
         ),
         "tune_bm25": (
             lambda **s: str(haybale.tune_bm25(world.collection, **s)) and RIGHT,
-            ("k1", "b", "n_queries", "measure", "unit", "random_state", "language", "split"),
+            ("k1", "b", "k3", "n_queries", "measure", "unit", "random_state", "language", "split"),
         ),
         "Engine": (
             lambda **s: str(Engine(world.collection, **s).prepare()) and RIGHT,

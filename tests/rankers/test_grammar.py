@@ -82,6 +82,8 @@ def given_in(ranker: Ranker) -> list[Ranker]:
     [
         *((parse(name), name) for name in PLAIN),
         (BM25("document", k1=6), "bm25-doc(k1=6)"),
+        (BM25("document", k1=6, k3=0), "bm25-doc(k1=6,k3=0)"),
+        (PARM("rrf", over="bm25", k3=2.0), "bm25-parm-rrf(k3=2)"),
         (BM25(k1=6.0), "bm25(k1=6)"),
         (SVR(), "svr-doc"),
         (PARM(), "parm-vrrf"),
@@ -97,7 +99,7 @@ def test_the_text_is_the_shortest_name(ranker: Ranker, text: str) -> None:
 
 
 leaves = st.one_of(
-    st.builds(BM25, st.sampled_from(["passage", "document"]), k1=st.floats(0, 100) | st.integers(0, 9)),
+    st.builds(BM25, st.sampled_from(["passage", "document"]), k1=st.floats(0, 100), k3=st.none() | st.integers(0, 9)),
     st.builds(SimilarQueries, st.integers(1, 99), power=st.floats(0, 9)),
     st.builds(PARM, st.sampled_from(["rrf", "vrrf", "vmin"]), rrf_k=st.floats(0, 99), n_hits=st.integers(1, 9)),
     st.builds(SVR, gamma=st.none() | st.floats(1e-9, 9) | st.tuples(st.floats(1e-9, 9), st.floats(1e-9, 9))),
@@ -139,7 +141,7 @@ def test_parameters_of_rankers_within() -> None:
     assert "ranker__k1" not in ranker.get_params(deep=False)
     assert ranker.set_params(ranker__k1=3, n_documents=7) is ranker
     assert (ranker.ranker, ranker.n_documents) == (BM25(k1=3), 7)
-    with pytest.raises(InputError, match="BM25 has no parameter 'k2'; it has unit, k1, b"):
+    with pytest.raises(InputError, match="BM25 has no parameter 'k2'; it has unit, k1, b, k3"):
         ranker.set_params(ranker__k2=1)
 
 
@@ -167,7 +169,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
         ("bm25(k1=)", "cannot be read"),
         ("bm25(k1=2*3)", "expected a value, found '2 \\* 3'"),
         ("bm25(k1=1,k1=2)", "a parameter stands there twice"),
-        ("bm25(k2=1)", "unknown parameter of bm25 'k2'; known: unit, k1, b"),
+        ("bm25(k2=1)", "unknown parameter of bm25 'k2'; known: unit, k1, b, k3"),
         ("bm25(k1=-1)", "'k1' parameter of BM25 must be a float in the range"),
         ("bm25(k1=1e999)", "'k1' parameter of BM25"),
         ("bm25(rrf(bm25))", "'unit' parameter of BM25 must be a str among"),
@@ -248,7 +250,7 @@ def test_values_of_options(text: str, value: Any) -> None:
     assert type(found) is type(value)
 
 
-TUNED = {"bm25.k1": 0.9, "bm25.b": 0.5, "bm25-doc.k1": 6, "bm25-doc.b": 0.3}
+TUNED = {"bm25.k1": 0.9, "bm25.b": 0.5, "bm25.k3": 0, "bm25-doc.k1": 6, "bm25-doc.b": 0.3, "bm25-doc.k3": 2}
 
 
 @pytest.mark.parametrize("name", ["learned", "svr-doc", "svr", "rrf(bm25,bm25-doc)", "learned(svr-doc,bm25-parm-rrf)"])
@@ -260,13 +262,13 @@ def test_every_bm25_within_is_reached_and_each_by_its_name(name: str) -> None:
     for each in found:
         whole = isinstance(each, BM25) and each.unit == "document"
         if isinstance(each, BM25) or each.over == "bm25":
-            assert (each.k1, each.b) == ((6, 0.3) if whole else (0.9, 0.5)), each
+            assert (each.k1, each.b, each.k3) == ((6, 0.3, 2) if whole else (0.9, 0.5, 0)), each
         else:
-            assert each.k1 == 1.2, "PARM over vectors asks no BM25"
+            assert (each.k1, each.k3) == (1.2, None), "PARM over vectors asks no BM25"
     assert all(each.k1 == 1.2 for each in _all(parse(name)) if hasattr(each, "k1")), "what was given has changed"
     for before, after in zip(parse(name).nested(), changed.nested(), strict=name != "svr-doc" and name != "svr"):
         own, new = before.get_params(), after.get_params()
-        assert {key for key in own if own[key] != new[key]} <= {"k1", "b", "candidates"}
+        assert {key for key in own if own[key] != new[key]} <= {"k1", "b", "k3", "candidates"}
 
 
 def test_what_no_value_changes_stays_as_it_was() -> None:
@@ -292,7 +294,7 @@ def test_a_ranker_is_reached_by_its_own_name_and_by_no_other(name: str) -> None:
     value = getattr(ranker, parameter)
     assert set_values(ranker, {f"{name}.{parameter}": value}) == ranker
     for other in RANKERS:
-        alias = other == "bm25" and name.startswith("bm25-parm") and parameter in ("k1", "b")
+        alias = other == "bm25" and name.startswith("bm25-parm") and parameter in ("k1", "b", "k3")
         if other != name and not alias and not [each for each in _all(ranker) if str(each) == other]:
             with pytest.raises(UnknownNameError):
                 set_values(ranker, {f"{other}.{parameter}": value})

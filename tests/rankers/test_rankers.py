@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from engines import assert_same
-from topics import LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS
+from topics import LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS, word
 
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder, Queries
@@ -33,6 +34,7 @@ from haybale.rankers import (
     Training,
     parse,
 )
+from haybale.rankers.bm25 import weighted
 from haybale.retrieval import QueryNeighbours, Run, reciprocal_rank_fusion
 from haybale.stages import listening
 
@@ -379,6 +381,17 @@ def test_nested_rankers_share_what_they_ask(
         use()
         assert ("bm25 _rank", n) in searched
         assert len({kind for kind, _ in searched}) == len(searched), searched
+
+
+@pytest.mark.parametrize("k1", [1.2, 3])
+def test_rankers_that_differ_in_k3_share_the_weights(engines: dict[str, Engine], k1: float) -> None:
+    indexes = [weighted(engines["tfidf"], "passage", k1, 0.75, k3) for k3 in (0, None, 2, 0)]
+    assert [index.k3 for index in indexes] == [0, None, 2, 0]
+    assert all(index._weights is indexes[0]._weights for index in indexes)
+    assert indexes[3] is indexes[0]  # so that what is kept of its searches is found again
+    query = {"q": f"{word(3)} {word(3)} {word(3)} {word(104)}"}
+    runs = [BM25(k1=k1, k3=k3).fit(engines["tfidf"]).rank(query).to_frame()["score"] for k3 in (0, 2, None)]
+    assert all((fewer <= more).all() and (fewer < more).any() for fewer, more in itertools.pairwise(runs))
 
 
 def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haybale.analysis import Analyzer
+from haybale.analysis import Analyzer, Terms
 from haybale.collections import Collection
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError
@@ -21,34 +21,38 @@ from haybale.manifest import signed
 from haybale.retrieval import BM25Index
 
 
-def formula(query: str, texts: list[str], k1: float, b: float) -> list[float]:
-    """Lucene's BM25 as Kamphuis et al. write it, one term at a time; a repeated query term counts again."""
+def formula(query: str, texts: list[str], k1: float, b: float, k3: float | None) -> list[float]:
+    """Lucene's BM25 as Kamphuis et al. write it, one term at a time; repeated ones as Robertson's k3 says, or again."""
     analyze = Analyzer("english").terms
     documents = [analyze(text) for text in texts]
     mean = sum(map(len, documents)) / len(documents)
     scores = []
     for document in documents:
         counts, score = Counter(document), 0.0
-        for term in analyze(query):
+        for term, t in Counter(analyze(query)).items():
             df = sum(term in other for other in documents)
             idf = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
             tf = counts[term]
-            score += idf * tf / (tf + k1 * (1 - b + b * len(document) / mean))
+            times = t if k3 is None else (k3 + 1) * t / (k3 + t)
+            score += times * idf * tf / (tf + k1 * (1 - b + b * len(document) / mean))
         scores.append(score)
     return scores
 
 
-@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.5, 0.9)])
-def test_scores_follow_the_formula(pydocs: Collection, k1: float, b: float) -> None:
+@pytest.mark.parametrize(("k1", "b", "k3"), [(1.2, 0.75, None), (0.5, 0.9, None), (1.2, 0.75, 0), (3, 0.5, 2.5)])
+def test_scores_follow_the_formula(pydocs: Collection, k1: float, b: float, k3: float | None) -> None:
     texts = pydocs.passages.texts[:300].to_pylist()
     query = "the shape of the returned array, and the array's axis"
-    hits = BM25Index(texts, k1=k1, b=b, language="english").search([query], 300)
-    expected = formula(query, texts, k1, b)
+    index = BM25Index(texts, k1=k1, b=b, k3=k3, language="english")
+    hits = index.search([query], 300)
+    expected = formula(query, texts, k1, b, k3)
     found = dict(zip(hits.passages[0].tolist(), hits.scores[0].tolist(), strict=True))
     found.pop(-1, None)
     assert set(found) == {i for i, score in enumerate(expected) if score > 0}
     for passage, score in found.items():
         assert score == pytest.approx(expected[passage], rel=1e-5)
+        assert index.similarities([query], passage)[0, 0] == score
+        assert np.float32(sum(index.term_shares(query, passage).values())) == score
     ranked = hits.passages[0][hits.passages[0] >= 0]
     assert ranked.tolist() == sorted(found, key=lambda p: (-found[p], p))
 
@@ -175,6 +179,26 @@ def test_scores_are_those_of_bm25s_to_the_bit(world, k1: float, b: float) -> Non
         assert part[0].tolist() == scores[offsets[5] : offsets[6]].tolist()
 
 
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (6, 0.9)])
+def test_counted_once_is_a_query_without_repetitions(world, k1: float, b: float) -> None:
+    texts, offsets, queries = world
+    index = BM25Index(texts, offsets, k1=k1, b=b, language="english")
+    every = index.analysed(queries).ids
+    once = [list(dict.fromkeys(ids)) for ids in every]
+    assert sum(map(len, once)) < sum(map(len, every)) / 2
+    found = index.with_parameters(k1, b, 0).documents(queries, 9)
+    for left, right in zip(found, index.documents(Terms(once, index.vocabulary), 9), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_another_k3_shares_the_weights(world) -> None:
+    texts, offsets, _ = world
+    index = BM25Index(texts, offsets, k3=7, language="english")
+    assert repr(index).endswith("k1 1.2, b 0.75, k3 7")
+    assert all(index.with_parameters(1.2, 0.75, k3)._weights is index._weights for k3 in (None, 0, 7))
+    assert not np.array_equal(index.with_parameters(1.2, 0.7, 7)._weights, index._weights)
+
+
 words = st.lists(st.sampled_from(["dog", "cat", "tax", "road", "salt", "law"]), max_size=9).map(" ".join)
 
 
@@ -218,6 +242,9 @@ def test_other_parameters_are_those_of_a_new_index(world) -> None:
             index.with_parameters(k1, b)
         with pytest.raises(InputError, match="parameter of BM25Index must be"):
             BM25Index(texts, k1=k1, b=b)
+    for k3 in (-1, math.inf, math.nan, True, "once"):
+        with pytest.raises(InputError, match="'k3' parameter of BM25Index must be"):
+            index.with_parameters(1, 0.5, k3)  # type: ignore[arg-type]
 
 
 def ids(first: int, end: int, first_document: int, end_document: int) -> dict[str, list[str]]:
@@ -291,16 +318,16 @@ def test_terms_of_another_index_are_refused() -> None:
 
 def test_a_saved_index_is_the_same(world, tmp_path: Path) -> None:
     texts, offsets, queries = world
-    index = BM25Index(texts, offsets, k1=0.9, analyzer=Analyzer("english", ["the", "array"]))
+    index = BM25Index(texts, offsets, k1=0.9, k3=2, analyzer=Analyzer("english", ["the", "array"]))
     index.save(tmp_path / "saved")
     opened = BM25Index.open(tmp_path / "saved")
     same(opened, index, queries)
-    assert (opened.k1, opened.b, opened.analyzer) == (0.9, 0.75, index.analyzer)
+    assert (opened.k1, opened.b, opened.k3, opened.analyzer) == (0.9, 0.75, 2, index.analyzer)
     same(opened.with_parameters(2, 0.1), index.with_parameters(2, 0.1), queries)
     half = len(offsets) // 2
     same(opened.take(np.arange(half)), index.take(np.arange(half)), queries)
     place = int(offsets[half])
-    grown = BM25Index(texts[:place], offsets[: half + 1], k1=0.9, analyzer=index.analyzer)
+    grown = BM25Index(texts[:place], offsets[: half + 1], k1=0.9, k3=2, analyzer=index.analyzer)
     more = ids(place, len(texts), half, len(offsets) - 1)
     grown.extended(texts[place:], offsets[half:] - place, **more).save(tmp_path / "grown")  # equal, so equal bytes
     for file in (tmp_path / "saved").iterdir():
@@ -310,6 +337,16 @@ def test_a_saved_index_is_the_same(world, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a function cannot be saved: .*split"):
         BM25Index(["a b"], analyzer=str.split).save(tmp_path / "own")
     assert not (tmp_path / "own").exists()
+
+
+def test_an_index_from_before_k3_opens(world, tmp_path: Path) -> None:
+    texts, offsets, queries = world
+    index = BM25Index(texts, offsets, language="english")
+    index.save(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_bytes(resigned(path.read_bytes().replace(b'"k3": null,', b"")))
+    assert "k3" not in json.loads(path.read_text())
+    same(BM25Index.open(tmp_path), index, queries)
 
 
 def resigned(manifest: bytes) -> bytes:
@@ -324,6 +361,7 @@ def resigned(manifest: bytes) -> bytes:
         ("manifest.json", lambda text: text.replace(b"BM25 index", b"encoder"), "expected format 'haybale BM25 index'"),
         ("manifest.json", lambda text: resigned(text.replace(b"english", b"klingon")), "unknown language"),
         ("manifest.json", lambda text: resigned(text.replace(b'"k1": 1.2', b'"k1": null')), "not of a BM25 index"),
+        ("manifest.json", lambda text: resigned(text.replace(b'"k3": null', b'"k3": -1')), "not of a BM25 index"),
         ("tensors.safetensors", lambda content: content[:-1], "the SHA-256 differs"),
         ("documents.parquet", lambda content: content + b"x", "the SHA-256 differs"),
         ("vocabulary.parquet", None, "not found"),
