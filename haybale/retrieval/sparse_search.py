@@ -118,7 +118,10 @@ class ProductSearch:
 
 def add_products(a: sparse.csr_matrix, b: sparse.csc_matrix, out: Floats) -> None:
     """Add the inner products of the rows of ``a`` (n, d) and of ``b`` (m, d) to ``out`` (n, m)."""
-    _add(a.indptr, a.indices, a.data, b.indptr, b.indices, b.data, out)
+    # Unsigned, since numba checks signed indexes for being negative: half of the time.
+    parts = (a.indptr, a.indices, b.indptr, b.indices)
+    offsets, terms, starts, rows = (part.view(f"u{part.itemsize}") for part in parts)
+    _add(offsets, terms, a.data, starts, rows, b.data, out)
 
 
 @njit(nogil=True, cache=True)
@@ -147,5 +150,5 @@ def _add(offsets: Any, terms: Any, values: Any, starts: Any, rows: Any, weights:
         line = out[i]
         for place in range(offsets[i], offsets[i + 1]):
             term, value = terms[place], values[place]
-            for posting in range(starts[term], starts[term + 1]):
+            for posting in range(starts[term], starts[term + np.uint32(1)]):
                 line[rows[posting]] += value * weights[posting]
