@@ -3,14 +3,16 @@
 A bag scores a query q against any passage p by Σ_u Kp(p, u) W(q, u) + intercept, where u runs over the support
 passages and W(q, u) sums coef · Kq(q, ·) over the support rows of u. So many queries and passages are scored by matrix
 products: for every tile of support passages, W is made once for all queries, Kp once for every distinct passage that
-any query asks about, and a pair's score is the inner product of its two rows. A mean over bags is linear in the
-coefficients, also with other weights for every query, so it costs what one bag costs.
+any query asks about, and a pair's score is the inner product of its two rows. Of all passages there are, it is the
+product of all rows with all, of which the highest are kept. A mean over bags is linear in the coefficients, also with
+other weights for every query, so it costs what one bag costs.
 
 The vectors may be on a device, and predictions are made there; all else is NumPy. Sums over products are float64.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -27,10 +29,11 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.machine import cpus, in_threads, in_tiles
 from haybale.progress import track
+from haybale.retrieval.hits import NO_PASSAGE, select
 from haybale.vectors import Floats
 
 _SMALL = 2**16  # numbers of queries or passages, whose products with a row take microseconds in float64
-_PASSAGES = 1024  # distinct candidate passages a tile, at most; 16 times as many on a device
+_PASSAGES = 1024  # distinct candidate passages, or of a search, a tile, at most; 16 times as many on a device
 _SUPPORT = 2048  # support passages a tile: 8 MiB of kernel values
 _FEW = 64  # candidates: threads would take longer to start than to work
 _PAIRS = 2**15  # pairs whose rows are gathered at once on a device
@@ -154,29 +157,85 @@ class Support:
         passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
         return Group(summed.indices.astype(np.int64), passage, summed.data)
 
-    def mean(self, pairs: Pairs, bag_weights: NDArray[np.float64] | None = None) -> Any:
+    def mean(self, pairs: Pairs, bag_weights: NDArray[np.float64] | None = None, *, intercept: bool = True) -> Any:
         """(n,) float64 mean prediction of the bags; ``bag_weights`` (n_queries, n_bags) weighs them for each query.
 
-        An array of the vectors' library, as are those of :meth:`bags`.
+        An array of the vectors' library, as are those of :meth:`bags`. Without ``intercept``, Σ coef K alone.
         """
         with self.device.current():
             if self.queries.is_precise:
-                return _precise_sums(self, pairs) + self.intercept.mean()
-            if bag_weights is None:
+                sums = _precise_sums(self, pairs)
+            elif bag_weights is None:
                 own = np.ones((len(self.coef), 1)) / self.n_bags
-                return (expand(self, pairs, [self._mean]) + self._of_features(pairs, own))[:, 0] + self.intercept.mean()
-            if self.features is not None or not self.device.is_cpu:
-                return (self.bags(pairs) * to_device(bag_weights[pairs.query], self.device)).sum(axis=1)
-            scores = expand(self, pairs, [self._everything], bag_weights.astype(np.float32))[:, 0]
-            return scores + (bag_weights @ self.intercept)[pairs.query]
+                sums = (expand(self, pairs, [self._mean]) + self._of_features(pairs, own))[:, 0]
+            elif self.features is None:
+                sums = expand(self, pairs, [self._everything], bag_weights.astype(np.float32))[:, 0]
+            else:
+                sums = (self._sums(pairs) * to_device(bag_weights[pairs.query], self.device)).sum(axis=1)
+            if not intercept:
+                return sums
+            return sums + to_device(self._intercepts(len(pairs.queries), bag_weights)[pairs.query], self.device)
+
+    def _intercepts(self, m: int, bag_weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """(m,) what :meth:`mean` adds for each query."""
+        return np.broadcast_to(self.intercept.mean() if bag_weights is None else bag_weights @ self.intercept, m)
 
     def bags(self, pairs: Pairs) -> Any:
         """(n, n_bags) float64 the prediction of every bag."""
         with self.device.current():
-            own = self.bag[:, None] == np.arange(self.n_bags)
-            return (
-                expand(self, pairs, self._bags) + self._of_features(pairs, own) + to_device(self.intercept, self.device)
-            )
+            return self._sums(pairs) + to_device(self.intercept, self.device)
+
+    def _sums(self, pairs: Pairs) -> Any:
+        """(n, n_bags) float64 Σ coef K of every bag."""
+        own = self.bag[:, None] == np.arange(self.n_bags)
+        return expand(self, pairs, self._bags) + self._of_features(pairs, own)
+
+    def highest(
+        self,
+        queries: Points,
+        n: int,
+        passages: Callable[[slice], Points],
+        k: int,
+        bag_weights: NDArray[np.float64] | None = None,
+        *,
+        intercept: bool = True,
+    ) -> Any:
+        """(m, k) the numbers of the passages, of ``n``, that :meth:`mean` without features is highest for; descending.
+
+        float32's last bits may decide. ``passages(tile)`` are those of a slice of numbers; what is held at once does
+        not grow with ``n``. The rest as in :meth:`mean`.
+        """
+        where, xp = self.device, self.device.xp
+        group = self._mean if bag_weights is None else self._everything
+        shift = self._intercepts(len(queries), bag_weights) if intercept else np.zeros(len(queries))
+        shift = to_device(shift.astype(np.float32), where)[:, None]
+        threads, step = (cpus(), _PASSAGES) if where.is_cpu else (1, 16 * _PASSAGES)
+
+        def search(rows: slice) -> Any:
+            weights = None if bag_weights is None else bag_weights[rows].astype(np.float32)
+            kq, parts = _kernel_of(self, queries.take(rows))
+            weighed = [_weighed(group, tile, kq, weights, parts, where) for tile in range(len(self.tiles))]
+
+            def best_of(start: int) -> tuple[Any, Any]:
+                here = passages(slice(start, min(start + step, n)))
+                sums = xp.zeros((len(kq), len(here)), dtype=np.float32)
+                for there, (columns, w) in zip(self.tiles, weighed, strict=True):
+                    if len(columns):
+                        sums += w @ _used(kernel_tile(here, there), columns, xp).T
+                numbers, scores = select(sums + shift[rows], k)
+                return numbers + start, scores
+
+            best = xp.full((len(kq), 0), NO_PASSAGE), xp.empty((len(kq), 0), dtype=np.float32)
+            for start in track(range(0, n, step * threads), "searching"):
+                found = in_threads(best_of, range(start, min(start + step * threads, n), step), threads)
+                numbers, scores = (xp.concatenate(column, axis=1) for column in zip(best, *found, strict=True))
+                best = select(scores, k, numbers)
+            return best[0]
+
+        size = _MEMORY // (len(self.queries) + len(self.passages) + 8 * step * threads)
+        with where.current():
+            none = xp.full((0, min(k, n)), NO_PASSAGE)
+            return xp.concatenate([none, *in_tiles(len(queries), size, search, what="queries")])
 
     def error(self, pairs: Pairs, exact: Support | None = None, same: Pairs | None = None) -> float:
         """How far the mean predictions of pairs, without features, are from what they are in float64; at most.
@@ -240,20 +299,12 @@ def _chunk(
 ) -> tuple[Ints, Any]:
     """The numbers of some queries' pairs, ``chosen``, sorted by passage; and their sums (n_groups, n)."""
     where, xp, exact = support.device, support.device.xp, support.is_small
-    threads = None if where.is_cpu else 1  # a device has its own
     chosen = chosen[np.argsort(pairs.passage[chosen], kind="stable")]
     query = np.searchsorted(queries, pairs.query[chosen])
     distinct, passage = np.unique(pairs.passage[chosen], return_inverse=True)
-    asked, candidates = pairs.queries.take(queries), pairs.passages.take(distinct)
+    candidates = pairs.passages.take(distinct)
     weights = None if weights is None else weights[queries]
-    kq = xp.empty((len(queries), len(support.queries)), dtype=np.float32)
-    split = np.array_split(np.arange(len(queries)), 4 * cpus() if where.is_cpu else 1)
-    parts = [slice(part[0], part[-1] + 1) for part in split if len(part)]
-
-    def fill(part: slice) -> None:
-        kq[part] = kernel_tile(asked.take(part), support.queries, exact)
-
-    in_threads(fill, parts, threads)
+    kq, parts = _kernel_of(support, pairs.queries.take(queries))
     # Tiles of candidates, each with its pairs side by side: as many for each core, of one size.
     cores = cpus() if where.is_cpu else 1
     most = _PASSAGES * cores if where.is_cpu else 16 * _PASSAGES
@@ -270,11 +321,29 @@ def _chunk(
             asked_for, asking = (to_device(of[here], where) for of in (passage - edges[number], query))
             for (columns, w), total in zip(weighed, sums, strict=True):
                 if len(columns):  # each pair is in one tile only
-                    used = kp if len(columns) == len(there) else xp.take(kp, columns, axis=1)
-                    total[here] += _pair_sums(used, w, asked_for, asking, where)
+                    total[here] += _pair_sums(_used(kp, columns, xp), w, asked_for, asking, where)
 
-        in_threads(add, range(n_tiles), threads)
+        in_threads(add, range(n_tiles), cores)
     return chosen, sums
+
+
+def _kernel_of(support: Support, queries: Points) -> tuple[Any, list[slice]]:
+    """Kq (m, n_queries) of queries with those of the support; and their rows in parts, for threads."""
+    where = support.device
+    kq = where.xp.empty((len(queries), len(support.queries)), dtype=np.float32)
+    split = np.array_split(np.arange(len(queries)), 4 * cpus() if where.is_cpu else 1)
+    parts = [slice(part[0], part[-1] + 1) for part in split if len(part)]
+
+    def fill(part: slice) -> None:
+        kq[part] = kernel_tile(queries.take(part), support.queries, support.is_small)
+
+    in_threads(fill, parts, None if where.is_cpu else 1)  # a device has its own
+    return kq, parts
+
+
+def _used(kp: Any, columns: Any, xp: Any) -> Any:
+    """Some columns of kernel values; themselves if they are all."""
+    return kp if len(columns) == kp.shape[1] else xp.take(kp, columns, axis=1)
 
 
 def _weighed(
@@ -286,8 +355,15 @@ def _weighed(
     rows, columns, column, coef = group.tiles[tile]
     query, bag = group.query[rows], None if weights is None or group.bag is None else group.bag[rows]
     if not where.is_cpu:
-        a = sparse.csr_matrix((coef, (column, query)), shape=(len(columns), kq.shape[1]), dtype=np.float32)
-        return to_device(columns, where), where.xp.ascontiguousarray((to_device(a, where) @ kq.T).T)
+        sums = where.xp.zeros((len(columns), len(kq)), dtype=np.float32)
+        shares: list[tuple[Any, Any]] = [(slice(None), 1)]
+        if weights is not None and bag is not None:
+            shares = [(bag == number, to_device(weights[:, number], where)) for number in np.unique(bag)]
+        for some, share in shares:
+            entries = coef[some], (column[some], query[some])
+            a = to_device(sparse.csr_matrix(entries, shape=(len(columns), kq.shape[1]), dtype=np.float32), where)
+            sums += (a @ kq.T) * share
+        return to_device(columns, where), where.xp.ascontiguousarray(sums.T)
     w = np.zeros((len(kq), len(columns)), dtype=np.float32)
 
     def weigh(part: slice) -> None:

@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,18 +24,12 @@ from haybale.device import Device, device_of, to_device, to_numpy
 from haybale.ensemble.bagging import TrainingSet, gathered, solve_bags
 from haybale.ensemble.bags import STRATEGIES, make_bags, seen_by, thinned
 from haybale.ensemble.explanation import Explanation, explained
+from haybale.ensemble.kernel import Points
 from haybale.ensemble.model_files import load_model, save_model
 from haybale.ensemble.problem import PrecisionWarning, Solver, rounding
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
-from haybale.ensemble.spaces import (
-    check_spaces,
-    described,
-    fit_features,
-    fit_spaces,
-    home_of,
-    rows_of,
-)
+from haybale.ensemble.spaces import check_spaces, described, fit_features, fit_spaces, home_of, rows_of
 from haybale.ensemble.support import Pairs
 from haybale.errors import InputError, VectorError
 from haybale.machine import fitting, in_tiles
@@ -53,6 +48,8 @@ from haybale.parameters import (
     one_of,
 )
 from haybale.retrieval import Hits, PassageIndex, Run, rank_documents
+from haybale.retrieval.exact import SLACK
+from haybale.retrieval.hits import select
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix, reals
 
@@ -321,7 +318,9 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             warnings.warn(message, stacklevel=4)
         return [thinned(rows, bag, self.rows_per_bag, rng) for bag, rng in zip(bags, others, strict=True)]
 
-    def score_candidates(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
+    def score_candidates(
+        self, query_vectors: Matrix, passages: Any, features: Any | None = None, *, intercept: bool = True
+    ) -> Any:
         """(m, k) float32 mean prediction of the bags for any passages.
 
         Bags learned 1 for relevant and 0 for not, but one that saw nothing near predicts about 0, so the mean ranks;
@@ -334,11 +333,16 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             Numbers in the index; -1 for none, whose score is -inf.
         features : (m, k, f), optional
             Of the pairs, if the ensemble was trained with them.
+        intercept : bool, default True
+            Without it a score is the sum of coef · K alone. Both rank alike, but beside the intercept, which is the
+            same for all passages of a query, float32 loses small sums: the larger γ, the more.
         """
         check_is_fitted(self, "support_")
-        return self._scored(query_vectors, passages, features, self.support_.mean)
+        return self._scored(query_vectors, passages, features, partial(self.support_.mean, intercept=intercept))
 
-    def out_of_bag_scores(self, query_numbers: Ints, query_vectors: Matrix, passages: Any) -> Any:
+    def out_of_bag_scores(
+        self, query_numbers: Ints, query_vectors: Matrix, passages: Any, *, intercept: bool = True
+    ) -> Any:
         """As :meth:`score_candidates`, each training query by the mean of the bags that saw nothing of it.
 
         Refuses a loaded model, since ``seen_`` is not saved, and a query that every bag saw.
@@ -346,24 +350,72 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         query_numbers : (m,) int
-            Places of the queries among those that were given to :meth:`fit`.
-        query_vectors, passages
+            Places of the queries among those that were given to :meth:`fit`; -1 for a new one, whose bags are all.
+        query_vectors, passages, intercept
             As in :meth:`score_candidates`; passages may be any.
         """
         check_is_fitted(self, "support_")
+        weights = self._bag_weights(query_numbers, len(passages))
+        return self._scored(query_vectors, passages, None, partial(self.support_.mean, intercept=intercept), weights)
+
+    def search(
+        self,
+        query_vectors: Matrix,
+        k: int,
+        *,
+        exclude: Exclude | None = None,
+        query_numbers: Ints | None = None,
+        intercept: bool = True,
+    ) -> Hits:
+        """The k passages of the whole index that score highest for each query; Hits (m, k), as the queries were given.
+
+        Every query meets every passage, in tiles: memory grows with m and k, not with the index. Scores are those of
+        :meth:`score_candidates`; which passages are the last, float32's last bits may decide. An ensemble with ``eta``
+        searches by its memory, Kq·Kp: what no search has found has no pair features.
+
+        Parameters
+        ----------
+        query_vectors, k, exclude : (m, d); int; (m,), optional
+            As in :meth:`PassageIndex.search`; a k beyond the index is all of it.
+        query_numbers : (m,) int, optional
+            As in :meth:`out_of_bag_scores`: training queries are searched by the bags that saw nothing of them.
+        intercept : bool, default True
+            As in :meth:`score_candidates`. With it, small sums that float32 loses are ties.
+        """
+        check_is_fitted(self, "support_")
+        check_parameters("SVREnsemble.search", {"k": k}, {"k": COUNT})
+        index, where = self.index_, self.support_.device
+        vectors = _checked(query_vectors, index, where)
+        m, n = int(vectors.shape[0]), len(index)
+        weights = None if query_numbers is None else self._bag_weights(query_numbers, m)
+        excluded = index.excluded(exclude, m)
+        own = np.append(np.diff(index.doc_offsets), 0)[excluded].max(initial=0)  # the last is that of no document, -1
+
+        def passages(tile: slice) -> Points:
+            return self.spaces_.passages([rows_of(index.vectors, np.arange(tile.start, tile.stop), where)])
+
+        with where.current():
+            queries, depth = self.spaces_.queries([vectors]), min(n, min(k, n) + int(own) + SLACK)
+            near = to_numpy(self.support_.highest(queries, n, passages, depth, weights, intercept=intercept))
+        left = index.doc_of[near] != excluded[:, None]
+        work = partial(self.support_.mean, intercept=intercept)
+        scores = np.full(near.shape, _NO_SCORE)
+        scores[left] = self._of_pairs(vectors, np.nonzero(left)[0], near[left], None, work, weights)
+        return Hits(*(to_device(best, device_of(query_vectors)) for best in select(scores, min(k, n), near)))
+
+    def _bag_weights(self, query_numbers: Any, m: int) -> Any:
+        """(m, n_bags) what a bag's prediction counts for each query: those that saw nothing of it, alike."""
         asked = np.asarray(to_numpy(query_numbers))
         if not hasattr(self, "seen_"):
             raise InputError("a loaded model does not know which bags saw which training queries; fit it anew")
-        if asked.shape != (len(passages),) or not np.isin(asked, np.arange(len(self.seen_))).all():
-            raise InputError(
-                f"query_numbers: expected {len(passages)} numbers of the {len(self.seen_)} training queries"
-            )
-        outside = ~self.seen_[asked]
+        if asked.shape != (m,) or not np.isin(asked, np.arange(-1, len(self.seen_))).all():
+            raise InputError(f"query_numbers: expected {m} numbers of the {len(self.seen_)} training queries, or -1")
+        outside = ~self.seen_[asked] | (asked < 0)[:, None]
         counts = outside.sum(axis=1)
         if not counts.all():
             first = f"{(counts == 0).sum()} of {len(asked)} queries, the first is {asked[counts.argmin()]}"
             raise InputError(f"out-of-bag scores: every bag saw {first}; take more bags or less overlap")
-        return self._scored(query_vectors, passages, None, self.support_.mean, outside / counts[:, None])
+        return outside / counts[:, None]
 
     def votes(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
         """(m, k) how many of the bags predict more than ``threshold``."""
@@ -487,7 +539,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         """Scaled pairs, where the support is."""
         distinct, place = np.unique(passage, return_inverse=True)
         there = rows_of(self.index_.vectors, distinct, self.support_.device)
-        scaled = None if self.features_ is None else np.asarray(self.features_(features))
+        scaled = None if self.features_ is None or features is None else np.asarray(self.features_(features))
         return Pairs(self.spaces_.queries([vectors]), self.spaces_.passages([there]), query, place, scaled)
 
     def save(self, folder: Path | str) -> None:

@@ -89,6 +89,13 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
     numbers = np.flatnonzero(~theirs.seen_.all(axis=1))
     asked = numbers, queries[numbers], passages[numbers]
     np.testing.assert_allclose(*(model.out_of_bag_scores(*asked) for model in (ours, theirs)), atol=1e-4)
+    own, places = np.arange(len(queries)), np.where(theirs.seen_.all(axis=1), -1, np.arange(len(queries)))
+    for how in ({}, {"query_numbers": places, "intercept": False}):
+        hits = [
+            model.search(of, 5, exclude=own, **how) for model, of in ((ours, cupy.asarray(queries)), (theirs, queries))
+        ]
+        assert isinstance(hits[0].passages, cupy.ndarray)
+        np.testing.assert_allclose(to_numpy(hits[0].scores), hits[1].scores, atol=1e-4)
     for query in (queries[:1], cupy.asarray(queries[:1])):
         explanation = ours.explain(query, "3")
         assert explanation.prediction == pytest.approx(theirs.explain(queries[:1], "3").prediction, abs=1e-4)

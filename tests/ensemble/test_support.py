@@ -46,6 +46,12 @@ def expansion(
     return support, pairs, weights
 
 
+def all_pairs(pairs: Pairs) -> Pairs:
+    """Every query with every passage, query by query, without features."""
+    query, passage = (of.ravel() for of in np.indices((len(pairs.queries), len(pairs.passages))))
+    return replace(pairs, query=query, passage=passage, features=None)
+
+
 def by_hand(support: Support, pairs: Pairs) -> np.ndarray:
     """(n_pairs, n_bags) every kernel value with every support row."""
     (kq, kp) = (
@@ -56,7 +62,7 @@ def by_hand(support: Support, pairs: Pairs) -> np.ndarray:
         )
     )
     kernel = kq * kp
-    if support.features is not None:
+    if support.features is not None and pairs.features is not None:
         kernel += np.sqrt(support.eta) * support.features_root * rbf(pairs.features, support.features)
     member = support.bag[:, None] == np.arange(support.n_bags)
     return (kernel * support.coef) @ member + support.intercept
@@ -90,10 +96,36 @@ def test_predictions_are_the_sums(
                 assert isinstance(found, library.ndarray)
                 assert found.dtype == np.float64
                 np.testing.assert_allclose(to_numpy(found), wanted, atol=2e-5)
+            for intercept in (True, False):
+                sums = expected - (not intercept) * support.intercept
+                found = there.mean(asked, weights, intercept=intercept)
+                np.testing.assert_allclose(to_numpy(found), (sums * weights[pairs.query]).sum(axis=1), atol=2e-5)
+                found = there.mean(asked, intercept=intercept)
+                np.testing.assert_allclose(to_numpy(found), sums.mean(axis=1), atol=2e-5)
             shares = there.shares(single)
             assert shares.sum() + support.intercept.sum() == pytest.approx(expected[0].sum(), abs=2e-5)
         assert support.to(CPU) is support
         np.testing.assert_array_equal(matrix_of(support.to(CUDA).to(CPU).passages), matrix_of(support.passages))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("small", [True, False])
+def test_the_highest_of_all_passages(cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, small: bool) -> None:
+    """By the mean of the bags or weighted ones, also of a support with features, which have no part in it."""
+    sizes = {} if small else {"_SUPPORT": 13, "_PASSAGES": 2, "_MEMORY": 50}
+    for name, size in sizes.items():
+        monkeypatch.setattr(module, name, size)
+    support, pairs, weights = expansion(3, True, kind)
+    bags = by_hand(support, all_pairs(pairs)).reshape(6, 100, 4)
+    for there, asked, library in ((support, pairs, np), (support.to(CUDA), moved(pairs), cupy)):
+        for of_bags in (None, weights):
+            expected = bags.mean(axis=2) if of_bags is None else np.einsum("qpb,qb->qp", bags, of_bags)
+            for k, intercept in ((10, True), (200, False)):
+                found = there.highest(asked.queries, 100, asked.passages.take, k, of_bags, intercept=intercept)
+                assert isinstance(found, library.ndarray)
+                scores = np.take_along_axis(expected, to_numpy(found), axis=1)
+                np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=2e-5)
+                assert all(len(np.unique(row)) == min(k, 100) for row in to_numpy(found))
 
 
 @pytest.mark.usefixtures("cupy")
@@ -104,8 +136,13 @@ def test_expansions_without_pairs_or_support(where: Any) -> None:
     nothing = replace(support, offsets=np.zeros(5, dtype=np.int64), **columns).to(where)
     asked = replace(pairs, queries=pairs.queries.to(where), passages=pairs.passages.to(where))
     np.testing.assert_allclose(to_numpy(nothing.bags(asked)), np.tile(support.intercept, (90, 1)))
+    np.testing.assert_array_equal(
+        to_numpy(nothing.highest(asked.queries, 100, asked.passages.take, 3)), [[0, 1, 2]] * 6
+    )
     none = replace(asked, query=pairs.query[:0], passage=pairs.passage[:0])
     assert support.to(where).mean(none).shape == (0,)
+    nobody = asked.queries.take(slice(0, 0))
+    assert support.to(where).highest(nobody, 100, asked.passages.take, 3).shape == (0, 3)
 
 
 @pytest.mark.parametrize("features", [False, True])

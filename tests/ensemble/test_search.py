@@ -1,0 +1,127 @@
+"""Searching the whole index by an ensemble, against all passages scored and sorted; and scores without intercept."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import rbf
+from scipy import sparse
+from worlds import candidates_with_features, world
+
+from haybale import PassageIndex
+from haybale.ensemble import SVREnsemble
+from haybale.ensemble import support as expansion
+from haybale.ensemble import svr_ensemble as module
+from haybale.ensemble.kernel import Points, kernel_tile
+from haybale.errors import InputError
+from haybale.retrieval.hits import select
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("intercept", [True, False])
+@given(st.data())
+@settings(max_examples=8, deadline=None)
+def test_a_search_is_all_passages_scored_and_sorted(wide: bool, intercept: bool, data: st.DataObject) -> None:
+    """In tiles of any size, with repeated passages, documents left out, and training queries by their own bags."""
+    seed, k = data.draw(st.integers(0, 99)), data.draw(st.integers(1, 150))
+    index, queries, relevant = world(seed)
+    vectors = index.vectors.copy()
+    vectors[-15:] = vectors[:15]  # ties
+    if wide:
+        vectors, queries = (sparse.csr_matrix(np.where(np.abs(x) > 0.25, x, 0)) for x in (vectors, queries))
+    index = PassageIndex(vectors, index.doc_offsets, doc_ids=index.doc_ids)
+    ensemble = SVREnsemble(4, k=8, gamma=(3.0, 9.0)).fit(index, queries, relevant)
+    rng = np.random.default_rng(seed)
+    asked = rng.choice(np.flatnonzero(~ensemble.seen_.all(axis=1)), size=12, replace=False)
+    exclude, numbers = rng.integers(-1, len(index.doc_ids), size=12), np.where(rng.random(12) < 0.3, -1, asked)
+    out_of_bag, everything = data.draw(st.booleans()), np.tile(np.arange(len(index)), (12, 1))
+    how: dict[str, Any] = {"intercept": intercept, "exclude": exclude, "query_numbers": numbers if out_of_bag else None}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_PASSAGES", "_SUPPORT", "_MEMORY"):
+            patch.setattr(expansion, name, data.draw(st.sampled_from([7, 40, 5000])))
+        patch.setattr(module, "SLACK", data.draw(st.sampled_from([3, 24])))
+        found = ensemble.search(queries[asked], k, **how)
+        scores = ensemble.score_candidates(queries[asked], everything, intercept=intercept)
+        if out_of_bag:
+            of_new = scores[numbers < 0]
+            scores = ensemble.out_of_bag_scores(numbers, queries[asked], everything, intercept=intercept)
+            np.testing.assert_allclose(scores[numbers < 0], of_new, atol=1e-6)
+    scores[index.doc_of == exclude[:, None]] = -np.inf
+    passages, best = select(scores, min(k, len(index)))
+    np.testing.assert_allclose(found.scores, best, atol=1e-6)
+    own = np.where(found.passages < 0, -np.inf, np.take_along_axis(scores, found.passages, axis=1))
+    np.testing.assert_allclose(found.scores, own, atol=1e-6)
+    # Where no other score is within rounding, it is the same passage; equal ones are by number.
+    clear = np.diff(best, axis=1, prepend=np.inf, append=-np.inf) < -1e-5
+    np.testing.assert_array_equal(*(of[clear[:, :-1] & clear[:, 1:]] for of in (found.passages, passages)))
+    tied = found.scores[:, 1:] == found.scores[:, :-1]
+    assert (np.diff(found.passages, axis=1)[tied & (found.passages[:, 1:] >= 0)] > 0).all()
+
+
+def test_a_search_holds_tiles_not_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, queries, relevant = world()
+    ensemble = SVREnsemble(3, k=10).fit(index, queries, relevant)
+    sizes: list[int] = []
+
+    def tile(a: Points, b: Points, exact: bool = False) -> np.ndarray:
+        sizes.append(len(a) * len(b))
+        return kernel_tile(a, b, exact)
+
+    monkeypatch.setattr(expansion, "kernel_tile", tile)
+    monkeypatch.setattr(expansion, "_PASSAGES", 16)
+    monkeypatch.setattr(expansion, "_SUPPORT", 8)
+    monkeypatch.setattr(expansion, "_FEW", 0)
+    monkeypatch.setattr(module, "SLACK", 0)
+    support = ensemble.support_
+    monkeypatch.setattr(expansion, "_MEMORY", 5 * (len(support.queries) + len(support.passages) + 16 * 16))
+    ensemble.search(queries, 1)
+    assert max(sizes) <= max(16 * 8, 5 * len(support.queries))
+    assert sum(sizes) >= len(index) * len(support.passages)
+
+
+def test_a_search_learns_and_needs_no_features() -> None:
+    """An ensemble with eta searches by its memory, Kq·Kp."""
+    index, queries, relevant, candidates, features = candidates_with_features(1)
+    ensemble = SVREnsemble(3, eta=0.6).fit(index, queries, relevant, candidates=candidates, features=features)
+    found, support = ensemble.search(queries[:5], 4, intercept=False), ensemble.support_
+    q, p = ensemble.spaces_.queries([queries[:5]]).dense, ensemble.spaces_.passages([index.vectors]).dense
+    kq, kp = rbf(q, support.queries.dense)[:, support.query], rbf(p, support.passages.dense)[:, support.passage]
+    expected = (kq * support.coef) @ kp.T / 3
+    np.testing.assert_allclose(found.scores, -np.sort(-expected, axis=1)[:, :4], atol=1e-5)
+    with pytest.raises(InputError, match=r"'k' parameter of SVREnsemble\.search"):
+        ensemble.search(queries[:5], 0)
+
+
+def test_without_the_intercept_small_sums_keep_their_order() -> None:
+    """At a large γ they are lost beside it in float32; also for training queries."""
+    rng = np.random.default_rng(0)
+    axes = np.eye(40, dtype=np.float32)
+    passages = axes[:30] + 0.3 * axes[30:].repeat(3, axis=0)
+    passages /= np.linalg.norm(passages, axis=1, keepdims=True)
+    index, relevant = PassageIndex(passages), [[str(i)] for i in range(30)]
+    queries = passages + 0.1 * rng.normal(size=passages.shape).astype(np.float32)
+    ensemble = SVREnsemble(6, k=10, gamma=(32.0, 2.5)).fit(index, queries, relevant)
+    strange = -axes[:5]  # near to no training query: squared distances are 2 and more, kernels e^-64
+    everything = np.tile(np.arange(30), (5, 1))
+    support = ensemble.support_
+    (q, p), spaces = (x.astype(np.float64) for x in (strange, passages)), ensemble.spaces_
+    q, p = spaces.precise().queries([q]).dense, spaces.precise().passages([p]).dense
+    kq, kp = rbf(q, support.queries.dense)[:, support.query], rbf(p, support.passages.dense)[:, support.passage]
+    weights = (~ensemble.seen_[:5])[:, support.bag] / (~ensemble.seen_[:5]).sum(axis=1)[:, None]
+    for of_bags, score in (
+        (np.full(weights.shape, 1 / 6), ensemble.score_candidates),
+        (weights, partial(ensemble.out_of_bag_scores, np.arange(5))),
+    ):
+        expected = (kq * support.coef * of_bags) @ kp.T
+        assert 0 < np.abs(expected).max() < 1e-20
+        lost, kept = score(strange, everything), score(strange, everything, intercept=False)
+        assert all(len(np.unique(row)) == 1 for row in lost)
+        np.testing.assert_allclose(kept, expected, rtol=1e-3, atol=1e-8 * np.abs(expected).max())
+        assert all(len(np.unique(row)) > 15 for row in kept)
+    scores = ensemble.score_candidates(strange, everything, intercept=False)
+    np.testing.assert_array_equal(ensemble.search(strange, 9, intercept=False).passages, select(scores, 9)[0])
