@@ -30,7 +30,7 @@ class WaitingSolver:
 
     def __call__(self, problem: Problem) -> Dual:
         say_and_wait(self.folder)
-        return find_solver("product")(problem)
+        return find_solver("working-set")(problem)
 
 
 class WaitingEncoder(HashEncoder):

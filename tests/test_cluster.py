@@ -99,7 +99,7 @@ def killing(folder: Path, then: Callable[[], None] | None = None) -> Iterator[li
     assert killed
 
 
-def trained(solver: Any = "product", **settings: Any) -> SVREnsemble:
+def trained(solver: Any = "working-set", **settings: Any) -> SVREnsemble:
     index, queries, relevant = world(3, n_documents=100, n_queries=60, d=8)
     return SVREnsemble(6, k=20, solver=solver, memory_budget=1e9, **settings).fit(index, queries, relevant)
 

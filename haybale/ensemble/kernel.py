@@ -244,16 +244,19 @@ def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
         return a.xp.exp(tile, out=tile)
 
 
-def gram(points: Points, threads: int | None = None) -> Any:
+def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
     """(n, n) the Gram matrix of points; half of the products, the rest is mirrored. The diagonal is exactly 1.
 
-    Where the points are; ``threads`` are the CPU's. Errors: :class:`DeviceError` where a device has no room for it.
+    Where the points are, in ``out`` if it is given; ``threads`` are the CPU's.
+    Errors: :class:`DeviceError` where a device has no room for it.
     """
     n, xp, is_cpu = len(points), points.xp, points.device.is_cpu
     step = TILE if is_cpu else _DEVICE_TILE
     parts = [points.take(slice(start, start + step)) for start in range(0, n, step)]
     with points.device.current(), out_of_memory(points.device, (n, n), "Gram matrix"):
-        out = xp.empty((n, n), dtype=points.dtype)
+        out = xp.empty((n, n), dtype=points.dtype) if out is None else out
+        if is_cpu:  # a page is found faster in one sweep than by the tile that first falls into it
+            out.reshape(-1)[::1024] = 0
 
         def fill(place: tuple[int, int]) -> None:
             i, j = place

@@ -133,18 +133,20 @@ class Problem:
         new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
         weight = np.add.reduceat(self.weight[kept[order]], np.flatnonzero(new))
         kept = kept[order][new]
-        passage, passages = self.passage[kept], self.passages
+        (query, queries), (passage, passages) = (self.query[kept], self.queries), (self.passage[kept], self.passages)
         if self.grams is None:
+            used, query = np.unique(query, return_inverse=True)
+            queries = queries.take(used)
             # Passages in the order of the rows: where each occurs once, kernel rows are read without a gather.
             used, where, passage = np.unique(passage, return_index=True, return_inverse=True)
             by_row = np.argsort(where)
             place = np.empty_like(by_row)
             place[by_row] = np.arange(len(by_row))
             passage, passages = place[passage], passages.take(used[by_row])
-        columns = {"query": self.query[kept], "passage": passage, "label": self.label[kept], "weight": weight}
+        columns = {"query": query, "passage": passage, "label": self.label[kept], "weight": weight}
         if self.features is not None and self.features_root is not None:
             columns |= {"features": self.features[kept], "features_root": self.features_root[kept]}
-        return replace(self, passages=passages, **columns), kept  # type: ignore[arg-type]
+        return replace(self, queries=queries, passages=passages, **columns), kept  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

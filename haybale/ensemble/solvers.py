@@ -10,7 +10,6 @@ from sklearn.svm import SVR
 
 from haybale.ensemble.cuml import cuml_takes, solve_cuml
 from haybale.ensemble.problem import Dual, Problem, Solver
-from haybale.ensemble.smo import gram_bytes, solve_product
 from haybale.ensemble.working_set import solve_working_set
 from haybale.errors import InputError, UnknownNameError
 
@@ -18,13 +17,9 @@ from haybale.errors import InputError, UnknownNameError
 def solve_auto(problem: Problem) -> Dual:
     """The fastest that there is.
 
-    On the CPU :func:`~haybale.ensemble.smo.solve_product`, where ``memory_budget`` holds its Gram matrices; on a device
-    :func:`~haybale.ensemble.cuml.solve_cuml`, where cuML is installed and takes the bag; else
+    On a device :func:`~haybale.ensemble.cuml.solve_cuml`, where cuML is installed and takes the bag; else
     :func:`~haybale.ensemble.working_set.solve_working_set`.
     """
-    if problem.device.is_cpu:
-        fits = gram_bytes(problem) <= problem.memory_budget
-        return solve_product(problem) if fits else solve_working_set(problem)
     return solve_cuml(problem) if cuml_takes(problem) else solve_working_set(problem)
 
 
@@ -51,7 +46,6 @@ def solve_sklearn(problem: Problem) -> Dual:
 
 SOLVERS: dict[str, Solver] = {
     "auto": solve_auto,
-    "product": solve_product,
     "working-set": solve_working_set,
     "cuml": solve_cuml,
     "sklearn": solve_sklearn,

@@ -1,62 +1,88 @@
-"""Working-set SMO: the solver for devices, and for Gram matrices that memory does not hold.
+"""haybale's own solver: sequential minimal optimisation on working sets.
 
 An outer iteration chooses the rows that violate their optimality conditions most, solves the small problem of their
-coefficients on the host, with all others held, by the same steps as everywhere (:mod:`haybale.ensemble.smo`), and takes
-the change from all residuals by a product with the chosen rows of the kernel. So do ThunderSVM (Wen, Shi, Li, He & Chen
-2018, JMLR 19(21)) and cuML, with solvers of their own for the small problem. All that is as long as a bag is array
-operations, on a device or in NumPy; what crosses to the host are the small problems.
+coefficients, with all others held (:mod:`haybale.ensemble.smo`), and takes the change from all residuals by a product
+with the chosen rows of the kernel. So do ThunderSVM (Wen, Shi, Li, He & Chen 2018, JMLR 19(21)) and cuML.
+
+The small problem needs the kernel of the chosen rows with each other. The kernel with all rows is asked for only where
+a coefficient has changed, which is where it will be a support vector, with few exceptions. On the CPU these are rows of
+the two Gram matrices (:mod:`haybale.ensemble.gram_rows`), held as long as ``memory_budget`` lets them, and the change
+of all residuals is shared by the cores. On a device all that is as long as a bag is array operations; what crosses to
+the host are the small problems.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
 from haybale.device import to_device, to_numpy
+from haybale.ensemble.gram_rows import GramRows
+from haybale.ensemble.kernel import Points, exp_negative, kernel_tile
 from haybale.ensemble.problem import Dual, Problem, Solution
-from haybale.ensemble.smo import REFRESHES, KernelRows, State, gram_bytes, optimise
+from haybale.ensemble.rows import Ints
+from haybale.ensemble.smo import State, optimise
 from haybale.errors import DeviceError
-from haybale.machine import fitting, free_cached
+from haybale.machine import fitting, free_cached, in_threads, one_blas_thread
+from haybale.vectors import Floats
 
-WORKING_SET = 512  # rows
-FRACTION = 0.1  # of the violation at its start, at which a working set is left
+WORKING_SET = 1024  # rows
+FRACTION = 0.3  # of the violation at its start, at which a working set is left
 STEPS = 20  # steps for each row of a working set, at most
+REFRESHES = 10  # times that all residuals are taken anew, at most
+_CHECKED = 32  # residuals taken anew before a solution is accepted
+_EARLY = 0.1  # of the rows are support vectors: then it is foreseen how many there will be
 _LEAST = 4  # rows: two that were there before, one of a large gain and one of a small cost
+_LINES = 128  # kernel rows that a thread reads at once
+_BLOCK = 512  # columns whose features are compared at once: they stay in the first-level cache
+_F = np.float32
+
+
+def gram_bytes(problem: Problem) -> float:
+    """What the Gram matrices over the queries and passages of a problem's rows take."""
+    queries, passages = (len(np.unique(numbers)) for numbers in (problem.query, problem.passage))
+    return 4.0 * queries**2 + 4.0 * passages**2
 
 
 def solve_working_set(problem: Problem, working_set: int = WORKING_SET) -> Dual:
     """Second-order SMO on working sets of up to ``working_set`` rows, where the vectors are.
 
-    Equal rows are made one and ``tol`` has a floor, as in :func:`~haybale.ensemble.smo.solve_product`, whose
-    predictions these are to ``tol``; ``n_iter`` counts steps of two coefficients. Before a solution is accepted all
-    residuals are taken anew, and it goes on where one had drifted by a twentieth of ``tol``. Kernel rows are gathered
-    from Gram matrices where ``memory_budget`` holds these, and else computed for each working set, of as many rows as
-    it holds. Errors: out of memory, :class:`~haybale.errors.DeviceError`. Warns if ``max_iter`` steps do not reach
-    ``tol``.
+    Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is the
+    same); rows of weight zero take no part. ``tol`` below a millionth of the labels' range is raised to it: float32
+    tells nothing finer apart. ``n_iter`` counts steps of two coefficients. Before a solution is accepted a sample of
+    the residuals is taken anew, and all of them are if any has drifted by a twentieth of ``tol``.
+
+    The result does not depend on the number of threads. ``memory_budget`` bytes of kernel values are held; what does
+    not fit is computed again when it is needed. Errors: out of a device's memory,
+    :class:`~haybale.errors.DeviceError`. Warns if ``max_iter`` steps do not reach ``tol``.
     """
     solution = Solution(problem)
-    with problem.device.current():
+    with problem.device.current(), one_blas_thread():
         sets = _WorkingSets(solution, working_set)
         for _ in range(REFRESHES + 1):
-            while sets.look() >= solution.tol and sets.taken < solution.limit:
-                sets.improve()
-            if sets.refresh() <= solution.tol / 20 or sets.taken >= solution.limit:
+            while sets.look() >= solution.tol and sets.taken < solution.limit and sets.improve():
+                pass
+            if sets.drift() <= solution.tol / 20 or sets.taken >= solution.limit:
                 break
+            sets.refresh()
         return solution.dual(to_numpy(sets.error), sets.taken, sets.violation, sets.outer)
 
 
 class _WorkingSets:
-    """The residuals of all rows and the kernel of the chosen ones with them."""
+    """The residuals of all rows, and who is chosen next."""
 
     def __init__(self, solution: Solution, working_set: int) -> None:
-        self.solution, self.problem = solution, _with_grams(solution.problem)
-        self.xp, self.device = solution.problem.queries.xp, solution.problem.device
-        n = len(solution.label)
-        # A block of kernel rows, and what making it takes.
-        self.q = min(n, fitting(self.problem.memory_budget, 16 * n, least=_LEAST, most=working_set))
+        self.solution, problem = solution, solution.problem
+        self.xp, self.device = problem.queries.xp, problem.device
+        self.kernel: Any = (_Held if self.device.is_cpu else _OnDevice)(problem, working_set)
+        self.q = self.kernel.q
         state = State.of(solution)
         self.error, self.up, self.low = (to_device(part, self.device) for part in (state.error, state.up, state.low))
+        self.error = self.error.astype(self.kernel.dtype)
         self.newest = np.zeros(0, dtype=np.int64)
-        self.rows, self.block = self.newest, self.xp.empty((0, n), dtype=np.float32)
         self.taken = self.outer = 0
 
     def look(self) -> float:
@@ -65,31 +91,39 @@ class _WorkingSets:
         self.violation = float(self.gain.max() - self.cost.min())
         return self.violation
 
-    def improve(self) -> None:
-        """One working set: chosen, optimised, and its changes taken from all residuals."""
-        solution, there = self.solution, self.device
-        self._choose()
-        rows = to_device(self.rows, there)
-        state = State.of(solution, self.rows, to_numpy(self.error[rows]))
-        before = solution.beta[self.rows]
+    def improve(self) -> bool:
+        """One working set: chosen, optimised, and its changes taken from all residuals; whether there were any."""
+        solution = self.solution
+        if not self.kernel.decided:
+            self._foresee()
+        rows = self._choose()
+        there = to_device(rows, self.device)
+        state = State.of(solution, rows, to_numpy(self.error[there]).astype(np.float32))
+        before = solution.beta[rows]
         # A working set of all rows is solved to the end at once.
-        stop = solution.tol if self.q == len(solution.label) else max(solution.tol, FRACTION * self.violation)
-        kernel = KernelRows.of_matrix(np.ascontiguousarray(to_numpy(self.xp.take(self.block, rows, axis=1))))
+        stop = solution.tol if self.q == len(solution.label) else max(solution.tol / 2, FRACTION * self.violation)
         most = min(STEPS * self.q, solution.limit - self.taken)
-        steps, _ = optimise(kernel, state, self.problem.epsilon, stop, most)
-        solution.beta[self.rows] = state.beta
-        self.error -= to_device((state.beta - before).astype(np.float32), there) @ self.block
-        self.up[rows], self.low[rows] = to_device(state.up, there), to_device(state.low, there)
+        steps, _ = optimise(self.kernel.among(rows), state, solution.problem.epsilon, stop, most)
+        solution.beta[rows] = state.beta
+        self.kernel.subtract(self.error, rows, state.beta - before)
+        self.up[there], self.low[there] = to_device(state.up, self.device), to_device(state.low, self.device)
         self.taken, self.outer = self.taken + steps, self.outer + 1
+        return steps > 0
 
-    def _choose(self) -> None:
-        """Rows, and their kernel with all: those that the last choice added, every second where they fill more than
-        half; of the places left, half go to the largest gains and half to the smallest costs."""
+    def _foresee(self) -> None:
+        """Have the matrices computed as a whole, once enough support vectors are known to tell that they are many."""
+        n, support = len(self.solution.label), self.solution.beta != 0
+        if np.count_nonzero(support) > _EARLY * n:
+            middle = (self.gain.max() + self.cost.min()) / 2
+            support |= (self.gain > middle) | (self.cost < middle)
+            self.kernel.decide(np.count_nonzero(support) > n / 2)
+
+    def _choose(self) -> Ints:
+        """Rows that the last choice added, every second where they fill more than half; of the places left, half go to
+        the largest gains and half to the smallest costs."""
         n, newest = len(self.solution.label), self.newest
         if self.q == n:
-            if not len(self.rows):
-                self.rows, self.block = np.arange(n), self.problem.gram()
-            return
+            return np.arange(n)
         old = newest[: len(newest) // 2 * 2 : 2] if len(newest) > self.q // 2 else newest
         if len(old):
             rows = to_device(old, self.device)
@@ -100,25 +134,228 @@ class _WorkingSets:
         n_low = self.q - len(old) - n_up
         low = self.xp.argpartition(self.cost, n_low)[:n_low]
         self.newest = to_numpy(self.xp.concatenate([up, low])).astype(np.int64)
-        place = np.flatnonzero(np.isin(self.rows, old))
-        held = self.block[to_device(place, self.device)]
-        self.block = self.xp.concatenate([held, self.problem.gram(self.newest)])
-        self.rows = np.concatenate([self.rows[place], self.newest])
+        return np.concatenate([old, self.newest])
 
-    def refresh(self) -> float:
-        """Take all residuals anew from the labels and the coefficients; by how much one had drifted at most."""
-        beta, old = self.solution.beta, self.error
-        self.error = to_device(self.solution.label.astype(np.float32), self.device)
-        support = np.flatnonzero(beta)
+    def drift(self) -> float:
+        """By how much one of some residuals is off."""
+        solution, n = self.solution, len(self.solution.label)
+        sample = np.unique(np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64))
+        values = to_numpy(self.kernel.rows(sample))
+        error = to_numpy(self.error[to_device(sample, self.device)])
+        return float(np.abs(solution.label[sample] - values @ solution.beta - error).max())
+
+    def refresh(self) -> None:
+        """Take all residuals anew from the labels and the coefficients."""
+        self.error[:] = to_device(self.solution.label, self.device)
+        support = np.flatnonzero(self.solution.beta)
         for start in range(0, len(support), self.q):
             rows = support[start : start + self.q]
-            self.error -= to_device(beta[rows].astype(np.float32), self.device) @ self.problem.gram(rows)
-        return float(abs(old - self.error).max())
+            self.kernel.subtract(self.error, rows, self.solution.beta[rows])
+
+
+class _Held:
+    """The kernel on the CPU, from rows of the two Gram matrices."""
+
+    dtype = np.float64
+
+    def __init__(self, problem: Problem, working_set: int) -> None:
+        self.problem, n = problem, len(problem.label)
+        self.query, self.passage = problem.query.astype(np.uint32), problem.passage.astype(np.uint32)
+        self.features = np.empty((0, n), dtype=np.float32)
+        self.root = np.zeros(n, dtype=np.float32)
+        if problem.features is not None and problem.features_root is not None:
+            self.features = np.ascontiguousarray(problem.features.T, dtype=np.float32)
+            self.root = problem.features_root.astype(np.float32)
+        halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
+        rooms = len(halves[0]), len(halves[1])
+        # The small problem's kernel, and what making it takes, is held beside the rows.
+        self.q = min(n, fitting(np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set))
+        if problem.grams is None:
+            rooms = _rooms(*rooms, problem.memory_budget - 12 * self.q**2)
+            if rooms != (len(halves[0]), len(halves[1])):
+                self.q = min(self.q, *rooms)
+        self.decided = problem.grams is not None
+        self.of_queries, self.of_passages = (
+            GramRows(points, room, problem.threads, gram)
+            for points, room, gram in zip(halves, rooms, whole, strict=True)
+        )
+
+    def among(self, rows: Ints) -> Floats:
+        """(q, q) kernel values of distinct rows with each other; of passages not held no more than this is computed."""
+        query, passage = self.query[rows], self.passage[rows]
+        if len(rows) == len(self.query):
+            self.of_passages.hold(np.unique(passage))
+        self.of_queries.hold(np.unique(query))
+        slots = self.of_queries.slot[query], self.of_passages.slot[passage]
+        used, place = np.unique(passage[slots[1] < 0], return_inverse=True)
+        points, places = self.of_passages.points.take(used), np.zeros(len(rows), dtype=np.uint32)
+        tile, places[slots[1] < 0] = kernel_tile(points, points), place
+        np.fill_diagonal(tile, 1)
+        out = np.empty((len(rows), len(rows)), dtype=np.float32)
+
+        def square(start: int) -> None:
+            _square(
+                self.of_queries.values, slots[0], query, self.of_passages.values, slots[1], passage, tile, places,
+                start, out[start : start + _LINES],
+            )  # fmt: skip
+
+        in_threads(square, range(0, len(rows), _LINES), self.problem.threads)
+        if self.problem.features is not None:
+            points, root = Points(self.problem.features[rows]), self.root[rows]
+            out += kernel_tile(points, points) * root[:, None] * root
+        return out
+
+    def decide(self, whole: bool) -> None:
+        """Compute the matrices as a whole from here on, where there is room, or their rows as they are needed."""
+        self.decided = True
+        for held in (self.of_queries, self.of_passages) if whole else ():
+            if len(held.values) == len(held.slot):
+                held.hold_all()
+
+    def rows(self, rows: Ints) -> Any:
+        """(m, n) kernel values of some rows with all, of nothing that is held."""
+        return self.problem.gram(rows)
+
+    def subtract(self, error: NDArray[np.float64], rows: Ints, change: NDArray[np.float64]) -> None:
+        """Take from all residuals what a change of some rows' coefficients makes."""
+        rows, change = rows[change != 0], change[change != 0].astype(np.float32)
+        if not len(rows):
+            return
+        halves = (self.of_queries, self.query), (self.of_passages, self.passage)
+        for held, column in halves:
+            held.hold(np.unique(column[rows]))
+        rows, change = np.pad(rows, (0, -len(rows) % 4), mode="edge"), np.pad(change, (0, -len(rows) % 4))
+        slots = [held.slot[column[rows]] for held, column in halves]
+
+        def total(start: int) -> Any:
+            part = slice(start, start + _LINES)
+            return _total(
+                change[part], self.of_queries.values, slots[0][part], self.query, self.of_passages.values,
+                slots[1][part], self.passage, rows[part], self.features, self.root,
+            )  # fmt: skip
+
+        for part in in_threads(total, range(0, len(rows), _LINES), self.problem.threads):
+            error -= part
+
+
+def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
+    """Rows of the two Gram matrices that a budget of bytes holds: all of the smaller one, if a quarter holds it."""
+    sizes = 4.0 * n_queries**2, 4.0 * n_passages**2
+    if sum(sizes) <= budget:
+        return n_queries, n_passages
+    if min(sizes) <= budget / 4:
+        left = budget - min(sizes)
+        if sizes[0] < sizes[1]:
+            return n_queries, fitting(left, 4 * n_passages, least=_LEAST)
+        return fitting(left, 4 * n_queries, least=_LEAST), n_passages
+    share = budget / sum(sizes)
+    return fitting(n_queries * share, 1, least=_LEAST), fitting(n_passages * share, 1, least=_LEAST)
+
+
+@njit(nogil=True, cache=True)
+def _square(
+    kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any, tile: Any, place: Any, first: int, out: Any
+) -> None:  # pragma: no cover - compiled
+    """The kernel of rows from ``first`` on with all; ``tile`` is that of passages not held, at their ``place``."""
+    for i in range(first, first + len(out)):
+        line, of_query = out[i - first], kq[q_slot[i]]
+        if p_slot[i] >= 0:
+            row = kp[p_slot[i]]
+            for k in range(len(query)):
+                line[k] = of_query[query[k]] * row[passage[k]]
+        else:
+            row = tile[place[i]]
+            for k in range(len(query)):
+                there = row[place[k]] if p_slot[k] < 0 else kp[p_slot[k], passage[i]]
+                line[k] = of_query[query[k]] * there
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _total(
+    change: Any,
+    kq: Any,
+    q_slot: Any,
+    query: Any,
+    kp: Any,
+    p_slot: Any,
+    passage: Any,
+    rows: Any,
+    features: Any,
+    root: Any,
+) -> Any:  # pragma: no cover - compiled
+    """(n,) Σ_i change_i K(row i, ·) of a number of rows that four divides."""
+    n = len(query)
+    out = np.zeros(n, dtype=np.float32)
+    for r in range(0, len(rows), 4):  # four at once: their columns' numbers are read once
+        by0, by1, by2, by3 = change[r], change[r + 1], change[r + 2], change[r + 3]
+        q0, q1, q2, q3 = kq[q_slot[r]], kq[q_slot[r + 1]], kq[q_slot[r + 2]], kq[q_slot[r + 3]]
+        p0, p1, p2, p3 = kp[p_slot[r]], kp[p_slot[r + 1]], kp[p_slot[r + 2]], kp[p_slot[r + 3]]
+        for k in range(n):
+            q, p = query[k], passage[k]
+            out[k] += by0 * q0[q] * p0[p] + by1 * q1[q] * p1[p] + by2 * q2[q] * p2[p] + by3 * q3[q] * p3[p]
+    if features.shape[0] == 0:
+        return out
+    far = np.empty(_BLOCK, dtype=np.float32)
+    for b in range(0, n, _BLOCK):
+        size = min(_BLOCK, n - b)
+        part, roots = out[b : b + size], root[b : b + size]
+        for r in range(len(rows)):
+            weight = root[rows[r]] * change[r]
+            if weight != 0:
+                far[:] = _F(0)
+                for f in range(features.shape[0]):
+                    here, column = features[f, rows[r]], features[f, b : b + size]
+                    for k in range(size):
+                        d = column[k] - here
+                        far[k] -= d * d
+                for k in range(size):
+                    part[k] += weight * roots[k] * exp_negative(far[k])
+    return out
+
+
+class _OnDevice:
+    """The kernel on a device: of the last working set with all rows, gathered from Gram matrices where these fit."""
+
+    dtype, decided = np.float32, True
+
+    def __init__(self, problem: Problem, working_set: int) -> None:
+        self.problem, self.xp = _with_grams(problem), problem.queries.xp
+        n = len(problem.label)
+        # A block of kernel rows, and what making it takes.
+        self.q = min(n, fitting(problem.memory_budget, 16 * n, least=_LEAST, most=working_set))
+        self.chosen, self.block = np.zeros(0, dtype=np.int64), self.xp.empty((0, n), dtype=np.float32)
+
+    def among(self, rows: Ints) -> Floats:
+        """(q, q) kernel values of distinct rows with each other, on the host."""
+        self._hold(rows)
+        columns = to_device(rows, self.problem.device)
+        return np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1)))
+
+    def rows(self, rows: Ints) -> Any:
+        """(m, n) kernel values of some rows with all."""
+        return self.problem.gram(rows)
+
+    def subtract(self, error: Any, rows: Ints, change: NDArray[np.float64]) -> None:
+        """Take from all residuals what a change of some rows' coefficients makes."""
+        self._hold(rows)
+        error -= to_device(change.astype(np.float32), self.problem.device) @ self.block
+
+    def _hold(self, rows: Ints) -> None:
+        if np.array_equal(rows, self.chosen):
+            return
+        stay = np.isin(rows, self.chosen)
+        order = np.argsort(self.chosen)
+        place = order[np.searchsorted(self.chosen, rows[stay], sorter=order)]
+        held, new = self.block[to_device(place, self.problem.device)], self.problem.gram(rows[~stay])
+        self.block, self.chosen = self.xp.concatenate([held, new]), np.concatenate([rows[stay], rows[~stay]])
+        if not np.array_equal(rows, self.chosen):
+            place = np.argsort(np.concatenate([np.flatnonzero(stay), np.flatnonzero(~stay)]))
+            self.block, self.chosen = self.block[to_device(place, self.problem.device)], rows
 
 
 def _with_grams(problem: Problem) -> Problem:
     """The problem with Gram matrices, if they fit."""
-    if gram_bytes(problem) > problem.memory_budget:
+    if problem.grams is None and gram_bytes(problem) > problem.memory_budget:
         return problem
     try:
         return problem.with_grams()

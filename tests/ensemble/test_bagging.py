@@ -16,7 +16,7 @@ from haybale.ensemble.solvers import find_solver
 BAGS = [np.arange(0, 20), np.arange(10, 30), np.arange(30, 60)]
 SETTINGS = {"C": 1.0, "epsilon": 0.1}
 AWAY = SETTINGS | {"memory_budget": 1e9, "threads": None}
-SOLVER = find_solver("product")
+SOLVER = find_solver("working-set")
 
 
 def training_set(put: Any = np.asarray) -> TrainingSet:

@@ -17,7 +17,7 @@ from worlds import candidates_with_features, world
 from haybale.device import CPU, Device, device_of, to_device, to_numpy
 from haybale.ensemble import SVREnsemble, candidate_rows, pair_features
 from haybale.ensemble.problem import Dual, Problem
-from haybale.ensemble.smo import solve_product
+from haybale.ensemble.working_set import solve_working_set
 from haybale.errors import DeviceError
 from haybale.retrieval import Hits, PassageIndex
 
@@ -46,7 +46,7 @@ def moved(cupy: Any, index: PassageIndex) -> PassageIndex:
 def on_host(problem: Problem) -> Dual:
     """A solver that knows no device, and is given halves that are on one."""
     assert problem.device == CUDA
-    return solve_product(problem.to_numpy())
+    return solve_working_set(problem.to_numpy())
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -117,7 +117,7 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
 def test_an_ensemble_where_its_index_is_not(cupy: Any, device: str, vectors: str) -> None:
     index, queries, relevant = world(3)
     of = index if vectors == "cpu" else moved(cupy, index)
-    solver = "product" if device == "cpu" else on_host
+    solver = "working-set" if device == "cpu" else on_host
     ours = SVREnsemble(4, k=10, tol=1e-5, solver=solver, device=device)
     theirs = SVREnsemble(4, k=10, tol=1e-5).fit(index, queries, relevant)
     passages = index.search(queries, 12).passages

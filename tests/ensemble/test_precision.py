@@ -96,7 +96,7 @@ def test_pairs_of_several_spaces_are_kept_in_float64(tmp_path: Any) -> None:
     np.testing.assert_array_equal(again, model.predict_pairs(Q, P, query, passage))
 
 
-@pytest.mark.parametrize("settings", [{"solver": "product"}, {"memory_budget": 1e5}])
+@pytest.mark.parametrize("settings", [{"solver": "working-set"}, {"memory_budget": 1e5}])
 def test_outside_the_domain_it_says_so(settings: Any) -> None:
     rows = X.copy()
     rows[7] *= 1e5

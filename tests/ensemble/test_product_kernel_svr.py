@@ -155,8 +155,6 @@ def test_a_small_memory_budget_gives_the_same_model() -> None:
     np.testing.assert_allclose(
         rows.predict_pairs(q, p, query, passage), whole.predict_pairs(q, p, query, passage), atol=2e-4
     )
-    with pytest.raises(InputError, match=r"take \S+ MB, the memory_budget is 1\.0 MB; raise it, or take solver='auto'"):
-        ProductKernelSVR(**fit, memory_budget=1e6, solver="product").fit_pairs(q, p, query, passage, y)
 
 
 def test_threads_do_not_change_a_bit() -> None:

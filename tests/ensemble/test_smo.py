@@ -1,4 +1,4 @@
-"""The solvers side by side, on random problems; what a problem refuses; and SMO's own terms."""
+"""The solvers side by side, on random problems; and what a problem refuses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import moved, problem, realistic
+from problems import moved, problem
 from worlds import world
 
 from haybale.ensemble import SOLVERS, SVREnsemble
-from haybale.ensemble import smo as module
 from haybale.ensemble.solvers import find_solver
 from haybale.errors import InputError, UnknownNameError
 
@@ -44,44 +43,9 @@ def test_an_ensemble_of_any_solver_ranks_the_same(solver: str) -> None:
     np.testing.assert_allclose(merged["score_x"], merged["score_y"], atol=2e-4)
 
 
-def test_shared_gram_matrices_and_gathers_give_the_same() -> None:
-    """Kq spread over the rows or gathered, passages in the order of the rows or not."""
-    posed = replace(realistic(600), tol=1e-6)
-    expected = SOLVERS["product"](posed)
-    needed = module.gram_bytes(posed)
-    for way in (replace(posed, memory_budget=needed), posed.with_grams()):
-        found = SOLVERS["product"](way)
-        np.testing.assert_allclose(posed.gram() @ (found.coef - expected.coef), 0, atol=1e-4)
-    with pytest.raises(InputError, match="Gram matrices of a bag of 600 rows take"):
-        SOLVERS["product"](replace(posed, memory_budget=needed - 1))
-
-
-def test_residuals_that_drifted_are_taken_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that err a little each time: without the refresh the result would be off by much more."""
-    posed = problem(5, 80, tol=1e-3)
-    expected = SOLVERS["product"](posed)
-    optimise, calls = module.optimise, []
-
-    def erring(rows: Any, state: Any, *more: Any) -> Any:
-        done = optimise(rows, state, *more)
-        calls.append(0)
-        if len(calls) < 4:
-            state.error[::2] += 0.01
-        return done
-
-    monkeypatch.setattr(module, "optimise", erring)
-    found = SOLVERS["product"](posed)
-    assert len(calls) > 2
-    kernel = posed.gram()
-    np.testing.assert_allclose(
-        kernel @ found.coef + found.intercept, kernel @ expected.coef + expected.intercept, atol=2e-3
-    )
-
-
-def test_solvers_of_the_cpu_take_vectors_from_the_device(cupy: Any) -> None:
+def test_the_solver_of_the_cpu_takes_vectors_from_the_device(cupy: Any) -> None:
     posed = problem(0, 30)
-    for name in ("product", "sklearn"):
-        np.testing.assert_array_equal(SOLVERS[name](moved(posed)).coef, SOLVERS[name](posed).coef)
+    np.testing.assert_array_equal(SOLVERS["sklearn"](moved(posed)).coef, SOLVERS["sklearn"](posed).coef)
 
 
 def test_problems_and_solvers_that_are_none_are_refused() -> None:
@@ -93,7 +57,7 @@ def test_problems_and_solvers_that_are_none_are_refused() -> None:
         replace(problem(0, 5, features=True), features=np.ones((4, 2), dtype=np.float32))
     with pytest.raises(InputError, match=r"passage numbers must lie in 0\.\.8, found 9\.\.9"):
         replace(problem(0, 5), passage=np.full(5, 9))
-    with pytest.raises(UnknownNameError, match="unknown solver 'libsvm'; known: auto, product"):
+    with pytest.raises(UnknownNameError, match="unknown solver 'libsvm'; known: auto, working-set"):
         find_solver("libsvm")
     with pytest.raises(InputError, match="a name or a callable, found int"):
         find_solver(3)  # type: ignore[arg-type]

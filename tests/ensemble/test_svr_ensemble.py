@@ -140,8 +140,6 @@ def test_a_bag_too_large_for_its_memory_budget_is_refused() -> None:
     with pytest.raises(InputError, match=r"a bag of \d+ rows needs .* GB for its kernel matrix, .* set rows_per_bag"):
         SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6).fit(index, queries, relevant)
     SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6, rows_per_bag=200).fit(index, queries, relevant)
-    with pytest.raises(InputError, match=r"the Gram matrices of a bag of \d+ rows take \S+ MB, the memory_budget is"):
-        SVREnsemble(1, overlap=0, k=10, solver="product", memory_budget=1e3).fit(index, queries, relevant)
 
 
 def test_a_bag_without_a_relevant_row_is_told() -> None:
@@ -175,7 +173,7 @@ def test_bad_input_is_refused() -> None:
         (queries, relevant, {"overlap": 2.5}, {}, "overlap <= n_bags - 1"),
         (queries, relevant, {"gamma": (1.0, -1.0)}, {}, "'gamma' parameter of SVREnsemble"),
         (queries, relevant, {"threshold": np.inf}, {}, "'threshold' parameter"),
-        (queries, relevant, {"solver": "libsvm"}, {}, "known: auto, product, working-set, cuml"),
+        (queries, relevant, {"solver": "libsvm"}, {}, "known: auto, working-set, cuml"),
     ):
         with pytest.raises(InputError, match=message):
             SVREnsemble(**({"n_bags": 2, "k": 5} | settings)).fit(index, vectors, labels, **given)

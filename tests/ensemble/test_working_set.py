@@ -50,17 +50,24 @@ def test_it_agrees_with_the_other_solvers(
     assert dual.converged
     assert not dual.coef[weight == 0].any()
     assert abs(dual.coef.sum()) < 1e-9
-    check_same(posed, dual, SOLVERS["product"](posed))
+    check_same(posed, dual, SOLVERS["sklearn"](posed))
 
 
+@pytest.mark.parametrize("way", ["own", "given", "features"])
 @pytest.mark.parametrize(("tol", "budget"), [(1e-3, 2e9), (1e-5, 2e9), (1e-3, 4e6)])
-def test_a_bag_of_some_size(tol: float, budget: float) -> None:
+def test_a_bag_of_some_size(tol: float, budget: float, way: str) -> None:
+    """With room for all, for a quarter of the passages' rows, with Gram matrices that somebody holds."""
     posed = replace(realistic(2000), tol=tol)
+    if way == "given":
+        posed = posed.with_grams()
+    if way == "features":
+        values = np.random.default_rng(1).normal(size=(2000, 3)).astype(np.float32)
+        posed = replace(posed, features=values, features_root=np.full(2000, 0.3, dtype=np.float32))
     dual = solve_working_set(replace(posed, memory_budget=budget), 256)
     assert dual.converged
     assert dual.n_iter > 600
     assert dual.n_working_sets > 10
-    check_same(posed, dual, SOLVERS["product"](posed), atol=2 * tol if tol > 1e-4 else 2e-4)
+    check_same(posed, dual, SOLVERS["sklearn"](posed), atol=2 * tol if tol > 1e-4 else 2e-4)
     # Its own residuals say that it is the optimum: none gains more by rising than another costs by falling.
     error, bound = posed.label - posed.gram() @ dual.coef, posed.C * posed.weight
     up = np.where(dual.coef < 0, posed.epsilon, -posed.epsilon)[dual.coef < bound]
@@ -74,7 +81,7 @@ def test_a_bag_of_some_size(tol: float, budget: float) -> None:
 def test_a_solution_on_a_device(cupy: Any, kind: str, features: bool, budget: float) -> None:
     """With Gram matrices given, with its own, and by kernel rows; only small problems come to the host."""
     posed = problem(3, 150, features, n_queries=8, n_passages=40, kind=kind, tol=1e-4, memory_budget=budget)
-    expected = SOLVERS["product"](replace(posed, memory_budget=1e9))
+    expected = SOLVERS["sklearn"](replace(posed, memory_budget=1e9))
     for there in (moved(posed), moved(posed).with_grams()):
         found = solve_working_set(there, 16)
         assert isinstance(found.coef, np.ndarray)
@@ -82,19 +89,8 @@ def test_a_solution_on_a_device(cupy: Any, kind: str, features: bool, budget: fl
         check_same(posed, found, expected, 5e-4)
 
 
-def test_the_automatic_solver_goes_where_the_vectors_are(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SMO on the CPU where the Gram matrices fit, else working sets; on a device without cuML working sets."""
-    taken = []
-    for name in ("solve_product", "solve_working_set"):
-        monkeypatch.setattr(f"haybale.ensemble.solvers.{name}", lambda posed, name=name: taken.append(name))
-    posed = problem(0, 30)
-    for given_as in (posed, replace(posed, memory_budget=10), moved(posed)):
-        SOLVERS["auto"](given_as)
-    assert taken == ["solve_product", "solve_working_set", "solve_working_set"]
-
-
-def test_gram_matrices_that_do_not_fit_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    posed = problem(3, 150, n_queries=8, n_passages=40)
+def test_gram_matrices_that_do_not_fit_on_the_device_after_all(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    posed = moved(problem(3, 150, n_queries=8, n_passages=40))
     expected = solve_working_set(posed, 16)
 
     def none(self: Problem) -> Problem:
@@ -103,7 +99,7 @@ def test_gram_matrices_that_do_not_fit_after_all(monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(Problem, "with_grams", none)
         found = solve_working_set(posed, 16)
-    check_same(posed, found, expected)
+    check_same(problem(3, 150, n_queries=8, n_passages=40), found, expected)
 
 
 def test_steps_have_a_limit() -> None:
@@ -120,14 +116,42 @@ def test_residuals_that_drifted_are_taken_anew(monkeypatch: pytest.MonkeyPatch) 
     expected = solve_working_set(posed, 8)
     improve, calls = module._WorkingSets.improve, []
 
-    def erring(sets: Any) -> None:
-        improve(sets)
+    def erring(sets: Any) -> bool:
+        done = improve(sets)
         calls.append(0)
         if len(calls) < 20:
             sets.error[::2] += 0.01
+        return done
 
     monkeypatch.setattr(module._WorkingSets, "improve", erring)
     check_same(posed, solve_working_set(posed, 8), expected, atol=4e-3)
+
+
+@pytest.mark.parametrize("budget", [2e9, 4e6])
+def test_threads_do_not_change_a_bit(budget: float) -> None:
+    posed = replace(realistic(2000), memory_budget=budget)
+    duals = [solve_working_set(replace(posed, threads=threads), 256) for threads in (1, 2, 3)]
+    for dual in duals[1:]:
+        np.testing.assert_array_equal(dual.coef, duals[0].coef)
+        assert dual.intercept == duals[0].intercept
+
+
+@pytest.mark.parametrize("share", [0.05, 0.25, 0.9])
+def test_the_budget_is_kept(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held of kernel values, beside the vectors themselves."""
+    posed, held = realistic(2000), []
+    look = module._WorkingSets.look
+
+    def measured(sets: Any) -> float:
+        kernel = sets.kernel
+        held.append(kernel.of_queries.values.nbytes + kernel.of_passages.values.nbytes + 12 * kernel.q**2)
+        return float(look(sets))
+
+    monkeypatch.setattr(module._WorkingSets, "look", measured)
+    budget = share * module.gram_bytes(posed)
+    dual = solve_working_set(replace(posed, memory_budget=budget))
+    assert dual.converged
+    assert 0.5 * budget < max(held) <= budget
 
 
 @pytest.mark.gpu
@@ -135,6 +159,6 @@ def test_a_bag_of_some_size_on_a_device() -> None:
     if not HAS_CUDA:
         pytest.skip("no CUDA device")
     posed = realistic(6000)
-    expected = SOLVERS["product"](posed)
+    expected = SOLVERS["sklearn"](replace(posed, memory_budget=1e9))
     for budget in (2e9, 5e7):
         check_same(posed, solve_working_set(moved(replace(posed, memory_budget=budget))), expected, 2 * posed.tol)
