@@ -172,8 +172,7 @@ class _Held:
         self.q = min(n, fitting(np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set))
         if problem.grams is None:
             rooms = _rooms(*rooms, problem.memory_budget - 12 * self.q**2)
-            if rooms != (len(halves[0]), len(halves[1])):
-                self.q = min(self.q, *rooms)
+            self.q = min(self.q, *(room if room < len(of) else n for room, of in zip(rooms, halves, strict=True)))
         self.decided = problem.grams is not None
         self.of_queries, self.of_passages = (
             GramRows(points, room, problem.threads, gram)
