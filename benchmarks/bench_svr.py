@@ -1,73 +1,190 @@
 """Fit and predict of one regressor, against sklearn.svm.SVR and scikit-learn-intelex.
 
     pip install scikit-learn-intelex
-    python benchmarks/bench_svr.py FOLDER [--results benchmarks/results]
+    python benchmarks/bench_svr.py FOLDER [--large] [--results benchmarks/results]
 
 Rows are 20 BM25 and 20 nearest passages of every training query, over LSA vectors of 768 numbers, so that [q ; p] has
-the 1,536 features of the paper's Longformer. All take the same float32 features, γ, C, ε, tol and weights; ours finds
-the distinct halves itself, which is part of its time. Peers and ours alternate in every round. sklearn is
-single-threaded, the others use all cores. Before the first round everything has run once on a few rows, so that
-nothing is compiled or loaded inside a measurement.
+the 1,536 features of the paper's Longformer; and, where support vectors are to be few, planted ones around topics, as
+z-scores. All take the same float32 features, γ, C, ε, tol and weights; ours finds the distinct halves itself, which is
+part of its time. Peers and ours alternate in every round. sklearn is single-threaded, the others use all cores. Before
+the first round everything has run once on a few rows, so that nothing is compiled or loaded inside a measurement.
 
-In every round the fast ones run twice, one directly after the other, and the second is reported: the first also pays
-for memory that the system has to find, which on a virtual machine can cost as much as the computation.
+Where there are several rounds, the fast ones run twice in each, one directly after the other, and the second is
+reported: the first also pays for memory that the system has to find, which on a virtual machine can cost as much as
+the computation. ``--large``: 100,000 rows, each in a process of its own, whose largest resident memory is told.
 """
 
 from __future__ import annotations
 
+import resource
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import options, provenance, row, shown, timed, write_page
+from provenance import options, provenance, row, shown, table, write_page
 from sklearn.svm import SVR
 
 from haybale import Engine, ProductKernelSVR, pool
+from haybale.drawing import draw_lines
 from haybale.ensemble import CandidateRows, candidate_rows
 from haybale.rankers import BM25, KNN, Training
 from haybale.stages import listening
 
 WIDTH = 768
-GAMMA, TOL = 1.5, 1e-3
-SETTINGS = {"C": 1.0, "epsilon": 0.1, "gamma": GAMMA, "tol": TOL}
+GAMMA, TOL, MEMORY = 1.5, 1e-3, 2.2e9
+PLANTED = 8_000
 # rows, every passage once, new rows to predict, rounds, rounds of sklearn
-CASES = ((3_000, True, 3_000, 5, 3), (8_000, True, 8_000, 5, 2), (26_000, False, 2_000, 3, 1))
+CASES = ((3_000, True, 3_000, 5, 3), (8_000, True, 8_000, 3, 1), (26_000, False, 2_000, 1, 1))
+CURVES, EPSILONS, SHARES = 4_000, (0.4, 0.2, 0.1, 0.05), (1.2, 0.5, 0.25, 0.1)
+LARGE, MOST = 100_000, 4e9
+Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # features, labels, new features
+Peers = dict[str, Callable[..., Any]]
 
 
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("collection", help="a folder with training queries")
+    parser.add_argument("--large", action="store_true", help="many rows, time and memory")
+    parser.add_argument("--one", nargs=2, metavar=("PEER", "FILE"), help="fit one of them in this process")
     a = parser.parse_args()
+    peers = available()
+    if a.one:
+        print(*fit_one(peers[a.one[0]], Path(a.one[1])))
+        return
     rows = Candidates.of(a.collection)
-    peers = {
-        "haybale": lambda: ProductKernelSVR(**SETTINGS, split=WIDTH),
-        "sklearn": lambda: SVR(**SETTINGS, cache_size=2000),
+    more = tuple(name for name in peers if name.startswith("scikit"))
+    origin = provenance(shown("bench_svr.py", sys.argv[1:]), more=more)
+    settings = f"1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant rows."
+    if a.large:
+        lines = [f"# {LARGE:,} candidate rows of {rows.name}", "", f"[q ; p] of LSA vectors, {settings}"]
+        columns = "| seconds | CPU seconds | GB resident at most | support vectors"
+        write_page(a.results / "svr-large.md", [*lines, *table(columns, large(rows, peers, a.collection)), "", origin])
+        return
+    lines = [
+        f"# The regressor and its peers, candidate rows of {rows.name}",
+        "",
+        f"[q ; p] of LSA vectors, {settings} *Planted* rows are z-scores around topics, with γ 1/1,536 and few support "
+        "vectors. Seconds are medians of the rounds, CPU seconds those of all cores together; × is a peer's median "
+        "over ours. Predictions are of other rows than the training's. Difference: the largest between a peer's "
+        "predictions and ours; support vectors: the peer's, and how many more than ours.",
+        "",
+        "| rows | passages | | fit s | × | CPU s | × | predict s | × | support vectors | difference |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *compared("planted", planted(PLANTED), peers, 1 / (2 * WIDTH), 3, 1),
+    ]
+    for n, unique, new, rounds, slow in CASES:
+        lines += compared("", rows.data(n, unique, new), peers, GAMMA, rounds, slow)
+    chosen = rows.data(CURVES, True, 0)
+    curves = {
+        "support vectors": list(by_epsilon(chosen, peers)),
+        "memory for kernel values, share of the Gram matrix": list(by_memory(chosen, peers)),
+    }
+    for number, (x_label, points) in enumerate(curves.items()):
+        lines += ["", f"{CURVES:,} rows, by {x_label}:"]
+        lines += table(" | ".join([x_label, *(f"{name} s" for name in peers)]), points, words=0)
+        figure, lines = f"svr-{number}.svg", [*lines, "", f"![by {x_label}](svr-{number}.svg)"]
+        xs, *seconds = (list(column) for column in zip(*points, strict=True))
+        drawn = {name: (xs, taken) for name, taken in zip(peers, seconds, strict=True)}
+        draw_lines(drawn, x_label=x_label, y_label="seconds", log_x=True, path=a.results / figure)
+    lines += ["", f"haybale, {PLANTED:,} rows, seconds by memory:"]
+    few, many = planted(PLANTED), rows.data(PLANTED, True, 0)
+    points = list(zip(*(by_memory(data, {"haybale": peers["haybale"]}) for data in (few, many)), strict=True))
+    lines += table("share of the Gram matrix | planted s | candidates s", [(*p, q[1]) for p, q in points], words=0)
+    write_page(a.results / "svr.md", [*lines, "", origin])
+
+
+def available() -> Peers:
+    """Makers of regressors, from what differs from their settings; ``memory``: bytes for kernel values."""
+
+    def ours(memory: float = MEMORY, **changes: Any) -> Any:
+        return ProductKernelSVR(**settings | changes, split=WIDTH, memory_budget=memory)
+
+    settings = {"C": 1.0, "epsilon": 0.1, "gamma": GAMMA, "tol": TOL}
+    peers: Peers = {
+        "haybale": ours,
+        "sklearn": lambda memory=MEMORY, **changes: SVR(**settings | changes, cache_size=memory / 1e6),
     }
     try:
         from sklearnex.svm import SVR as IntelSVR
 
-        peers["scikit-learn-intelex"] = lambda: IntelSVR(**SETTINGS)
+        peers["scikit-learn-intelex"] = lambda memory=MEMORY, **changes: IntelSVR(
+            **settings | changes, cache_size=memory / 1e6
+        )
     except ImportError:
         print("scikit-learn-intelex is not installed: left out")
-    more = tuple(name for name in peers if name.startswith("scikit"))
-    lines = [
-        f"# The regressor and its peers, candidate rows of {rows.name}",
-        "",
-        f"[q ; p] of LSA vectors, 1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant "
-        "rows. Seconds are medians of the rounds; × is a peer's median over ours. Predictions are of other rows than "
-        "the training's. Difference: the largest between a peer's predictions and ours; support vectors: the peer's, "
-        "and how many more than ours.",
-        "",
-        "| rows | passages | | fit s | × | predict s | × | support vectors | difference |",
-        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-        *(line for case in CASES for line in compared(rows, peers, *case)),
-        "",
-        provenance(shown("bench_svr.py", sys.argv[1:]), more=more),
-    ]
-    write_page(a.results / "svr.md", lines)
+    return peers
+
+
+def weights(y: np.ndarray) -> np.ndarray:
+    return np.where(y > 0, 3.0, 1.0)
+
+
+def measured(work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Seconds, CPU seconds, and the result."""
+    start, cpu = time.perf_counter(), time.process_time()
+    result = work()
+    return time.perf_counter() - start, time.process_time() - cpu, result
+
+
+def planted(n: int) -> Data:
+    """Rows of 160 queries around 16 topics; an eleventh of the passages are their query's."""
+    rng, m = np.random.default_rng(0), 160
+    topics = rng.normal(size=(16, WIDTH))
+    queries = topics[rng.integers(16, size=m)] + rng.normal(size=(m, WIDTH))
+    query, own = np.repeat(np.arange(m), -(-n // m))[:n], rng.random(n) < 0.09
+    passages = np.where(own[:, None], queries[query], topics[rng.integers(16, size=n)]) + rng.normal(size=(n, WIDTH))
+    x = np.concatenate([queries[query], passages], axis=1)
+    x = ((x - x.mean(axis=0)) / x.std(axis=0)).astype(np.float32)
+    return x, own.astype(np.float64), x[::8]
+
+
+def by_epsilon(data: Data, peers: Peers) -> Iterator[tuple[Any, ...]]:
+    """Seconds of each by how many support vectors there are."""
+    for epsilon in EPSILONS:
+        runs = [fitted(make, data, epsilon=epsilon) for make in peers.values()]
+        yield len(runs[0][2].support_), *(seconds for seconds, _, _ in runs)
+
+
+def by_memory(data: Data, peers: Peers) -> Iterator[tuple[Any, ...]]:
+    """Seconds of each by the memory for kernel values, as a share of the Gram matrix in float32."""
+    n = len(data[1])
+    for share in SHARES:
+        yield share, *(fitted(make, data, memory=share * 4 * n**2)[0] for make in peers.values())
+
+
+def fitted(make: Callable[..., Any], data: Data, **changes: Any) -> tuple[float, float, Any]:
+    x, y, _ = data
+    return measured(lambda: make(**changes).fit(x, y, sample_weight=weights(y)))
+
+
+def large(rows: Candidates, peers: Peers, collection: str) -> Iterator[tuple[Any, ...]]:
+    """Each but sklearn on many rows."""
+    x, y, _ = rows.data(LARGE, False, 0)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        np.save(f"{folder}/x.npy", x)
+        np.save(f"{folder}/y.npy", y)
+        for name in peers:
+            if name != "sklearn":
+                command = [sys.executable, __file__, collection, "--one", name, folder]
+                said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-4:]
+                yield name, *(float(value) for value in said[:3]), int(said[3])
+                print("  ", name, *said, flush=True)
+
+
+def fit_one(make: Callable[..., Any], folder: Path) -> tuple[Any, ...]:
+    """Seconds, CPU seconds, GB resident at most, and support vectors."""
+    data = np.load(folder / "x.npy"), np.load(folder / "y.npy"), np.empty(0)
+    few = data[0][:300], data[1][:300], data[2]
+    fitted(make, few)
+    seconds, cpu, model = fitted(make, data, memory=MOST)
+    return seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, len(model.support_)
 
 
 @dataclass(frozen=True)
@@ -101,49 +218,52 @@ class Candidates:
             chosen = chosen[np.sort(first)]
         return np.sort(chosen[:n])
 
+    def data(self, n: int, unique: bool, new: int) -> Data:
+        """(n, 1536) float32 [q ; p], their labels, and the features of other rows."""
+        chosen = self.sample(n + new, unique=unique)
+        test = np.sort(np.random.default_rng(1).choice(len(chosen), min(new, len(chosen) // 2), replace=False))
+        train, test = np.delete(chosen, test), chosen[test]
+        return self.features(train), self.rows.label[train].astype(np.float64), self.features(test)
+
     def features(self, chosen: np.ndarray) -> np.ndarray:
         """(n, 1536) float32 [q ; p]."""
         return np.concatenate([self.queries[self.rows.query[chosen]], self.passages[self.rows.passage[chosen]]], axis=1)
 
 
-def compared(
-    rows: Candidates, peers: dict[str, Callable[[], Any]], n: int, unique: bool, new: int, rounds: int, slow: int
-) -> list[str]:
+def compared(kind: str, data: Data, peers: Peers, gamma: float, rounds: int, slow: int) -> list[str]:
     """Alternate the peers on one size: a line each."""
-    chosen = rows.sample(n + new, unique=unique)
-    test = np.sort(np.random.default_rng(1).choice(len(chosen), min(new, len(chosen) // 2), replace=False))
-    train = np.delete(chosen, test)
-    x, y, x_new = rows.features(train), rows.rows.label[train].astype(np.float64), rows.features(chosen[test])
-    weights = np.where(y > 0, 3.0, 1.0)
+    x, y, x_new = data
+    n, few = len(y), (x[:300], y[:300], x_new)
     for make in peers.values():
-        make().fit(x[:300], y[:300], sample_weight=weights[:300]).predict(x_new[:300])
-    seconds: dict[str, dict[str, list[float]]] = {name: {"fit": [], "predict": []} for name in peers}
+        fitted(make, few, gamma=gamma)[2].predict(x_new[:300])
+    taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in peers}
     found: dict[str, tuple[np.ndarray, int]] = {}
     for number in range(rounds):
         for name, make in peers.items():
             if name == "sklearn" and number >= slow:
                 continue
-            if name != "sklearn":
-                make().fit(x, y, sample_weight=weights).predict(x_new)
-            fitting, model = timed(lambda make=make: make().fit(x, y, sample_weight=weights))
-            predicting, predicted = timed(lambda model=model: model.predict(x_new))
+            if name != "sklearn" and rounds > 1:
+                fitted(make, data, gamma=gamma)[2].predict(x_new)
+            fitting, cpu, model = fitted(make, data, gamma=gamma)
+            predicting, _, predicted = measured(lambda model=model: model.predict(x_new))
             found[name] = predicted, len(model.support_)
-            seconds[name]["fit"].append(fitting)
-            seconds[name]["predict"].append(predicting)
-            print(f"  {n} {name} fit {fitting:.3f} predict {predicting:.3f}", flush=True)
-    taken = {name: {what: statistics.median(values) for what, values in of.items()} for name, of in seconds.items()}
-    ours, (ours_predicted, ours_vectors) = taken["haybale"], found["haybale"]
-    sizes = f"{len(train):,}", f"{len(np.unique(rows.rows.passage[train])):,}"
+            taken[name].append((fitting, cpu, predicting))
+            print(f"  {n} {kind} {name} fit {fitting:.3f} cpu {cpu:.3f} predict {predicting:.3f}", flush=True)
+    medians = {name: [statistics.median(column) for column in zip(*of, strict=True)] for name, of in taken.items()}
+    ours_predicted, ours_vectors = found["haybale"]
     lines = []
-    for name, mine in taken.items():
+    for name, mine in medians.items():
         predicted, vectors = found[name]
-        times, support, apart = ["", ""], f"{vectors:,}", ""
+        times, support, apart = ["", "", ""], f"{vectors:,}", ""
         if name != "haybale":
-            times = [f"{mine[what] / ours[what]:.1f}" for what in ("fit", "predict")]
+            times = [f"{theirs / ours:.1f}" for theirs, ours in zip(mine, medians["haybale"], strict=True)]
             support += f" ({vectors / ours_vectors - 1:+.2%})"
             apart = f"{np.abs(predicted - ours_predicted).max():.1e}"
-        rounds_of = f"{name} ({len(seconds[name]['fit'])} rounds)"
-        lines.append(row(*sizes, rounds_of, mine["fit"], times[0], mine["predict"], times[1], support, apart))
+        columns = [cell for pair in zip(mine, times, strict=True) for cell in pair]
+        passages = len(np.unique(x[:, WIDTH:], axis=0))
+        lines.append(
+            row(f"{n:,} {kind}".strip(), passages, f"{name} ({len(taken[name])} rounds)", *columns, support, apart)
+        )
     return lines
 
 

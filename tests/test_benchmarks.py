@@ -101,7 +101,7 @@ def test_small_bm25_and_parm(ran: Any, words: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_small_svr(ran: Any, words: Path) -> None:
-    page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),))
+    page = ran("bench_svr", "svr.md", str(words), WIDTH=6, CASES=((40, False, 20, 1, 1),), PLANTED=60, CURVES=40)
     assert re.search(r"\| sklearn \(1 rounds\) .*e-0\d \|", page)
 
 
