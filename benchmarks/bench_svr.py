@@ -41,7 +41,7 @@ WIDTH = 768
 GAMMA, TOL, MEMORY = 1.5, 1e-3, 2.2e9
 PLANTED = 8_000
 # rows, every passage once, new rows to predict, rounds, rounds of sklearn
-CASES = ((3_000, True, 3_000, 5, 3), (8_000, True, 8_000, 3, 1), (26_000, False, 2_000, 1, 1))
+CASES = ((3_000, True, 3_000, 3, 1), (8_000, True, 8_000, 3, 1), (26_000, False, 2_000, 1, 1))
 CURVES, EPSILONS, SHARES = 4_000, (0.4, 0.2, 0.1, 0.05), (1.2, 0.5, 0.25, 0.1)
 LARGE, MOST = 100_000, 4e9
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]  # features, labels, new features

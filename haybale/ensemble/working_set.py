@@ -35,6 +35,7 @@ STEPS = 20  # steps for each row of a working set, at most
 REFRESHES = 10  # times that all residuals are taken anew, at most
 _CHECKED = 32  # residuals taken anew before a solution is accepted
 _EARLY = 0.1  # of the rows are support vectors: then it is foreseen how many there will be
+_SMALL = 4096  # rows of a bag whose matrices are computed as a whole: that is little more than its vectors are
 _LEAST = 4  # rows: two that were there before, one of a large gain and one of a small cost
 _LINES = 128  # kernel rows that a thread reads at once
 _BLOCK = 512  # columns whose features are compared at once: they stay in the first-level cache
@@ -113,7 +114,9 @@ class _WorkingSets:
     def _foresee(self) -> None:
         """Have the matrices computed as a whole, once enough support vectors are known to tell that they are many."""
         n, support = len(self.solution.label), self.solution.beta != 0
-        if np.count_nonzero(support) > _EARLY * n:
+        if n <= _SMALL:
+            self.kernel.decide(True)
+        elif np.count_nonzero(support) > _EARLY * n:
             middle = (self.gain.max() + self.cost.min()) / 2
             support |= (self.gain > middle) | (self.cost < middle)
             self.kernel.decide(np.count_nonzero(support) > n / 2)
@@ -182,8 +185,6 @@ class _Held:
     def among(self, rows: Ints) -> Floats:
         """(q, q) kernel values of distinct rows with each other; of passages not held no more than this is computed."""
         query, passage = self.query[rows], self.passage[rows]
-        if len(rows) == len(self.query):
-            self.of_passages.hold(np.unique(passage))
         self.of_queries.hold(np.unique(query))
         slots = self.of_queries.slot[query], self.of_passages.slot[passage]
         used, place = np.unique(passage[slots[1] < 0], return_inverse=True)
@@ -199,6 +200,8 @@ class _Held:
             )  # fmt: skip
 
         in_threads(square, range(0, len(rows), _LINES), self.problem.threads)
+        if len(used):
+            _mirror(out, slots[1])
         if self.problem.features is not None:
             points, root = Points(self.problem.features[rows]), self.root[rows]
             out += kernel_tile(points, points) * root[:, None] * root
@@ -265,8 +268,18 @@ def _square(
         else:
             row = tile[place[i]]
             for k in range(len(query)):
-                there = row[place[k]] if p_slot[k] < 0 else kp[p_slot[k], passage[i]]
-                line[k] = of_query[query[k]] * there
+                line[k] = of_query[query[k]] * row[place[k]]  # of passages that are held another row says it
+
+
+@njit(nogil=True, cache=True)
+def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
+    """Rows of passages that are not held, from the columns of those that are."""
+    for start in range(0, len(out), 32):
+        for i in range(len(out)):
+            if p_slot[i] < 0:
+                for k in range(start, min(start + 32, len(out))):
+                    if p_slot[k] >= 0:
+                        out[i, k] = out[k, i]
 
 
 @njit(nogil=True, fastmath=True, cache=True)
