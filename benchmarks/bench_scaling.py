@@ -3,7 +3,7 @@
     python benchmarks/bench_scaling.py [--results benchmarks/results]
 
 Vectors are synthetic (synthetic.py), 768 wide. Every point is the median of three runs after one that is not counted;
-the ensembles and the working-set solver are run once. Writes scaling.json, which docs/scaling.py reads, and
+the ensembles are run once. Writes scaling.json, which docs/scaling.py reads, and
 scaling.md.
 """
 
@@ -22,13 +22,13 @@ from provenance import machine, median, options, provenance, table, timed, write
 from haybale import CollectionBuilder, EmbeddingStore, PassageIndex, ProductKernelSVR, ShardedIndex, SVREnsemble, embed
 from haybale.device import CPU
 from haybale.ensemble import SOLVERS, Dual, Problem
+from haybale.ensemble.working_set import WORKING_SET
 from haybale.retrieval import Vectors, aggregate
 
 WIDTH, QUERIES, K, GAMMA = 768, 256, 100, 1.5
 PASSAGES = (31_250, 62_500, 125_000, 250_000, 500_000)
 STORED = (31_250, 62_500, 125_000)
 ROWS = (2_000, 4_000, 8_000, 16_000, 32_000)
-WORKING_SET, LARGEST = 512, 16_000  # of that solver, and rows: on a CPU it is many times slower than ours for CPUs
 TRAINING = (500, 1_000, 2_000, 4_000)  # queries; 35 bags
 SCORED = (2_500, 5_000, 10_000, 20_000, 40_000)  # pairs
 PARAGRAPHS = (100, 300, 1_000, 3_000)  # of 1,000 hits each
@@ -36,7 +36,7 @@ CONTENT = {
     "search": "exact search of 256 queries, k = 100, float32 (faiss)",
     "sharded": "the same from a store on disk, read and searched in shards, float16",
     "fit": "fit of one regressor, rows",
-    "working_set": "the same by working sets, as a GPU would, on the CPU",
+    "working_set": "the same fits' working sets",
     "bags": "fit of 35 bags, training queries of 50 candidates",
     "score": "scores of pairs by 35 bags of 2,000 rows",
     "rrf": "RRF of query paragraphs with 1,000 hits each",
@@ -120,26 +120,23 @@ def fits(shrink: int) -> Points:
     duals: list[Dual] = []
 
     def noted(problem: Problem) -> Dual:
-        """The working-set solver, on the CPU; what it gave is kept."""
+        """What the solver gave is kept."""
         duals.append(SOLVERS["working-set"](problem))
         return duals[-1]
 
-    def fit(rows: synthetic.Pairs, **more: Any) -> ProductKernelSVR:
-        model = ProductKernelSVR(gamma=GAMMA, memory_budget=8e9, **more)
+    def fit(rows: synthetic.Pairs) -> ProductKernelSVR:
+        model = ProductKernelSVR(gamma=GAMMA, memory_budget=8e9, solver=noted)
         return model.fit_pairs(rows.queries, rows.passages, rows.query, rows.passage, rows.label, rows.weight)
 
     few, _ = synthetic.pairs(600, 1, WIDTH, CPU)
     fit(few)
-    fit(few, solver=noted)
     for n in (n // shrink for n in ROWS):
         rows, _ = synthetic.pairs(n, 1, WIDTH, CPU)
         taken, model = seconds(lambda rows=rows: fit(rows))
         point = {"steps": model.n_iter_, "support": len(model.support_) / n, "passages": len(rows.passages)}
         yield "fit", {"n": n, "seconds": taken} | point
-        if n <= LARGEST:
-            taken, _ = timed(lambda rows=rows: fit(rows, solver=noted))
-            point = {"steps": duals[-1].n_iter, "outer": duals[-1].n_working_sets, "working set": WORKING_SET}
-            yield "working_set", {"n": n, "seconds": taken} | point
+        point = {"steps": duals[-1].n_iter, "outer": duals[-1].n_working_sets, "working set": WORKING_SET}
+        yield "working_set", {"n": n, "seconds": taken} | point
 
 
 def learnable(shrink: int, m: int) -> tuple[synthetic.Synthetic, PassageIndex, Any, list[list[str]]]:

@@ -75,8 +75,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     split : int, default=None
         Columns of X that are the query's; None: X is one matrix.
     memory_budget : float, default=2.2e9
-        Bytes of kernel values held while training. If the Gram matrices do not fit, blocks of kernel rows are computed
-        as they are needed: the same result, later.
+        Bytes of kernel values held while training. Rows of the Gram matrices are computed when they are needed, and
+        again where not all fit: the same result within 2 · tol, later.
     solver : str or callable, default="auto"
         A name of :data:`~haybale.ensemble.solvers.SOLVERS`, or a function from
         :class:`~haybale.ensemble.problem.Problem` to :class:`~haybale.ensemble.problem.Dual`.
