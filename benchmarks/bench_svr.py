@@ -9,8 +9,7 @@ z-scores. All take the same float32 features, γ, C, ε, tol and weights; ours f
 part of its time. Peers and ours alternate in every round. sklearn is single-threaded, the others use all cores. Before
 the first round everything has run once on a few rows, so that nothing is compiled or loaded inside a measurement.
 
-Where there are several rounds, the fast ones run twice in each, one directly after the other, and the second is
-reported: the first also pays for memory that the system has to find, which on a virtual machine can cost as much as
+In every round the fast ones run twice, one directly after the other, and the second is reported: the first also pays for memory that the system has to find, which on a virtual machine can cost as much as
 the computation. ``--large``: 26,000 rows, once; and 100,000, each in a process of its own, whose largest resident
 memory is told.
 """
@@ -66,11 +65,11 @@ def main() -> None:
     lines = [
         f"# The regressor and its peers, {'many ' if a.large else ''}candidate rows of {rows.name}",
         "",
-        f"[q ; p] of LSA vectors, 1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant rows. "
-        "*Planted* rows are z-scores around topics, with γ 1/1,536 and few support vectors. Seconds are medians of the "
-        "rounds, CPU seconds those of all cores together; × is a peer's median over ours. Predictions are of other rows "
-        "than the training's. Difference: the largest between a peer's predictions and ours; support vectors: the "
-        "peer's, and how many more than ours.",
+        f"[q ; p] of LSA vectors, 1,536 features, float32; C 1, ε 0.1, γ {GAMMA}, tol {TOL}, weight 3 on relevant "
+        "rows. *Planted* rows are z-scores around topics, with γ 1/1,536 and few support vectors. Seconds are medians "
+        "of the rounds, CPU seconds those of all cores together; × is a peer's median over ours. Predictions are of "
+        "other rows than the training's. Difference: the largest between a peer's predictions and ours; support "
+        "vectors: the peer's, and how many more than ours.",
         "",
         "| rows | passages | | fit s | × | CPU s | × | predict s | × | support vectors | difference |",
         "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -245,7 +244,7 @@ def compared(kind: str, data: Data, peers: Peers, gamma: float, rounds: int, slo
         for name, make in peers.items():
             if name == "sklearn" and number >= slow:
                 continue
-            if name != "sklearn" and rounds > 1:
+            if name != "sklearn":
                 fitted(make, data, gamma=gamma)[2].predict(x_new)
             fitting, cpu, model = fitted(make, data, gamma=gamma)
             predicting, _, predicted = measured(lambda model=model: model.predict(x_new))
