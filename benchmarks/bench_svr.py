@@ -9,9 +9,9 @@ z-scores. All take the same float32 features, γ, C, ε, tol and weights; ours f
 part of its time. Peers and ours alternate in every round. sklearn is single-threaded, the others use all cores. Before
 the first round everything has run once on a few rows, so that nothing is compiled or loaded inside a measurement.
 
-In every round the fast ones run twice, one directly after the other, and the second is reported: the first also pays for memory that the system has to find, which on a virtual machine can cost as much as
-the computation. ``--large``: 26,000 rows, once; and 100,000, each in a process of its own, whose largest resident
-memory is told.
+In every round the fast ones run twice, one directly after the other, and the second is reported: the first also pays
+for memory that the system has to find, which on a virtual machine can cost as much as the computation. ``--large``:
+26,000 rows, once; and 100,000, each in a process of its own, whose largest resident memory is told.
 """
 
 from __future__ import annotations
