@@ -137,7 +137,9 @@ class _WorkingSets:
         n_low = self.q - len(old) - n_up
         low = self.xp.argpartition(self.cost, n_low)[:n_low]
         self.newest = to_numpy(self.xp.concatenate([up, low])).astype(np.int64)
-        return np.concatenate([old, self.newest])
+        chosen = np.concatenate([old, self.newest])
+        # In order, kernel rows are read along; on a device those that stay are best where they are.
+        return np.sort(chosen) if self.device.is_cpu else chosen
 
     def drift(self) -> float:
         """By how much one of some residuals is off."""
