@@ -97,7 +97,8 @@ def main() -> None:
         draw_lines(drawn, x_label=x_label, y_label="seconds", log_x=True, path=a.results / figure)
     lines += ["", f"haybale, {PLANTED:,} rows, seconds by memory:"]
     few, many = planted(PLANTED), rows.data(PLANTED, True, 0)
-    points = list(zip(*(by_memory(data, {"haybale": peers["haybale"]}) for data in (few, many)), strict=True))
+    ours = {"haybale": peers["haybale"]}
+    points = list(zip(by_memory(few, ours, 1 / (2 * WIDTH)), by_memory(many, ours), strict=True))
     lines += table("share of the Gram matrix | planted s | candidates s", [(*p, q[1]) for p, q in points], words=0)
     write_page(a.results / "svr.md", [*lines, "", origin])
 
@@ -154,11 +155,11 @@ def by_epsilon(data: Data, peers: Peers) -> Iterator[tuple[Any, ...]]:
         yield len(runs[0][2].support_), *(seconds for seconds, _, _ in runs)
 
 
-def by_memory(data: Data, peers: Peers) -> Iterator[tuple[Any, ...]]:
+def by_memory(data: Data, peers: Peers, gamma: float = GAMMA) -> Iterator[tuple[Any, ...]]:
     """Seconds of each by the memory for kernel values, as a share of the Gram matrix in float32."""
     n = len(data[1])
     for share in SHARES:
-        yield share, *(fitted(make, data, memory=share * 4 * n**2)[0] for make in peers.values())
+        yield share, *(fitted(make, data, gamma=gamma, memory=share * 4 * n**2)[0] for make in peers.values())
 
 
 def fitted(make: Callable[..., Any], data: Data, **changes: Any) -> tuple[float, float, Any]:
