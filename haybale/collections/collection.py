@@ -99,6 +99,12 @@ class Queries:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def groups(self) -> Ints:
+        """(n_queries,) numbers that queries share which were taken from one document."""
+        alone = -1 - np.arange(len(self))
+        return np.unique(np.where(self.own >= 0, self.own, alone), return_inverse=True)[1]
+
     def texts(self, numbers: Sequence[int] | Ints) -> list[str]:
         """The whole text of each query, its paragraphs joined by newlines."""
         return ["\n".join(self.paragraphs_of(int(i))) for i in numbers]

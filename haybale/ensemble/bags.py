@@ -28,11 +28,13 @@ def make_bags(
     overlap: float,
     rng: np.random.Generator,
     queries: Matrix | None = None,
+    groups: Ints | None = None,
 ) -> list[Ints]:
     """Row numbers of each bag, ascending, with repetitions in the ``rows`` strategy.
 
     ``queries``: the queries are dealt out to the bags, and each bag is filled up with queries of other bags, so
-    that every query is in at least one bag and all candidates of a query stay together.
+    that every query is in at least one bag and all candidates of a query stay together. With ``groups`` (m,), the
+    group of every query, whole groups are dealt out: queries of one document have much in common.
 
     ``rows``: rows drawn with replacement, as the authors' code does.
 
@@ -44,9 +46,11 @@ def make_bags(
     if overlap > n_bags - 1:
         raise InputError(f"expected overlap <= n_bags - 1, found {overlap} and {n_bags} bags")
     distinct, starts = np.unique(rows.query, return_index=True)
-    n = len(rows) if strategy == "rows" else len(distinct)
+    groups = distinct if groups is None or strategy != "queries" else groups[distinct]
+    group = np.unique(groups, return_inverse=True)[1]  # (n_distinct,)
+    n = len(rows) if strategy == "rows" else int(group.max(initial=-1)) + 1
     if n < n_bags:
-        kind = "rows" if strategy == "rows" else "queries"
+        kind = "rows" if strategy == "rows" else "queries" if n == len(distinct) else "groups of queries"
         raise InputError(f"{n_bags} bags need at least as many {kind} to share out, found {n}")
     size = max(1, round(n * (1 + overlap) / n_bags))
     if strategy == "rows":
@@ -58,7 +62,7 @@ def make_bags(
         for part in np.array_split(rng.permutation(n), n_bags):
             others = np.setdiff1d(np.arange(n), part)
             extra = rng.choice(others, size=max(0, min(n, size) - len(part)), replace=False)
-            members.append(np.sort(np.concatenate((part, extra))))
+            members.append(np.flatnonzero(np.isin(group, np.concatenate((part, extra)))))
     ends = np.append(starts[1:], len(rows))
     return [np.concatenate([np.arange(starts[q], ends[q]) for q in chosen]) for chosen in members]
 
@@ -95,6 +99,7 @@ def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Ge
     return np.sort(np.concatenate((bag[positive], rng.choice(negatives, size=wanted, replace=False))))
 
 
-def seen_by(query: NDArray[Any], bags: list[Ints], n_queries: int) -> NDArray[np.bool_]:
-    """(n_queries, n_bags) whether a bag holds any row of a query; ``query`` (n_rows,) is each row's."""
-    return np.stack([np.isin(np.arange(n_queries), query[bag]) for bag in bags], axis=1)
+def seen_by(query: NDArray[Any], bags: list[Ints], groups: Ints) -> NDArray[np.bool_]:
+    """(m, n_bags) whether a bag holds any row of a query, or of another of its group; ``query`` (n_rows,) is each row's,
+    ``groups`` (m,) the group of each query."""
+    return np.stack([np.isin(groups, groups[query[bag]]) for bag in bags], axis=1)

@@ -248,15 +248,21 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         return fusion
 
 
-def unseen_queries(relevant: Sequence[Sequence[str]]) -> NDArray[np.bool_]:
+def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None) -> NDArray[np.bool_]:
     """(m,) bool: queries with relevant documents, given as a list of ids each, none of which another query has.
+
+    With ``groups`` (m,), the group of each query: none of which a query of another group has.
 
     >>> unseen_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
     [False, False, True, False]
+    >>> unseen_queries([["a"], ["a"]], np.array([7, 7])).tolist()
+    [True, True]
     """
-    pairs = pd.Series(map(list, relevant)).explode().dropna().reset_index().drop_duplicates()
-    shared = pairs.loc[pairs[0].duplicated(keep=False), "index"]
-    return np.isin(np.arange(len(relevant)), np.setdiff1d(pairs["index"], shared))
+    group = pd.Series(np.arange(len(relevant)) if groups is None else groups)
+    pairs = pd.DataFrame({"query": np.arange(len(relevant)), "group": group, "doc": pd.Series(map(list, relevant))})
+    pairs = pairs.explode("doc").dropna()
+    shared = pairs.loc[pairs.groupby("doc")["group"].transform("nunique") > 1, "query"]
+    return np.isin(np.arange(len(relevant)), np.setdiff1d(pairs["query"], shared))
 
 
 def feature_list(runs: Sequence[str], trained: Collection[str]) -> list[tuple[str, str]]:

@@ -94,12 +94,13 @@ class Learned(Fusion):
         rows = np.sort(np.random.default_rng(self.random_state).choice(n, size=min(n, self.n_queries), replace=False))
         batch = batch.take(rows) if len(rows) < n else batch
         runs = self._runs(batch, out_of_fold=True)
-        relevant, is_unseen = [training.relevant[row] for row in rows], unseen_queries(training.relevant)[rows]
+        relevant = [training.relevant[row] for row in rows]
+        is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
         qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
         unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
         with batch.stage("learn fusion"):
             self.fusion_ = self._learned(runs, qrels, unseen)
-        self.query_ids_, self.fold_of_ = batch.ids, self._dealt(batch.ids)
+        self.query_ids_, self.fold_of_ = batch.ids, self._dealt(batch)
         self.__dict__.pop("fold_fusions_", None)
         self._learned_from = runs, qrels, unseen
 
@@ -123,12 +124,13 @@ class Learned(Fusion):
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
         return LearnedFusion(**settings).fit(runs, qrels, trained=trained, unseen=unseen)
 
-    def _dealt(self, query_ids: list[str]) -> Ints:
-        """(n,) the fold of each query, at random; whatever their order."""
-        n = len(query_ids)
-        fold = np.empty(n, dtype=np.int64)
-        fold[check_random_state(self.random_state).permutation(n)] = np.arange(n) % min(n, _FOLDS)
-        return fold[np.argsort(np.argsort(query_ids))]
+    def _dealt(self, batch: Batch) -> Ints:
+        """(n,) the fold of each query, at random, whatever their order; those of one document are in one fold."""
+        first = pd.Series(batch.ids).groupby(batch.queries.groups).transform("min")
+        names, place = np.unique(first, return_inverse=True)
+        fold = np.empty(len(names), dtype=np.int64)
+        fold[check_random_state(self.random_state).permutation(len(names))] = np.arange(len(names)) % _FOLDS
+        return fold[place]
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         runs = self._runs(batch)

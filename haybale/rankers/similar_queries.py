@@ -46,8 +46,8 @@ class SimilarQueries(Ranker):
     def _fit(self, training: Training) -> None:
         batch = training.batch
         ids = batch.engine.collection.doc_ids
-        known: dict[str, Any] = {"k": self.k, "power": self.power, "query_ids": batch.ids}
-        self.neighbours_ = QueryNeighbours(batch.vectors, training.relevant, ids, **known)
+        known: dict[str, Any] = {"query_ids": batch.ids, "groups": batch.queries.groups}
+        self.neighbours_ = QueryNeighbours(batch.vectors, training.relevant, ids, k=self.k, power=self.power, **known)
         self.query_ids_ = batch.ids
 
     def _rank(self, batch: Batch, depth: int) -> Run:

@@ -66,6 +66,8 @@ class QueryNeighbours:
         Of the cosine; 0 counts the neighbours.
     query_ids : (m,) str, optional
         What :meth:`explain` names; None: the rows.
+    groups : (m,) int, optional
+        Of training queries that have much in common, as those taken from one document; None: none have.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class QueryNeighbours:
         k: int = 50,
         power: float = 2.0,
         query_ids: Ids | None = None,
+        groups: Ints | None = None,
     ) -> None:
         check_parameters("QueryNeighbours", {"k": k, "power": power}, _RANGES)
         vectors = _unit(check_matrix(query_vectors, "training queries"))
@@ -101,6 +104,9 @@ class QueryNeighbours:
         distinct = [list(dict.fromkeys(ids)) for ids in relevant]
         self._offsets = offsets_of([len(ids) for ids in distinct])  # (m + 1,) where a query's relevant documents begin
         self._relevant = self.documents.document_numbers([id for ids in distinct for id in ids])
+        self._groups = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+        if self._groups.shape != (n,):
+            raise InputError(f"groups: expected one of each of {n} training queries, found {self._groups.shape}")
         self.index = PassageIndex(vectors, passage_ids=query_ids)
 
     def save(self, folder: Path | str) -> None:
@@ -108,7 +114,8 @@ class QueryNeighbours:
         with whole_folder(Path(folder)) as aside:
             self.index.save(aside / _INDEX)
             write_table(aside / _DOCUMENTS, pa.table([self.documents.doc_ids], schema=_IDS))
-            write_tensors(aside / _RELEVANT, {"offsets": self._offsets, "documents": self._relevant})
+            tensors = {"offsets": self._offsets, "documents": self._relevant, "groups": self._groups}
+            write_tensors(aside / _RELEVANT, tensors)
             write_manifest(aside, _HEAD | {"k": int(self.k), "power": float(self.power)})
 
     @classmethod
@@ -133,7 +140,9 @@ class QueryNeighbours:
         found.index = PassageIndex.open(folder / _INDEX)
         tensors = mapped_tensors(folder / _RELEVANT)
         found._offsets, found._relevant = (tensors.get(name, np.zeros(0)) for name in ("offsets", "documents"))
-        if not _fit(found._offsets, found._relevant, len(found.index), len(found.documents)):
+        found._groups = tensors.get("groups", np.arange(len(found.index)))
+        fits = found._groups.shape == (len(found.index),)
+        if not fits or not _fit(found._offsets, found._relevant, len(found.index), len(found.documents)):
             raise FileFormatError(folder / _RELEVANT, None, "the relevant documents do not fit the training queries")
         return found
 
@@ -172,8 +181,8 @@ class QueryNeighbours:
         exclude : (m,), optional
             As in :meth:`PassageIndex.search`.
         training_rows : (m,) int, optional
-            The row of the training query that *is* this query (-1: none), which then is no neighbour of it: so training
-            queries are ranked as if they were new.
+            The row of the training query that *is* this query (-1: none), which then is no neighbour of it, nor are
+            those of its group: so training queries are ranked as if they were new.
         depth : int, default 1000
             Documents of a query that stay.
         """
@@ -228,11 +237,15 @@ class QueryNeighbours:
         itself = np.full(m, -1) if training_rows is None else np.asarray(training_rows)
         if itself.shape != (m,) or itself.dtype.kind != "i" or ((itself < -1) | (itself >= n)).any():
             raise InputError(f"training_rows must hold {m} rows of training queries, below {n}, or -1 for none")
-        # Every training query is a document of the index, so the query itself is an excluded document.
-        hits = self.index.search(queries, min(self.k, n), exclude=itself)
+        # Every training query is a document of the index, so the query itself is an excluded document; its group is
+        # left out of hits that are as many more.
+        more = int(np.bincount(self._groups).max()) - 1 if (itself >= 0).any() else 0
+        hits = self.index.search(queries, min(self.k + more, n), exclude=itself)
         rows, _, neighbours, cosines = hits.flat()
-        near = cosines > 0
-        return rows[near], neighbours[near], cosines[near].astype(np.float64)
+        near = (cosines > 0) & ((itself[rows] < 0) | (self._groups[neighbours] != self._groups[itself[rows]]))
+        rows, neighbours, cosines = rows[near], neighbours[near], cosines[near]
+        first = np.arange(len(rows)) - np.searchsorted(rows, rows) < self.k
+        return rows[first], neighbours[first], cosines[first].astype(np.float64)
 
 
 def _documents(doc_ids: Ids) -> PassageTable:
