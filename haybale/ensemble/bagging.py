@@ -36,7 +36,6 @@ class TrainingSet:
     label: NDArray[np.float64]  # (n,)
     weight: NDArray[np.float64]  # (n,)
     features: Floats | None = None  # (n, f)
-    features_root: Floats | None = None  # (n,)
 
     def used(self, bags: list[Ints]) -> Used:
         """The distinct queries and passages of some bags."""
@@ -49,7 +48,7 @@ class TrainingSet:
 
     def places(self, rows: Ints, used: Used) -> dict[str, Any]:
         """Everything that belongs to some rows but their vectors, with their places among what is used."""
-        columns = {name: getattr(self, name) for name in ("label", "weight", "features", "features_root")}
+        columns = {name: getattr(self, name) for name in ("label", "weight", "features")}
         found = {name: value[rows] for name, value in columns.items() if value is not None}
         query, passage = np.searchsorted(used[0], self.query[rows]), np.searchsorted(used[1], self.passage[rows])
         return {"query": query, "passage": passage} | found
@@ -180,17 +179,21 @@ def _aligned(array: NDArray[Any]) -> NDArray[Any]:
     return array if not isinstance(array, np.ndarray) or array.ctypes.data % 16 == 0 else array.copy()
 
 
-def gathered(data: TrainingSet, bags: list[Ints], duals: list[Dual], eta: float) -> tuple[Support, Ints, Ints]:
+def gathered(data: TrainingSet, bags: list[Ints], duals: list[Dual]) -> tuple[Support, Ints, Ints]:
     """The support rows of all bags over the vectors they share, and the queries and passages of ``data`` in them."""
     chosen = [bag[dual.coef != 0] for bag, dual in zip(bags, duals, strict=True)]
     rows = np.concatenate(chosen)
     used = used_q, used_p = data.used([rows])
     columns = data.places(rows, used)
     del columns["weight"]
+    if data.features is not None:  # a linear kernel: of its support rows only their weighted sum is kept
+        del columns["features"]
+        sums = [dual.coef @ data.features[bag] for bag, dual in zip(bags, duals, strict=True)]
+        columns["feature_weights"] = np.stack(sums)
     columns |= {
         "label": columns["label"].astype(np.float32),
         "coef": np.concatenate([dual.coef[dual.coef != 0] for dual in duals]),
         "offsets": np.concatenate(([0], np.cumsum([len(part) for part in chosen]))),
         "intercept": np.array([dual.intercept for dual in duals]),
     }
-    return Support(data.queries.take(used_q), data.passages.take(used_p), **columns, eta=eta), used_q, used_p
+    return Support(data.queries.take(used_q), data.passages.take(used_p), **columns), used_q, used_p

@@ -25,8 +25,8 @@ class Evidence:
 class Explanation:
     """The score of one passage for one query, taken apart.
 
-    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed) and ``intercept``, exactly;
-    it is the mean of ``bags``, the predictions of the single bags. ``votes`` are the bags over the threshold.
+    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed), ``features`` and ``intercept``,
+    exactly; it is the mean of ``bags``, the predictions of the single bags. ``votes`` are the bags over the threshold.
     """
 
     prediction: float
@@ -34,6 +34,7 @@ class Explanation:
     others: float
     n_others: int
     intercept: float
+    features: NDArray[np.float64]  # (f,) what each pair feature adds; (0,) where there are none
     bags: NDArray[np.float64]  # (n_bags,)
     votes: list[int]
 
@@ -44,6 +45,10 @@ def explained(
     """Take one pair's score apart; ``ids`` of the support queries and passages."""
     by_row = support.shares(pair)
     bags = np.bincount(support.bag, by_row, minlength=support.n_bags) + support.intercept
+    features = np.zeros(0)
+    if support.feature_weights is not None and pair.features is not None:
+        bags += support.feature_weights @ pair.features[0]
+        features = support.feature_weights.mean(axis=0) * pair.features[0]
     # A training pair that several bags learned from is listed once; with another label it is another pair, as the
     # injected protocol has them.
     pairs = np.stack([support.query, support.passage, support.label.astype(np.int64)])
@@ -56,6 +61,6 @@ def explained(
         for (query, passage, label), share in zip(pairs.T[listed].tolist(), shares[listed].tolist(), strict=True)
     ]
     rest, intercept = math.fsum(np.delete(shares, listed)), math.fsum(support.intercept * (1 / support.n_bags))
-    prediction = math.fsum([*shares[listed], rest, intercept])
+    prediction = math.fsum([*shares[listed], rest, *features, intercept])
     n_others, votes = len(shares) - len(listed), np.flatnonzero(bags > threshold).tolist()
-    return Explanation(prediction, evidence, rest, n_others, intercept, bags, votes)
+    return Explanation(prediction, evidence, rest, n_others, intercept, features, bags, votes)

@@ -140,7 +140,7 @@ class Points:
 
 
 def pair_kernel(pairs: Any, rows: Ints, grams: tuple[Any, Any] | None = None) -> Any:
-    """(n_rows, n) Kq · Kp + r rᵀ Ks of ``rows`` of the pairs with all pairs, where the points are.
+    """(n_rows, n) Kq · Kp + φ φᵀ of ``rows`` of the pairs with all pairs, φ their features, where the points are.
 
     ``pairs``: a :class:`~haybale.ensemble.problem.Problem`, or what has its columns. ``grams``: of its queries and its
     passages, if somebody has them.
@@ -157,11 +157,8 @@ def pair_kernel(pairs: Any, rows: Ints, grams: tuple[Any, Any] | None = None) ->
             near = xp.take(near, to_device(column, where), axis=1)
             values = near if values is None else xp.multiply(values, near, out=near)
         if pairs.features is not None:
-            features, root = Points(to_device(pairs.features, where)), to_device(pairs.features_root, where)
-            shared = kernel_tile(features.take(rows), features)
-            shared *= root[to_device(rows, where)][:, None]
-            shared *= root
-            values += shared
+            features = to_device(pairs.features, where)
+            values += features[to_device(rows, where)] @ features.T
     return values
 
 

@@ -41,7 +41,7 @@ from haybale.parameters import check_parameters
 FORMAT, VERSION = "haybale model", 2  # 1 had parameters that are gone
 _TENSORS = "tensors.safetensors"
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
-_OPTIONAL = ("features", "features_root")
+_OPTIONAL = ("feature_weights",)
 _GONE = {"SVREnsemble": ("max_iter", "feature_gamma")}  # parameters that 0.1 wrote
 _IDS = pa.schema([pa.field("id", pa.large_string())])
 
@@ -91,7 +91,7 @@ def save_model(
         for name, values in (ids or {}).items():
             write_table(aside / f"{name}.parquet", pa.table([values], schema=_IDS))
         write_tensors(aside / _TENSORS, found)
-        write_manifest(aside, head | {"eta": support.eta, "facts": facts})
+        write_manifest(aside, head | {"facts": facts})
 
 
 def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[str] = ()) -> tuple[M, Saved]:
@@ -100,7 +100,7 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
     Every file is found to be what was written first; else :class:`FileFormatError`.
     """
     manifest = read_manifest(folder, "model", {"format": FORMAT, "version": VERSION, "kind": kind})
-    expected: dict[str, Any] = {"parameters": dict, "gamma": list, "facts": dict, "eta": (int, float)}
+    expected: dict[str, Any] = {"parameters": dict, "gamma": list, "facts": dict}
     for name, kinds in expected.items():
         if not isinstance(manifest.get(name), kinds):
             raise FileFormatError(folder / MANIFEST, None, f"{name!r} is missing or of another type")
@@ -114,11 +114,13 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
     except (TypeError, ValueError) as error:
         raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
     tensors = read_tensors(folder / _TENSORS)
+    if "features_root" in tensors:
+        raise FileFormatError(folder, None, "pair features had another kernel when it was trained; train it anew")
     try:
         columns: dict[str, Any] = {name: tensors[name] for name in _COLUMNS}
         columns |= {name: tensors.get(name) for name in _OPTIONAL}
         points = _points(tensors, "queries"), _points(tensors, "passages")
-        support = Support(*points, eta=float(manifest["eta"]), **columns).checked()
+        support = Support(*points, **columns).checked()
         names = {name.removesuffix(".factor") for name in tensors if name.endswith(".factor")}
         scalings = {name: _scaling(tensors, name) for name in names}
         gamma = tuple((float(q), float(p)) for q, p in manifest["gamma"])

@@ -36,9 +36,8 @@ class PrecisionWarning(UserWarning):
 class Problem:
     """min ½‖w‖² + C Σ weight_i (ξ_i + ξ*_i), with |label_i - f_i| <= ε + ξ, over candidate rows (n,).
 
-    Row i is the pair ``queries[query[i]]``, ``passages[passage[i]]``; its kernel with row j is Kq · Kp + r_i r_j Ks.
-    Ks, over pair ``features``, is an RBF with γ = 1 as the others are, and absent where those are None;
-    ``features_root`` r is √η, or 0 for a row that has no features.
+    Row i is the pair ``queries[query[i]]``, ``passages[passage[i]]``; its kernel with row j is Kq · Kp, and the
+    inner product of their pair ``features`` where there are such.
     """
 
     queries: Points  # (n_queries, ·)
@@ -52,7 +51,6 @@ class Problem:
     tol: float = 1e-3
     max_iter: int = -1  # -1: as many as it takes
     features: Floats | None = None  # (n, f)
-    features_root: Floats | None = None  # (n,)
     memory_budget: float = 2e9  # bytes a solver may hold in kernel values
     grams: tuple[Any, Any] | None = None  # of queries and passages, where they are, if somebody holds them already
     threads: int | None = None  # None: one a core
@@ -61,14 +59,12 @@ class Problem:
         n = len(self.label)
         if n == 0:
             raise InputError("an empty bag: there is no row to learn from")
-        for name in ("query", "passage", "weight", "features", "features_root"):
+        for name in ("query", "passage", "weight", "features"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise InputError(f"{name}: expected {n} rows, as there are labels, found {len(value)}")
         if self.queries.device != self.passages.device:
             raise DeviceError(f"queries on {self.queries.device} meet passages on {self.passages.device}")
-        if (self.features is None) != (self.features_root is None):
-            raise InputError("features and features_root belong together")
         for name, numbers, size in (
             ("query", self.query, len(self.queries)),
             ("passage", self.passage, len(self.passages)),
@@ -97,8 +93,8 @@ class Problem:
     @property
     def diagonal(self) -> Floats:
         """(n,) the kernel of each row with itself."""
-        root = np.zeros(len(self.label)) if self.features_root is None else self.features_root
-        return np.asarray(1 + np.square(root), dtype=np.float32)
+        more = np.zeros(len(self.label)) if self.features is None else np.square(self.features).sum(axis=1)
+        return np.asarray(1 + more, dtype=np.float32)
 
     def with_grams(self) -> Problem:
         """The problem with both Gram matrices, made if nobody holds them."""
@@ -126,8 +122,8 @@ class Problem:
         """
         kept = np.flatnonzero(self.weight > 0)
         keys: list[NDArray[Any]] = [self.label[kept], self.passage[kept], self.query[kept]]
-        if self.features is not None and self.features_root is not None:
-            keys = [self.features_root[kept], *self.features[kept].T, *keys]
+        if self.features is not None:
+            keys = [*self.features[kept].T, *keys]
         order = np.lexsort(keys)
         new = np.ones(len(order), dtype=bool)
         new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
@@ -144,8 +140,8 @@ class Problem:
             place[by_row] = np.arange(len(by_row))
             passage, passages = place[passage], passages.take(used[by_row])
         columns = {"query": query, "passage": passage, "label": self.label[kept], "weight": weight}
-        if self.features is not None and self.features_root is not None:
-            columns |= {"features": self.features[kept], "features_root": self.features_root[kept]}
+        if self.features is not None:
+            columns |= {"features": self.features[kept]}
         return replace(self, queries=queries, passages=passages, **columns), kept  # type: ignore[arg-type]
 
 

@@ -383,7 +383,7 @@ def _finest(given: Any, checked: list[Matrix]) -> list[Matrix]:
 def _expansion(problem: Problem, dual: Dual) -> Support:
     names = ("queries", "passages", "query", "passage", "label", "weight")
     data = TrainingSet(**{name: getattr(problem, name) for name in names})
-    return gathered(data, [np.arange(len(problem.label))], [dual], 0.0)[0]
+    return gathered(data, [np.arange(len(problem.label))], [dual])[0]
 
 
 def _rounding(fast: Problem, given: Given, gamma: Any, rounded: bool, coef: NDArray[np.float64]) -> float:

@@ -279,11 +279,11 @@ def _resolved(gamma: GammaOfSpace, moments: tuple[_Moments, _Moments]) -> tuple[
     return float(pair[0]), float(pair[1])
 
 
-def fit_features(values: Floats, gamma: float | str) -> Scaling:
-    """Scaling of features that belong to rows, (n, f), to z-scores, with the root of γ: ``"scale"`` is 1 / f then."""
+def fit_features(values: Floats, eta: float) -> Scaling:
+    """Scaling of features that belong to rows, (n, f), to z-scores times √(eta/f): of a row their squares sum to about
+    eta."""
     mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
-    value = 1 / values.shape[1] if gamma == "scale" else float(gamma)
-    factor = np.sqrt(value) / np.where(_constant(mean, deviation), 1, deviation)
+    factor = np.sqrt(eta / values.shape[1]) / np.where(_constant(mean, deviation), 1, deviation)
     return Scaling(mean.astype(np.float32), factor.astype(np.float32))
 
 

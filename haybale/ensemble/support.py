@@ -39,7 +39,6 @@ _FEW = 64  # candidates: threads would take longer to start than to work
 _PAIRS = 2**15  # pairs whose rows are gathered at once on a device
 _PRECISE = 2**23  # float64 kernel values held at once, of each kind
 _MEMORY = 2**28  # numbers held at once for the queries of a chunk: 1 GiB
-_VALUES = 2**22  # kernel values of pair features held at once
 
 
 @dataclass(frozen=True)
@@ -90,22 +89,20 @@ class Support:
     label: NDArray[np.float32]  # (n_rows,) what the row was taught
     offsets: Ints  # (n_bags + 1,) bag b is rows offsets[b]:offsets[b + 1]
     intercept: NDArray[np.float64]  # (n_bags,)
-    features: Floats | None = None  # (n_rows, f)
-    features_root: Floats | None = None  # (n_rows,) √η, or 0 for a row without features
-    eta: float = 0.0
+    feature_weights: NDArray[np.float64] | None = None  # (n_bags, f) Σ coef · features of a bag's rows
 
     def checked(self) -> Support:
         """Itself, if all parts fit each other; for what was read from a file."""
         n = len(self.coef)
-        columns = (self.query, self.passage, self.label, self.features, self.features_root)
-        fits = all(len(column) == n for column in columns if column is not None)
+        fits = all(len(column) == n for column in (self.query, self.passage, self.label))
+        fits &= self.feature_weights is None or self.feature_weights.shape[:-1] == self.intercept.shape
         fits &= len(self.offsets) == len(self.intercept) + 1 >= 2 and self.offsets[0] == 0 and self.offsets[-1] == n
         fits &= bool((np.diff(self.offsets) >= 0).all())
         for numbers, points in ((self.query, self.queries), (self.passage, self.passages)):
             fits &= not n or bool(numbers.min() >= 0 and numbers.max() < len(points))
         if not fits:
             raise InputError("the tensors of the support do not fit each other")
-        finite = (self.coef, self.intercept, self.label, self.queries.dense, self.passages.dense)
+        finite = (self.coef, self.intercept, self.label, self.queries.dense, self.passages.dense, self.feature_weights)
         if not all(np.isfinite(values).all() for values in finite if values is not None):
             raise InputError("NaN or infinity among the tensors")
         return self
@@ -166,12 +163,10 @@ class Support:
             if self.queries.is_precise:
                 sums = _precise_sums(self, pairs)
             elif bag_weights is None:
-                own = np.ones((len(self.coef), 1)) / self.n_bags
-                sums = (expand(self, pairs, [self._mean]) + self._of_features(pairs, own))[:, 0]
-            elif self.features is None:
-                sums = expand(self, pairs, [self._everything], bag_weights.astype(np.float32))[:, 0]
+                sums = expand(self, pairs, [self._mean])[:, 0] + self._of_features(pairs, 1 / self.n_bags)
             else:
-                sums = (self._sums(pairs) * to_device(bag_weights[pairs.query], self.device)).sum(axis=1)
+                sums = expand(self, pairs, [self._everything], bag_weights.astype(np.float32))[:, 0]
+                sums += self._of_features(pairs, bag_weights[pairs.query])
             if not intercept:
                 return sums
             return sums + to_device(self._intercepts(len(pairs.queries), bag_weights)[pairs.query], self.device)
@@ -187,8 +182,7 @@ class Support:
 
     def _sums(self, pairs: Pairs) -> Any:
         """(n, n_bags) float64 Σ coef K of every bag."""
-        own = self.bag[:, None] == np.arange(self.n_bags)
-        return expand(self, pairs, self._bags) + self._of_features(pairs, own)
+        return expand(self, pairs, self._bags) + self._of_features(pairs)
 
     def highest(
         self,
@@ -248,25 +242,18 @@ class Support:
             same = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
         return float(np.nan_to_num(to_numpy(abs(self.mean(pairs) - exact.mean(same))), nan=np.inf).max())
 
-    def _of_features(self, pairs: Pairs, own: NDArray[Any]) -> Any:
-        """(n, g) Σ own coef Ks over all rows, ``own`` (n_rows, g); 0 without pair features."""
-        if self.features is None or self.features_root is None or pairs.features is None:
+    def _of_features(self, pairs: Pairs, bag_weights: Any = None) -> Any:
+        """(n, n_bags) what the features of pairs add to each bag's prediction, or (n,) these weighed and added up."""
+        if self.feature_weights is None or pairs.features is None:
             return 0.0
-        where, exact = self.device, self.is_small
-        here, there = (Points(to_device(values, where)) for values in (pairs.features, self.features))
-        coef = (np.sqrt(self.eta) * self.features_root * self.coef)[:, None] * own
-        weight, size = to_device(coef.astype(np.float32), where), _VALUES // max(1, len(coef))
-        parts = in_tiles(len(pairs.query), size, lambda part: kernel_tile(here.take(part), there, exact) @ weight)
-        return where.xp.concatenate([where.xp.zeros((0, own.shape[1])), *parts])
+        added = pairs.features @ self.feature_weights.T
+        return to_device(added if bag_weights is None else (added * bag_weights).sum(axis=1), self.device)
 
     def shares(self, pair: Pairs) -> NDArray[np.float64]:
         """(n_rows,) coef · K of every support row, for one pair; a bag's and its intercept are its prediction."""
         kq = kernel_tile(pair.queries.take(pair.query), self.queries, self.is_small)[0]
         kp = kernel_tile(pair.passages.take(pair.passage), self.passages, self.is_small)[0]
         kernel = to_numpy(kq).astype(np.float64)[self.query] * to_numpy(kp).astype(np.float64)[self.passage]
-        if self.features is not None and pair.features is not None:
-            shared = kernel_tile(Points(pair.features), Points(self.features))[0].astype(np.float64)
-            kernel += np.sqrt(self.eta) * self.features_root * shared
         return np.asarray(self.coef * kernel)
 
 

@@ -91,7 +91,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
     standardize : bool, default False
         Whether every feature is z-scored over the candidate rows.
     eta : float, default 0
-        Weight of a kernel over z-scored pair features, which is added: K = Kq·Kp + eta·Ks.
+        Weight of a linear kernel over f z-scored pair features z, which is added: K = Kq·Kp + eta/f · z zᵀ.
     positive_weight : float, default 3
         How much heavier an error on a relevant row weighs (they are about 2 % of the rows).
     rows_per_bag : int, optional
@@ -197,6 +197,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         exclude: Exclude | None = None,
         features: Floats | None = None,
         query_ids: Sequence[str] | None = None,
+        groups: Ints | None = None,
     ) -> Self:
         """Train on judged queries.
 
@@ -214,6 +215,9 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             Of each candidate, for ``eta``; see :func:`pair_features`. A passage added for its label has none.
         query_ids : sequence of str, optional
             What explanations name; default the numbers.
+        groups : (m,) int, optional
+            Of queries that have much in common, as those taken from one document: bags of queries are dealt out in whole
+            groups, and a query's out-of-bag scores are those of the bags that saw nothing of its group.
 
         Raises
         ------
@@ -235,7 +239,7 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         candidates = candidates.to_numpy()
         rows = candidate_rows(self.protocol, candidates, relevant, index, near, exclude)
         values = None if features is None else _checked_features(features, candidates.passages)
-        return self.fit_rows(index, vectors, rows, features=values, query_ids=query_ids)
+        return self.fit_rows(index, vectors, rows, features=values, query_ids=query_ids, groups=groups)
 
     def fit_rows(
         self,
@@ -245,12 +249,13 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         *,
         features: Floats | None = None,
         query_ids: Sequence[str] | None = None,
+        groups: Ints | None = None,
     ) -> Self:
         """Train on candidate rows of one's own making; the rest as in :meth:`fit`.
 
         Parameters
         ----------
-        index, query_vectors, query_ids
+        index, query_vectors, query_ids, groups
         rows : CandidateRows
         features : (m·c, f), optional
             Of the flattened candidates, in which ``rows.place`` counts.
@@ -262,6 +267,9 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
         if len(ids) != m:
             raise InputError(f"{len(ids)} query ids for {m} query vectors")
+        groups = np.arange(m) if groups is None else np.asarray(groups)
+        if groups.shape != (m,):
+            raise InputError(f"groups: expected one of each of {m} queries, found {groups.shape}")
         if not rows.label.any():
             raise InputError("no candidate row is relevant: there is nothing to learn")
         for name, given, size in (("query", rows.query, m), ("passage", rows.passage, len(index))):
@@ -280,17 +288,17 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
             assert features is not None
             assert rows.place is not None
             found = rows.place >= 0
-            self.features_ = fit_features(features[rows.place[found]], "scale")
+            self.features_ = fit_features(features[rows.place[found]], self.eta)
             values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
             values[found] = self.features_(features[rows.place[found]])
-            columns = {"features": values, "features_root": np.where(found, np.sqrt(self.eta), 0).astype(np.float32)}
+            columns = {"features": values}
         points = self.spaces_.queries(of_queries), self.spaces_.passages(of_passages)
         weight = np.where(rows.label > 0, self.positive_weight, 1.0)
         data = TrainingSet(*points, query, passage, rows.label.astype(np.float64), weight, **columns)
-        bags = self._bags(rows, to_numpy(vectors))
+        bags = self._bags(rows, to_numpy(vectors), groups)
         settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol")}
         duals = solve_bags(data, bags, find_solver(self.solver), self.n_jobs, self.memory_budget, settings)
-        self.support_, support_q, support_p = gathered(data, bags, duals, self.eta)
+        self.support_, support_q, support_p = gathered(data, bags, duals)
         off = float(np.mean([rounding(data, dual.coef) for dual in duals]))
         if off > self.tol / 4:  # they may be: look
             some = np.linspace(0, len(rows) - 1, min(len(rows), _CHECKED)).astype(np.int64)
@@ -306,12 +314,12 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         self.support_passage_ids_ = index.passage_ids.take(used_p[support_p]).to_pylist()
         self.index_, self.n_rows_ = index, len(rows)
         self.bag_sizes_, self.n_iter_ = [len(bag) for bag in bags], [dual.n_iter for dual in duals]
-        self.seen_ = seen_by(rows.query, bags, m)
+        self.seen_ = seen_by(rows.query, bags, groups)
         return self
 
-    def _bags(self, rows: CandidateRows, vectors: Matrix) -> list[Ints]:
+    def _bags(self, rows: CandidateRows, vectors: Matrix, groups: Ints) -> list[Ints]:
         first, *others = map(np.random.default_rng, np.random.SeedSequence(self.random_state).spawn(self.n_bags + 1))
-        bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, first, vectors)
+        bags = make_bags(rows, self.strategy, self.n_bags, self.overlap, first, vectors, groups)
         barren = sum(not rows.label[bag].any() for bag in bags)
         if barren:
             message = f"{barren} of {self.n_bags} bags have no relevant row; they are trained and predict about 0"
@@ -341,7 +349,13 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         return self._scored(query_vectors, passages, features, partial(self.support_.mean, intercept=intercept))
 
     def out_of_bag_scores(
-        self, query_numbers: Ints, query_vectors: Matrix, passages: Any, *, intercept: bool = True
+        self,
+        query_numbers: Ints,
+        query_vectors: Matrix,
+        passages: Any,
+        features: Any | None = None,
+        *,
+        intercept: bool = True,
     ) -> Any:
         """As :meth:`score_candidates`, each training query by the mean of the bags that saw nothing of it.
 
@@ -351,12 +365,13 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         ----------
         query_numbers : (m,) int
             Places of the queries among those that were given to :meth:`fit`; -1 for a new one, whose bags are all.
-        query_vectors, passages, intercept
+        query_vectors, passages, features, intercept
             As in :meth:`score_candidates`; passages may be any.
         """
         check_is_fitted(self, "support_")
         weights = self._bag_weights(query_numbers, len(passages))
-        return self._scored(query_vectors, passages, None, partial(self.support_.mean, intercept=intercept), weights)
+        work = partial(self.support_.mean, intercept=intercept)
+        return self._scored(query_vectors, passages, features, work, weights)
 
     def search(
         self,

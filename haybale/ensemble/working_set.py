@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from haybale.device import to_device, to_numpy
 from haybale.ensemble.gram_rows import GramRows
-from haybale.ensemble.kernel import Points, exp_negative, kernel_tile
+from haybale.ensemble.kernel import kernel_tile
 from haybale.ensemble.problem import Dual, Problem, Solution
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.smo import State, optimise
@@ -38,8 +38,6 @@ _EARLY = 0.1  # of the rows are support vectors: then it is foreseen how many th
 _SMALL = 4096  # rows of a bag whose matrices are computed as a whole: that is little more than its vectors are
 _LEAST = 4  # rows: two that were there before, one of a large gain and one of a small cost
 _LINES = 128  # kernel rows that a thread reads at once
-_BLOCK = 512  # columns whose features are compared at once: they stay in the first-level cache
-_F = np.float32
 
 
 def gram_bytes(problem: Problem) -> float:
@@ -166,11 +164,6 @@ class _Held:
     def __init__(self, problem: Problem, working_set: int) -> None:
         self.problem, n = problem, len(problem.label)
         self.query, self.passage = problem.query.astype(np.uint32), problem.passage.astype(np.uint32)
-        self.features = np.empty((0, n), dtype=np.float32)
-        self.root = np.zeros(n, dtype=np.float32)
-        if problem.features is not None and problem.features_root is not None:
-            self.features = np.ascontiguousarray(problem.features.T, dtype=np.float32)
-            self.root = problem.features_root.astype(np.float32)
         halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
         rooms = len(halves[0]), len(halves[1])
         # The small problem's kernel, and what making it takes, is held beside the rows.
@@ -205,8 +198,8 @@ class _Held:
         if len(used):
             _mirror(out, slots[1])
         if self.problem.features is not None:
-            points, root = Points(self.problem.features[rows]), self.root[rows]
-            out += kernel_tile(points, points) * root[:, None] * root
+            features = self.problem.features[rows]
+            out += features @ features.T
         return out
 
     def decide(self, whole: bool) -> None:
@@ -235,11 +228,13 @@ class _Held:
             part = slice(start, start + _LINES)
             return _total(
                 change[part], self.of_queries.values, slots[0][part], self.query, self.of_passages.values,
-                slots[1][part], self.passage, rows[part], self.features, self.root,
+                slots[1][part], self.passage,
             )  # fmt: skip
 
         for part in in_threads(total, range(0, len(rows), _LINES), self.problem.threads):
             error -= part
+        if self.problem.features is not None:
+            error -= self.problem.features @ (change @ self.problem.features[rows])
 
 
 def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
@@ -293,37 +288,17 @@ def _total(
     kp: Any,
     p_slot: Any,
     passage: Any,
-    rows: Any,
-    features: Any,
-    root: Any,
 ) -> Any:  # pragma: no cover - compiled
     """(n,) Σ_i change_i K(row i, ·) of a number of rows that four divides."""
     n = len(query)
     out = np.zeros(n, dtype=np.float32)
-    for r in range(0, len(rows), 4):  # four at once: their columns' numbers are read once
+    for r in range(0, len(change), 4):  # four at once: their columns' numbers are read once
         by0, by1, by2, by3 = change[r], change[r + 1], change[r + 2], change[r + 3]
         q0, q1, q2, q3 = kq[q_slot[r]], kq[q_slot[r + 1]], kq[q_slot[r + 2]], kq[q_slot[r + 3]]
         p0, p1, p2, p3 = kp[p_slot[r]], kp[p_slot[r + 1]], kp[p_slot[r + 2]], kp[p_slot[r + 3]]
         for k in range(n):
             q, p = query[k], passage[k]
             out[k] += by0 * q0[q] * p0[p] + by1 * q1[q] * p1[p] + by2 * q2[q] * p2[p] + by3 * q3[q] * p3[p]
-    if features.shape[0] == 0:
-        return out
-    far = np.empty(_BLOCK, dtype=np.float32)
-    for b in range(0, n, _BLOCK):
-        size = min(_BLOCK, n - b)
-        part, roots = out[b : b + size], root[b : b + size]
-        for r in range(len(rows)):
-            weight = root[rows[r]] * change[r]
-            if weight != 0:
-                far[:] = _F(0)
-                for f in range(features.shape[0]):
-                    here, column = features[f, rows[r]], features[f, b : b + size]
-                    for k in range(size):
-                        d = column[k] - here
-                        far[k] -= d * d
-                for k in range(size):
-                    part[k] += weight * roots[k] * exp_negative(far[k])
     return out
 
 

@@ -24,7 +24,7 @@ from haybale.rankers.explanation import Explanation
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 
-FORMAT, VERSION, MANIFEST = "haybale ranker", 1, "ranker.json"
+FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # 1 had another SVR
 _BLOCK = 4096  # queries ranked at once
 
 

@@ -15,72 +15,98 @@ from safetensors.numpy import load_file
 
 from haybale.device import to_numpy
 from haybale.engine import Engine
-from haybale.ensemble import SVREnsemble
+from haybale.ensemble import SVREnsemble, pair_features
+from haybale.ensemble.pair_features import feature_names
 from haybale.errors import InputError
 from haybale.manifest import write_tensors
-from haybale.parameters import COUNT, COUNT_OR_NONE, one_of
+from haybale.parameters import COUNT, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
-from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
+from haybale.rankers.parm import PARM
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries, places
 from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
-from haybale.retrieval.hits import from_flat
+from haybale.retrieval.hits import Ints, from_flat
+from haybale.retrieval.run import DEPTH
+from haybale.vectors import Floats
 
-SPARSE_GAMMA = (8.0, 2.5)  # two TF-IDF vectors are farther apart than two of LSA: a narrower kernel for queries
+GAMMA = (12.0, 0.5)  # of TF-IDF vectors, which are far apart: a narrow kernel for queries, a wide one for documents
 DENSE_GAMMA = (3.0, 2.5)
-_SHARED = ["n_bags", "overlap", "strategy", "C", "epsilon", "tol", "standardize", "positive_weight", "rows_per_bag"]
-_SHARED += ["solver", "memory_budget", "n_jobs", "random_state"]
-PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "n_train": 50, "n_candidates": 50}
-PUBLISHED |= {"gamma": "scale", "strategy": "rows", "standardize": True, "positive_weight": 1.0}
+_SHARED = ["n_bags", "overlap", "strategy", "C", "epsilon", "tol", "standardize", "eta", "positive_weight"]
+_SHARED += ["rows_per_bag", "solver", "memory_budget", "n_jobs", "random_state"]
 _FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
+
+
+def searches(unit: str = "document") -> tuple[Ranker, ...]:
+    """What ``SVR()`` takes for evidence."""
+    passages = BM25("passage"), KNN("passage")
+    if unit == "passage":
+        return passages
+    return (*passages, BM25("document"), KNN("document"), PARM("rrf"), PARM("vrrf"), SimilarQueries())
+
+
+PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "evidence": (), "n_train": 50}
+PUBLISHED |= {"n_candidates": 50, "strategy": "rows", "gamma": "scale", "standardize": True, "positive_weight": 1.0}
+MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches()}
 
 
 @dataclass(eq=False, repr=False)
 class SVR(Ranker):
-    """Re-orders the candidates of other rankers by bags of RBF support vector regressors over [query ; text].
+    """Ranks by bags of support vector regressors over [query ; text] and what searches say of the pair.
 
+    The kernel of two pairs is Kq · Kp, RBFs over their queries and their texts, which remembers which documents answer
+    such queries; and a linear one over evidence, which carries over to documents that no query was judged for.
     Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
-    Ensembles", LIRAI 2024; :class:`~haybale.SVREnsemble` has the model.
+    Ensembles", LIRAI 2024, have the first; :class:`~haybale.SVREnsemble` is the model, and
+    :func:`~haybale.ensemble.pair_features` has the numbers that are evidence.
 
     Parameters
     ----------
+    evidence : sequence of Ranker, optional
+        The searches. Default: BM25, KNN over passages and documents, PARM by RRF and VRRF, and similar queries; of
+        passages, BM25 and KNN over passages. None at all, ``()``, leaves the memory alone.
+    candidates : "evidence", sequence of Ranker or None, default "evidence"
+        Whose first documents (or passages) are ranked: those of the evidence, or of other rankers. None: all documents,
+        as a first stage does; training learns from the candidates of the evidence then.
     unit : {"document", "passage"}, default "document"
-        What a candidate is: a document as one vector, or a passage, of which a document's best counts.
-    candidates : sequence of Ranker, optional
-        Whose first documents (or passages, by BM25 and KNN over passages) are the candidates. Default: BM25 and KNN
-        over passages, and for documents also both over documents, and similar queries.
-    n_train : int, optional
-        Candidates of a training query from each; default 10 documents, or 20 passages.
-    n_candidates : int, default 60
-        Candidates of a query that is ranked, from each.
+        What a candidate is: a document as one vector, or a passage, of which a document's best counts; passages come
+        from BM25 and KNN over passages alone.
+    n_train : int, default 10
+        Candidates of a training query from each.
+    n_candidates : int, default 100
+        Candidates of a query that is ranked, from each; and as deep is the evidence.
     gamma : "scale", float, pair or list, optional
-        γ of the query half and of the text half; default (8, 2.5) for sparse documents, else (3, 2.5).
+        γ of the query half and of the text half; default (12, 0.5) for sparse documents, else (3, 2.5).
+    eta : float, default 1
+        Weight of the evidence.
     n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
     solver, memory_budget, n_jobs, random_state : optional
         As of :class:`~haybale.SVREnsemble`. Where there are fewer queries than bags, there are fewer bags.
     """
 
     name = "svr"
-    names: ClassVar = {"svr": {"unit": "passage"}, "svr-doc": {}, "svr-paper": PUBLISHED}
+    names: ClassVar = {"svr": {}, "svr-memory": MEMORY, "svr-paper": PUBLISHED}
     needs_training = True
     learns_documents = True
     _parameter_constraints: ClassVar = {
         "unit": one_of(["document", "passage"]),
-        "n_train": COUNT_OR_NONE,
+        "n_train": COUNT,
         "n_candidates": COUNT,
         "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
         **{name: SVREnsemble._parameter_constraints[name] for name in _SHARED},
         "solver": [str],
     }
 
-    unit: str = "document"
+    evidence: Sequence[Ranker] | None = None
     _: KW_ONLY
-    candidates: Sequence[Ranker] | None = None
-    n_train: int | None = None
-    n_candidates: int = 60
+    candidates: Sequence[Ranker] | str | None = "evidence"
+    unit: str = "document"
+    n_train: int = 10
+    n_candidates: int = 100
     gamma: Any = None
+    eta: float = 1.0
     n_bags: int = 35
     overlap: float = 0.6
     strategy: str = "queries"
@@ -96,21 +122,29 @@ class SVR(Ranker):
     random_state: int | None = 0
 
     def check_params(self) -> None:
-        """As every ranker's; candidates of passages come from rankers that retrieve passages."""
+        """As every ranker's; passages come from rankers that retrieve passages."""
         super().check_params()
+        for name, given in (("evidence", self.evidence), ("candidates", self.candidates)):
+            known = given is None or (name == "candidates" and given == "evidence")
+            if not known and (isinstance(given, str) or not all(isinstance(each, Ranker) for each in given)):
+                raise InputError(f"{name}: expected rankers, found {given!r}")
+        if not self._sources():
+            raise InputError("candidates: without evidence, name the rankers whose documents are ranked")
         strangers = [each for each in self.nested() if self.unit == "passage" and not hasattr(each, "passage_hits")]
         if strangers:
-            raise InputError(f"candidates of passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
-        if self.candidates is not None and (len(self.nested()) != len(self.candidates) or not self.candidates):
-            raise InputError(f"candidates: expected rankers, found {self.candidates!r}")
+            raise InputError(f"passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
-        """Whose documents are the candidates where no rankers were given."""
-        if self.candidates is not None:
-            return {}
-        passages = BM25("passage"), KNN("passage")
-        whole = BM25("passage"), BM25("document"), KNN("passage"), KNN("document"), SimilarQueries()
-        return {"candidates": passages if self.unit == "passage" else whole}
+        """The evidence where none was given."""
+        return {"evidence": searches(self.unit)} if self.evidence is None else {}
+
+    def _evidence(self) -> Sequence[Ranker]:
+        return searches(self.unit) if self.evidence is None else self.evidence
+
+    def _sources(self) -> Sequence[Ranker]:
+        """Whose first documents are learned from, and ranked if not all are."""
+        chosen = self.candidates
+        return self._evidence() if chosen is None or isinstance(chosen, str) else chosen
 
     def _fit(self, training: Training) -> None:
         batch = training.batch
@@ -124,54 +158,71 @@ class SVR(Ranker):
             warnings.warn(message, stacklevel=2)
         if settings["n_bags"] < min(_FEW_BAGS, self.n_bags):
             settings["overlap"] = 0.0
-        sources = self.implied()["candidates"] if self.candidates is None else self.candidates
-        self.rankers_ = [training.fitted(ranker) for ranker in sources]
+        self.rankers_ = [training.fitted(ranker) for ranker in (*self._evidence(), *self._sources())]
         index, vectors = self._index(batch.engine), batch.vectors
-        by_kind = SPARSE_GAMMA if self.unit == "document" and index.is_sparse else DENSE_GAMMA
-        gamma = by_kind if self.gamma is None else self.gamma
-        candidates = self._pool(batch, self.n_train or (10 if self.unit == "document" else 20), out_of_fold=True)
-        known: dict[str, Any] = {"candidates": candidates, "exclude": batch.own, "query_ids": batch.ids}
+        by_kind = GAMMA if index.is_sparse and self.unit == "document" else DENSE_GAMMA
+        settings["gamma"] = by_kind if self.gamma is None else self.gamma
+        known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
+        candidates = pool(*(hits.top(self.n_train) for hits in self._hits(batch, self._sources(), out_of_fold=True)))
+        if self._evidence() and self.eta:
+            known["features"] = self._features(batch, candidates, out_of_fold=True)
+        else:
+            settings["eta"] = 0.0
         with batch.stage(f"fit {self}"):
-            self.ensemble_ = SVREnsemble(gamma=gamma, **settings).fit(index, vectors, training.relevant, **known)
+            ensemble = SVREnsemble(**settings)
+            self.ensemble_ = ensemble.fit(index, vectors, training.relevant, candidates=candidates, **known)
         self.query_ids_ = batch.ids
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
 
-    def _pool(self, batch: Batch, n: int, *, out_of_fold: bool = False) -> Hits:
-        """The candidates of each query; their scores mean nothing."""
-        if self.unit == "passage":
-            with batch.stage("search candidates"):
-                return pool(*(ranker.passage_hits(batch, n) for ranker in self.rankers_))  # type: ignore[attr-defined]
-        index = self._index(batch.engine)
-        ask = batch.out_of_fold if out_of_fold else batch.run
-        parts = [numbered(ask(ranker, n), batch.engine.collection) for ranker in self.rankers_]
-        rows, _, documents = (np.concatenate(column) for column in zip(*parts, strict=True))
-        there = np.diff(index.doc_offsets)[documents] > 0
-        n_documents = len(index.doc_ids)
-        pairs = np.unique(rows[there] * n_documents + documents[there])
-        places = index.doc_offsets[pairs % n_documents]
-        return from_flat(len(batch), pairs // n_documents, places, np.zeros(len(pairs), dtype=np.float32))
+    def _hits(self, batch: Batch, rankers: Sequence[Ranker], *, out_of_fold: bool) -> list[Hits]:
+        """The first ``n_candidates`` of each of the rankers, which are among the fitted ones."""
+        fitted = dict(zip(map(str, (*self._evidence(), *self._sources())), self.rankers_, strict=True))
+        index, ask, found = self._index(batch.engine), batch.out_of_fold if out_of_fold else batch.run, []
+        for name in map(str, rankers):
+            if self.unit == "passage":
+                with batch.stage("search candidates"):
+                    found.append(fitted[name].passage_hits(batch, self.n_candidates))  # type: ignore[attr-defined]
+                continue
+            run = ask(fitted[name], self.n_candidates)
+            rows, _, documents = numbered(run, batch.engine.collection)
+            there = np.diff(index.doc_offsets)[documents] > 0
+            scores = run.coded()[-1]
+            places = index.doc_offsets[documents[there]]
+            found.append(from_flat(len(batch), rows[there], places, scores[there].astype(np.float32)))
+        return found
+
+    def _features(self, batch: Batch, candidates: Hits, *, out_of_fold: bool) -> Floats:
+        searches = self._evidence()
+        hits = self._hits(batch, searches, out_of_fold=out_of_fold)
+        return pair_features(candidates, hits, [each.learns_documents for each in searches])
+
+    def _scored(self, batch: Batch, depth: int, numbers: Ints | None = None) -> Hits:
+        """Candidates and their scores; ``numbers`` (m,) the place of each query among the training queries, or -1."""
+        ensemble, vectors, out_of_fold = self._on(batch.engine), to_numpy(batch.vectors), numbers is not None
+        parts = self._hits(batch, self._sources(), out_of_fold=out_of_fold)
+        if self.candidates is None:
+            with batch.stage(f"search {self}"):
+                asked: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
+                parts = [*parts, ensemble.search(vectors, depth, **asked)]
+        candidates = pool(*parts)
+        features = None
+        if ensemble.features_ is not None:
+            features = self._features(batch, candidates, out_of_fold=out_of_fold)
+        with batch.stage(f"score {self}"):
+            given = vectors, candidates.passages, features
+            if numbers is None:
+                return Hits(candidates.passages, ensemble.score_candidates(*given, intercept=False))
+            return Hits(candidates.passages, ensemble.out_of_bag_scores(numbers, *given, intercept=False))
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        candidates, vectors = self._pool(batch, self.n_candidates), to_numpy(batch.vectors)
-        with batch.stage(f"score {self}"):
-            scores = self._on(batch.engine).score_candidates(vectors, candidates.passages)
-            return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
+        return rank_documents(self._index(batch.engine), self._scored(batch, depth), batch.ids, k=depth)
 
     def _out_of_fold(self, batch: Batch, depth: int) -> Run:
-        """Training queries by the bags that did not see them, others by all bags."""
-        where = places(self.query_ids_, batch.ids)
-        candidates = self._pool(batch, self.n_candidates, out_of_fold=True)
-        vectors, ensemble = to_numpy(batch.vectors), self._on(batch.engine)
-        known, new = np.flatnonzero(where >= 0), np.flatnonzero(where < 0)
-        with batch.stage(f"score {self}"):
-            scores = np.empty(candidates.passages.shape, dtype=np.float32)
-            if len(known):
-                scores[known] = ensemble.out_of_bag_scores(where[known], vectors[known], candidates.passages[known])
-            if len(new):
-                scores[new] = ensemble.score_candidates(vectors[new], candidates.passages[new])
-            return rank_documents(self._index(batch.engine), Hits(candidates.passages, scores), batch.ids, k=depth)
+        """Training queries by the bags that saw nothing of them or their document, others by all bags."""
+        scored = self._scored(batch, depth, places(self.query_ids_, batch.ids))
+        return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
         """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""
@@ -179,19 +230,31 @@ class SVR(Ranker):
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         ensemble, index, vectors = self._on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
-        mine = self._pool(batch, self.n_candidates).passages[0]
-        mine = mine[(mine >= 0) & (index.doc_of[mine] == document)]
-        best = int(mine[np.argmax(ensemble.score_candidates(vectors, mine[None])[0])])
-        found = ensemble.explain(vectors, str(index.passage_ids[best].as_py()), top=20)
+        scored = self._scored(batch, DEPTH)
+        mine = np.flatnonzero(index.doc_of[scored.passages[0]] == document)
+        mine = mine[scored.passages[0][mine] >= 0]
+        best = scored.passages[0][mine[np.argmax(scored.scores[0][mine])]]
+        one = Hits(np.array([[best]]), np.zeros((1, 1), dtype=np.float32))
+        features = None if ensemble.features_ is None else self._features(batch, one, out_of_fold=False)
+        values = None if features is None else features[0, 0]
+        found = ensemble.explain(vectors, str(index.passage_ids[int(best)].as_py()), features=values, top=20)
         shares = []
+        of_search: dict[str, float] = {}
+        if values is not None:
+            names = feature_names(list(map(str, self._evidence())), [each.learns_documents for each in self._evidence()])
+            for (name, _), share in zip(names, found.features.tolist(), strict=True):
+                of_search[name] = of_search.get(name, 0.0) + share
+        for ranker in self.rankers_[: len(of_search)]:
+            inner = ranker.explained(batch, document)
+            rank = "not found" if inner.rank is None else f"rank {inner.rank:,}"
+            shares.append(Share(f"{ranker}, {rank}", of_search[str(ranker)], of=inner if inner.rank else None))
         for pair in found.evidence:
             taught = "relevant" if pair.label > 0 else "not relevant"
             shares.append(Share(f"training query {pair.query_id} → {pair.passage_id}, {taught}", pair.share))
         if found.n_others:
             shares.append(Share(f"{found.n_others:,} other training pairs", found.others))
-        shares.append(Share("intercept", found.intercept))
         notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for it"]
-        return replace(base, shares=shares, notes=notes, detail=found)
+        return replace(base, shares=by_size(shares), notes=notes, detail=found)
 
     def _state(self, folder: Path) -> dict[str, Any]:
         self.ensemble_.save(folder / "ensemble")
@@ -209,7 +272,7 @@ class SVR(Ranker):
     @property
     def facts(self) -> dict[str, Any]:
         ensemble = self.ensemble_
-        return {
+        found = {
             "training queries": len(self.query_ids_),
             "candidate rows": ensemble.n_rows_,
             "bags": ensemble.n_bags,
@@ -217,3 +280,8 @@ class SVR(Ranker):
             "support rows": len(ensemble.support_.coef),
             "gamma": list(ensemble.gamma_),
         }
+        if ensemble.support_.feature_weights is None:
+            return found
+        names = feature_names(list(map(str, self._evidence())), [each.learns_documents for each in self._evidence()])
+        weights = ensemble.support_.feature_weights.mean(axis=0) * np.sqrt(self.eta / len(names))  # of a z-score
+        return found | {f"{name} {kind}": value for (name, kind), value in zip(names, weights.tolist(), strict=True)}
