@@ -100,6 +100,8 @@ def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Ge
 
 
 def seen_by(query: NDArray[Any], bags: list[Ints], groups: Ints) -> NDArray[np.bool_]:
-    """(m, n_bags) whether a bag holds any row of a query, or of another of its group; ``query`` (n_rows,) is each row's,
-    ``groups`` (m,) the group of each query."""
+    """(m, n_bags) whether a bag holds any row of a query, or of another of its group.
+
+    ``query`` (n_rows,) is the query of each row, ``groups`` (m,) the group of each query.
+    """
     return np.stack([np.isin(groups, groups[query[bag]]) for bag in bags], axis=1)

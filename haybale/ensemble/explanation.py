@@ -25,8 +25,9 @@ class Evidence:
 class Explanation:
     """The score of one passage for one query, taken apart.
 
-    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed), ``features`` and ``intercept``,
-    exactly; it is the mean of ``bags``, the predictions of the single bags. ``votes`` are the bags over the threshold.
+    ``prediction`` is ``math.fsum`` of the listed shares, ``others`` (the pairs not listed), ``features`` and
+    ``intercept``, exactly; it is the mean of ``bags``, the predictions of the single bags. ``votes`` are the bags over
+    the threshold.
     """
 
     prediction: float

@@ -216,8 +216,8 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
         query_ids : sequence of str, optional
             What explanations name; default the numbers.
         groups : (m,) int, optional
-            Of queries that have much in common, as those taken from one document: bags of queries are dealt out in whole
-            groups, and a query's out-of-bag scores are those of the bags that saw nothing of its group.
+            Of queries that have much in common, as those taken from one document: whole groups are dealt out to bags of
+            queries, and a query's out-of-bag scores are those of the bags that saw nothing of its group.
 
         Raises
         ------

@@ -19,7 +19,7 @@ from haybale.ensemble import SVREnsemble, pair_features
 from haybale.ensemble.pair_features import feature_names
 from haybale.errors import InputError
 from haybale.manifest import write_tensors
-from haybale.parameters import COUNT, one_of
+from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
@@ -32,11 +32,10 @@ from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
 from haybale.vectors import Floats
 
-GAMMA = (12.0, 0.5)  # of TF-IDF vectors, which are far apart: a narrow kernel for queries, a wide one for documents
-DENSE_GAMMA = (3.0, 2.5)
-_SHARED = ["n_bags", "overlap", "strategy", "C", "epsilon", "tol", "standardize", "eta", "positive_weight"]
+MEMORY_GAMMA = (12.0, 0.5)  # of TF-IDF without evidence: only what is near to a known query is known
+_SHARED = ["n_bags", "strategy", "C", "epsilon", "tol", "standardize", "gamma", "positive_weight"]
 _SHARED += ["rows_per_bag", "solver", "memory_budget", "n_jobs", "random_state"]
-_FEW_BAGS = 8  # below it, bags that overlap may leave a query no bag that has not seen it
+_SHARE, _ROWS = 0.25, 30_000  # of the queries, and candidate rows, that a bag holds at most where overlap is None
 
 
 def searches(unit: str = "document") -> tuple[Ranker, ...]:
@@ -49,7 +48,8 @@ def searches(unit: str = "document") -> tuple[Ranker, ...]:
 
 PUBLISHED: dict[str, Any] = {"unit": "passage", "candidates": (KNN("passage"),), "evidence": (), "n_train": 50}
 PUBLISHED |= {"n_candidates": 50, "strategy": "rows", "gamma": "scale", "standardize": True, "positive_weight": 1.0}
-MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches()}
+PUBLISHED |= {"n_bags": 35, "overlap": 0.6}
+MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches(), "gamma": MEMORY_GAMMA}
 
 
 @dataclass(eq=False, repr=False)
@@ -77,13 +77,18 @@ class SVR(Ranker):
         Candidates of a training query from each.
     n_candidates : int, default 100
         Candidates of a query that is ranked, from each; and as deep is the evidence.
-    gamma : "scale", float, pair or list, optional
-        γ of the query half and of the text half; default (12, 0.5) for sparse documents, else (3, 2.5).
+    gamma : "scale", float or pair, default (1, 1)
+        γ of the query half and of the text half.
     eta : float, default 1
         Weight of the evidence.
-    n_bags, overlap, strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
+    n_bags : int, default 24
+        Where there are fewer queries (or documents that they were taken from), there are fewer bags.
+    overlap : float, optional
+        A bag holds (1 + overlap)/n_bags of the queries. Default: so much that it holds a quarter of them, or about
+        30,000 candidate rows where that is less.
+    strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
     solver, memory_budget, n_jobs, random_state : optional
-        As of :class:`~haybale.SVREnsemble`. Where there are fewer queries than bags, there are fewer bags.
+        As of :class:`~haybale.SVREnsemble`.
     """
 
     name = "svr"
@@ -94,8 +99,8 @@ class SVR(Ranker):
         "unit": one_of(["document", "passage"]),
         "n_train": COUNT,
         "n_candidates": COUNT,
-        "gamma": [*SVREnsemble._parameter_constraints["gamma"], None],
-        **{name: SVREnsemble._parameter_constraints[name] for name in _SHARED},
+        **{name: SVREnsemble._parameter_constraints[name] for name in (*_SHARED, "eta")},
+        "overlap": [*NOT_NEGATIVE, None],
         "solver": [str],
     }
 
@@ -105,10 +110,10 @@ class SVR(Ranker):
     unit: str = "document"
     n_train: int = 10
     n_candidates: int = 100
-    gamma: Any = None
+    gamma: Any = (1.0, 1.0)
     eta: float = 1.0
-    n_bags: int = 35
-    overlap: float = 0.6
+    n_bags: int = 24
+    overlap: float | None = None
     strategy: str = "queries"
     C: float = 1.0
     epsilon: float = 0.1
@@ -148,7 +153,8 @@ class SVR(Ranker):
 
     def _fit(self, training: Training) -> None:
         batch = training.batch
-        units = sum(map(bool, training.relevant)) if self.strategy == "queries" else len(training)
+        judged = np.flatnonzero(list(map(bool, training.relevant)))
+        units = len(np.unique(batch.queries.groups[judged])) if self.strategy == "queries" else len(training)
         if len(training) < 2:
             raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
         settings = {name: getattr(self, name) for name in _SHARED}
@@ -156,18 +162,16 @@ class SVR(Ranker):
             settings["n_bags"] = max(2, units)
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
-        if settings["n_bags"] < min(_FEW_BAGS, self.n_bags):
-            settings["overlap"] = 0.0
         self.rankers_ = [training.fitted(ranker) for ranker in (*self._evidence(), *self._sources())]
         index, vectors = self._index(batch.engine), batch.vectors
-        by_kind = GAMMA if index.is_sparse and self.unit == "document" else DENSE_GAMMA
-        settings["gamma"] = by_kind if self.gamma is None else self.gamma
         known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
         candidates = pool(*(hits.top(self.n_train) for hits in self._hits(batch, self._sources(), out_of_fold=True)))
+        n_bags, n_rows = settings["n_bags"], np.count_nonzero(candidates.passages >= 0)
+        share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
+        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags at least know nothing of it
         if self._evidence() and self.eta:
+            settings["eta"] = self.eta
             known["features"] = self._features(batch, candidates, out_of_fold=True)
-        else:
-            settings["eta"] = 0.0
         with batch.stage(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, training.relevant, candidates=candidates, **known)
@@ -197,6 +201,10 @@ class SVR(Ranker):
         searches = self._evidence()
         hits = self._hits(batch, searches, out_of_fold=out_of_fold)
         return pair_features(candidates, hits, [each.learns_documents for each in searches])
+
+    def _feature_names(self) -> list[tuple[str, str]]:
+        searches = self._evidence()
+        return feature_names(list(map(str, searches)), [each.learns_documents for each in searches])
 
     def _scored(self, batch: Batch, depth: int, numbers: Ints | None = None) -> Hits:
         """Candidates and their scores; ``numbers`` (m,) the place of each query among the training queries, or -1."""
@@ -241,8 +249,7 @@ class SVR(Ranker):
         shares = []
         of_search: dict[str, float] = {}
         if values is not None:
-            names = feature_names(list(map(str, self._evidence())), [each.learns_documents for each in self._evidence()])
-            for (name, _), share in zip(names, found.features.tolist(), strict=True):
+            for (name, _), share in zip(self._feature_names(), found.features.tolist(), strict=True):
                 of_search[name] = of_search.get(name, 0.0) + share
         for ranker in self.rankers_[: len(of_search)]:
             inner = ranker.explained(batch, document)
@@ -282,6 +289,6 @@ class SVR(Ranker):
         }
         if ensemble.support_.feature_weights is None:
             return found
-        names = feature_names(list(map(str, self._evidence())), [each.learns_documents for each in self._evidence()])
+        names = self._feature_names()
         weights = ensemble.support_.feature_weights.mean(axis=0) * np.sqrt(self.eta / len(names))  # of a z-score
         return found | {f"{name} {kind}": value for (name, kind), value in zip(names, weights.tolist(), strict=True)}
