@@ -69,7 +69,7 @@ def main() -> None:
         "rows. *Planted* rows are z-scores around topics, with γ 1/1,536 and few support vectors. Seconds are medians "
         "of the rounds, CPU seconds those of all cores together; × is a peer's median over ours. Predictions are of "
         "other rows than the training's. Difference: the largest between a peer's predictions and ours; support "
-        "vectors: the peer's, and how many more than ours.",
+        "vectors: the peer's, and how many more than ours. Where others use the machine, CPU seconds tell more.",
         "",
         "| rows | passages | | fit s | × | CPU s | × | predict s | × | support vectors | difference |",
         "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
