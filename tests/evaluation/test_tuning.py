@@ -23,8 +23,18 @@ def words() -> Collection:
 @pytest.mark.parametrize(("unit", "ranker"), [("passage", "bm25"), ("document", "bm25-doc")])
 def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranker: str) -> None:
     tuned = tune_bm25(words, unit, k1=(2.0, 0.6), b=(0.9, 0.3), k3=(None, 1), measure="MRR@10")
-    pairs = [(0.6, 0.3), (0.6, 0.9), (2.0, 0.3), (2.0, 0.9)]
-    assert {row[:3] for row in tuned.grid} >= {(*pair, 1) for pair in pairs} | {(tuned.k1, tuned.b, None)}
+    x, y, z = tuned.k1, tuned.b, tuned.k3
+    beside = {
+        (0.6, y, z),
+        (2.0, y, z),
+        (x, 0.3, z),
+        (x, 0.9, z),
+        (x, y, 1),
+        (x, y, None),
+        (2.0, 0.3, 1),
+        (2.0, 0.3, None),
+    }
+    assert {row[:3] for row in tuned.grid} >= beside
     assert tuned.grid == sorted(tuned.grid, key=lambda row: (row[:2], row[2] is None))
     for k1, b, k3, value in [*tuned.grid, (1.2, 0.75, None, tuned.default)]:
         found = compare(words, {ranker: BM25(unit, k1=k1, b=b, k3=k3)}, baseline=ranker).results
