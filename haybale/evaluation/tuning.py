@@ -98,8 +98,8 @@ def tune_bm25(
 ) -> Tuned:
     """Rank the split's queries by BM25 with settings of a grid; the best mean wins.
 
-    First every second ``k1`` and every second ``b`` with every ``k3``; then the neighbours of the best two settings (the
-    next ``k1``, the next ``b``, any ``k3``), until the best two have no neighbour that was not tried.
+    First every second ``k1`` and every second ``b`` with every ``k3``; then the neighbours of the best two settings
+    (the next ``k1``, the next ``b``, any ``k3``), until the best two have no neighbour that was not tried.
 
     Parameters
     ----------

@@ -163,6 +163,10 @@ class SVR(Ranker):
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
         self.rankers_ = [training.fitted(ranker) for ranker in (*self._evidence(), *self._sources())]
+        self.query_ids_ = batch.ids
+        if self.candidates is None:  # learns what the ranker of the evidence's candidates learns
+            self.ensemble_ = training.fitted(self.clone().set_params(candidates="evidence")).ensemble_
+            return
         index, vectors = self._index(batch.engine), batch.vectors
         known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
         candidates = pool(*(hits.top(self.n_train) for hits in self._hits(batch, self._sources(), out_of_fold=True)))
@@ -175,7 +179,6 @@ class SVR(Ranker):
         with batch.stage(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, training.relevant, candidates=candidates, **known)
-        self.query_ids_ = batch.ids
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
