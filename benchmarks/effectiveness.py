@@ -107,7 +107,7 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
                 runs[split][f"{ranker}, {more}"] = run
         shares = by_share(collection, sparse, set_values(parse(BEST), chosen))
         del sparse  # its hits are large, and done with
-        over = with_values(DENSE, chosen | {"svr-paper.rows_per_bag": PAPER_ROWS})
+        over = with_values(DENSE, {"svr-paper.rows_per_bag": PAPER_ROWS})
         facts |= ranked(Space(collection, "lsa", width), over, runs, " over LSA")
     of_rankers = {
         split: {n: evaluate(run, collection.qrels_frame(split)) for n, run in of.items()} for split, of in runs.items()

@@ -91,6 +91,8 @@ class SVR(Ranker):
         As of :class:`~haybale.SVREnsemble`.
     """
 
+    ensemble_: SVREnsemble
+
     name = "svr"
     names: ClassVar = {"svr": {}, "svr-memory": MEMORY, "svr-paper": PUBLISHED}
     needs_training = True
@@ -149,7 +151,9 @@ class SVR(Ranker):
     def _sources(self) -> Sequence[Ranker]:
         """Whose first documents are learned from, and ranked if not all are."""
         chosen = self.candidates
-        return self._evidence() if chosen is None or isinstance(chosen, str) else chosen
+        if chosen is None:
+            return self._evidence() or searches(self.unit)
+        return self._evidence() if isinstance(chosen, str) else chosen
 
     def _fit(self, training: Training) -> None:
         batch = training.batch
@@ -164,18 +168,20 @@ class SVR(Ranker):
             warnings.warn(message, stacklevel=2)
         self.rankers_ = [training.fitted(ranker) for ranker in (*self._evidence(), *self._sources())]
         self.query_ids_ = batch.ids
-        if self.candidates is None:  # learns what the ranker of the evidence's candidates learns
-            self.ensemble_ = training.fitted(self.clone().set_params(candidates="evidence")).ensemble_
+        if self.candidates is None:  # learns what the ranker of its sources' candidates learns
+            twin = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
+            self.ensemble_ = training.fitted(twin).ensemble_
             return
         index, vectors = self._index(batch.engine), batch.vectors
         known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
-        candidates = pool(*(hits.top(self.n_train) for hits in self._hits(batch, self._sources(), out_of_fold=True)))
-        n_bags, n_rows = settings["n_bags"], np.count_nonzero(candidates.passages >= 0)
+        evidence, sources = self._hits(batch, out_of_fold=True)
+        candidates = pool(*(hits.top(self.n_train) for hits in sources))
+        n_bags, n_rows = int(settings["n_bags"]), int(np.count_nonzero(candidates.passages >= 0))
         share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
         settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags at least know nothing of it
-        if self._evidence() and self.eta:
+        if evidence and self.eta:
             settings["eta"] = self.eta
-            known["features"] = self._features(batch, candidates, out_of_fold=True)
+            known["features"] = self._features(candidates, evidence)
         with batch.stage(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, training.relevant, candidates=candidates, **known)
@@ -183,27 +189,25 @@ class SVR(Ranker):
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
 
-    def _hits(self, batch: Batch, rankers: Sequence[Ranker], *, out_of_fold: bool) -> list[Hits]:
-        """The first ``n_candidates`` of each of the rankers, which are among the fitted ones."""
-        fitted = dict(zip(map(str, (*self._evidence(), *self._sources())), self.rankers_, strict=True))
-        index, ask, found = self._index(batch.engine), batch.out_of_fold if out_of_fold else batch.run, []
-        for name in map(str, rankers):
+    def _hits(self, batch: Batch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
+        """The first ``n_candidates`` of each ranker of the evidence, and of those whose documents are candidates."""
+        index, ask = self._index(batch.engine), batch.out_of_fold if out_of_fold else batch.run
+        found: dict[Ranker, Hits] = {}
+        for ranker in dict.fromkeys(self.rankers_):
             if self.unit == "passage":
                 with batch.stage("search candidates"):
-                    found.append(fitted[name].passage_hits(batch, self.n_candidates))  # type: ignore[attr-defined]
+                    found[ranker] = ranker.passage_hits(batch, self.n_candidates)  # type: ignore[attr-defined]
                 continue
-            run = ask(fitted[name], self.n_candidates)
+            run = ask(ranker, self.n_candidates)
             rows, _, documents = numbered(run, batch.engine.collection)
             there = np.diff(index.doc_offsets)[documents] > 0
-            scores = run.coded()[-1]
-            places = index.doc_offsets[documents[there]]
-            found.append(from_flat(len(batch), rows[there], places, scores[there].astype(np.float32)))
-        return found
+            scores = run.coded()[-1][there].astype(np.float32)
+            found[ranker] = from_flat(len(batch), rows[there], index.doc_offsets[documents[there]], scores)
+        hits, n = [found[ranker] for ranker in self.rankers_], len(self._evidence())
+        return hits[:n], hits[n:]
 
-    def _features(self, batch: Batch, candidates: Hits, *, out_of_fold: bool) -> Floats:
-        searches = self._evidence()
-        hits = self._hits(batch, searches, out_of_fold=out_of_fold)
-        return pair_features(candidates, hits, [each.learns_documents for each in searches])
+    def _features(self, candidates: Hits, evidence: list[Hits]) -> Floats:
+        return pair_features(candidates, evidence, [each.learns_documents for each in self._evidence()])
 
     def _feature_names(self) -> list[tuple[str, str]]:
         searches = self._evidence()
@@ -212,15 +216,17 @@ class SVR(Ranker):
     def _scored(self, batch: Batch, depth: int, numbers: Ints | None = None) -> Hits:
         """Candidates and their scores; ``numbers`` (m,) the place of each query among the training queries, or -1."""
         ensemble, vectors, out_of_fold = self._on(batch.engine), to_numpy(batch.vectors), numbers is not None
-        parts = self._hits(batch, self._sources(), out_of_fold=out_of_fold)
+        evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
             with batch.stage(f"search {self}"):
+                # As many more as evidence may move down: so the first are all documents' first, however deep.
+                deep = depth + sum(part.passages.shape[1] for part in parts)
                 asked: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
-                parts = [*parts, ensemble.search(vectors, depth, **asked)]
+                parts = [*parts, ensemble.search(vectors, deep, **asked)]
         candidates = pool(*parts)
         features = None
         if ensemble.features_ is not None:
-            features = self._features(batch, candidates, out_of_fold=out_of_fold)
+            features = self._features(candidates, evidence)
         with batch.stage(f"score {self}"):
             given = vectors, candidates.passages, features
             if numbers is None:
@@ -246,8 +252,9 @@ class SVR(Ranker):
         mine = mine[scored.passages[0][mine] >= 0]
         best = scored.passages[0][mine[np.argmax(scored.scores[0][mine])]]
         one = Hits(np.array([[best]]), np.zeros((1, 1), dtype=np.float32))
-        features = None if ensemble.features_ is None else self._features(batch, one, out_of_fold=False)
-        values = None if features is None else features[0, 0]
+        values = None
+        if ensemble.features_ is not None:
+            values = self._features(one, self._hits(batch, out_of_fold=False)[0])[0, 0]
         found = ensemble.explain(vectors, str(index.passage_ids[int(best)].as_py()), features=values, top=20)
         shares = []
         of_search: dict[str, float] = {}
