@@ -30,7 +30,7 @@ from provenance import cell, options, peak_memory, provenance, shown, table, tim
 import haybale  # which imports nothing until it is asked for a name: what that costs is measured
 from haybale.stages import listening
 
-RANKERS = ("bm25-doc", "parm-vrrf", "svr-doc", "learned")
+RANKERS = ("bm25-doc", "parm-vrrf", "svr", "learned")
 MEASURED = ("bm25-doc", "knn-doc")  # after adding, against an engine that was built on everything
 MEASURES = ("nDCG@10", "Recall@100")
 OPENED = 5  # processes that open the engine

@@ -7,7 +7,8 @@ passage and document, are tuned; the stronger of them on dev is what rankers are
 a process of its own and writes `effectiveness-NAME.json`; the pages are made from these by effectiveness_pages.py.
 
 A ranker that remembers training queries can gain by recognising what was cited before. So there are groups of queries:
-all, some or none of whose relevant documents were relevant to a training query.
+all, some or none of whose relevant documents were relevant to a training query. What a page claims of the ensemble is a
+family of comparisons on test by itself.
 """
 
 from __future__ import annotations
@@ -27,27 +28,28 @@ import numpy as np
 from provenance import commit, machine, options, peak_memory, shown, timed
 
 from haybale import Collection, Engine, Ranker, Run, evaluate, open_collection, parse, tune_bm25
-from haybale.evaluation import results
+from haybale.evaluation import paired_tests, results
 from haybale.rankers import Batch, Training, set_all, set_values
 from haybale.stages import listening
 
 UNSEEN_SHARE = "unseen_share"  # the parameter of Learned: the share of the loss for queries that training has not met
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
-BEST = f"learned({SEARCHES},knn-queries,svr-doc)"
-ALONE = "learned(knn,knn-doc,svr-doc)"  # nothing but the ensemble and cosines of the vectors it is trained on
+BEST = f"learned({SEARCHES},knn-queries,svr)"
+ALONE = "svr"  # the ensemble alone, no fusion
+FIRST_STAGE = "svr(candidates=none)"  # of all documents, which takes long on large collections
 RANKERS = (  # over TF-IDF
     *("bm25", "bm25-doc", "knn", "knn-firstp", "knn-doc", "bm25-parm-rrf", "parm-rrf", "parm-vrrf", "knn-queries"),
-    *("svr", "svr-doc", ALONE, "rrf(bm25-doc,parm-vrrf)"),
-    *(f"learned({SEARCHES})", f"learned({SEARCHES},knn-queries)", f"learned({SEARCHES},svr-doc)", BEST),
+    *("svr-memory", ALONE, FIRST_STAGE, "rrf(bm25-doc,parm-vrrf)"),
+    *(f"learned({SEARCHES})", f"learned({SEARCHES},knn-queries)", f"learned({SEARCHES},svr)", BEST),
 )
 UNTUNED: dict[str, dict[str, float]] = {"default k1 and b": {}, "default k1 and b, k3 0": {"k3": 0}}
-DENSE = ("knn", "knn-doc", "svr-paper", "svr-doc")  # over LSA
+DENSE = ("knn", "knn-doc", "svr-paper", "svr")  # over LSA
 PAPER_ROWS = 8000  # of a bag of svr-paper: on gesetze its bags would have 51,000, and take most of two hours' half
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 SPLITS, DEPTH = ("dev", "test"), 1000
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100")
 PACKAGES = ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "bm25s", "faiss-cpu", "ir_measures")
-STRATA = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "knn-queries", "svr-doc", ALONE, BEST)
+STRATA = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "knn-queries", "svr-memory", ALONE, BEST)
 
 
 def main() -> None:
@@ -124,6 +126,7 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
         "bm25": {unit: found.to_dict() for unit, found in tuned.items()},
         "rankers": {split: results(table, baseline).to_dict() for split, table in of_rankers.items()},
         "n_queries": {split: len(next(iter(table.values()))) for split, table in of_rankers.items()},
+        "comparisons": compared(collection, baseline, of_rankers),
         "strata": {split: by_group(collection, split, of_rankers[split]) for split in SPLITS},
         "unseen share": shares,
         "facts": facts,
@@ -158,10 +161,11 @@ def ranked(space: Space, rankers: Mapping[str, Ranker], runs: dict[str, dict[str
 
 def facts_of(fitted: Ranker, plain: Ranker) -> dict[str, Any]:
     """A ranker's facts, in which the rankers within are called as they are on the page, without their values."""
-    names = {str(inner): str(short) for inner, short in zip(fitted.rankers_, plain.nested(), strict=False)}
+    within = plain.nested() or [each for made in plain.implied().values() for each in made]
+    names = {str(inner): str(short) for inner, short in zip(fitted.rankers_, within, strict=False)}
     found = {}
     for key, value in fitted.facts.items():
-        inner, space, feature = key.rpartition(" ")
+        inner, space, feature = key.partition(" ")
         found[names.get(inner, inner) + space + feature] = value
     return found
 
@@ -192,6 +196,31 @@ def by_group(collection: Collection, split: str, values: dict[str, Any]) -> dict
         }
         found[group] = {"queries": int(members.sum()), "rankers": means}
     return found
+
+
+def compared(collection: Collection, baseline: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The ensemble with the baselines and without, on test; p corrected for the comparisons of this family."""
+    dev, test = values["dev"], values["test"]
+    ids = collection.queries.ids.take(collection.split("test").queries).to_pylist()
+    unseen = [query for query, new in zip(ids, by_relevant(collection, "test")["none seen"], strict=True) if new]
+    judged = list(test[baseline].index)
+    family = [
+        (ALONE, max("knn", "knn-doc", key=lambda knn: dev[knn]["nDCG@10"].mean()), "all", judged),
+        (ALONE, baseline, "all", judged),
+        (f"learned({SEARCHES},svr)", f"learned({SEARCHES})", "all", judged),
+        (BEST, f"learned({SEARCHES},knn-queries)", "all", judged),
+        (FIRST_STAGE, ALONE, "all", judged),
+        *([(ALONE, baseline, "none seen", unseen)] if unseen else []),
+    ]
+    rows = []
+    for ours, theirs, group, queries in family:
+        row: dict[str, Any] = {"rankers": [ours, theirs], "group": group, "queries": len(queries)}
+        for measure in MEASURES:
+            a, b = (test[ranker].loc[queries, measure].to_numpy() for ranker in (ours, theirs))
+            found = paired_tests(a, b, n_comparisons=len(family))
+            row[measure] = {"means": [float(a.mean()), float(b.mean())], **vars(found)}
+        rows.append(row)
+    return rows
 
 
 def by_relevant(collection: Collection, split: str, train: str = "train") -> dict[str, np.ndarray]:

@@ -19,6 +19,9 @@ from haybale.drawing import draw_heatmap, draw_lines
 
 Record = dict[str, Any]
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000")
+COMPARED_BY = ("MRR@10", "nDCG@10", "Recall@100")
+COMPARED = " | ".join(["compared | which | queries", *(f"{measure} | p" for measure in COMPARED_BY)])
+FAMILY = "p is the larger of the paired t-test's and the randomisation test's, times the collection's comparisons here."
 # The measure that was aimed at on the test split; of others nDCG@10.
 AIMED = {"gesetze": "MRR@10"}
 
@@ -52,6 +55,7 @@ def page(record: Record) -> str:
     ]
     for split in ("test", "dev"):
         lines += ["", f"## {split}, {record['n_queries'][split]:,} queries", *rankers(record, split)]
+    lines += ["", "## The ensemble, compared on test", "", FAMILY, *table(COMPARED, comparisons(record), words=2)]
     lines += ["", "## Where the gain comes from: MRR@10 by what training has seen", ""]
     for split in ("test", "dev"):
         lines += [f"{split}:", *groups(record, split), ""]
@@ -136,6 +140,19 @@ def p_value(against: dict[str, float] | None) -> str:
     return f"{max(against['p_t'], against['p_randomization']):.4f}" if against else ""
 
 
+def comparisons(record: Record) -> list[list[Any]]:
+    """Each of the family: whom, on which queries, both means and p of every measure."""
+    rows = []
+    for of in record.get("comparisons", []):
+        ours, theirs = (label(record, ranker) for ranker in of["rankers"])
+        row = [f"{ours} / {theirs}", of["group"], of["queries"]]
+        for measure in COMPARED_BY:
+            a, b = of[measure]["means"]
+            row += [f"{a:.4f} / {b:.4f}", p_value(of[measure])]
+        rows.append(row)
+    return rows
+
+
 def groups(record: Record, split: str) -> list[str]:
     found = record["strata"][split]
     names = [f"{name} ({of['queries']:,})" for name, of in found.items()]
@@ -167,9 +184,9 @@ def plain(value: object) -> str:
 
 
 def summary(records: list[Record]) -> str:
-    """The test splits side by side: tuned BM25, the best ranker, the ensemble alone, kNN."""
-    shown = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "svr-doc", "best", "alone")
-    gains, recalls, unseen = [], [], []
+    """The test splits side by side: tuned BM25, the best ranker, the ensemble alone, kNN; what was compared."""
+    shown = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-vrrf", "best", "alone")
+    gains, recalls, unseen, family = [], [], [], []
     for record in records:
         name, base, pair = record["collection"]["name"], record["baseline"], ("best", "alone")
         of = record["rankers"]["test"]
@@ -185,6 +202,7 @@ def summary(records: list[Record]) -> str:
         tests = [mark(found["against_baseline"].get("Recall@100")) for found in ranked]
         recalls.append([name, *(f"{f['measures']['Recall@100']:.4f}{t}" for f, t in zip(ranked, tests, strict=True))])
         group = [in_group(record, "test", "none seen", ranker) for ranker in (base, record["best"], record["alone"])]
+        family += [[name, *row] for row in comparisons(record)]
         unseen.append([name, record["strata"]["test"]["none seen"]["queries"], *group])
     commits = [f"{r['collection']['name']} {r['made']['commit']}, {r['made']['date']}" for r in records]
     columns = "collection | measure | tuned BM25 | best | gain | p | alone | gain | p | kNN, passage / document"
@@ -201,6 +219,9 @@ def summary(records: list[Record]) -> str:
         "MRR@10 of test queries none of whose relevant documents was relevant to a training query:",
         *table("collection | queries | tuned BM25 | best | alone", unseen),
         "",
+        f"The ensemble by itself, within fusions, and as a first stage over all documents. {FAMILY}",
+        *table(f"collection | {COMPARED}", family, words=3),
+        "",
         f"Commits: {'; '.join(commits)}.",
         "",
     ]
@@ -209,8 +230,8 @@ def summary(records: list[Record]) -> str:
 
 def draw_gains(records: list[Record], path: Path) -> None:
     """nDCG@10 on test of every ranker, as a difference from tuned BM25."""
-    names = {"best": "learned(all)", "alone": "learned(knn, knn-doc, svr-doc)"}
-    drawn = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "parm-vrrf", "knn-queries", "svr", "svr-doc", *names)
+    names = {"best": "learned(all)", "alone": "svr"}
+    drawn = ("bm25", "bm25-doc", "knn", "knn-doc", "parm-rrf", "parm-vrrf", "knn-queries", "svr-memory", *names)
     values = [[ndcg(record, ranker) - ndcg(record, "baseline") for record in records] for ranker in drawn]
     title, labels = "nDCG@10 on test, difference from tuned BM25", [names.get(ranker, ranker) for ranker in drawn]
     collections = [record["collection"]["name"] for record in records]

@@ -147,11 +147,15 @@ def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: py
     grown, whole = (record["approximate"][what] for what in ("grown", "at once"))
     assert grown["documents"] == whole["documents"] == 12
     assert grown["rankers"]["bm25-doc"] == whole["rankers"]["bm25-doc"]
-    assert "| `svr-doc` |" in serving.page({"words": record | {"provenance": ""}})
+    assert "| `svr` |" in serving.page({"words": record | {"provenance": ""}})
 
 
-def test_small_effectiveness(script: Any, words: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_small_effectiveness(
+    script: Any, words: Path, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     effectiveness, pages = script("effectiveness"), script("effectiveness_pages")
+    first_two = {"all seen": np.arange(6) > 1, "some seen": np.zeros(6, dtype=bool), "none seen": np.arange(6) < 2}
+    monkeypatch.setattr(effectiveness, "by_relevant", lambda *given: first_two)
     assert parse(effectiveness.BEST).nested() == Learned().nested()  # the best ranker is the default one
     small = {"n_bags": 12, "n_jobs": 1, "n_train": 4, "n_candidates": 5}
     record = effectiveness.measured(str(words), width=6, values=small)
@@ -163,7 +167,22 @@ def test_small_effectiveness(script: Any, words: Path, recwarn: pytest.WarningsR
     best = record["rankers"]["dev"][record["best"]]["measures"]["MRR@10"]
     assert rows[effectiveness.SHARES.index(0.3)]["MRR@10"] == pytest.approx(best)
     assert {"training queries", "bm25 rank", "bm25-doc level"} <= record["facts"][record["best"]].keys()
-    assert "| **best** |" in pages.page(json.loads(json.dumps(record)))
+    *whole, unseen = record["comparisons"]  # their means are those of the other tables
+    assert [row["group"] for row in whole] == ["all"] * 5
+    for row in whole:
+        means = [record["rankers"]["test"][ranker]["measures"]["nDCG@10"] for ranker in row["rankers"]]
+        assert row["nDCG@10"]["means"] == pytest.approx(means)
+    of = record["strata"]["test"]["none seen"]
+    assert (
+        (unseen["queries"], unseen["rankers"])
+        == (of["queries"], ["svr", record["baseline"]])
+        == (2, whole[1]["rankers"])
+    )
+    assert unseen["MRR@10"]["means"] == pytest.approx([of["rankers"][ranker]["MRR@10"] for ranker in unseen["rankers"]])
+    page = pages.page(json.loads(json.dumps(record)))
+    assert "| **best** |" in page
+    assert "| alone / `knn" in page
+    assert "| words | alone / `knn" in pages.summary([record])
     assert all("bags have no relevant row" in str(found.message) for found in recwarn.list)
 
 
