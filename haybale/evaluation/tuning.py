@@ -1,7 +1,7 @@
 """BM25's k1, b and k3 on judged queries, so that a baseline is as strong as its parameters allow.
 
 Texts and queries are analysed once; a setting only weighs the counted terms anew (another k3 not even that) and ranks.
-About half of the grid's settings are tried; docs/findings.md says that it finds what all of them do.
+Less than half of the grid's settings are tried; docs/findings.md says what all of them would find.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from haybale.rankers.ranker import shown
 from haybale.retrieval import BM25Index, Run
 from haybale.retrieval.run import DEPTH as RUN_DEPTH
 
-K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0, 4.5, 6.0)
-B = (0.3, 0.5, 0.75, 0.9)
+K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0, 4.5, 6.0, 9.0, 12.0, 18.0)
+B = (0.3, 0.5, 0.75, 0.9, 1.0)
 K3 = (0.0, 2.0, 8.0, None)
 Setting = tuple[float, float, float | None]  # k1, b, k3
 DEFAULT: Setting = (BM25().k1, BM25().b, BM25().k3)
@@ -98,8 +98,8 @@ def tune_bm25(
 ) -> Tuned:
     """Rank the split's queries by BM25 with settings of a grid; the best mean wins.
 
-    First every second ``k1`` and every second ``b`` with every ``k3``; then every ``k1`` and ``b`` with the best one's
-    ``k3``, and the best pair of these with every ``k3``, for as long as another ``k3`` is better.
+    First every second ``k1`` and every second ``b`` with every ``k3``; then the neighbours of the best two settings (of
+    the next ``k1``, ``b`` or both, or of any ``k3``), until the best two have no neighbour that was not tried.
 
     Parameters
     ----------
@@ -149,21 +149,26 @@ def tune_bm25(
 
     values: dict[Setting, float] = {}
 
-    def best(settings: Iterable[Setting]) -> Setting:
-        """The best of all that were tried, these among them."""
+    def best(settings: Iterable[Setting]) -> list[Setting]:
+        """The best two of all that were tried, these among them."""
         nonlocal index
         for setting in track([each for each in settings if each not in values], f"tuning BM25 ({unit}s)"):
             index = index.with_parameters(*setting)
             rows, documents, scores = index.documents(terms, depth, exclude=own)
             run = Run.from_numbers(ids, collection.doc_ids, rows, documents, scores, depth)
             values[setting] = float(evaluate(run, qrels, [measure])[measure].mean())
-        return min(values, key=lambda each: (-values[each], *_order(each)))
+        return sorted(values, key=lambda each: (-values[each], *_order(each)))[:2]
 
-    found, searched = best(itertools.product(xs[::-2], ys[::2], zs)), set[float | None]()
-    while found[2] not in searched:
-        searched.add(found[2])
-        x, y, _ = best(itertools.product(xs, ys, [found[2]]))
-        found = best((x, y, z) for z in zs)
+    def neighbours(x: float, y: float, z: float | None) -> list[Setting]:
+        i, j = xs.index(x), ys.index(y)
+        beside = itertools.product(xs[max(0, i - 1) : i + 2], ys[max(0, j - 1) : j + 2], [z])
+        return [*beside, *((x, y, each) for each in zs)]
+
+    leading, left = best(itertools.product(xs[::-2], ys[::2], zs)), set[Setting]()
+    while new := [each for each in leading if each not in left]:
+        left.update(new)
+        leading = best(each for setting in new for each in neighbours(*setting))
+    found = leading[0]
     grid = [(*each, values[each]) for each in sorted(values, key=_order)]
     best([DEFAULT])
     return Tuned(unit, split, measure, language, len(judged), *found, values[found], values[DEFAULT], grid)
