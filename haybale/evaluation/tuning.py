@@ -98,8 +98,8 @@ def tune_bm25(
 ) -> Tuned:
     """Rank the split's queries by BM25 with settings of a grid; the best mean wins.
 
-    First every second ``k1`` and every second ``b`` with every ``k3``; then the neighbours of the best two settings
-    (the next ``k1``, the next ``b``, any ``k3``), until the best two have no neighbour that was not tried.
+    First every second ``k1`` and every second ``b`` with every ``k3``; then the neighbours of the best two settings (of
+    the next ``k1``, ``b`` or both, or of any ``k3``), until the best two have no neighbour that was not tried.
 
     Parameters
     ----------
@@ -161,10 +161,8 @@ def tune_bm25(
 
     def neighbours(x: float, y: float, z: float | None) -> list[Setting]:
         i, j = xs.index(x), ys.index(y)
-        found = [(each, y, z) for each in xs[max(0, i - 1) : i + 2]] + [
-            (x, each, z) for each in ys[max(0, j - 1) : j + 2]
-        ]
-        return [*found, *((x, y, each) for each in zs)]
+        beside = itertools.product(xs[max(0, i - 1) : i + 2], ys[max(0, j - 1) : j + 2], [z])
+        return [*beside, *((x, y, each) for each in zs)]
 
     leading, left = best(itertools.product(xs[::-2], ys[::2], zs)), set[Setting]()
     while new := [each for each in leading if each not in left]:

@@ -43,7 +43,7 @@ class Learned(Fusion):
     ----------
     *rankers : Ranker
         What is fused; without any, what helps on dev of four collections: BM25 and nearest neighbours over passages and
-        documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble over documents.
+        documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble.
     depth : int, default 100
         Documents of each ranker that are fused.
     unseen_share, l2, max_iter : optional

@@ -91,8 +91,6 @@ class SVR(Ranker):
         As of :class:`~haybale.SVREnsemble`.
     """
 
-    ensemble_: SVREnsemble
-
     name = "svr"
     names: ClassVar = {"svr": {}, "svr-memory": MEMORY, "svr-paper": PUBLISHED}
     needs_training = True
@@ -170,7 +168,7 @@ class SVR(Ranker):
         self.query_ids_ = batch.ids
         if self.candidates is None:  # learns what the ranker of its sources' candidates learns
             twin = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
-            self.ensemble_ = training.fitted(twin).ensemble_
+            self.ensemble_: SVREnsemble = training.fitted(twin).ensemble_
             return
         index, vectors = self._index(batch.engine), batch.vectors
         known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}

@@ -23,18 +23,9 @@ def words() -> Collection:
 @pytest.mark.parametrize(("unit", "ranker"), [("passage", "bm25"), ("document", "bm25-doc")])
 def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranker: str) -> None:
     tuned = tune_bm25(words, unit, k1=(2.0, 0.6), b=(0.9, 0.3), k3=(None, 1), measure="MRR@10")
-    x, y, z = tuned.k1, tuned.b, tuned.k3
-    beside = {
-        (0.6, y, z),
-        (2.0, y, z),
-        (x, 0.3, z),
-        (x, 0.9, z),
-        (x, y, 1),
-        (x, y, None),
-        (2.0, 0.3, 1),
-        (2.0, 0.3, None),
-    }
-    assert {row[:3] for row in tuned.grid} >= beside
+    pairs = [(0.6, 0.3), (0.6, 0.9), (2.0, 0.3), (2.0, 0.9)]
+    near = {(*pair, tuned.k3) for pair in pairs} | {(tuned.k1, tuned.b, 1), (tuned.k1, tuned.b, None)}
+    assert {row[:3] for row in tuned.grid} >= near | {(2.0, 0.3, 1), (2.0, 0.3, None)}  # where it begins
     assert tuned.grid == sorted(tuned.grid, key=lambda row: (row[:2], row[2] is None))
     for k1, b, k3, value in [*tuned.grid, (1.2, 0.75, None, tuned.default)]:
         found = compare(words, {ranker: BM25(unit, k1=k1, b=b, k3=k3)}, baseline=ranker).results
@@ -44,6 +35,21 @@ def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranke
     assert tuned.n_queries == found.n_queries
     assert tuned.to_dict()["grid"][0] == {"k1": 0.6, "b": 0.3, "k3": 1, "value": tuned.grid[0][3]}
     assert json.loads(json.dumps(tuned.to_dict()))["language"] == "english"
+
+
+def test_the_best_two_have_no_neighbour_that_was_not_tried(words: Collection) -> None:
+    xs, ys, zs = (0.1, 0.6, 1.2, 3.0, 6.0, 12.0), (0.1, 0.3, 0.5, 0.75, 0.9, 1.0), (0.0, 8.0)
+    tuned = tune_bm25(words, k1=xs, b=ys, k3=zs, measure="MRR@10")
+    tried = {row[:3] for row in tuned.grid}
+    for k1, b, k3, _ in sorted(tuned.grid, key=lambda row: (-row[3], *row[:3]))[:2]:
+        near = {(x, y, k3) for x in beside(xs, k1) for y in beside(ys, b)}
+        assert near | {(k1, b, z) for z in zs} <= tried
+    assert len(tried) < len(xs) * len(ys) * len(zs)
+
+
+def beside(values: tuple[float, ...], of: float) -> list[float]:
+    at = values.index(of)
+    return [each for number, each in enumerate(values) if abs(number - at) <= 1]
 
 
 def test_among_equals_the_smaller_wins(toy: Collection) -> None:
