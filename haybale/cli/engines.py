@@ -87,7 +87,7 @@ def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("Of 
 def train(
     engine: options.EngineFolder,
     ranker: Annotated[
-        str, option("Its name, such as learned, svr-doc or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
+        str, option("Its name, such as learned, svr or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
     ],
     out: Annotated[Path, option("The model's folder: new or empty.", RESULTS)],
     split: options.Split = None,

@@ -28,7 +28,7 @@ def compare(
         str | None,
         option(
             "Names, separated by commas; rrf(a,b) and learned(a,b) fuse. Default: bm25, bm25-doc, knn, knn-doc, "
-            "parm-vrrf, svr-doc, learned.",
+            "parm-vrrf, svr, learned.",
             RANKING,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Rankers as text: ``learned(bm25-doc(k1=6),svr-doc)`` to objects and back, and as plain values for JSON and YAML.
+"""Rankers as text: ``learned(bm25-doc(k1=6),svr)`` to objects and back, and as plain values for JSON and YAML.
 
     ranker = name [ "(" [ ranker { "," ranker } ] { "," parameter "=" value } ")" ]
     value  = number | true | false | none | 'text' | "[" value { "," value } "]" | ranker
@@ -192,7 +192,7 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
 
     ``k1`` is set wherever there is a k1; ``bm25-doc.k1`` only in rankers of that name, ``bm25.k1`` in BM25 over
     passages wherever it is, PARM over BM25 included. Rankers that a ranker makes itself, as ``learned`` and
-    ``svr-doc`` do, become its parameters where a value changes them. A name that nothing has raises.
+    ``svr`` do, become its parameters where a value changes them. A name that nothing has raises.
 
     >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
     Learned(BM25(), BM25(unit='document', k1=6), unseen_share=0.5)

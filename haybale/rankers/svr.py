@@ -130,12 +130,15 @@ class SVR(Ranker):
         """As every ranker's; passages come from rankers that retrieve passages."""
         super().check_params()
         for name, given in (("evidence", self.evidence), ("candidates", self.candidates)):
-            known = given is None or (name == "candidates" and given == "evidence")
-            if not known and (isinstance(given, str) or not all(isinstance(each, Ranker) for each in given)):
+            known = given is None or (name == "candidates" and isinstance(given, str) and given == "evidence")
+            if not known and not (isinstance(given, list | tuple) and all(isinstance(each, Ranker) for each in given)):
                 raise InputError(f"{name}: expected rankers, found {given!r}")
         if not self._sources():
             raise InputError("candidates: without evidence, name the rankers whose documents are ranked")
-        strangers = [each for each in self.nested() if self.unit == "passage" and not hasattr(each, "passage_hits")]
+        if self.candidates is None and self.unit == "passage":
+            raise InputError("candidates: all documents are ranked as documents, not by passages")
+        within = self.nested() if self.unit == "passage" else []
+        strangers = [each for each in within if not (isinstance(each, BM25 | KNN) and each.unit == "passage")]
         if strangers:
             raise InputError(f"passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
 
@@ -166,7 +169,7 @@ class SVR(Ranker):
         index, vectors = self._index(batch.engine), batch.vectors
         known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
         candidates = pool(*(hits.top(self.n_train) for hits in self._hits(batch, self._sources(), out_of_fold=True)))
-        n_bags, n_rows = settings["n_bags"], np.count_nonzero(candidates.passages >= 0)
+        n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
         share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
         settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags at least know nothing of it
         if self._evidence() and self.eta:
@@ -212,8 +215,10 @@ class SVR(Ranker):
         parts = self._hits(batch, self._sources(), out_of_fold=out_of_fold)
         if self.candidates is None:
             with batch.stage(f"search {self}"):
+                # As many more as evidence may move down: so the first are all documents' first, however deep.
+                deep = depth + sum(part.passages.shape[1] for part in parts)
                 asked: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
-                parts = [*parts, ensemble.search(vectors, depth, **asked)]
+                parts = [*parts, ensemble.search(vectors, deep, **asked)]
         candidates = pool(*parts)
         features = None
         if ensemble.features_ is not None:

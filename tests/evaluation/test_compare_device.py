@@ -13,7 +13,7 @@ from haybale.errors import DeviceError
 from haybale.evaluation import compare
 from haybale.rankers import parse_all, set_all
 
-RANKERS = "bm25,knn-doc,svr-doc,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr)"
+RANKERS = "bm25,knn-doc,svr-memory,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr)"
 
 
 @pytest.mark.filterwarnings("ignore:.* bags have no relevant row")

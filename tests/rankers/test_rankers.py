@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from engines import assert_same
-from topics import LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS, word
+from topics import EVIDENCE, LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS, word
 
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder, Queries
@@ -171,7 +171,9 @@ def test_ties_are_broken_by_document_id(fitted: Fitted, topics: Collection, name
     ranker = fitted(name, "tfidf")
     text = topics.document_texts()[topics.document_numbers([TWINS[0]])[0]]
     found = [doc for doc, _ in ranker.rank({"q": text.split("\n")})["q"]]
-    if "queries" in name or "svr-doc" in name:  # the first was relevant to training queries, the other was not
+    if "queries" in name or (
+        "svr" in name and "passage" not in name
+    ):  # the first was relevant to training queries, the other was not
         return
     place = found.index(TWINS[1])
     assert found[place + 1] == TWINS[0]
@@ -282,7 +284,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
         "trained": [str(inner) for inner in learned.rankers_ if inner.learns_documents],
         "unseen": [query for query, new in zip(batch.ids, unseen, strict=True) if new],
     }
-    assert how["trained"] == ["knn-queries", f"svr-doc({SVR})"] or len(how["trained"]) == 2
+    assert how["trained"] == ["knn-queries", f"svr({EVIDENCE})"]
     runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
     judged = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
     fusion = LearnedFusion(depth=30).fit(runs, judged, **how)
@@ -323,7 +325,7 @@ def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> 
 
 
 def test_fusion_of_ranks(fitted: Fitted) -> None:
-    ranker: Any = fitted(f"rrf(knn,rrf(bm25,svr({SVR})),depth=25)", "tfidf")
+    ranker: Any = fitted(f"rrf(knn,rrf(bm25,svr({EVIDENCE})),depth=25)", "tfidf")
     inner = ranker.rankers_[1]
     for how in ("rank", "out_of_fold"):
         runs = {name: getattr(each, how)("train") for name, each in (("knn", ranker.rankers_[0]), ("inner", inner))}
@@ -343,7 +345,7 @@ def test_a_relevant_document_without_a_passage_is_no_candidate(topics: Collectio
             builder.add_query(f"{split}{i}", [f"topic{i} word{i % 3}"], split=split)
             builder.add_judgement(split, f"{split}{i}", f"d{i}")
             builder.add_judgement(split, f"{split}{i}", "empty")
-    ranker = parse("svr-doc(n_bags=3,overlap=0.0,n_jobs=1)").fit(Engine(builder.build()))
+    ranker = parse("svr(n_bags=3,overlap=0.0,n_jobs=1)").fit(Engine(builder.build()))
     assert "empty" not in ranker.rank("dev").flat()[2].to_pylist()
     assert "empty" in dict(ranker.rankers_[-1].rank("dev")["dev0"])  # similar queries know it
 
@@ -352,8 +354,8 @@ def test_a_relevant_document_without_a_passage_is_no_candidate(topics: Collectio
     ("name", "n_queries"),
     [
         (LEARNED, 3000),
-        (f"learned(bm25,svr-doc({SVR}))", 3000),
-        (f"learned(bm25,bm25-doc,knn,svr-doc({SVR}),svr({SVR}))", 7),
+        (f"learned(bm25,svr({SVR}))", 3000),
+        (f"learned(bm25,bm25-doc,knn,svr-memory({SVR}),svr({SVR}),svr(unit=passage,{SVR}))", 7),
     ],
 )
 def test_nested_rankers_share_what_they_ask(
@@ -422,7 +424,7 @@ def test_fitting_leaves_the_ranker_as_it_was_made(topics: Collection) -> None:
 
 
 def test_many_queries_are_ranked_in_blocks(fitted: Fitted, topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranker = fitted("rrf(bm25,svr-doc(" + SVR + "),k=20)", "tfidf")
+    ranker = fitted(f"rrf(bm25,svr-memory({SVR}),k=20)", "tfidf")
     whole = ranker.rank("train")
     monkeypatch.setattr("haybale.rankers.ranker._BLOCK", 7)
     blocks = ranker.rank("train")
@@ -440,7 +442,7 @@ def few(topics: Collection, n: int) -> tuple[dict[str, list[str]], pd.DataFrame]
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
-@pytest.mark.parametrize("name", ["svr", "learned(bm25,knn-queries,svr-doc)"])
+@pytest.mark.parametrize("name", ["svr", "learned(bm25,knn-queries,svr(unit=passage))"])
 def test_fewer_training_queries_than_bags(topics: Collection, name: str, n: int) -> None:
     asked, qrels = few(topics, n)
     with pytest.warns(UserWarning, match=rf"svr.*: {n} training queries for 35 bags; {n} bags are trained"):
@@ -460,7 +462,7 @@ def test_one_training_query(topics: Collection) -> None:
     assert len(ranker.rank("dev").flat()[0]) > 30
     with pytest.raises(InputError, match="without 'train0' there are too few queries to learn weights from"):
         ranker.out_of_fold(asked)
-    for name in ("svr", "svr-doc"):
+    for name in ("svr", "svr-memory"):
         with pytest.raises(InputError, match="learns from at least 2 judged queries, found 1"), listening(refuse):
             parse(name).fit(engine, asked, qrels)
 
@@ -493,7 +495,7 @@ def test_without_training_queries_nothing_is_begun(name: str) -> None:
 
 
 def test_judgements_as_frames(fitted: Fitted, topics: Collection) -> None:
-    name = f"learned(bm25,svr-doc({SVR}))"
+    name = f"learned(bm25,svr-memory({SVR}))"
     engine, expected = fitted(name, "tfidf").engine_, fitted(name, "tfidf").rank("dev")
     frame = topics.qrels_frame("train")
     for given in (pa.Table.from_pandas(frame), frame.assign(more=1, relevance=frame["relevance"].astype(float))):
@@ -522,7 +524,7 @@ def test_judgements_that_are_refused(topics: Collection, changed: Any, message: 
 
 
 def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_path: Path) -> None:
-    ranker = fitted("rrf(knn,rrf(bm25,svr(" + SVR + ")),depth=25)", "tfidf")
+    ranker = fitted(f"rrf(knn,rrf(bm25,svr({EVIDENCE})),depth=25)", "tfidf")
     numbers = topics.split("dev").queries
     ids = topics.queries.ids.take(numbers).to_pylist()
     texts = [topics.queries.paragraphs_of(int(number)) for number in numbers]
