@@ -15,7 +15,7 @@ TWINS = ("d07", "a-twin")  # the second is the last row, and the first by id
 _SYLLABLES = ("ba", "ko", "mi", "tu", "re", "la", "so", "ni", "pe", "du")
 
 # One of each kind, small enough for tests; the names are those of the grammar.
-SVR = "n_bags=8,n_candidates=12,n_jobs=1"
+SVR = "n_candidates=12,n_bags=8,n_jobs=1"
 EVIDENCE = f"evidence=[bm25-doc,knn,knn-queries],{SVR}"
 LEARNED = f"learned(bm25,knn,knn-queries,svr({EVIDENCE}),depth=30)"
 RANKERS = (

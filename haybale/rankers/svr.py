@@ -171,7 +171,7 @@ class SVR(Ranker):
         candidates = pool(*(hits.top(self.n_train) for hits in self._hits(batch, self._sources(), out_of_fold=True)))
         n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
         share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
-        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags at least know nothing of it
+        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags know nothing of it
         if self._evidence() and self.eta:
             settings["eta"] = self.eta
             known["features"] = self._features(batch, candidates, out_of_fold=True)
@@ -223,11 +223,15 @@ class SVR(Ranker):
         features = None
         if ensemble.features_ is not None:
             features = self._features(batch, candidates, out_of_fold=out_of_fold)
+        scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
         with batch.stage(f"score {self}"):
-            given = vectors, candidates.passages, features
-            if numbers is None:
-                return Hits(candidates.passages, ensemble.score_candidates(*given, intercept=False))
-            return Hits(candidates.passages, ensemble.out_of_bag_scores(numbers, *given, intercept=False))
+            for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
+                given = vectors[rows], candidates.passages[rows], None if features is None else features[rows]
+                if known[rows[0]] < 0:
+                    scores[rows] = ensemble.score_candidates(*given, intercept=False)
+                else:
+                    scores[rows] = ensemble.out_of_bag_scores(known[rows], *given, intercept=False)
+        return Hits(candidates.passages, scores)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         return rank_documents(self._index(batch.engine), self._scored(batch, depth), batch.ids, k=depth)
