@@ -344,7 +344,7 @@ def test_evidence_in_explanations(fitted: Fitted) -> None:
 def test_how_much_a_bag_holds(
     engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch, overlap: float | None, rows: int, share: float | None
 ) -> None:
-    """A quarter of the queries, or 30,000 rows; never so much that fewer than two bags, on average, know nothing of a query."""
+    """A quarter of the queries, or 30,000 rows; never so much that hardly a bag knows nothing of a query."""
     assert module._ROWS == 30_000
     monkeypatch.setattr(module, "_ROWS", rows)
     ranker: Any = SVRRanker([BM25(), KNN()], n_bags=8, overlap=overlap, n_jobs=1).fit(engines["tfidf"])
