@@ -341,6 +341,17 @@ def test_groups_are_checked() -> None:
         one.out_of_bag_scores(np.array([4]), queries[[4]], [[3]])
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-14])
+def test_a_feature_that_did_not_vary_is_not_blown_up(noise: float) -> None:
+    """As the score of similar queries, where no training query is like another, and a new one is like one."""
+    index, queries, relevant, candidates, features = candidates_with_features()
+    features[..., 1] *= noise
+    ensemble = SVREnsemble(3, eta=1.0).fit(index, queries, relevant, candidates=candidates, features=features)
+    expected = ensemble.score_candidates(queries, candidates.passages, features)
+    features[..., 1] = 1
+    np.testing.assert_allclose(ensemble.score_candidates(queries, candidates.passages, features), expected, atol=1e-5)
+
+
 def test_features_are_checked() -> None:
     index, queries, relevant, candidates, features = candidates_with_features()
     broken = features.copy()
