@@ -48,8 +48,7 @@ def problem(
     rng = np.random.default_rng(seed)
     rows = random_rows(seed, n, n_queries, n_passages)
     if features:
-        changes["features"] = rng.normal(size=(n, 3)).astype(np.float32)
-        changes["features_root"] = np.where(rng.random(n) < 0.8, np.sqrt(0.7), 0).astype(np.float32)
+        changes["features"] = np.where(rng.random((n, 1)) < 0.8, 0.5 * rng.normal(size=(n, 3)), 0).astype(np.float32)
     return Problem(
         points(seed, n_queries, 3, kind),
         points(seed + 1, n_passages, 3, kind),

@@ -15,8 +15,9 @@ TWINS = ("d07", "a-twin")  # the second is the last row, and the first by id
 _SYLLABLES = ("ba", "ko", "mi", "tu", "re", "la", "so", "ni", "pe", "du")
 
 # One of each kind, small enough for tests; the names are those of the grammar.
-SVR = "n_bags=8,n_candidates=12,n_jobs=1"
-LEARNED = f"learned(bm25,knn,knn-queries,svr-doc({SVR}),depth=30)"
+SVR = "n_candidates=12,n_bags=8,n_jobs=1"
+EVIDENCE = f"evidence=[bm25-doc,knn,knn-queries],{SVR}"
+LEARNED = f"learned(bm25,knn,knn-queries,svr({EVIDENCE}),depth=30)"
 RANKERS = (
     "bm25",
     "bm25-doc(k1=0.9,b=0.4,k3=0.5)",
@@ -29,10 +30,12 @@ RANKERS = (
     "bm25-parm-rrf",
     "bm25-parm-combsum(k1=2,k3=0)",
     "knn-queries(k=7)",
-    f"svr({SVR})",
-    f"svr-doc({SVR})",
-    f"rrf(bm25,svr-doc({SVR}),k=20)",
-    f"rrf(knn,rrf(bm25,svr({SVR})),depth=25)",
+    f"svr({EVIDENCE})",
+    f"svr(unit=passage,{SVR})",
+    f"svr(candidates=none,{EVIDENCE})",
+    f"svr-memory({SVR})",
+    f"rrf(bm25,svr-memory({SVR}),k=20)",
+    f"rrf(knn,rrf(bm25,svr({EVIDENCE})),depth=25)",
     LEARNED,
     f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})",
 )

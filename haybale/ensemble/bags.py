@@ -46,8 +46,8 @@ def make_bags(
     if overlap > n_bags - 1:
         raise InputError(f"expected overlap <= n_bags - 1, found {overlap} and {n_bags} bags")
     distinct, starts = np.unique(rows.query, return_index=True)
-    groups = distinct if groups is None or strategy != "queries" else groups[distinct]
-    group = np.unique(groups, return_inverse=True)[1]  # (n_distinct,)
+    dealt = distinct if groups is None or strategy != "queries" else groups[distinct]
+    group = np.unique(dealt, return_inverse=True)[1]  # (n_distinct,)
     n = len(rows) if strategy == "rows" else int(group.max(initial=-1)) + 1
     if n < n_bags:
         kind = "rows" if strategy == "rows" else "queries" if n == len(distinct) else "groups of queries"

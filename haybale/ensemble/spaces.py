@@ -281,9 +281,10 @@ def _resolved(gamma: GammaOfSpace, moments: tuple[_Moments, _Moments]) -> tuple[
 
 def fit_features(values: Floats, eta: float) -> Scaling:
     """Scaling of features that belong to rows, (n, f), to z-scores times √(eta/f): of a row their squares sum to about
-    eta."""
+    eta. One that varies by less than 1e-6 is not blown up: where nothing was learned of it, it may yet be 1."""
     mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
-    factor = np.sqrt(eta / values.shape[1]) / np.where(_constant(mean, deviation), 1, deviation)
+    flat = _constant(mean, deviation) | (deviation < 1e-6)
+    factor = np.sqrt(eta / values.shape[1]) / np.where(flat, 1, deviation)
     return Scaling(mean.astype(np.float32), factor.astype(np.float32))
 
 

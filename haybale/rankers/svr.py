@@ -130,12 +130,15 @@ class SVR(Ranker):
         """As every ranker's; passages come from rankers that retrieve passages."""
         super().check_params()
         for name, given in (("evidence", self.evidence), ("candidates", self.candidates)):
-            known = given is None or (name == "candidates" and given == "evidence")
-            if not known and (isinstance(given, str) or not all(isinstance(each, Ranker) for each in given)):
+            known = given is None or (name == "candidates" and isinstance(given, str) and given == "evidence")
+            if not known and not (isinstance(given, list | tuple) and all(isinstance(each, Ranker) for each in given)):
                 raise InputError(f"{name}: expected rankers, found {given!r}")
         if not self._sources():
             raise InputError("candidates: without evidence, name the rankers whose documents are ranked")
-        strangers = [each for each in self.nested() if self.unit == "passage" and not hasattr(each, "passage_hits")]
+        if self.candidates is None and self.unit == "passage":
+            raise InputError("candidates: all documents are ranked as documents, not by passages")
+        within = self.nested() if self.unit == "passage" else []
+        strangers = [each for each in within if not (isinstance(each, BM25 | KNN) and each.unit == "passage")]
         if strangers:
             raise InputError(f"passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
 
@@ -174,9 +177,9 @@ class SVR(Ranker):
         known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
         evidence, sources = self._hits(batch, out_of_fold=True)
         candidates = pool(*(hits.top(self.n_train) for hits in sources))
-        n_bags, n_rows = int(settings["n_bags"]), int(np.count_nonzero(candidates.passages >= 0))
+        n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
         share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
-        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags at least know nothing of it
+        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags know nothing of it
         if evidence and self.eta:
             settings["eta"] = self.eta
             known["features"] = self._features(candidates, evidence)
@@ -225,11 +228,15 @@ class SVR(Ranker):
         features = None
         if ensemble.features_ is not None:
             features = self._features(candidates, evidence)
+        scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
         with batch.stage(f"score {self}"):
-            given = vectors, candidates.passages, features
-            if numbers is None:
-                return Hits(candidates.passages, ensemble.score_candidates(*given, intercept=False))
-            return Hits(candidates.passages, ensemble.out_of_bag_scores(numbers, *given, intercept=False))
+            for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
+                given = vectors[rows], candidates.passages[rows], None if features is None else features[rows]
+                if known[rows[0]] < 0:
+                    scores[rows] = ensemble.score_candidates(*given, intercept=False)
+                else:
+                    scores[rows] = ensemble.out_of_bag_scores(known[rows], *given, intercept=False)
+        return Hits(candidates.passages, scores)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         return rank_documents(self._index(batch.engine), self._scored(batch, depth), batch.ids, k=depth)

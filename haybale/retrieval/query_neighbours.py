@@ -140,7 +140,7 @@ class QueryNeighbours:
         found.index = PassageIndex.open(folder / _INDEX)
         tensors = mapped_tensors(folder / _RELEVANT)
         found._offsets, found._relevant = (tensors.get(name, np.zeros(0)) for name in ("offsets", "documents"))
-        found._groups = tensors.get("groups", np.arange(len(found.index)))
+        found._groups = np.unique(tensors.get("groups", np.arange(len(found.index))), return_inverse=True)[1]
         fits = found._groups.shape == (len(found.index),)
         if not fits or not _fit(found._offsets, found._relevant, len(found.index), len(found.documents)):
             raise FileFormatError(folder / _RELEVANT, None, "the relevant documents do not fit the training queries")

@@ -11,7 +11,7 @@ import pytest
 from haybale import Engine, load
 from haybale.retrieval import Run
 
-RANKER = "learned(bm25-doc,knn,knn-doc,knn-queries,svr-doc(n_bags=4,n_candidates=12,n_jobs=1,tol=1e-5))"
+RANKER = "learned(bm25-doc,knn,knn-doc,knn-queries,svr(n_bags=4,n_candidates=12,n_jobs=1,tol=1e-5))"
 
 
 @pytest.mark.filterwarnings("ignore:.* bags have no relevant row", "ignore:.* training queries for")
@@ -33,7 +33,7 @@ def test_learned_over_tfidf_on_a_device(
     on_device = Engine.open(tmp_path / "engine-cuda", device="cuda")
     assert type(on_device.passages.vectors).__module__.startswith("cupyx.")
     ranker = load(tmp_path / "model-cuda", on_device)
-    ensemble = next(inner for inner in ranker.rankers_ if str(inner).startswith("svr-doc")).ensemble_
+    ensemble = next(inner for inner in ranker.rankers_ if str(inner).startswith("svr")).ensemble_
     assert not ensemble.support_.device.is_cpu
     for query in runs["cpu"].query_ids:
         assert runs["cuda"][query][0][0] == runs["cpu"][query][0][0]

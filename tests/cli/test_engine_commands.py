@@ -123,7 +123,7 @@ def test_removed_documents_are_not_found(engine: Path, tmp_path: Path, here: Cal
     assert Engine.open(engine).collection.n_documents == 28
 
 
-LEARNED = "learned(bm25,bm25-doc,knn,svr-doc)"
+LEARNED = "learned(bm25,bm25-doc,knn,svr)"
 FAST = ("--set", "n_bags=4", "--set", "n_jobs=1")
 
 
@@ -149,7 +149,7 @@ def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) ->
     assert out.startswith("learned(")
     for fact in ("training queries", "bags", "unseen share", "gamma"):
         assert fact in out
-    assert "fit svr-doc" in said
+    assert "fit svr" in said
     (tmp_path / "r.yaml").write_text("ranker: learned\nrankers: [bm25, {ranker: bm25-doc, k1: 2}]\nunseen_share: 0.1\n")
     status, _, said = here("train", str(built), "--ranker", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "y"))
     assert status == 0, said

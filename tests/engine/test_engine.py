@@ -377,7 +377,7 @@ def test_no_other_document_is_encoded_anew(topics: Collection, tmp_path: Path) -
 
 def test_nothing_is_trained_anew(topics: Collection) -> None:
     engine = Engine(topics)
-    ranker = parse(f"rrf(svr-doc({SVR}),knn-queries)").fit(engine)
+    ranker = parse(f"rrf(svr-memory({SVR}),knn-queries)").fit(engine)
     before = ranker.rank("dev")
     relevant = topics.relevant_ids("dev")[0][0]
     text = topics.document_texts()[topics.document_numbers([relevant])[0]]

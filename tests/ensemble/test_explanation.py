@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from worlds import candidates_with_features
 
@@ -26,10 +27,18 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
         found = ensemble.explain(queries[[i]], passage, top=5, **given)
         shares = [item.share for item in found.evidence]
         assert len(shares) == 5
-        assert found.prediction == math.fsum([*shares, found.others, found.intercept])
+        assert found.prediction == math.fsum([*shares, found.others, *found.features, found.intercept])
         assert found.prediction == pytest.approx(scores[i, j], abs=1e-5)
         assert found.prediction == pytest.approx(found.bags.mean(), abs=1e-12)
         assert len(found.votes) == votes[i, j]
+        assert len(found.features) == (2 if eta else 0)
+        if eta:  # each share is what the prediction loses without its feature, whose mean is 0 to the ensemble
+            for number in range(2):
+                without = features[[i]][:, [j]].copy()
+                without[..., number] = ensemble.features_.shift[number]
+                left = ensemble.score_candidates(queries[[i]], candidates.passages[[i]][:, [j]], without)[0, 0]
+                assert found.features[number] == pytest.approx(scores[i, j] - left, abs=1e-5)
+            assert np.abs(found.features).max() > 1e-4
         everything = ensemble.explain(queries[[i]], passage, top=10**6, **given)
         every = [abs(item.share) for item in everything.evidence]
         assert every == sorted(every, reverse=True)

@@ -208,6 +208,22 @@ def test_shares_sum_to_the_fused_score() -> None:
         fusion.explain(runs, "q3", "zz")
 
 
+@given(
+    relevant=st.lists(st.lists(st.sampled_from("abcdef"), max_size=3), max_size=9),
+    numbers=st.lists(st.integers(0, 3), min_size=9, max_size=9),
+    grouped=st.booleans(),
+)
+def test_unseen_queries_share_no_document_with_another_group(
+    relevant: list[list[str]], numbers: list[int], grouped: bool
+) -> None:
+    groups = numbers if grouped else list(range(9))
+    expected = [
+        bool(mine) and not any(set(mine) & set(theirs) for theirs, g in zip(relevant, groups, strict=False) if g != own)
+        for mine, own in zip(relevant, groups, strict=False)
+    ]
+    assert unseen_queries(relevant, np.array(groups[: len(relevant)]) if grouped else None).tolist() == expected
+
+
 def test_queries_without_relevant_or_any_documents() -> None:
     world = {
         "a": {"q1": {"x": 2.0, "y": 1.0}, "q2": {}, "q10": {"x": 1.0}},

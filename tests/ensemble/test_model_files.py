@@ -40,8 +40,10 @@ def test_an_ensemble_loads_without_its_solver(tmp_path: Path, settings: dict, mo
     for ask in ("score_candidates", "votes"):
         found = [getattr(model, ask)(queries, candidates.passages, values) for model in (loaded, ensemble)]
         np.testing.assert_array_equal(*found)
-    if values is None:
-        assert loaded.explain(queries[:1], "3").evidence == ensemble.explain(queries[:1], "3").evidence
+    own = None if values is None else values[0, 0]
+    found, wanted = (model.explain(queries[:1], "3", features=own) for model in (loaded, ensemble))
+    assert (found.prediction, found.evidence) == (wanted.prediction, wanted.evidence)
+    np.testing.assert_array_equal(found.features, wanted.features)
     expected = ensemble.get_params() | ({"solver": "auto"} if callable(ensemble.solver) else {})
     assert loaded.get_params() == expected
     for name in ("n_rows_", "bag_sizes_", "gamma_", "n_iter_"):
@@ -114,6 +116,9 @@ def _flip(folder: Path) -> None:
         (lambda f: _tensors(f, coef=None), "tensor 'coef' is missing"),
         (lambda f: _tensors(f, query=np.full(3, 10**6)), "do not fit each other"),
         (lambda f: _tensors(f, offsets=np.array([0, 1])), "do not fit each other"),
+        (lambda f: _tensors(f, feature_weights=np.zeros((2, 4))), "do not fit each other"),
+        (lambda f: _tensors(f, feature_weights=np.full((3, 4), np.inf)), "NaN or infinity among the tensors"),
+        (lambda f: _tensors(f, features_root=np.ones(3)), "pair features had another kernel .*; train it anew"),
         (lambda f: _tensors(f, intercept=np.array([0, 0, np.nan])), "NaN or infinity among the tensors"),
     ],
 )

@@ -1,40 +1,82 @@
-"""Pair features, by hand."""
+"""Pair features against the slow way: a dictionary for each query and search."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
-from scipy import sparse
-from worlds import world
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from haybale.ensemble import pair_features
+from haybale.ensemble.pair_features import feature_names
 from haybale.errors import InputError
-from haybale.retrieval import Hits, PassageIndex, pool
+from haybale.retrieval import Hits
 
 NONE = -np.inf
+# Of few values, so that scores are often equal; of one query, best first.
+listings = st.dictionaries(st.integers(0, 12), st.sampled_from([-2.0, 0.0, 0.5, 3.0, 1e4]), max_size=8).map(
+    lambda found: sorted(found.items(), key=lambda each: (-each[1], each[0]))
+)
 
 
-def test_pair_features_by_hand() -> None:
-    index, queries, _ = world()
-    queries = 3 * queries[:2]
-    lexical = Hits(np.array([[4, 7, -1], [-1, -1, -1]]), np.array([[8, 2, NONE], [NONE] * 3], dtype=np.float32))
-    nearest = Hits(np.array([[7, 9], [3, 2]]), np.array([[0.5, 0.4], [0.9, 0.3]], dtype=np.float32))
-    candidates = pool(lexical, nearest)
-    assert candidates.passages.tolist() == [[4, 7, 9], [3, 2, -1]]
-    found = pair_features(candidates, [lexical, nearest], index, queries)
-    assert found.shape == (2, 3, 3)
-    cosine = [
-        [q @ index.vectors[p] / np.linalg.norm(q) if p >= 0 else 0 for p in row]
-        for q, row in zip(queries, candidates.passages, strict=True)
+def hits_of(lists: list[list[tuple[int, float]]]) -> Hits:
+    """Of some queries; short rows end in -1."""
+    width = max(map(len, lists), default=0)
+    padded = [[*each, *[(-1, NONE)] * (width - len(each))] for each in lists]
+    passages, scores = ([[pair[i] for pair in row] for row in padded] for i in (0, 1))
+    shape = len(lists), width
+    return Hits(np.array(passages, dtype=np.int64).reshape(shape), np.array(scores, dtype=np.float32).reshape(shape))
+
+
+def features_of(passage: int, found: list[tuple[int, float]], learned: bool) -> list[float]:
+    scores = dict(found)
+    if passage not in scores:
+        return [0.0] * (2 if learned else 3)
+    score, lowest, best = scores[passage], min(scores.values()), max(scores.values())
+    if learned:
+        return [score, math.log(1 + max(score, 0))]
+    rank = 1 + [other for other, _ in found].index(passage)
+    return [(score - lowest) / (best - lowest) if best > lowest else 1.0, 61 / (60 + rank), 1 / rank]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), m=st.integers(0, 4), learned=st.lists(st.booleans(), max_size=4))
+def test_features_are_the_oracles(data: st.DataObject, m: int, learned: list[bool]) -> None:
+    """Levels, ranks and scores of learned searches; what is absent, equal, padded; no query, no search, no hit."""
+    searches = [data.draw(st.lists(listings, min_size=m, max_size=m)) for _ in learned]
+    wanted = data.draw(st.lists(st.permutations(range(14)), min_size=m, max_size=m))
+    asked = [[(passage, 0.0) for passage in row[: data.draw(st.integers(0, 14))]] for row in wanted]
+    candidates = hits_of(asked)
+    found = pair_features(candidates, [hits_of(each) for each in searches], learned)
+    names = feature_names([str(i) for i in range(len(learned))], learned)
+    assert found.shape == (*candidates.passages.shape, len(names))
+    assert found.dtype == np.float32
+    for row, passages in enumerate(candidates.passages.tolist()):
+        for place, passage in enumerate(passages):
+            expected = [
+                value
+                for search, known in zip(searches, learned, strict=True)
+                for value in features_of(passage, search[row], known)
+            ]
+            np.testing.assert_allclose(found[row, place], expected if passage >= 0 else [0] * len(names), rtol=1e-6)
+    if not any(learned):
+        np.testing.assert_array_equal(pair_features(candidates, [hits_of(each) for each in searches]), found)
+
+
+def test_names_stand_where_the_features_do() -> None:
+    assert feature_names(["bm25", "knn-queries"], [False, True]) == [
+        ("bm25", "level"),
+        ("bm25", "rank"),
+        ("bm25", "first"),
+        ("knn-queries", "score"),
+        ("knn-queries", "log score"),
     ]
-    np.testing.assert_allclose(found[:, :, 0], cosine, atol=1e-6)
-    # A search that did not find a passage has its last hit's score; one without hits has nothing.
-    np.testing.assert_allclose(found[0, :, 1], [1, 2 / 8, 2 / 8])
-    np.testing.assert_allclose(found[0, :, 2], [0.4 / 0.5, 1, 0.4 / 0.5])
-    assert not found[1, :, 1].any()
-    assert not found[1, 2].any()
-    wide = sparse.csr_matrix(index.vectors), index.doc_offsets
-    again = pair_features(candidates, [lexical, nearest], PassageIndex(*wide), sparse.csr_matrix(queries))
-    np.testing.assert_allclose(again, found, atol=1e-6)
-    with pytest.raises(InputError, match="of the 2 queries that have candidates"):
-        pair_features(candidates, [lexical], index, queries[:1])
+
+
+def test_searches_of_other_queries_are_refused() -> None:
+    two, one = hits_of([[(1, 2.0)], []]), hits_of([[(1, 2.0)]])
+    for searches, learned in (([two, one], None), ([two], [True, False])):
+        with pytest.raises(InputError, match="expected searches of the 2 queries that have candidates"):
+            pair_features(two, searches, learned)

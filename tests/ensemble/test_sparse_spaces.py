@@ -48,7 +48,7 @@ def test_the_ensemble_is_that_of_the_densified_vectors(changes: dict, k: int) ->
     candidates = indexes[0].search(queries[0], k)
     found = []
     for index, vectors in zip(indexes, queries, strict=True):
-        given = {"features": pair_features(candidates, [candidates], index, vectors)} if "eta" in changes else {}
+        given = {"features": pair_features(candidates, [candidates])} if "eta" in changes else {}
         ensemble = SVREnsemble(4, tol=1e-6, **changes).fit(index, vectors, relevant, candidates=candidates, **given)
         found.append(ensemble.score_candidates(vectors, candidates.passages, **given))
     np.testing.assert_allclose(found[0], found[1], atol=1e-4)

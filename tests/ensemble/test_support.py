@@ -26,8 +26,7 @@ def expansion(
     of_rows: dict[str, Any] = {}
     of_pairs: dict[str, Any] = {}
     if features:
-        root = np.where(rng.random(n) < 0.3, 0, 0.7).astype(np.float32)
-        of_rows = {"features": rng.normal(size=(n, 2)).astype(np.float32), "features_root": root, "eta": 0.49}
+        of_rows = {"feature_weights": rng.normal(size=(n_bags, 2))}
         of_pairs = {"features": rng.normal(size=(m, 2)).astype(np.float32)}
     support = Support(
         queries=points(seed, 9, kind=kind),
@@ -61,11 +60,11 @@ def by_hand(support: Support, pairs: Pairs) -> np.ndarray:
             (pairs.passages, pairs.passage, support.passages, support.passage),
         )
     )
-    kernel = kq * kp
-    if support.features is not None and pairs.features is not None:
-        kernel += np.sqrt(support.eta) * support.features_root * rbf(pairs.features, support.features)
     member = support.bag[:, None] == np.arange(support.n_bags)
-    return (kernel * support.coef) @ member + support.intercept
+    bags = (kq * kp * support.coef) @ member + support.intercept
+    if support.feature_weights is not None and pairs.features is not None:
+        bags += np.einsum("nf,bf->nb", pairs.features, support.feature_weights)
+    return bags
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "both"])
@@ -102,8 +101,10 @@ def test_predictions_are_the_sums(
                 np.testing.assert_allclose(to_numpy(found), (sums * weights[pairs.query]).sum(axis=1), atol=2e-5)
                 found = there.mean(asked, intercept=intercept)
                 np.testing.assert_allclose(to_numpy(found), sums.mean(axis=1), atol=2e-5)
-            shares = there.shares(single)
-            assert shares.sum() + support.intercept.sum() == pytest.approx(expected[0].sum(), abs=2e-5)
+            shares = there.shares(single).sum() + support.intercept.sum()
+            if features:
+                shares += (support.feature_weights @ single.features[0]).sum()
+            assert shares == pytest.approx(expected[0].sum(), abs=2e-5)
         assert support.to(CPU) is support
         np.testing.assert_array_equal(matrix_of(support.to(CUDA).to(CPU).passages), matrix_of(support.passages))
 

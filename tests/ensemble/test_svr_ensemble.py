@@ -6,9 +6,11 @@ import copy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from problems import rbf
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from worlds import candidates_with_features, features, world
@@ -17,6 +19,7 @@ from haybale import PassageIndex
 from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
 from haybale.ensemble import support as expansion
 from haybale.errors import InputError
+from haybale.retrieval import Hits
 
 
 @pytest.mark.parametrize("gamma", ["scale", 0.7, (1.5, 0.4)])
@@ -189,7 +192,7 @@ def test_out_of_bag_scores_are_the_mean_of_the_bags_that_did_not_see_the_query(s
     index, queries, relevant = world(6, n_queries=60)
     ensemble = SVREnsemble(8, overlap=0.5, k=8, strategy=strategy).fit(index, queries, relevant)
     rows = candidate_rows("end-to-end", index.search(queries, 8), relevant, index, queries)
-    bags = ensemble._bags(rows, queries)
+    bags = ensemble._bags(rows, queries, np.arange(60))
     asked = np.flatnonzero(~ensemble.seen_.all(axis=1))[::-1]
     assert len(asked) > 30
     passages = index.search(queries[asked], 11).passages
@@ -238,48 +241,115 @@ def test_candidate_rows_of_ones_own() -> None:
         SVREnsemble(3).fit_rows(index, queries, CandidateRows(rows.query, rows.passage + 10_000, rows.label))
 
 
-def test_a_passage_added_for_its_label_has_no_features() -> None:
-    """Whatever its features were, the model is the same: they cannot give it away."""
-    index, queries, relevant, candidates, features = candidates_with_features()
+@pytest.mark.parametrize("seed", [0, 1])
+def test_eta_adds_a_linear_kernel_over_pair_features(seed: int) -> None:
+    """Against scikit-learn's SVR of every bag on Kq·Kp + eta/f · z zᵀ, by all bags and by those that saw nothing.
+
+    A passage that was added for its label has no features, whatever they are: they would give it away.
+    """
+    index, queries, relevant, candidates, features = candidates_with_features(seed)
+    candidates, features = candidates.top(5), 7 * features[:, :5] + np.array([100, -3], dtype=np.float32)
+    ensemble = SVREnsemble(6, overlap=1.0, gamma=(2.0, 1.0), eta=0.6, threshold=0.2)
+    ensemble.fit(index, queries, relevant, candidates=candidates, features=features)
     rows = candidate_rows("end-to-end", candidates, relevant, index, queries)
-    assert (rows.place == -1).any()
-    assert rows.label[rows.place == -1].all()
-    flat = candidates.passages.ravel()
-    found = rows.place >= 0
-    np.testing.assert_array_equal(flat[rows.place[found]], rows.passage[found])
-    ensemble = SVREnsemble(2, eta=1.0).fit(index, queries, relevant, candidates=candidates, features=features)
-    support = ensemble.support_
-    added = {
-        (ensemble.support_query_ids_[q], ensemble.support_passage_ids_[p])
-        for q, p in zip(support.query, support.passage, strict=True)
-    } & {
-        (str(q), index.passage_ids[int(p)].as_py())
-        for q, p in zip(rows.query[~found], rows.passage[~found], strict=True)
-    }
-    assert added
-    for q, p, root in zip(support.query, support.passage, support.features_root, strict=True):
-        key = ensemble.support_query_ids_[q], ensemble.support_passage_ids_[p]
-        assert root == (0 if key in added else 1)
+    added = rows.place < 0
+    assert 1 < added.sum() < rows.label.sum()
+    taught = features.reshape(-1, 2)[rows.place[~added]].astype(np.float64)
+    z = np.zeros((len(rows), 2))
+    z[~added] = (taught - taught.mean(axis=0)) / taught.std(axis=0)
+    asked = np.arange(len(queries)).repeat(5), candidates.passages.ravel()
+    z_asked = (features.reshape(-1, 2) - taught.mean(axis=0)) / taught.std(axis=0)
+    kernel = rbf(queries[asked[0]], queries[rows.query], 2.0) * rbf(
+        index.vectors[asked[1]], index.vectors[rows.passage]
+    )
+    kernel += 0.6 / 2 * z_asked @ z.T
+    own = rbf(queries[rows.query], queries[rows.query], 2.0)
+    own = own * rbf(index.vectors[rows.passage], index.vectors[rows.passage]) + 0.6 / 2 * z @ z.T
+    weight, bags = np.where(rows.label > 0, 3.0, 1.0), ensemble._bags(rows, queries, np.arange(len(queries)))
+    expected = np.stack(
+        [
+            SVR(kernel="precomputed", tol=1e-6)
+            .fit(own[np.ix_(bag, bag)], rows.label[bag], weight[bag])
+            .predict(kernel[:, bag])
+            for bag in bags
+        ],
+        axis=1,
+    ).reshape(40, 5, 6)
+    given = queries, candidates.passages, features
+    np.testing.assert_allclose(ensemble.score_candidates(*given), expected.mean(axis=2), atol=2 * ensemble.tol)
+    np.testing.assert_allclose(
+        ensemble.score_candidates(*given, intercept=False) + ensemble.support_.intercept.mean(),
+        expected.mean(axis=2),
+        atol=2 * ensemble.tol,
+    )
+    unseen = np.array([[query not in rows.query[bag] for bag in bags] for query in range(40)])
+    assert 0 < unseen.sum(axis=1).min() < unseen.sum(axis=1).max() < 6
+    outside = (expected * unseen[:, None]).sum(axis=2) / unseen.sum(axis=1)[:, None]
+    np.testing.assert_allclose(ensemble.out_of_bag_scores(np.arange(40), *given), outside, atol=2 * ensemble.tol)
+    clear = (np.abs(expected - 0.2) > 2 * ensemble.tol).all(axis=2)
+    np.testing.assert_array_equal(ensemble.votes(*given)[clear], (expected > 0.2).sum(axis=2)[clear])
 
 
-def test_eta_adds_a_kernel_over_pair_features() -> None:
-    """Every score against the sum over support rows of coef · (Kq·Kp + η·Ks), written out."""
-    index, queries, relevant, candidates, features = candidates_with_features(1)
-    eta = 0.6
-    ensemble = SVREnsemble(3, eta=eta).fit(index, queries, relevant, candidates=candidates, features=features)
-    support, scaled = ensemble.support_, ensemble.features_(features)
-    q, p = ensemble.spaces_.queries([queries]).dense, ensemble.spaces_.passages([index.vectors]).dense
-    scores = ensemble.score_candidates(queries, candidates.passages, features)
-    votes = ensemble.votes(queries, candidates.passages, features)
-    for i in range(0, len(queries), 7):
-        for j in range(3):
-            kq = np.exp(-np.sum((q[i] - support.queries.dense) ** 2, axis=1))[support.query]
-            kp = np.exp(-np.sum((p[candidates.passages[i, j]] - support.passages.dense) ** 2, axis=1))[support.passage]
-            ks = np.exp(-np.sum((scaled[i, j] - support.features) ** 2, axis=1))
-            share = support.coef * (kq * kp + np.sqrt(eta) * support.features_root * ks)
-            bags = np.bincount(support.bag, share) + support.intercept
-            assert scores[i, j] == pytest.approx(bags.mean(), abs=1e-5)
-            assert votes[i, j] == (bags > 0.5).sum()
+@pytest.mark.parametrize("strategy", ["queries", "rows", "regions"])
+def test_out_of_bag_scores_know_nothing_of_siblings(strategy: str) -> None:
+    """A query whose sibling has its vector and its relevant document is scored as by bags with neither of the two."""
+    index, queries, relevant, candidates, features = candidates_with_features(3)
+    twice = np.arange(40).repeat(2)
+    vectors, labels = queries[twice], [relevant[i] for i in twice]
+    hits = Hits(candidates.passages[twice], candidates.scores[twice])
+    groups = (70 - twice) ** 2  # any numbers
+    size = {"queries": 5 / 20, "rows": 8 / 960, "regions": 3 / 20}[strategy] * 20 - 1
+    fit: dict[str, Any] = {"candidates": hits, "features": features[twice]}
+    settings: dict[str, Any] = {"n_bags": 20, "overlap": max(0.0, size), "strategy": strategy, "eta": 0.5}
+    ensemble = SVREnsemble(**settings).fit(index, vectors, labels, groups=groups, **fit)
+    rows = candidate_rows("end-to-end", hits, labels, index, vectors)
+    bags = ensemble._bags(rows, vectors, groups)
+    asked = np.flatnonzero(~ensemble.seen_.all(axis=1))
+    assert len(asked) > 60
+    given = vectors[asked], hits.passages[asked], features[twice][asked]
+    found, of_bags = ensemble.out_of_bag_scores(asked, *given), by_bag(ensemble, *given)
+    for row, query in enumerate(asked):
+        neither = [not np.isin(rows.query[bag], [query, query ^ 1]).any() for bag in bags]
+        assert any(neither)
+        np.testing.assert_allclose(found[row], of_bags[row][:, neither].mean(axis=1), atol=1e-5)
+    for bag in bags:
+        inside = np.unique(rows.query[bag])
+        if strategy == "queries":
+            assert np.isin(inside ^ 1, inside).all()  # no bag splits a group
+            assert len(inside) == 10 * 2
+    np.testing.assert_array_equal(ensemble.seen_, ensemble.seen_[np.arange(80) ^ 1])
+    if strategy != "regions":  # equal vectors are mostly in the same ones
+        apart = SVREnsemble(**settings).fit(index, vectors, labels, **fit).seen_
+        assert not np.array_equal(apart, apart[np.arange(80) ^ 1])
+
+
+def by_bag(ensemble: SVREnsemble, queries: np.ndarray, passages: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """(m, k, n_bags) the prediction of every bag."""
+    query, values = np.arange(len(queries)).repeat(passages.shape[1]), features.reshape(-1, features.shape[2])
+    pairs = ensemble._pairs(queries, query, passages.ravel(), values)
+    return ensemble.support_.bags(pairs).reshape(*passages.shape, -1)
+
+
+def test_groups_are_checked() -> None:
+    index, queries, relevant = world()
+    with pytest.raises(InputError, match=r"groups: expected one of each of 40 queries, found \(39,\)"):
+        SVREnsemble(2, k=5).fit(index, queries, relevant, groups=np.zeros(39, dtype=int))
+    with pytest.raises(InputError, match="3 bags need at least as many groups of queries to share out, found 2"):
+        SVREnsemble(3, k=5).fit(index, queries, relevant, groups=np.arange(40) % 2)
+    one = SVREnsemble(2, k=5, overlap=0, strategy="rows").fit(index, queries, relevant, groups=np.zeros(40))
+    with pytest.raises(InputError, match="every bag saw"):
+        one.out_of_bag_scores(np.array([4]), queries[[4]], [[3]])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-14])
+def test_a_feature_that_did_not_vary_is_not_blown_up(noise: float) -> None:
+    """As the score of similar queries, where no training query is like another, and a new one is like one."""
+    index, queries, relevant, candidates, features = candidates_with_features()
+    features[..., 1] *= noise
+    ensemble = SVREnsemble(3, eta=1.0).fit(index, queries, relevant, candidates=candidates, features=features)
+    expected = ensemble.score_candidates(queries, candidates.passages, features)
+    features[..., 1] = 1
+    np.testing.assert_allclose(ensemble.score_candidates(queries, candidates.passages, features), expected, atol=1e-5)
 
 
 def test_features_are_checked() -> None:

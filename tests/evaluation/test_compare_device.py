@@ -13,7 +13,7 @@ from haybale.errors import DeviceError
 from haybale.evaluation import compare
 from haybale.rankers import parse_all, set_all
 
-RANKERS = "bm25,knn-doc,svr-doc,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr)"
+RANKERS = "bm25,knn-doc,svr,svr-memory,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr(candidates=none))"
 
 
 @pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
@@ -23,7 +23,7 @@ def test_all_rankers_on_a_device(toy: Collection, cupy: Any, encoder: Any) -> No
     """Scores to 1e-4 (the ensemble's) of the CPU's; the same documents for every query."""
     how = {"encoder": encoder} | ({"n_components": 8} if encoder == "lsa" else {})
     engine = Engine(toy, device="cuda", **how)
-    rankers = set_all(parse_all(RANKERS), {"n_bags": 2, "n_jobs": 1})
+    rankers = set_all(parse_all(RANKERS), {"n_bags": 2, "n_jobs": 1, "tol": 1e-5})
     expected, found = (compare(each, rankers).runs for each in (Engine(toy, **how), engine))
     assert str(engine.passages.device) == str(engine.documents.device) == "cuda:0"
     assert found.keys() == expected.keys()

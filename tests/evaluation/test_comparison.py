@@ -41,7 +41,7 @@ from haybale.retrieval import Run, reciprocal_rank_fusion
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.* bags have no relevant row", "ignore::haybale.rankers.EmptyRankingWarning"
 )
-SOME = ("bm25", "knn-doc", "knn-queries(k=7)", f"svr-doc({SVR})", f"rrf(bm25,svr-doc({SVR}))", LEARNED)
+SOME = ("bm25", "knn-doc", "knn-queries(k=7)", f"svr-memory({SVR})", f"rrf(bm25,svr-memory({SVR}))", LEARNED)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def turned(collection: Collection, split: str) -> Collection:
 
 def test_every_ranker_is_compared(engine: Engine, topics: Collection) -> None:
     stages: list[str] = []
-    assert ",".join(map(str, default_rankers())) == "bm25,bm25-doc,knn,knn-doc,parm-vrrf,svr-doc,learned"
+    assert ",".join(map(str, default_rankers())) == "bm25,bm25-doc,knn,knn-doc,parm-vrrf,svr,learned"
     outcome = compare(engine, RANKERS, report=lambda stage, seconds: stages.append(stage))
     assert list(outcome.runs) == list(outcome.rankers) == list(RANKERS)
     ids = topics.queries.ids.take(topics.split("dev").queries).to_pylist()
@@ -108,7 +108,7 @@ def test_equal_rankers_are_fitted_once(topics: Collection, monkeypatch: pytest.M
         return inner(self, *args, **kwargs)
 
     monkeypatch.setattr(SVREnsemble, "fit", counted)
-    svr = f"svr-doc({SVR})"
+    svr = f"svr-memory({SVR})"
     outcome = compare(
         topics, {"one": svr, "two": parse(svr), "fused": f"rrf(bm25,{svr})", "learned": f"learned(knn,{svr})"}
     )

@@ -120,7 +120,7 @@ class World:
         self.engine = Engine.build(self.collection, folder / "engine").prepare()
         self.dense = Engine.build(self.collection, folder / "dense", encoder="lsa", n_components=8).prepare()
         self.data = layouts.beir(folder / "data")
-        self.rankers = {name: haybale.parse(name).fit(self.engine) for name in ("bm25-doc", "svr-doc(n_bags=4)")}
+        self.rankers = {name: haybale.parse(name).fit(self.engine) for name in ("bm25-doc", "svr(n_bags=4)")}
         for name, ranker in zip(("bm25", "svr"), self.rankers.values(), strict=True):
             ranker.save(folder / name)
         self.encoder = haybale.LSAEncoder(8).fit(self.collection.passages.texts.to_pylist())
@@ -186,7 +186,7 @@ def options(world: World, rng: random.Random) -> Iterator[Case]:
         "index": ["DATA", "--out", "NEW"],
         "add": ["E", "DATA"],
         "remove": ["E", "nobody"],
-        "train": ["E", "--ranker", "svr-doc", "--out", "NEW"],
+        "train": ["E", "--ranker", "svr", "--out", "NEW"],
         "rank": ["E", "ba ko"],
         "compare": ["E", "--rankers", "bm25", "--out", "NEW"],
         "tune": ["DATA", "--unit", "document"],
@@ -228,7 +228,7 @@ def options(world: World, rng: random.Random) -> Iterator[Case]:
 
                 yield Case("options", f"{name} {option}={value!r}", run)
     for ranker, parameter, value in itertools.product(
-        ("bm25", "parm-rrf", "svr-doc", "knn-queries", "rrf(bm25,knn)", "learned(bm25,knn)"),
+        ("bm25", "parm-rrf", "svr", "knn-queries", "rrf(bm25,knn)", "learned(bm25,knn)"),
         (
             "k1",
             "b",
@@ -280,7 +280,7 @@ def parameters(world: World, rng: random.Random) -> Iterator[Case]:
         return lambda **settings: ranked(of=make, **settings)
 
     index, store = haybale.BM25Index, haybale.EmbeddingStore(world.folder / "store")
-    other, trec = world.rankers["svr-doc(n_bags=4)"].rank("dev", depth=5), world.folder / "run.trec"
+    other, trec = world.rankers["svr(n_bags=4)"].rank("dev", depth=5), world.folder / "run.trec"
     world.run.to_trec(trec)
     neighbours = haybale.QueryNeighbours(q, [["a"]] * 6, ["a", "b"])
     targets: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
@@ -799,7 +799,7 @@ def full_disk(world: World, rng: random.Random) -> Iterator[Case]:
     jobs: dict[str, Callable[[Path], Any]] = {
         "engine": lambda folder: Engine.build(world.collection, folder).prepare(),
         "bm25": lambda folder: world.rankers["bm25-doc"].save(folder),
-        "svr": lambda folder: world.rankers["svr-doc(n_bags=4)"].save(folder),
+        "svr": lambda folder: world.rankers["svr(n_bags=4)"].save(folder),
         "store": lambda folder: haybale.embed(world.collection, world.encoder, folder, rows_per_chunk=16),
         "index": lambda folder: haybale.PassageIndex(world.vectors).save(folder),
         "compare": lambda folder: shell(

@@ -82,11 +82,11 @@ def test_a_thousand_searches_need_no_more_memory(world: World) -> None:
 
 JOBS: dict[str, tuple[Callable[[World, Path], Any], Callable[[World, Path], Any]]] = {
     "train": (
-        lambda world, folder: haybale.parse("learned(bm25,svr-doc(n_bags=6,n_jobs=1))").fit(world.engine).save(folder),
+        lambda world, folder: haybale.parse("learned(bm25,svr(n_bags=6,n_jobs=1))").fit(world.engine).save(folder),
         lambda world, folder: haybale.load(folder, world.engine).rank("dev", depth=5),
     ),
     "save": (
-        lambda world, folder: world.rankers["svr-doc(n_bags=4)"].save(folder),
+        lambda world, folder: world.rankers["svr(n_bags=4)"].save(folder),
         lambda world, folder: haybale.load(folder, world.engine).rank("dev", depth=5),
     ),
     "merge": (

@@ -70,7 +70,7 @@ def test_the_first_documents_are_reordered_by_their_passages(
 
 
 def test_the_laws(topics: Collection, engine: Engine, model: str) -> None:
-    inner = parse(f"rrf(bm25,svr-doc({SVR}))")
+    inner = parse(f"rrf(bm25,svr-memory({SVR}))")
     ranker = CrossEncoder(inner, model, n_documents=4, n_passages=1, device="cpu").fit(engine)
     assert ranker.needs_training
     assert ranker.learns_documents
@@ -144,7 +144,7 @@ def test_saved_and_loaded(topics: Collection, engine: Engine, model: str, tmp_pa
 
 
 def test_what_is_refused(topics: Collection, engine: Engine, tmp_path: Path) -> None:
-    missing = CrossEncoder(parse(f"svr-doc({SVR})"), str(tmp_path / "nothing"), device="cpu")
+    missing = CrossEncoder(parse(f"svr-memory({SVR})"), str(tmp_path / "nothing"), device="cpu")
     with pytest.raises(InputError, match="cannot load the cross-encoder"), listening(refuse):
         missing.fit(engine)
     wide = save_cross_encoder(tmp_path / "wide", n_labels=3)

@@ -43,7 +43,16 @@ MADE = [
     CrossEncoder(BM25("document"), "a/model", n_documents=3, max_length=16, device="cpu"),
     CrossEncoder(parse(LEARNED), "o'neill/model", aggregation="mean"),
     SVR(candidates=[BM25(k1=0.9), SimilarQueries(3, power=0.0)], gamma=(0.1, 1e-7), memory_budget=None),
-    SVR("passage", gamma=0.123456789, tol=1e-5, standardize=True, random_state=None, rows_per_bag=7),
+    SVR(
+        (),
+        candidates=[KNN()],
+        unit="passage",
+        gamma=0.123456789,
+        tol=1e-5,
+        standardize=True,
+        random_state=None,
+        rows_per_bag=7,
+    ),
     RRF(BM25(b=1 / 3), BM25(b=0.33333), k=59.5),
     Learned(RRF(KNN(), PARM("vmin"), depth=5), unseen_share=0.0, l2=1e-12, n_queries=7),
 ]
@@ -85,7 +94,12 @@ def given_in(ranker: Ranker) -> list[Ranker]:
         (BM25("document", k1=6, k3=0), "bm25-doc(k1=6,k3=0)"),
         (PARM("rrf", over="bm25", k3=2.0), "bm25-parm-rrf(k3=2)"),
         (BM25(k1=6.0), "bm25(k1=6)"),
-        (SVR(), "svr-doc"),
+        (SVR(), "svr"),
+        (
+            parse("svr(evidence=[],candidates=[bm25,knn,bm25-doc,knn-doc,parm-rrf,vrrf,knn-queries],gamma=[12,0.5])"),
+            "svr-memory",
+        ),
+        (SVR([BM25()], candidates=None), "svr(evidence=[bm25],candidates=none)"),
         (PARM(), "parm-vrrf"),
         (parse("vrrf"), "parm-vrrf"),
         (PARM("rrf", over="bm25", b=0.25), "bm25-parm-rrf(b=0.25)"),
@@ -102,7 +116,13 @@ leaves = st.one_of(
     st.builds(BM25, st.sampled_from(["passage", "document"]), k1=st.floats(0, 100), k3=st.none() | st.integers(0, 9)),
     st.builds(SimilarQueries, st.integers(1, 99), power=st.floats(0, 9)),
     st.builds(PARM, st.sampled_from(["rrf", "vrrf", "vmin"]), rrf_k=st.floats(0, 99), n_hits=st.integers(1, 9)),
-    st.builds(SVR, gamma=st.none() | st.floats(1e-9, 9) | st.tuples(st.floats(1e-9, 9), st.floats(1e-9, 9))),
+    st.builds(
+        SVR,
+        st.none() | st.just((BM25(), SimilarQueries())),
+        candidates=st.sampled_from(["evidence", None]) | st.just((KNN(),)),
+        gamma=st.just("scale") | st.floats(1e-9, 9) | st.tuples(st.floats(1e-9, 9), st.floats(1e-9, 9)),
+        overlap=st.none() | st.floats(0, 3),
+    ),
 )
 models = st.text(st.characters(exclude_characters="'\"", codec="utf-8"), min_size=1)
 
@@ -180,10 +200,19 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
         ("cross-encoder(bm25,knn,model='m')", "cross-encoder: got multiple values .*'model'"),
         ("knn(bm25,knn)", "knn: takes from 1 to 2 positional arguments but 3 were given"),
         ("parm-vrrf(over='bm25')", "'vrrf' needs vectors, which BM25 lacks"),
-        ("svr(candidates=[parm-rrf])", "retrieved by BM25 or KNN over passages, found parm-rrf"),
-        ("svr-doc(candidates=[])", r"candidates: expected rankers, found \(\)"),
-        ("svr-doc(candidates=[3])", r"candidates: expected rankers, found \(3,\)"),
-        ("svr-doc(n_bags=0)", "'n_bags' parameter of SVR"),
+        ("svr(unit=passage,candidates=[parm-rrf])", "retrieved by BM25 or KNN over passages, found parm-rrf"),
+        ("svr(unit=passage,evidence=[bm25,knn-queries])", "by BM25 or KNN over passages, found knn-queries"),
+        ("svr(unit=passage,evidence=[bm25-doc])", "by BM25 or KNN over passages, found bm25-doc"),
+        ("svr(evidence=[])", "candidates: without evidence, name the rankers whose documents are ranked"),
+        ("svr(evidence=[],candidates=none)", "candidates: without evidence, name the rankers"),
+        ("svr(candidates=[])", "candidates: without evidence, name the rankers"),
+        ("svr(candidates=[3])", r"candidates: expected rankers, found \(3,\)"),
+        ("svr(candidates=x)", "candidates: expected rankers, found 'x'"),
+        ("svr(candidates=bm25)", r"candidates: expected rankers, found BM25\(\)"),
+        ("svr(bm25)", r"evidence: expected rankers, found BM25\(\)"),
+        ("svr(evidence=evidence)", "evidence: expected rankers, found 'evidence'"),
+        ("svr(unit=passage,candidates=none)", "all documents are ranked as documents, not by passages"),
+        ("svr(n_bags=0)", "'n_bags' parameter of SVR"),
     ],
 )
 def test_what_cannot_be_read_says_why(text: str, message: str) -> None:
@@ -215,7 +244,7 @@ def test_yaml_files(tmp_path: Path) -> None:
         unseen_share: 0.5
         rankers:
           - bm25-doc(k1=6)
-          - ranker: svr-doc
+          - ranker: svr
             candidates: [bm25, {ranker: knn, unit: document}]
         """
     )
@@ -253,9 +282,11 @@ def test_values_of_options(text: str, value: Any) -> None:
 TUNED = {"bm25.k1": 0.9, "bm25.b": 0.5, "bm25.k3": 0, "bm25-doc.k1": 6, "bm25-doc.b": 0.3, "bm25-doc.k3": 2}
 
 
-@pytest.mark.parametrize("name", ["learned", "svr-doc", "svr", "rrf(bm25,bm25-doc)", "learned(svr-doc,bm25-parm-rrf)"])
+@pytest.mark.parametrize(
+    "name", ["learned", "svr", "svr-memory", "svr(unit=passage)", "rrf(bm25,bm25-doc)", "learned(svr,bm25-parm-rrf)"]
+)
 def test_every_bm25_within_is_reached_and_each_by_its_name(name: str) -> None:
-    values = {key: value for key, value in TUNED.items() if name != "svr" or key.startswith("bm25.")}
+    values = {key: value for key, value in TUNED.items() if name != "svr(unit=passage)" or key.startswith("bm25.")}
     changed = set_values(parse(name), values)
     found = [each for each in _all(changed) if hasattr(each, "k1")]
     assert found
@@ -266,25 +297,25 @@ def test_every_bm25_within_is_reached_and_each_by_its_name(name: str) -> None:
         else:
             assert (each.k1, each.k3) == (1.2, None), "PARM over vectors asks no BM25"
     assert all(each.k1 == 1.2 for each in _all(parse(name)) if hasattr(each, "k1")), "what was given has changed"
-    for before, after in zip(parse(name).nested(), changed.nested(), strict=name != "svr-doc" and name != "svr"):
+    for before, after in zip(parse(name).nested(), changed.nested(), strict="svr" not in name):
         own, new = before.get_params(), after.get_params()
-        assert {key for key in own if own[key] != new[key]} <= {"k1", "b", "k3", "candidates"}
+        assert {key for key in own if own[key] != new[key]} <= {"k1", "b", "k3", "evidence"}
 
 
 def test_what_no_value_changes_stays_as_it_was() -> None:
     assert str(set_values(parse("learned"), {"learned.unseen_share": 0.5})) == "learned(unseen_share=0.5)"
-    changed = set_values(parse("learned(bm25,bm25-doc,svr-doc)"), {"k1": 2})
+    changed = set_values(parse("learned(bm25,bm25-doc,svr)"), {"k1": 2})
     assert {each.k1 for each in _all(changed) if hasattr(each, "k1")} == {2}
 
 
 def test_several_rankers_of_which_one_has_the_name() -> None:
-    rankers = parse_all("knn,bm25,learned(knn,svr-doc)")
-    knn, bm25, learned = set_all(rankers, {"bm25.k1": 0.9, "svr-doc.n_bags": 9})
+    rankers = parse_all("knn,bm25,learned(knn,svr)")
+    knn, bm25, learned = set_all(rankers, {"bm25.k1": 0.9, "svr.n_bags": 9})
     assert (knn, bm25) == (rankers[0], BM25(k1=0.9))
     assert learned.rankers[1].n_bags == 9
-    assert learned.rankers[1].candidates[0].k1 == 0.9
-    with pytest.raises(UnknownNameError, match=r"svr-doc\.n_bags"):
-        set_all(rankers[:2], {"svr-doc.n_bags": 9})
+    assert learned.rankers[1].evidence[0].k1 == 0.9
+    with pytest.raises(UnknownNameError, match=r"svr\.n_bags"):
+        set_all(rankers[:2], {"svr.n_bags": 9})
 
 
 @pytest.mark.parametrize("name", PLAIN)

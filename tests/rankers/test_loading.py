@@ -173,7 +173,7 @@ def values_of(content: bytes | None) -> Any:
     ("change", "message"),
     [
         ({"format": "haybale engine"}, "expected format 'haybale ranker', found 'haybale engine'"),
-        ({"version": 2}, "expected version 1, found 2"),
+        ({"version": 1}, "expected version 2, found 1"),
         ({"fitted": []}, "fitted ranker 0"),
         ({"fitted": [3]}, "'fitted' is not what belongs there"),
         ({"engine": 3}, "'engine' is not what belongs there"),

@@ -85,6 +85,30 @@ def test_left_out_is_as_if_it_had_never_been_there(case: Case) -> None:
 
 
 @settings(deadline=None)
+@given(case=cases(), numbers=st.lists(st.sampled_from([-3, 0, 7, 10**9]), min_size=9, max_size=9))
+def test_a_query_of_a_group_is_ranked_as_if_none_of_it_had_ever_been_there(case: Case, numbers: list[int]) -> None:
+    """In the ranking and in explanations; new queries are ranked by all."""
+    training, relevant, queries, k, power = case
+    n, groups = len(training), np.array(numbers[: len(training)])
+    whole = QueryNeighbours(training, relevant, DOCS, k=k, power=power, groups=groups)
+    without = QueryNeighbours(training, relevant, DOCS, k=k, power=power)
+    assert whole.rank(queries, list("xyz")) == without.rank(queries, list("xyz"))
+    rows = [*range(n), -1]
+    with TemporaryDirectory() as folder:
+        whole.save(Path(folder) / "n")
+        for asked in (whole, QueryNeighbours.open(Path(folder) / "n")):
+            ranked = asked.rank(training[rows], [str(i) for i in rows], training_rows=rows)
+            assert ranked["-1"] == without.rank(training[[-1]], ["q"])["q"]
+            for i in range(n):
+                others = np.flatnonzero(groups != groups[i])
+                expected = oracle(training[others], [relevant[j] for j in others], training[i], k, power)
+                assert dict(ranked[str(i)]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+                frame = asked.explain(training[i], "a", training_row=i)
+                assert set(frame["row"]) <= set(others)
+                assert frame["share"].sum() == pytest.approx(expected.get("a", 0.0), rel=1e-5, abs=1e-6)
+
+
+@settings(deadline=None)
 @given(case=cases())
 def test_shares_sum_to_the_score(case: Case) -> None:
     training, relevant, queries, k, power = case
@@ -136,6 +160,7 @@ def test_excluded_documents_and_depth() -> None:
         ({"relevant": ["a", "b"]}, "found a string"),
         ({"relevant": [["a"], ["zz"]]}, "unknown document id 'zz'"),
         ({"doc_ids": ["a", "a"]}, "doc_ids hold an id twice"),
+        ({"groups": [1, 1, 2]}, r"groups: expected one of each of 2 training queries, found \(3,\)"),
         ({"query_ids": ["x"]}, "expected 2 passage_ids, found 1"),
         ({"query_vectors": np.array([[1.0, np.nan], [1.0, 0.0]])}, "row 0 has NaN"),
     ],
@@ -240,6 +265,7 @@ def _relevant(folder: Path, **changes: Any) -> None:
         (lambda f: _relevant(f, offsets=[0, 2, 1]), "do not fit the training queries"),
         (lambda f: _relevant(f, offsets=[0, 3, 2]), "do not fit the training queries"),
         (lambda f: _relevant(f, offsets=[0, 2]), "do not fit the training queries"),
+        (lambda f: _relevant(f, groups=[0]), "do not fit the training queries"),
     ],
 )
 def test_what_was_not_written_is_refused(tmp_path: Path, harm: Callable[[Path], Any], message: str) -> None:
