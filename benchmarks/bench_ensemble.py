@@ -92,11 +92,11 @@ def page(collection: Collection, n_queries: int | None) -> list[str]:
     return [
         f"# What makes the ensemble strong, {collection.name}",
         "",
-        f"`svr` with one thing changed a row, over TF-IDF. *Out of bag*: {len(training):,} training queries, each ranked "
-        f"by the bags that saw nothing of it or of its document. *Dev*: {len(judged):,} queries; *none seen*: the "
-        f"{int(unseen(collection, training).sum())} of them none of whose relevant documents was relevant to a training "
-        "query. `*`: on dev further from the first row than p = .05 of the paired t-test, not corrected for the number "
-        "of rows. Seconds of fitting are without the searches, which rows share.",
+        f"`svr` with one thing changed a row, over TF-IDF. *Out of bag*: {len(training):,} training queries, each "
+        f"ranked by the bags that saw nothing of it or of its document. *Dev*: {len(judged):,} queries; *none seen*: "
+        f"the {int(unseen(collection, training).sum())} of them none of whose relevant documents was relevant to a "
+        "training query. `*`: on dev further from the first row than p = .05 of the paired t-test, not corrected for "
+        "the number of rows. Seconds of fitting are without the searches, which rows share.",
         *table(columns, (shown_row(each, first) for each in rows), words=2, show=cell4),
         "",
         f"BM25: {', '.join(f'{name} {value}' for name, value in values.items())}",
