@@ -21,7 +21,7 @@ from haybale.rankers import Batch, Training, set_values
 
 SEARCHES = "bm25,knn,bm25-doc,knn-doc,parm-rrf,parm-vrrf"
 EVIDENCE = f"{SEARCHES},knn-queries"
-TRIALS = {
+TRIALS: dict[str, list[str]] = {
     "`svr` as it is": ["svr"],
     "γ of queries and documents": [
         f"svr(gamma=[{pair}])" for pair in ("0.3,0.3", "1,0.5", "1,2.5", "2,1", "8,2.5", "12,0.5")
