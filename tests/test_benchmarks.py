@@ -147,7 +147,8 @@ def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: py
     grown, whole = (record["approximate"][what] for what in ("grown", "at once"))
     assert grown["documents"] == whole["documents"] == 12
     assert grown["rankers"]["bm25-doc"] == whole["rankers"]["bm25-doc"]
-    assert "| `svr` |" in serving.page({"words": record | {"provenance": ""}})
+    page = serving.page({"words": record | {"provenance": ""}})
+    assert all(f"| `{name}` |" in page for name in serving.RANKERS)
 
 
 def test_small_effectiveness(
