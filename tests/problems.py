@@ -48,8 +48,7 @@ def problem(
     rng = np.random.default_rng(seed)
     rows = random_rows(seed, n, n_queries, n_passages)
     if features:
-        changes["features"] = rng.normal(size=(n, 3)).astype(np.float32)
-        changes["features_root"] = np.where(rng.random(n) < 0.8, np.sqrt(0.7), 0).astype(np.float32)
+        changes["features"] = rng.normal(scale=0.5, size=(n, 3)).astype(np.float32)
     return Problem(
         points(seed, n_queries, 3, kind),
         points(seed + 1, n_passages, 3, kind),

@@ -90,12 +90,12 @@ def test_a_gram_matrix_that_does_not_fit_says_what_to_do(cupy_double: Any, monke
 @pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernel_rows_of_a_problem(cupy: Any, features: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K = Kq·Kp + η·Ks, and only Kq·Kp for rows without pair features: by hand, whole, by rows, and in tiles."""
+    """K = Kq·Kp + φφᵀ: by hand, whole, by rows, and in tiles."""
     here = problem(1, 60, features, n_queries=8, n_passages=25, kind=kind)
     q, p = matrix_of(here.queries)[here.query], matrix_of(here.passages)[here.passage]
     expected = rbf(q, q) * rbf(p, p)
     if features:
-        expected += np.outer(here.features_root, here.features_root) * rbf(here.features, here.features)
+        expected += here.features @ here.features.T
     np.testing.assert_allclose(here.diagonal, np.diag(expected), atol=1e-5)
     there = moved(here)
     for tile in (2**24, 200):

@@ -120,7 +120,7 @@ def test_an_ensemble_that_float32_does_not_hold_says_so(scale: int) -> None:
     assert sum(issubclass(each.category, PrecisionWarning) for each in said) == 1
 
 
-@pytest.mark.parametrize("ranker", ["svr(n_bags=4)", "svr-doc(n_bags=4)"])
+@pytest.mark.parametrize("ranker", ["svr(n_bags=4)", "svr-memory(n_bags=4)"])
 def test_the_usual_ensemble_does_not_warn(ranker: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrecisionWarning)

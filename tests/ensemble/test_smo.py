@@ -51,8 +51,6 @@ def test_the_solver_of_the_cpu_takes_vectors_from_the_device(cupy: Any) -> None:
 def test_problems_and_solvers_that_are_none_are_refused() -> None:
     with pytest.raises(InputError, match="an empty bag"):
         problem(0, 0)
-    with pytest.raises(InputError, match="features and features_root belong together"):
-        problem(0, 5, features_root=np.ones(5, dtype=np.float32))
     with pytest.raises(InputError, match="features: expected 5 rows, as there are labels, found 4"):
         replace(problem(0, 5, features=True), features=np.ones((4, 2), dtype=np.float32))
     with pytest.raises(InputError, match=r"passage numbers must lie in 0\.\.8, found 9\.\.9"):

@@ -32,13 +32,13 @@ def check_same(posed: Problem, found: Dual, expected: Dual, atol: float = 2e-4) 
     seed=st.integers(0, 9999),
     n=st.integers(1, 80),
     features=st.booleans(),
-    q=st.sampled_from([4, 5, 8, 16, 512]),
+    q=st.sampled_from([4, 5, 8, 16, 512, None]),
     one_label=st.booleans(),
     C=st.sampled_from([0.1, 1.0, 10.0]),
     budget=st.sampled_from([2e9, 300.0]),
 )
 def test_it_agrees_with_the_other_solvers(
-    seed: int, n: int, features: bool, q: int, one_label: bool, C: float, budget: float
+    seed: int, n: int, features: bool, q: int | None, one_label: bool, C: float, budget: float
 ) -> None:
     """Equal rows, rows of weight zero, bags of one label, one or two rows; with pair features; without Grams."""
     posed = problem(seed, n, features, C=C)
@@ -61,8 +61,8 @@ def test_a_bag_of_some_size(tol: float, budget: float, way: str) -> None:
     if way == "given":
         posed = posed.with_grams()
     if way == "features":
-        values = np.random.default_rng(1).normal(size=(2000, 3)).astype(np.float32)
-        posed = replace(posed, features=values, features_root=np.full(2000, 0.3, dtype=np.float32))
+        values = np.random.default_rng(1).normal(scale=0.3, size=(2000, 3)).astype(np.float32)
+        posed = replace(posed, features=values)
     dual = solve_working_set(replace(posed, memory_budget=budget), 256)
     assert dual.converged
     assert dual.n_iter > 600
@@ -86,7 +86,7 @@ def test_a_solution_on_a_device(cupy: Any, kind: str, features: bool, budget: fl
         found = solve_working_set(there, 16)
         assert isinstance(found.coef, np.ndarray)
         assert found.converged
-        check_same(posed, found, expected, 5e-4)
+        check_same(posed, found, expected, 1e-3)
 
 
 def test_gram_matrices_that_do_not_fit_on_the_device_after_all(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,10 +127,10 @@ def test_residuals_that_drifted_are_taken_anew(monkeypatch: pytest.MonkeyPatch) 
     check_same(posed, solve_working_set(posed, 8), expected, atol=4e-3)
 
 
-@pytest.mark.parametrize("budget", [2e9, 4e6])
-def test_threads_do_not_change_a_bit(budget: float) -> None:
+@pytest.mark.parametrize(("budget", "q"), [(2e9, 256), (4e6, 256), (2e9, None)])
+def test_threads_do_not_change_a_bit(budget: float, q: int | None) -> None:
     posed = replace(realistic(2000), memory_budget=budget)
-    duals = [solve_working_set(replace(posed, threads=threads), 256) for threads in (1, 2, 3)]
+    duals = [solve_working_set(replace(posed, threads=threads), q) for threads in (1, 2, 3)]
     for dual in duals[1:]:
         np.testing.assert_array_equal(dual.coef, duals[0].coef)
         assert dual.intercept == duals[0].intercept
@@ -144,7 +144,7 @@ def test_the_budget_is_kept(share: float, monkeypatch: pytest.MonkeyPatch) -> No
 
     def measured(sets: Any) -> float:
         kernel = sets.kernel
-        held.append(kernel.of_queries.values.nbytes + kernel.of_passages.values.nbytes + 12 * kernel.q**2)
+        held.append(kernel.of_queries.values.nbytes + kernel.of_passages.values.nbytes + 4 * kernel.q**2)
         return float(look(sets))
 
     monkeypatch.setattr(module._WorkingSets, "look", measured)
