@@ -138,7 +138,7 @@ def measured(changed: str, spec: str, training: Training, judged: Batch, values:
         pass
     none = found[unseen(collection, training)]
     print(f"  {spec}: {found['nDCG@10'].mean():.4f} in {seconds:.0f} s", flush=True)
-    to = to or spec.removeprefix("svr(").removesuffix(")")
+    to = to or (spec.removeprefix("svr(").removesuffix(")") if spec.startswith("svr(") else spec)
     return {"changed": changed, "to": to, "out of bag": out_of_bag, "table": found, "none": none, "seconds": seconds}
 
 

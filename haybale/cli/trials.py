@@ -149,7 +149,7 @@ def tune(
         grid = pd.DataFrame(of_k3, columns=["k1", "b", "value"]).pivot(index="k1", columns="b", values="value")
         pair, others = [tuned.k1, tuned.b], [row for row in tuned.grid if row[2] != tuned.k3]
         of_others = ", ".join(f"{shown(k3)} {value:.4f}" for *each, k3, value in others if each == pair)
-        print(grid.to_string(float_format="{:.4f}".format))
+        print(grid.to_string(float_format="{:.4f}".format, na_rep="–"))
         print(f"with k3 {shown(tuned.k3)}; the best of these with others: {of_others}")
         best = f"k1 {tuned.k1:g}, b {tuned.b:g}, k3 {shown(tuned.k3)}, {tuned.value:.4f}"
         print(f"best: {best}; by default: {tuned.default:.4f}\n")
