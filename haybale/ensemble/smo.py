@@ -1,4 +1,4 @@
-"""Sequential minimal optimisation: what solves a working set's problem, on kernel rows gathered as steps need them.
+"""Sequential minimal optimisation on a kernel matrix: what solves the small problem of a working set.
 
 The dual over β = α - α* (both are never positive at once): min ½ βᵀKβ - yᵀβ + ε|β|₁ with Σβ = 0 and
 |β_i| <= C_i. A step moves two coefficients, chosen as in LIBSVM (Fan, Chen & Lin 2005, WSS 2): i violates its
@@ -48,42 +48,6 @@ class State(NamedTuple):
         low = np.where(beta > 0, -eps, np.where(beta > -bound, eps, OUT_OF_REACH))
         error = solution.label[rows].astype(np.float32) if error is None else error
         return cls(beta, error, up, low, bound)
-
-
-class KernelRows(NamedTuple):
-    """The kernel of a working set's rows (n,) with each other, from what there is: a step asks for two rows of it."""
-
-    kq: Floats  # (·, n_queries) rows of a Gram matrix that are held; none: the tile is the kernel
-    q_slot: NDArray[np.int32]  # (n,) the row's
-    query: NDArray[np.uint32]  # (n,) its column
-    kp: Floats  # (·, n_passages)
-    p_slot: NDArray[np.int32]  # (n,) -1 where its passage is not held
-    passage: NDArray[np.uint32]  # (n,)
-    tile: Floats  # (m, m) of the passages that are not held with each other
-    place: NDArray[np.uint32]  # (n,) in the tile
-    features: Floats  # (f, n)
-    diagonal: Floats  # (n,)
-
-
-@njit(nogil=True, fastmath=True, cache=True)
-def _kernel_row(rows: KernelRows, i: int, out: Floats) -> Any:  # pragma: no cover - compiled
-    """(n,) the kernel of row i with all, in ``out``."""
-    if not len(rows.kq):
-        return rows.tile[rows.place[i]]
-    kq, query, kp, p_slot, passage = rows.kq[rows.q_slot[i]], rows.query, rows.kp, rows.p_slot, rows.passage
-    if p_slot[i] >= 0:
-        near = kp[p_slot[i]]
-        for k in range(len(out)):
-            out[k] = kq[query[k]] * near[passage[k]]
-    else:
-        near = rows.tile[rows.place[i]]
-        for k in range(len(out)):
-            out[k] = kq[query[k]] * (near[rows.place[k]] if p_slot[k] < 0 else kp[p_slot[k], passage[i]])
-    for f in range(len(rows.features)):
-        here, column = rows.features[f, i], rows.features[f]
-        for k in range(len(out)):
-            out[k] += here * column[k]
-    return out
 
 
 @njit(inline="always")
@@ -145,20 +109,20 @@ def _partner(state: State, row: Floats, gain: Any, here: Any, diagonal: Floats) 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def optimise(
-    kernel: KernelRows, state: State, epsilon: float, tol: float, steps: int
+    kernel: Floats, state: State, epsilon: float, tol: float, steps: int
 ) -> tuple[int, float]:  # pragma: no cover - compiled
-    """Take up to ``steps`` steps. Returns ``(steps taken, remaining violation)``."""
-    diagonal, room = kernel.diagonal, np.zeros((2, len(state.error)), dtype=np.float32)
-    row_i, row_j = room[0], room[1]
+    """Take up to ``steps`` steps on a kernel matrix (n, n). Returns ``(steps taken, remaining violation)``."""
+    diagonal = np.diag(kernel).copy()
+    row_i = row_j = kernel[0]
     eps, change = _F(epsilon), _F(0)
     for step in range(steps):
         gain, least, i = _steepest(state, change, row_i, row_j)
         change = _F(0)
         if gain - least < tol:
             return step, gain - least
-        row_i = _kernel_row(kernel, i, room[0])
+        row_i = kernel[i]
         j = _partner(state, row_i, gain, diagonal[i], diagonal)
-        row_j = _kernel_row(kernel, j, room[1])
+        row_j = kernel[j]
         curvature = max(diagonal[i] + diagonal[j] - 2.0 * row_i[j], 1e-12)
         # A coefficient stops at 0, where its offset changes sign, and at its bound.
         room_i = -state.beta[i] if state.beta[i] < 0 else state.bound[i] - state.beta[i]

@@ -24,17 +24,18 @@ from haybale.ensemble.gram_rows import GramRows
 from haybale.ensemble.kernel import kernel_tile
 from haybale.ensemble.problem import Dual, Problem, Solution
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.smo import KernelRows, State, optimise
+from haybale.ensemble.smo import State, optimise
 from haybale.errors import DeviceError
 from haybale.machine import fitting, free_cached, in_threads, one_blas_thread
+from haybale.vectors import Floats
 
 WORKING_SET = 1024  # rows
-FRACTION = 0.2  # of the violation at its start, at which a working set is left
+FRACTION = 0.3  # of the violation at its start, at which a working set is left
 STEPS = 20  # steps for each row of a working set, at most
 REFRESHES = 10  # times that all residuals are taken anew, at most
 _CHECKED = 32  # residuals taken anew before a solution is accepted
+_EARLY = 0.1  # of the rows are support vectors: then it is foreseen how many there will be
 _SMALL = 4096  # rows of a bag whose matrices are computed as a whole: that is little more than its vectors are
-_AT_ONCE = 16_384  # rows of a bag whose steps are taken over all of them, where the matrices are held
 _LEAST = 4  # rows: two that were there before, one of a large gain and one of a small cost
 _LINES = 128  # kernel rows that a thread reads at once
 
@@ -45,10 +46,8 @@ def gram_bytes(problem: Problem) -> float:
     return 4.0 * queries**2 + 4.0 * passages**2
 
 
-def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
+def solve_working_set(problem: Problem, working_set: int = WORKING_SET) -> Dual:
     """Second-order SMO on working sets of up to ``working_set`` rows, where the vectors are.
-
-    None: 1,024; or on the CPU all rows, where both Gram matrices are held and there are no more than 16,384.
 
     Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is the
     same); rows of weight zero take no part. ``tol`` below a millionth of the labels' range is raised to it: float32
@@ -74,10 +73,11 @@ def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
 class _WorkingSets:
     """The residuals of all rows, and who is chosen next."""
 
-    def __init__(self, solution: Solution, working_set: int | None) -> None:
+    def __init__(self, solution: Solution, working_set: int) -> None:
         self.solution, problem = solution, solution.problem
         self.xp, self.device = problem.queries.xp, problem.device
         self.kernel: Any = (_Held if self.device.is_cpu else _OnDevice)(problem, working_set)
+        self.q = self.kernel.q
         state = State.of(solution)
         self.error, self.up, self.low = (to_device(part, self.device) for part in (state.error, state.up, state.low))
         self.error = self.error.astype(self.kernel.dtype)
@@ -93,40 +93,46 @@ class _WorkingSets:
     def improve(self) -> bool:
         """One working set: chosen, optimised, and its changes taken from all residuals; whether there were any."""
         solution = self.solution
+        if not self.kernel.decided:
+            self._foresee()
         rows = self._choose()
         there = to_device(rows, self.device)
         state = State.of(solution, rows, to_numpy(self.error[there]).astype(np.float32))
         before = solution.beta[rows]
-        stop, most = max(solution.tol / 2, FRACTION * self.violation), STEPS * len(rows)
-        if is_all := len(rows) == len(solution.label):  # it is solved to the end at once
-            stop, most = solution.tol, solution.limit
-        most = min(most, solution.limit - self.taken)
+        # A working set of all rows is solved to the end at once.
+        stop = solution.tol if self.q == len(solution.label) else max(solution.tol / 2, FRACTION * self.violation)
+        most = min(STEPS * self.q, solution.limit - self.taken)
         steps, _ = optimise(self.kernel.among(rows), state, solution.problem.epsilon, stop, most)
         solution.beta[rows] = state.beta
-        if not self.kernel.decided:  # what becomes of the first rows is what will become of most
-            self.kernel.decide(np.count_nonzero(state.beta) > len(rows) / 2)
-        if is_all:
-            self.error[:] = to_device(state.error, self.device)
-        else:
-            self.kernel.subtract(self.error, rows, state.beta - before)
+        self.kernel.subtract(self.error, rows, state.beta - before)
         self.up[there], self.low[there] = to_device(state.up, self.device), to_device(state.low, self.device)
         self.taken, self.outer = self.taken + steps, self.outer + 1
         return steps > 0
 
+    def _foresee(self) -> None:
+        """Have the matrices computed as a whole, once enough support vectors are known to tell that they are many."""
+        n, support = len(self.solution.label), self.solution.beta != 0
+        if n <= _SMALL:
+            self.kernel.decide(True)
+        elif np.count_nonzero(support) > _EARLY * n:
+            middle = (self.gain.max() + self.cost.min()) / 2
+            support |= (self.gain > middle) | (self.cost < middle)
+            self.kernel.decide(np.count_nonzero(support) > n / 2)
+
     def _choose(self) -> Ints:
         """Rows that the last choice added, every second where they fill more than half; of the places left, half go to
         the largest gains and half to the smallest costs."""
-        n, q, newest = len(self.solution.label), self.kernel.q, self.newest
-        if q == n:
+        n, newest = len(self.solution.label), self.newest
+        if self.q == n:
             return np.arange(n)
-        old = newest[: len(newest) // 2 * 2 : 2] if len(newest) > q // 2 else newest
+        old = newest[: len(newest) // 2 * 2 : 2] if len(newest) > self.q // 2 else newest
         if len(old):
             rows = to_device(old, self.device)
             self.gain[rows], self.cost[rows] = -np.inf, np.inf
-        n_up = (q - len(old)) // 2
+        n_up = (self.q - len(old)) // 2
         up = self.xp.argpartition(-self.gain, n_up)[:n_up]
         self.cost[up] = np.inf
-        n_low = q - len(old) - n_up
+        n_low = self.q - len(old) - n_up
         low = self.xp.argpartition(self.cost, n_low)[:n_low]
         self.newest = to_numpy(self.xp.concatenate([up, low])).astype(np.int64)
         chosen = np.concatenate([old, self.newest])
@@ -145,8 +151,8 @@ class _WorkingSets:
         """Take all residuals anew from the labels and the coefficients."""
         self.error[:] = to_device(self.solution.label, self.device)
         support = np.flatnonzero(self.solution.beta)
-        for start in range(0, len(support), self.kernel.q):
-            rows = support[start : start + self.kernel.q]
+        for start in range(0, len(support), self.q):
+            rows = support[start : start + self.q]
             self.kernel.subtract(self.error, rows, self.solution.beta[rows])
 
 
@@ -155,50 +161,53 @@ class _Held:
 
     dtype = np.float64
 
-    def __init__(self, problem: Problem, working_set: int | None) -> None:
+    def __init__(self, problem: Problem, working_set: int) -> None:
         self.problem, n = problem, len(problem.label)
-        self.all_at_once = working_set is None and n <= _AT_ONCE
         self.query, self.passage = problem.query.astype(np.uint32), problem.passage.astype(np.uint32)
-        self.diagonal, features = problem.diagonal, problem.features
-        self.features = np.empty((0, n), dtype=np.float32) if features is None else np.ascontiguousarray(features.T)
         halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
         rooms = len(halves[0]), len(halves[1])
-        # The kernel of a working set's passages is held beside the rows.
-        most = working_set or WORKING_SET
-        self.q = min(n, fitting(np.sqrt(problem.memory_budget / 16), 1, least=_LEAST, most=most))
+        # The small problem's kernel, and what making it takes, is held beside the rows.
+        self.q = min(n, fitting(np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set))
         if problem.grams is None:
-            rooms = _rooms(*rooms, problem.memory_budget - 4 * self.q**2)
+            rooms = _rooms(*rooms, problem.memory_budget - 12 * self.q**2)
             self.q = min(self.q, *(room if room < len(of) else n for room, of in zip(rooms, halves, strict=True)))
+        self.decided = problem.grams is not None
         self.of_queries, self.of_passages = (
             GramRows(points, room, problem.threads, gram)
             for points, room, gram in zip(halves, rooms, whole, strict=True)
         )
-        self.decided = False
-        if n <= _SMALL or problem.grams is not None:
-            self.decide(True)
 
-    def among(self, rows: Ints) -> KernelRows:
-        """The kernel of distinct rows with each other; of passages not held no more than this is computed."""
+    def among(self, rows: Ints) -> Floats:
+        """(q, q) kernel values of distinct rows with each other; of passages not held no more than this is computed."""
         query, passage = self.query[rows], self.passage[rows]
         self.of_queries.hold(np.unique(query))
-        q_slot, p_slot = self.of_queries.slot[query], self.of_passages.slot[passage]
-        used, there = np.unique(passage[p_slot < 0], return_inverse=True)
-        points, place = self.of_passages.points.take(used), np.zeros(len(rows), dtype=np.uint32)
-        tile, place[p_slot < 0] = kernel_tile(points, points), there
+        slots = self.of_queries.slot[query], self.of_passages.slot[passage]
+        used, place = np.unique(passage[slots[1] < 0], return_inverse=True)
+        points, places = self.of_passages.points.take(used), np.zeros(len(rows), dtype=np.uint32)
+        tile, places[slots[1] < 0] = kernel_tile(points, points), place
         np.fill_diagonal(tile, 1)
-        return KernelRows(
-            self.of_queries.values, q_slot, query, self.of_passages.values, p_slot, passage, tile, place,
-            self.features[:, rows], self.diagonal[rows],
-        )  # fmt: skip
+        out = np.empty((len(rows), len(rows)), dtype=np.float32)
+
+        def square(start: int) -> None:
+            _square(
+                self.of_queries.values, slots[0], query, self.of_passages.values, slots[1], passage, tile, places,
+                start, out[start : start + _LINES],
+            )  # fmt: skip
+
+        in_threads(square, range(0, len(rows), _LINES), self.problem.threads)
+        if len(used):
+            _mirror(out, slots[1])
+        if self.problem.features is not None:
+            features = self.problem.features[rows]
+            out += features @ features.T
+        return out
 
     def decide(self, whole: bool) -> None:
         """Compute the matrices as a whole from here on, where there is room, or their rows as they are needed."""
-        self.decided, both = True, (self.of_queries, self.of_passages)
-        for held in both if whole else ():
+        self.decided = True
+        for held in (self.of_queries, self.of_passages) if whole else ():
             if len(held.values) == len(held.slot):
                 held.hold_all()
-        if self.all_at_once and all((held.slot >= 0).all() for held in both):
-            self.q = len(self.query)
 
     def rows(self, rows: Ints) -> Any:
         """(m, n) kernel values of some rows with all, of nothing that is held."""
@@ -224,7 +233,8 @@ class _Held:
 
         for part in in_threads(total, range(0, len(rows), _LINES), self.problem.threads):
             error -= part
-        error -= (self.features[:, rows] @ change) @ self.features
+        if self.problem.features is not None:
+            error -= self.problem.features @ (change @ self.problem.features[rows])
 
 
 def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
@@ -239,6 +249,34 @@ def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
         return fitting(left, 4 * n_queries, least=_LEAST), n_passages
     share = budget / sum(sizes)
     return fitting(n_queries * share, 1, least=_LEAST), fitting(n_passages * share, 1, least=_LEAST)
+
+
+@njit(nogil=True, cache=True)
+def _square(
+    kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any, tile: Any, place: Any, first: int, out: Any
+) -> None:  # pragma: no cover - compiled
+    """The kernel of rows from ``first`` on with all; ``tile`` is that of passages not held, at their ``place``."""
+    for i in range(first, first + len(out)):
+        line, of_query = out[i - first], kq[q_slot[i]]
+        if p_slot[i] >= 0:
+            row = kp[p_slot[i]]
+            for k in range(len(query)):
+                line[k] = of_query[query[k]] * row[passage[k]]
+        else:
+            row = tile[place[i]]
+            for k in range(len(query)):
+                line[k] = of_query[query[k]] * row[place[k]]  # of passages that are held another row says it
+
+
+@njit(nogil=True, cache=True)
+def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
+    """Rows of passages that are not held, from the columns of those that are."""
+    for start in range(0, len(out), 32):
+        for i in range(len(out)):
+            if p_slot[i] < 0:
+                for k in range(start, min(start + 32, len(out))):
+                    if p_slot[k] >= 0:
+                        out[i, k] = out[k, i]
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -269,21 +307,18 @@ class _OnDevice:
 
     dtype, decided = np.float32, True
 
-    def __init__(self, problem: Problem, working_set: int | None) -> None:
+    def __init__(self, problem: Problem, working_set: int) -> None:
         self.problem, self.xp = _with_grams(problem), problem.queries.xp
         n = len(problem.label)
         # A block of kernel rows, and what making it takes.
-        self.q = min(n, fitting(problem.memory_budget, 16 * n, least=_LEAST, most=working_set or WORKING_SET))
+        self.q = min(n, fitting(problem.memory_budget, 16 * n, least=_LEAST, most=working_set))
         self.chosen, self.block = np.zeros(0, dtype=np.int64), self.xp.empty((0, n), dtype=np.float32)
 
-    def among(self, rows: Ints) -> KernelRows:
-        """The kernel of distinct rows with each other, on the host."""
+    def among(self, rows: Ints) -> Floats:
+        """(q, q) kernel values of distinct rows with each other, on the host."""
         self._hold(rows)
         columns = to_device(rows, self.problem.device)
-        values = np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1)))
-        none, column = np.empty((0, 0), dtype=np.float32), np.arange(len(rows), dtype=np.uint32)
-        slot = column.astype(np.int32)
-        return KernelRows(none, slot, column, none, slot, column, values, column, none, np.diag(values).copy())
+        return np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1)))
 
     def rows(self, rows: Ints) -> Any:
         """(m, n) kernel values of some rows with all."""
