@@ -204,7 +204,6 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
         ("svr(unit=passage,evidence=[bm25,knn-queries])", "by BM25 or KNN over passages, found knn-queries"),
         ("svr(unit=passage,evidence=[bm25-doc])", "by BM25 or KNN over passages, found bm25-doc"),
         ("svr(evidence=[])", "candidates: without evidence, name the rankers whose documents are ranked"),
-        ("svr(evidence=[],candidates=none)", "candidates: without evidence, name the rankers"),
         ("svr(candidates=[])", "candidates: without evidence, name the rankers"),
         ("svr(candidates=[3])", r"candidates: expected rankers, found \(3,\)"),
         ("svr(candidates=x)", "candidates: expected rankers, found 'x'"),
