@@ -141,7 +141,7 @@ class Problem:
             passage, passages = place[passage], passages.take(used[by_row])
         columns = {"query": query, "passage": passage, "label": self.label[kept], "weight": weight}
         if self.features is not None:
-            columns |= {"features": self.features[kept]}
+            columns["features"] = self.features[kept]
         return replace(self, queries=queries, passages=passages, **columns), kept  # type: ignore[arg-type]
 
 

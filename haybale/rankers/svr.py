@@ -214,8 +214,11 @@ class SVR(Ranker):
         searches = self._evidence()
         return feature_names(list(map(str, searches)), [each.learns_documents for each in searches])
 
-    def _scored(self, batch: Batch, depth: int, numbers: Ints | None = None) -> Hits:
-        """Candidates and their scores; ``numbers`` (m,) the place of each query among the training queries, or -1."""
+    def _scored(self, batch: Batch, depth: int, numbers: Ints | None = None) -> tuple[Hits, Floats | None]:
+        """Candidates and their scores, and their features where there is evidence.
+
+        ``numbers`` (m,): the place of each query among the training queries, or -1.
+        """
         ensemble, vectors, out_of_fold = self._on(batch.engine), to_numpy(batch.vectors), numbers is not None
         evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
@@ -236,14 +239,14 @@ class SVR(Ranker):
                     scores[rows] = ensemble.score_candidates(*given, intercept=False)
                 else:
                     scores[rows] = ensemble.out_of_bag_scores(known[rows], *given, intercept=False)
-        return Hits(candidates.passages, scores)
+        return Hits(candidates.passages, scores), features
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        return rank_documents(self._index(batch.engine), self._scored(batch, depth), batch.ids, k=depth)
+        return rank_documents(self._index(batch.engine), self._scored(batch, depth)[0], batch.ids, k=depth)
 
     def _out_of_fold(self, batch: Batch, depth: int) -> Run:
         """Training queries by the bags that saw nothing of them or their document, others by all bags."""
-        scored = self._scored(batch, depth, places(self.query_ids_, batch.ids))
+        scored, _ = self._scored(batch, depth, places(self.query_ids_, batch.ids))
         return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
@@ -252,15 +255,13 @@ class SVR(Ranker):
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         ensemble, index, vectors = self._on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
-        scored = self._scored(batch, DEPTH)
-        mine = np.flatnonzero(index.doc_of[scored.passages[0]] == document)
-        mine = mine[scored.passages[0][mine] >= 0]
-        best = scored.passages[0][mine[np.argmax(scored.scores[0][mine])]]
-        one = Hits(np.array([[best]]), np.zeros((1, 1), dtype=np.float32))
-        values = None
-        if ensemble.features_ is not None:
-            values = self._features(one, self._hits(batch, out_of_fold=False)[0])[0, 0]
-        found = ensemble.explain(vectors, str(index.passage_ids[int(best)].as_py()), features=values, top=20)
+        scored, features = self._scored(batch, DEPTH)
+        passages, scores = scored.passages[0], scored.scores[0]
+        mine = np.flatnonzero((passages >= 0) & (index.doc_of[passages] == document))
+        best = mine[np.argmax(scores[mine])]
+        values = None if features is None else features[0, best]
+        passage_id = str(index.passage_ids[int(passages[best])].as_py())
+        found = ensemble.explain(vectors, passage_id, features=values, top=20)
         shares = []
         of_search: dict[str, float] = {}
         if values is not None:
