@@ -13,11 +13,12 @@ import time
 from typing import Any
 
 import numpy as np
+from effectiveness import by_relevant, parameters, tuned_bm25, with_values
 from provenance import cell4, options, provenance, shown, table, write_page
 
-from haybale import Collection, Engine, InputError, Ranker, evaluate, open_collection, parse, tune_bm25
+from haybale import Collection, Engine, InputError, Ranker, evaluate, open_collection
 from haybale.evaluation.significance import t_test
-from haybale.rankers import Batch, Training, set_values
+from haybale.rankers import Batch, Training
 
 SEARCHES = "bm25,knn,bm25-doc,knn-doc,parm-rrf,parm-vrrf"
 EVIDENCE = f"{SEARCHES},knn-queries"
@@ -57,6 +58,7 @@ TRIALS: dict[str, list[str]] = {
 }
 SHARES = (0.25, 0.5)  # of the training queries
 MEASURES = ("MRR@10", "nDCG@10")
+_OUT_OF_BAG = 5000  # training queries: with more, ranking them all takes longer than everything else
 
 
 def main() -> None:
@@ -73,18 +75,24 @@ def main() -> None:
 
 
 def page(collection: Collection, n_queries: int | None) -> list[str]:
-    values = tuned(collection)
+    values = parameters(tuned_bm25(collection))
+    searches = EVIDENCE.split(",")
+    rankers = with_values((*(spec for specs in TRIALS.values() for spec in specs), *searches), values)
     engine, train = Engine(collection, encoder="tfidf"), collection.split("train")
     judged = Batch(engine, collection.queries.take(collection.split("dev").queries))
     training = sample(engine, n_queries or len(train.queries))
-    rows = [measured(changed, spec, training, judged, values) for changed, specs in TRIALS.items() for spec in specs]
+    rows = [
+        measured(changed, shortened(spec), rankers[spec], training, judged)
+        for changed, specs in TRIALS.items()
+        for spec in specs
+    ]
     for share in SHARES:
         fewer = sample(engine, int(share * len(training)))
-        rows.append(measured("training queries learned from", "svr", fewer, judged, values, f"{len(fewer):,}"))
+        rows.append(measured("training queries learned from", f"{len(fewer):,}", rankers["svr"], fewer, judged))
     dense = Engine(collection, encoder="lsa")
-    over = Batch(dense, judged.queries)
-    rows.append(measured("vectors", "svr", sample(dense, len(training)), over, values, "LSA"))
-    rows += [measured("a search alone", name, training, judged, values) for name in EVIDENCE.split(",")]
+    over = sample(dense, len(training)), Batch(dense, judged.queries)
+    rows.append(measured("vectors", "LSA", rankers["svr"], *over))
+    rows += [measured("a search alone", name, rankers[name], training, judged) for name in searches]
     first = rows[0]["table"]
     columns = (
         "changed | to | out of bag, MRR@10 | nDCG@10 | dev, MRR@10 | nDCG@10 | Recall@100 | none seen, MRR@10 | fit, s"
@@ -94,18 +102,13 @@ def page(collection: Collection, n_queries: int | None) -> list[str]:
         "",
         f"`svr` with one thing changed a row, over TF-IDF. *Out of bag*: {len(training):,} training queries, each "
         f"ranked by the bags that saw nothing of it or of its document. *Dev*: {len(judged):,} queries; *none seen*: "
-        f"the {int(unseen(collection, training).sum())} of them none of whose relevant documents was relevant to a "
+        f"the {int(unseen(training, judged).sum())} of them none of whose relevant documents was relevant to a "
         "training query. `*`: on dev further from the first row than p = .05 of the paired t-test, not corrected for "
         "the number of rows. Seconds of fitting are without the searches, which rows share.",
         *table(columns, (shown_row(each, first) for each in rows), words=2, show=cell4),
         "",
         f"BM25: {', '.join(f'{name} {value}' for name, value in values.items())}",
     ]
-
-
-def tuned(collection: Collection) -> dict[str, Any]:
-    found = {name: tune_bm25(collection, unit) for name, unit in (("bm25", "passage"), ("bm25-doc", "document"))}
-    return {f"{name}.{each}": getattr(best, each) for name, best in found.items() for each in ("k1", "b", "k3")}
 
 
 def sample(engine: Engine, n: int) -> Training:
@@ -116,46 +119,36 @@ def sample(engine: Engine, n: int) -> Training:
     return Training(engine, collection.queries.take(queries[rows]), [relevant[each] for each in rows])
 
 
-def measured(changed: str, spec: str, training: Training, judged: Batch, values: dict[str, Any], to: str = "") -> Any:
+def shortened(spec: str) -> str:
+    """What is changed of svr: the parameters alone."""
+    return spec.removeprefix("svr(").removesuffix(")") if spec.startswith("svr(") else spec
+
+
+def measured(changed: str, to: str, ranker: Ranker, training: Training, judged: Batch) -> dict[str, Any]:
     """A row of the page."""
-    ranker, collection = with_values(parse(spec), values), judged.engine.collection
-    for inner in [*ranker.nested(), *(each for made in ranker.implied().values() for each in made)]:
+    collection = judged.engine.collection
+    within = [*ranker.nested(), *(each for made in ranker.implied().values() for each in made)]
+    for inner in within:
         training.batch.out_of_fold(training.fitted(inner), 100)  # searched before the clock runs
     start = time.perf_counter()
     fitted = training.fitted(ranker)
     seconds = time.perf_counter() - start
     found = evaluate(judged.run(fitted, 1000), collection.qrels_frame("dev")).reindex(judged.ids)
-    out_of_bag: dict[str, Any] = {}
+    out_of_bag: dict[str, float] = {}
     try:
-        qrels = collection.qrels_frame("train")
-        if fitted.learns_documents and fitted.nested() + list(fitted.implied()) and len(training) <= 5000:
-            out_of_bag = (
-                evaluate(training.batch.out_of_fold(fitted, 100), qrels[qrels["query_id"].isin(training.batch.ids)])
-                .mean()
-                .to_dict()
-            )
+        if within and len(training) <= _OUT_OF_BAG:
+            run = training.batch.out_of_fold(fitted, 100)
+            out_of_bag = evaluate(run, collection.qrels_frame("train")).reindex(training.batch.ids).mean().to_dict()
     except InputError:  # of rows every bag has seen nearly every query
         pass
-    none = found[unseen(collection, training)]
-    print(f"  {spec}: {found['nDCG@10'].mean():.4f} in {seconds:.0f} s", flush=True)
-    to = to or (spec.removeprefix("svr(").removesuffix(")") if spec.startswith("svr(") else spec)
+    print(f"  {to}: {found['nDCG@10'].mean():.4f} in {seconds:.0f} s", flush=True)
+    none = found[unseen(training, judged)]
     return {"changed": changed, "to": to, "out of bag": out_of_bag, "table": found, "none": none, "seconds": seconds}
 
 
-def with_values(ranker: Ranker, values: dict[str, Any]) -> Ranker:
-    """Those of the values that the ranker, or one within it, has."""
-    for name, value in values.items():
-        try:
-            ranker = set_values(ranker, {name: value})
-        except InputError:
-            continue
-    return ranker
-
-
-def unseen(collection: Collection, training: Training) -> np.ndarray:
+def unseen(training: Training, judged: Batch) -> np.ndarray:
     """(n_dev,) dev queries none of whose relevant documents was relevant to a training query."""
-    known = {doc for ids in training.relevant for doc in ids}
-    return np.array([bool(ids) and not known.intersection(ids) for ids in collection.relevant_ids("dev")])
+    return by_relevant(judged.engine.collection, "dev", training.relevant)["none seen"]
 
 
 def shown_row(found: Any, first: Any) -> list[Any]:

@@ -17,7 +17,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import product
@@ -28,7 +28,7 @@ import numpy as np
 from provenance import commit, machine, options, peak_memory, shown, timed
 
 from haybale import Collection, Engine, Ranker, Run, evaluate, open_collection, parse, tune_bm25
-from haybale.evaluation import paired_tests, results
+from haybale.evaluation import Tuned, paired_tests, results
 from haybale.rankers import Batch, Training, set_all, set_values
 from haybale.stages import listening
 
@@ -91,14 +91,9 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
 
     with listening(report) as stages:
         collection = open_collection(name)
-        tuning, tuned = timed(lambda: {unit: tune_bm25(collection, unit) for unit in ("passage", "document")})
+        tuning, tuned = timed(lambda: tuned_bm25(collection))
         baseline = "bm25-doc" if tuned["document"].value > tuned["passage"].value else "bm25"
-        chosen = {
-            f"{ranker}.{parameter}": getattr(tuned[unit], parameter)
-            for ranker, unit in (("bm25", "passage"), ("bm25-doc", "document"))
-            for parameter in ("k1", "b", "k3")
-        }
-        chosen |= values or {}
+        chosen = parameters(tuned) | (values or {})
         sparse = Space(collection, "tfidf", width)
         runs: dict[str, dict[str, Run]] = {split: {} for split in SPLITS}
         facts = ranked(sparse, with_values(RANKERS, chosen), runs)
@@ -139,6 +134,20 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
             "processor": machine(),
             "environment": {"python": sys.version.split()[0]} | {package: version(package) for package in PACKAGES},
         },
+    }
+
+
+def tuned_bm25(collection: Collection) -> dict[str, Tuned]:
+    """Of passages and of documents."""
+    return {unit: tune_bm25(collection, unit) for unit in ("passage", "document")}
+
+
+def parameters(tuned: Mapping[str, Tuned]) -> dict[str, Any]:
+    """What was tuned, by the names that rankers are set by."""
+    return {
+        f"{ranker}.{parameter}": getattr(tuned[unit], parameter)
+        for ranker, unit in (("bm25", "passage"), ("bm25-doc", "document"))
+        for parameter in ("k1", "b", "k3")
     }
 
 
@@ -223,9 +232,14 @@ def compared(collection: Collection, baseline: str, values: dict[str, Any]) -> l
     return rows
 
 
-def by_relevant(collection: Collection, split: str, train: str = "train") -> dict[str, np.ndarray]:
-    """Queries (n,) all, some or none of whose relevant documents were relevant to a training query."""
-    known = {doc for ids in collection.relevant_ids(train) for doc in ids}
+def by_relevant(
+    collection: Collection, split: str, training: Sequence[Sequence[str]] | None = None
+) -> dict[str, np.ndarray]:
+    """Queries (n,) all, some or none of whose relevant documents were relevant to a training query.
+
+    ``training``: the relevant documents of these; default those of the split ``train``.
+    """
+    known = {doc for ids in training or collection.relevant_ids("train") for doc in ids}
     relevant = collection.relevant_ids(split)
     share = np.array([np.mean([doc in known for doc in ids]) if ids else np.nan for ids in relevant])
     return {"all seen": share == 1, "some seen": (share > 0) & (share < 1), "none seen": share == 0}

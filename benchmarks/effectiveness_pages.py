@@ -143,7 +143,7 @@ def p_value(against: dict[str, float] | None) -> str:
 def comparisons(record: Record) -> list[list[Any]]:
     """Each of the family: whom, on which queries, both means and p of every measure."""
     rows = []
-    for of in record.get("comparisons", []):
+    for of in record["comparisons"]:
         ours, theirs = (label(record, ranker) for ranker in of["rankers"])
         row = [f"{ours} / {theirs}", of["group"], of["queries"]]
         for measure in COMPARED_BY:

@@ -21,7 +21,7 @@ import pytest
 from cupy_double import HAS_CUDA
 from worlds import word_collection
 
-from haybale import Engine, Hits, Learned, PassageIndex, parse
+from haybale import Engine, Hits, Learned, PassageIndex, open_collection, parse, tune_bm25
 from haybale.evaluation import classify_injected
 from haybale.rankers import parse_all, parse_value, set_all
 
@@ -185,6 +185,21 @@ def test_small_effectiveness(
     assert "| alone / `knn" in page
     assert "| words | alone / `knn" in pages.summary([record])
     assert all("bags have no relevant row" in str(found.message) for found in recwarn.list)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_small_ensemble(script: Any, words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ensemble, collection = script("bench_ensemble"), open_collection(words)
+    trials = {"`svr` as it is": ["svr"], "bags are made of": ["svr(strategy=rows)"], "no evidence": ["svr-memory"]}
+    monkeypatch.setattr(ensemble, "TRIALS", trials)
+    page = ensemble.page(collection, None)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page if line.startswith("| ")]
+    rows = {(changed, to): values for changed, to, *values in cells[1:]}
+    assert [to for changed, to in rows if changed in trials] == ["`svr`", "`strategy=rows`", "`svr-memory`"]
+    assert {"`LSA`", "`bm25-doc`", "`knn-queries`"} <= {to for _, to in rows}
+    tuned = tune_bm25(collection, "document")
+    assert rows["a search alone", "`bm25-doc`"][3].rstrip("*") == f"{tuned.value:.4f}"
+    assert rows["`svr` as it is", "`svr`"][0] != "–" == rows["a search alone", "`bm25-doc`"][0]
 
 
 def test_decisions_of_protocols(script: Any) -> None:
