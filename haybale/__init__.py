@@ -8,7 +8,7 @@
 
 The rooms follow the way of the data, and none imports from one behind it: :mod:`~haybale.collections` →
 :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` → :mod:`~haybale.ensemble` → :mod:`~haybale.engine` →
-:mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.reports`.
+:mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.training` → :mod:`~haybale.reports`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _HOME = {
     ),
     "haybale.evaluation": ("compare", "evaluate", "tune_bm25"),
     "haybale.rankers": (
-        *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "Learned", "Ranker", "SimilarQueries"),
-        *("EmptyRankingWarning", "load", "parse"),
+        *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "InSpace", "Learned", "Ranker"),
+        *("EmptyRankingWarning", "SimilarQueries", "load", "parse"),
     ),
     "haybale.retrieval": (
         *("BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),
         *("ShardedIndex", "pool", "rank_documents", "reciprocal_rank_fusion"),
     ),
+    "haybale.training": ("Recipe", "TrainedEncoder", "train_encoder", "training_pairs"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -90,9 +90,12 @@ class Learned(Fusion):
 
     def _fit(self, training: Training) -> None:
         super()._fit(training)
-        n, batch = len(training), training.batch
-        rows = np.sort(np.random.default_rng(self.random_state).choice(n, size=min(n, self.n_queries), replace=False))
-        batch = batch.take(rows) if len(rows) < n else batch
+        batch, known = training.batch, self._learnable(training)
+        drawn = np.random.default_rng(self.random_state).choice(
+            len(known), size=min(len(known), self.n_queries), replace=False
+        )
+        rows = known[np.sort(drawn)]
+        batch = batch.take(rows) if len(rows) < len(training) else batch
         runs = self._runs(batch, out_of_fold=True)
         relevant = [training.relevant[row] for row in rows]
         is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]

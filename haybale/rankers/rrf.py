@@ -32,6 +32,11 @@ class Fusion(Ranker):
         if times > 1:
             raise InputError(f"{type(self).__name__}: {name} stands there twice")
 
+    @property
+    def uses_vectors(self) -> bool:
+        """Only rankers within do."""
+        return False
+
     def _fit(self, training: Training) -> None:
         self.__dict__.pop("_named", None)
         self.rankers_ = [training.fitted(ranker) for ranker in self.nested()]
