@@ -82,6 +82,14 @@ class Batch:
         part._from = (self, rows)
         return part
 
+    def part(self, rows: Ints) -> Batch:
+        """As :meth:`take`; the same rows are the same part, whoever asks, so what is found for it is found once."""
+        key = ("rows", rows.tobytes())
+        if key not in self._made:
+            self._made[key] = self.take(rows)
+        found: Batch = self._made[key]
+        return found
+
     def over(self, engine: Engine) -> Batch:
         """The same queries asked of another engine with documents of these ids; what is found there is made once."""
         if engine is self.engine:

@@ -105,7 +105,7 @@ class InSpace(Ranker):
             raise InputError(f"{self}: every encoder was trained on query {query!r}; none can rank it out of fold")
         parts = []
         for number in np.unique(first).tolist():
-            ranker, part = self.there_[number], batch.take(np.flatnonzero(first == number))
+            ranker, part = self.there_[number], batch.part(np.flatnonzero(first == number))
             there = part.over(_limited(ranker.engine_, batch.engine))
             parts.append(_told(part, there.out_of_fold(ranker, depth), depth))
         return Run.joined(parts).take(batch.ids)
