@@ -15,15 +15,15 @@ def plan_batches(pairs: pa.Table, batch_size: int, epochs: int, random_state: in
     """The rows of every batch of a training, in the order in which they come.
 
     No two rows of a group meet, nor a row and a passage of a document that is forbidden to it, nor a row and the text
-    of its own anchor or positive from elsewhere. The rows of a group lie evenly over an epoch. Rows that nobody is left
-    for at its end sit it out.
+    of its own anchor or positive from elsewhere. The rows of a group lie evenly over an epoch. What is left at its end
+    goes with few others: batches of less than half the largest one's size are none, their rows sit the epoch out.
 
     Parameters
     ----------
     pairs : pa.Table
         As :func:`training_pairs` makes them.
     batch_size : int
-        Of all batches but the last of an epoch, and of those for which too few groups are left.
+        Of batches, but where too few groups are left.
     epochs : int
     random_state : int, default 0
     """
@@ -47,12 +47,12 @@ def plan_batches(pairs: pa.Table, batch_size: int, epochs: int, random_state: in
     ]
     least = 2 if len(columns) == 1 else 1  # without a negative of its own a row alone has nothing to be told from
     groups: Ints = pairs.column("group").to_numpy()
-    return [
-        batch
-        for _ in range(epochs)
-        for batch in _packed(_spread(groups, rng), groups, brought, forbidden, batch_size)
-        if len(batch) >= least
-    ]
+    plan: list[list[int]] = []
+    for _ in range(epochs):
+        batches = _packed(_spread(groups, rng), groups, brought, forbidden, batch_size)
+        half = max(map(len, batches), default=0) / 2
+        plan += [batch for batch in batches if len(batch) >= max(least, half)]
+    return plan
 
 
 def _spread(groups: Ints, rng: np.random.Generator) -> list[int]:

@@ -103,7 +103,7 @@ def training_pairs(
     """
     parameters = {name: value for name, value in locals().items() if name in _CONSTRAINTS}
     check_parameters("training_pairs", parameters, _CONSTRAINTS)
-    judged = _Judged.of(engine, queries, qrels)
+    judged = Judged.of(engine, queries, qrels)
     rng = np.random.default_rng(random_state)
     with stage("match paragraphs"):
         pairs = _matched(engine, judged, per_paragraph, per_document, match, marker)
@@ -141,7 +141,7 @@ Pairs = np.ndarray[Any, np.dtype[np.void]]  # of _PAIR: rows of the judged queri
 
 
 @dataclass(frozen=True)
-class _Judged:
+class Judged:
     """Judged queries by number."""
 
     training: Training
@@ -151,7 +151,7 @@ class _Judged:
     forbidden: list[set[int]]  # the documents whose passages are no negative
 
     @classmethod
-    def of(cls, engine: Engine, queries: Asked | None, qrels: Frame | None) -> _Judged:
+    def of(cls, engine: Engine, queries: Asked | None, qrels: Frame | None) -> Judged:
         collection, passages = engine.collection, None
         if qrels is not None and "passage_id" in column_names(qrels):
             labels = to_pandas(qrels, ["query_id", "passage_id", "relevance"], "qrels")
@@ -193,7 +193,7 @@ class _Judged:
 
 
 def _matched(
-    engine: Engine, judged: _Judged, per_paragraph: int | None, per_document: int | None, match: str, marker: str | None
+    engine: Engine, judged: Judged, per_paragraph: int | None, per_document: int | None, match: str, marker: str | None
 ) -> Pairs:
     """Paragraphs with the passages of relevant documents, the best matches of each first."""
     batch, offsets = judged.training.batch, engine.collection.passages.doc_offsets
@@ -233,7 +233,7 @@ def _evenly(groups: Ints, n: int, rng: np.random.Generator) -> Ints:
 
 
 def _negatives(
-    engine: Engine, judged: _Judged, pairs: Pairs, n: int, kind: str, skip: int, rng: np.random.Generator
+    engine: Engine, judged: Judged, pairs: Pairs, n: int, kind: str, skip: int, rng: np.random.Generator
 ) -> Ints:
     """(pairs, n) passages."""
     passages, batch = engine.collection.passages, judged.training.batch
@@ -267,7 +267,7 @@ def _negatives(
     return drawn
 
 
-def _hits(engine: Engine, judged: _Judged, pairs: Pairs, kind: str, skip: int) -> dict[int, Ints]:
+def _hits(engine: Engine, judged: Judged, pairs: Pairs, kind: str, skip: int) -> dict[int, Ints]:
     """The passages that each paragraph finds, without those of forbidden documents."""
     passages, batch = engine.collection.passages, judged.training.batch
     asked, first = np.unique(pairs["paragraph"], return_index=True)

@@ -56,8 +56,8 @@ class Recipe:
     Parameters
     ----------
     per_paragraph, per_document, match, marker, negatives, n_negatives, skip, n_pairs : optional
-        As of :func:`~haybale.training_pairs`, with other defaults: each paragraph of a query with one passage of each
-        relevant document, the best twelve, and no negatives but those of the batch.
+        As of :func:`~haybale.training_pairs`, with other defaults: each paragraph of a query with four passages of each
+        relevant document, of these the best twelve, and no negatives but those of the batch.
     towers : {1, 2}, default 1
         One encoder for queries and passages, or two that begin the same.
     pooling : {"mean", "cls"}, optional
@@ -94,7 +94,7 @@ class Recipe:
     (3, 2)
     """
 
-    per_paragraph: int | None = 1
+    per_paragraph: int | None = 4
     per_document: int | None = 12
     match: str = "vectors"
     marker: str | None = None

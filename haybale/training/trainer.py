@@ -33,7 +33,7 @@ from haybale.rankers.batch import Asked
 from haybale.retrieval.hits import Ints
 from haybale.stages import stage
 from haybale.training.batches import plan_batches
-from haybale.training.pairs import training_pairs
+from haybale.training.pairs import Judged, training_pairs
 from haybale.training.recipe import Recipe, recipe_of
 from haybale.training.selection import MEASURES, Selection
 from haybale.training.trainee import Trainee
@@ -135,10 +135,9 @@ def train_encoder(
     for package in ("accelerate", "datasets", *(["peft"] if chosen.lora_rank else [])):
         require(package, "train")
     check_output(out)
+    training = Judged.of(engine, queries, qrels).training
+    learned, aside = _dealt(training, held_out, fold, random_state)
     trainee = Trainee(encoder, chosen, device)
-    documents_judged = None if pairs is not None or (qrels is not None and "passage_id" in qrels) else qrels
-    training = Training.of(engine, queries, documents_judged)
-    learned, aside, left = _dealt(training, held_out, fold, random_state)
     if pairs is None:
         pairs = training_pairs(engine, queries, qrels, **chosen.of_pairs, random_state=random_state)
     ids = {training.batch.ids[row] for row in learned}
@@ -190,8 +189,8 @@ def train_encoder(
 
 def _dealt(
     training: Training, held_out: float, fold: tuple[int, int] | None, random_state: int | None
-) -> tuple[Ints, Ints, Ints]:
-    """Rows of queries that are learned from, set aside, and of the fold that is left out; whole groups of them."""
+) -> tuple[Ints, Ints]:
+    """Rows of queries that are learned from and that are set aside, without those of the fold; whole groups of them."""
     groups = training.batch.queries.groups
     name = pd.Series(training.batch.ids).groupby(groups).transform("min").to_numpy()
     names, place = np.unique(name, return_inverse=True)
@@ -203,7 +202,7 @@ def _dealt(
     n_aside = min(int(np.ceil(held_out * len(rest))), max(0, len(rest) - 1))
     is_aside = np.isin(np.arange(len(names)), rest[:n_aside])
     is_learned = np.isin(np.arange(len(names)), rest[n_aside:])
-    return tuple(np.flatnonzero(each[place]) for each in (is_learned, is_aside, in_fold))  # type: ignore[return-value]
+    return np.flatnonzero(is_learned[place]), np.flatnonzero(is_aside[place])
 
 
 def _selection(training: Training, rows: Ints, n_passages: int | None, random_state: int | None) -> Selection | None:
@@ -350,7 +349,8 @@ def _trained(
         save_steps=every,
         save_total_limit=2,
         logging_strategy="steps",
-        logging_steps=max(1, every // 10),
+        # Of equal parts of what lies between checkpoints, so that no loss is lost where one goes on.
+        logging_steps=next(steps for steps in range(max(1, every // 20), every + 1) if every % steps == 0),
         disable_tqdm=True,
         report_to="none",
         seed=random_state or 0,

@@ -24,6 +24,7 @@ from haybale.rankers import (
     RRF,
     SVR,
     CrossEncoder,
+    InSpace,
     Learned,
     Ranker,
     SimilarQueries,
@@ -37,11 +38,13 @@ from haybale.rankers import (
 from haybale.rankers.grammar import KINDS, _all, parse_value
 
 CLASSES = {kind.__name__: kind for kind in KINDS}
-PLAIN = [name for name in RANKERS if name not in ("rrf", "cross-encoder")]  # that say all by themselves
+PLAIN = [name for name in RANKERS if name not in ("rrf", "cross-encoder", "space")]  # that say all by themselves
 MADE = [
     *map(parse, [*PLAIN, *EXAMPLES]),
     CrossEncoder(BM25("document"), "a/model", n_documents=3, max_length=16, device="cpu"),
     CrossEncoder(parse(LEARNED), "o'neill/model", aggregation="mean"),
+    InSpace(PARM("vrrf"), "a/folder"),
+    InSpace(parse(LEARNED), "o'neill's engine", folds=("one", "an/other")),
     SVR(candidates=[BM25(k1=0.9), SimilarQueries(3, power=0.0)], gamma=(0.1, 1e-7), memory_budget=None),
     SVR(
         (),
@@ -175,7 +178,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, vrrf"),
+        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, space, vrrf"),
         ("rrf(bm25,bm26)", "unknown ranker 'bm26'"),
         ("rrf(bm25,knn", "cannot be read: '\\(' was never closed"),
         ("bm25)", "cannot be read: unmatched '\\)'"),
