@@ -52,13 +52,27 @@ _CHOICE = "choice"
 
 @dataclass(frozen=True)
 class TrainedEncoder:
-    """What :func:`train_encoder` did."""
+    """What :func:`train_encoder` did.
 
-    folder: Path  # of sentence-transformers, with a card (README.md) and training.json
-    history: pd.DataFrame  # a row a measurement, the first before any step: step, pairs, loss, Recall@100, nDCG@10
-    step: int  # after which the weights were taken
-    n_pairs: int  # different ones that were learned from
-    seconds: float  # of steps, without measuring
+    Parameters
+    ----------
+    folder : Path
+        Of sentence-transformers, with a card (``README.md``) and ``training.json``.
+    history : pd.DataFrame
+        A row a measurement, the first before any step: ``step``, ``pairs``, ``loss``, ``Recall@100``, ``nDCG@10``.
+    step : int
+        After which the weights were taken.
+    n_pairs : int
+        Different ones that were learned from.
+    seconds : float
+        Of steps, without measuring.
+    """
+
+    folder: Path
+    history: pd.DataFrame
+    step: int
+    n_pairs: int
+    seconds: float
 
     @property
     def pairs_per_second(self) -> float:
@@ -114,7 +128,7 @@ def train_encoder(
     device : str, optional
         ``"cpu"`` or ``"cuda"``; default: a GPU where there is one. **Not run on a GPU yet.**
     random_state : int, default 0
-    **changes
+    **changes : optional
         Values of the recipe: ``epochs=2``.
 
     Raises
