@@ -53,16 +53,17 @@ def main() -> None:
     parser.add_argument("--test", action="store_true", help="rank the test split too")
     parser.add_argument("--dtype", default="float32", help="of all products: bfloat16 where the processor has AMX")
     parser.add_argument("--length", type=int, default=128, help="tokens at which texts are cut, before and after")
+    parser.add_argument("--apart", action="store_true", help="one encoder, of one fold; fusions learn from the other")
     parser.add_argument("--set", action="append", default=[], help="name=value of the recipe; or selection_passages")
     parser.add_argument("--only", choices=["train", "encode"], help="go so far, for the rest to be done later")
     a = parser.parse_args()
     collection = open_collection(a.collection)
-    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, values_of(a.set), a.only)
+    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, values_of(a.set), a.apart, a.only)
     if a.only:
         return
     arguments = [a.collection, "--encoder", a.encoder, "--work", a.work.name, "--dtype", a.dtype]
     arguments += ["--length", str(a.length), *(word for each in a.set for word in ("--set", each))]
-    arguments += ["--test"] if a.test else []
+    arguments += [f"--{name}" for name in ("apart", "test") if getattr(a, name)]
     origin = provenance(shown("bench_training.py", arguments), more=("torch", "sentence-transformers", "transformers"))
     path = a.results / f"training-{collection.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +79,7 @@ def measured(
     dtype: str,
     length: int,
     recipe: dict[str, Any],
+    apart: bool = False,
     only: str | None = None,
     svr: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -90,12 +92,13 @@ def measured(
     with listening(report) as stages:
         engine = Engine(collection)
         how = {"dtype": dtype, "max_length": length, **recipe}
-        parts = {"encoder": None, **{f"encoder-{fold}": (fold, FOLDS) for fold in range(FOLDS)}}
+        n_folds = 0 if apart else FOLDS
+        parts = {"encoder": (1, FOLDS) if apart else None, **{f"encoder-{i}": (i, FOLDS) for i in range(n_folds)}}
         trained = {name: training_of(engine, encoder, work / name, how, fold) for name, fold in parts.items()}
         if only == "train":
             return {}
         sources = {"before": encoder, "after": work / "encoder"}
-        sources |= {f"fold-{fold}": work / f"encoder-{fold}" for fold in range(FOLDS)}
+        sources |= {f"fold-{fold}": work / f"encoder-{fold}" for fold in range(n_folds)}
         there = {
             name: space(collection, str(each), work / f"engine-{name}", dtype, length) for name, each in sources.items()
         }
@@ -109,7 +112,7 @@ def measured(
                 batch = Batch(there[when], queries[split])
                 runs[split] |= {f"{name} {when}": batch.run(parse(name).fit(there[when]), DEPTH) for name in IN_SPACE}
         training, batches = Training.of(engine), {split: Batch(engine, queries[split]) for split in splits}
-        for name, ranker in fused(collection, work, svr or {}).items():
+        for name, ranker in fused(collection, work, n_folds, svr or {}).items():
             fitted = training.fitted(ranker)
             for split in splits:
                 runs[split][name] = batches[split].run(fitted, DEPTH)
@@ -121,6 +124,7 @@ def measured(
         "collection": {"name": collection.name, "documents": collection.n_documents, "passages": collection.n_passages},
         "queries": {split: len(part.queries) for split, part in collection.splits.items()},
         "trained": trained,
+        "apart": apart,
         "values": {split: {name: means(found) for name, found in of.items()} for split, of in tables.items()},
         "groups": {split: by_group(collection, split, of) for split, of in tables.items()},
         "tests": {split: tests(of) for split, of in tables.items()},
@@ -146,7 +150,7 @@ def space(collection: Collection, encoder: str, folder: Path, dtype: str, length
     return engine
 
 
-def fused(collection: Collection, work: Path, values: Mapping[str, Any]) -> dict[str, Ranker]:
+def fused(collection: Collection, work: Path, n_folds: int, values: Mapping[str, Any]) -> dict[str, Ranker]:
     """`learned` and `svr` over TF-IDF, and with the space before and after beside it."""
     known = RESULTS / f"effectiveness-{collection.name}.json"
     if known.exists():
@@ -159,7 +163,7 @@ def fused(collection: Collection, work: Path, values: Mapping[str, Any]) -> dict
     def more(when: str, folds: tuple[str, ...] = ()) -> list[Ranker]:
         return [InSpace(parse(name), str(work / f"engine-{when}"), folds=folds) for name in IN_SPACE]
 
-    folds = tuple(str(work / f"engine-fold-{fold}") for fold in range(FOLDS))
+    folds = tuple(str(work / f"engine-fold-{fold}") for fold in range(n_folds))
     best, searches = parse(BEST).nested(), list(parse("svr").implied()["evidence"])
     rankers = {
         LEARNED: Learned(*best),
@@ -213,7 +217,11 @@ def page(found: dict[str, Any]) -> list[str]:
         "`+` that space's "
         + ", ".join(f"`{name}`" for name in IN_SPACE)
         + f" fused with `{LEARNED}` (`{BEST}` over TF-IDF, BM25 tuned), or among the evidence of `svr`; fusions learn "
-        f"from rankings by encoders of {FOLDS} folds that had not seen the query.",
+        + (
+            "from the training queries that the encoder has not seen, others from all."
+            if found["apart"]
+            else f"from rankings by encoders of {FOLDS} folds that had not seen the query."
+        ),
     ]
     for split in found["values"]:
         lines += [
