@@ -30,6 +30,7 @@ from haybale.machine import fitting, free_cached, in_threads, one_blas_thread
 
 WORKING_SET = 1024  # rows
 FRACTION = 0.3  # of the violation at its start, at which a working set is left
+_OF_HELD = 512, 0.1  # both, where both matrices are held: there a set's kernel takes longer to read than steps on it
 STEPS = 20  # steps for each row of a working set, at most
 REFRESHES = 10  # times that all residuals are taken anew, at most
 _CHECKED = 32  # residuals taken anew before a solution is accepted
@@ -49,8 +50,8 @@ def gram_bytes(problem: Problem) -> float:
 def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
     """Second-order SMO on working sets of up to ``working_set`` rows, where the vectors are.
 
-    None: 1,024; or on the CPU all rows, where both Gram matrices are held, there are no more than 16,384 and they have
-    no pair features, for which many more steps are taken.
+    None: 1,024; on the CPU, where both Gram matrices are held, 512, or all at once, if there are no more than 16,384
+    rows without pair features, for which many more steps are taken.
 
     Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is the
     same); rows of weight zero take no part. ``tol`` below a millionth of the labels' range is raised to it: float32
@@ -101,7 +102,7 @@ class _WorkingSets:
         there = to_device(rows, self.device)
         state = State.of(solution, rows, to_numpy(self.error[there]).astype(np.float32))
         before = solution.beta[rows]
-        stop, most = max(solution.tol / 2, FRACTION * self.violation), STEPS * len(rows)
+        stop, most = max(solution.tol / 2, self.kernel.fraction * self.violation), STEPS * len(rows)
         if is_all := len(rows) == len(solution.label):  # solved to the end at once, less what float32 loses on the way
             stop, most = 0.9 * solution.tol, solution.limit
         most = min(most, solution.limit - self.taken)
@@ -169,7 +170,7 @@ class _Held:
 
     def __init__(self, problem: Problem, working_set: int | None) -> None:
         self.problem, n = problem, len(problem.label)
-        self.few = working_set is None and problem.features is None and n <= _AT_ONCE
+        self.working_set, self.fraction = working_set, FRACTION
         self.query, self.passage = problem.query.astype(np.uint32), problem.passage.astype(np.uint32)
         halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
         rooms = len(halves[0]), len(halves[1])
@@ -222,8 +223,10 @@ class _Held:
         for held in both if whole else ():
             if len(held.values) == len(held.slot):
                 held.hold_all()
-        if self.few and all(np.array_equal(held.slot, np.arange(len(held.slot))) for held in both):
-            self.q, self.at_once = len(self.query), True
+        if self.working_set is None and all(np.array_equal(held.slot, np.arange(len(held.slot))) for held in both):
+            n = len(self.query)
+            self.at_once = self.problem.features is None and n <= _AT_ONCE
+            self.q, self.fraction = (n if self.at_once else min(self.q, _OF_HELD[0])), _OF_HELD[1]
 
     def rows(self, rows: Ints) -> Any:
         """(m, n) kernel values of some rows with all, of nothing that is held."""
@@ -321,7 +324,7 @@ def _total(
 class _OnDevice:
     """The kernel on a device: of the last working set with all rows, gathered from Gram matrices where these fit."""
 
-    dtype, decided = np.float32, True
+    dtype, decided, fraction = np.float32, True, FRACTION
 
     def __init__(self, problem: Problem, working_set: int | None) -> None:
         self.problem, self.xp = _with_grams(problem), problem.queries.xp
