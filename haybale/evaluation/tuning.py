@@ -88,6 +88,11 @@ class Tuned:
         return asdict(self) | default | {"grid": grid}
 
     @property
+    def best(self) -> tuple[float, float, float | None, float]:
+        """k1, b, k3 and value of the best mean, however few queries it is of: the first of equals in the grid."""
+        return max(self.grid, key=lambda row: row[3])
+
+    @property
     def options(self) -> str:
         """What to give to ``haybale compare``.
 
