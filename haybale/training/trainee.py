@@ -25,9 +25,11 @@ class Trainee:
         As of :func:`~haybale.embeddings.make_encoder`; one that no gradient reaches is refused.
     recipe : Recipe
     device : str, optional
+    random_state : int, optional
+        Of the adapters' first weights.
     """
 
-    def __init__(self, name: str, recipe: Recipe, device: str | None) -> None:
+    def __init__(self, name: str, recipe: Recipe, device: str | None, random_state: int | None) -> None:
         self.name, self.recipe = name, recipe
         if name in LEXICAL or Path(name, "manifest.json").is_file():
             raise InputError(f"the encoder {name!r} counts words, and cannot be trained; give a neural one")
@@ -46,7 +48,7 @@ class Trainee:
             length = min(filter(None, (recipe.max_length, readable_length(self.model))), default=None)
             self.encoder = SentenceTransformerEncoder(self.model, max_length=length, dtype=self.dtype)
             self.encoder.name = name
-        self._freeze()
+        self._freeze(random_state)
 
     @property
     def device(self) -> str:
@@ -89,19 +91,21 @@ class Trainee:
             modules = [Router.for_query_document(query_modules=modules, document_modules=deepcopy(modules))]
         return SentenceTransformer(modules=modules, device=str(model.device), **prompts)
 
-    def _freeze(self) -> None:
+    def _freeze(self, random_state: int | None) -> None:
         """Let embeddings and first layers stay, or all but adapters."""
+        torch = require("torch", "neural")
         if self.recipe.lora_rank:
             peft = require("peft", "train")
             adapters = peft.LoraConfig(
                 r=self.recipe.lora_rank, lora_alpha=2 * self.recipe.lora_rank, target_modules="all-linear"
             )
-            for transformer in self._transformers():
-                peft.inject_adapter_in_model(adapters, transformer)
+            with torch.random.fork_rng():
+                torch.manual_seed(random_state or 0)
+                for transformer in self._transformers():
+                    peft.inject_adapter_in_model(adapters, transformer)
             for name, parameter in self.model.named_parameters():
                 parameter.requires_grad_("lora_" in name)
         elif n := self.recipe.frozen_layers:
-            torch = require("torch", "neural")
             for transformer in self._transformers():
                 n_layers = transformer.config.num_hidden_layers
                 lists = (each for each in transformer.modules() if isinstance(each, torch.nn.ModuleList))

@@ -151,7 +151,7 @@ def train_encoder(
     check_output(out)
     training = Judged.of(engine, queries, qrels).training
     learned, aside = _dealt(training, held_out, fold, random_state)
-    trainee = Trainee(encoder, chosen, device)
+    trainee = Trainee(encoder, chosen, device, random_state)
     if pairs is None:
         pairs = training_pairs(engine, queries, qrels, **chosen.of_pairs, random_state=random_state)
     ids = {training.batch.ids[row] for row in learned}
@@ -173,6 +173,7 @@ def train_encoder(
             "weights": weights_digest(trainee.model),
             "pairs": _digest(pairs),
             "seen": seen,
+            "selection_passages": selection_passages,
             "random_state": random_state,
         }
     )
