@@ -8,7 +8,7 @@
 
 The rooms follow the way of the data, and none imports from one behind it: :mod:`~haybale.collections` →
 :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` → :mod:`~haybale.ensemble` → :mod:`~haybale.engine` →
-:mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.reports`.
+:mod:`~haybale.rerank` → :mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.reports`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ _HOME = {
     ),
     "haybale.evaluation": ("compare", "evaluate", "tune_bm25"),
     "haybale.rankers": (
-        *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "Learned", "Ranker", "SimilarQueries"),
-        *("EmptyRankingWarning", "load", "parse"),
+        *("BM25", "KNN", "PARM", "PLI", "RRF", "SVR", "CrossEncoder", "Explanation", "Learned", "MaxSim", "Ranker"),
+        *("SimilarQueries", "EmptyRankingWarning", "load", "parse"),
+    ),
+    "haybale.rerank": (
+        *("BERTPLI", "CrossPairs", "InteractionStore", "Interactions", "PairEncoder", "Reading", "TokenPairs"),
+        *("VectorPairs", "interact"),
     ),
     "haybale.retrieval": (
         *("BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),

@@ -17,7 +17,9 @@ from haybale.rankers.grammar import (
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.loading import load
+from haybale.rankers.max_sim import MaxSim
 from haybale.rankers.parm import PARM
+from haybale.rankers.pli import PLI
 from haybale.rankers.ranker import EmptyRankingWarning, Ranker
 from haybale.rankers.rrf import RRF
 from haybale.rankers.similar_queries import SimilarQueries
@@ -27,6 +29,7 @@ __all__ = [
     "BM25",
     "KNN",
     "PARM",
+    "PLI",
     "RANKERS",
     "RRF",
     "SVR",
@@ -35,6 +38,7 @@ __all__ = [
     "EmptyRankingWarning",
     "Explanation",
     "Learned",
+    "MaxSim",
     "Ranker",
     "Share",
     "SimilarQueries",
