@@ -87,7 +87,7 @@ def interact(
 
     Parameters
     ----------
-    engine, queries, run, pairs, k, n, m, select
+    engine, queries, run, pairs, k, n, m, select : optional but for the first four
         As of :class:`Reading`.
     out : str or Path
         A local folder or an fsspec address.
