@@ -39,7 +39,7 @@ _HOME = {
     ),
     "haybale.rerank": (
         *("BERTPLI", "CrossPairs", "InteractionStore", "Interactions", "PairEncoder", "Reading", "TokenPairs"),
-        *("VectorPairs", "interact"),
+        *("VectorPairs", "interact", "train_pair_encoder"),
     ),
     "haybale.retrieval": (
         *("BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),

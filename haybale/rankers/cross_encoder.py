@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
+from haybale.errors import InputError
+from haybale.parameters import SEQUENCE
+from haybale.rankers.batch import Batch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import BestPairs
-from haybale.rerank import CrossPairs
+from haybale.rerank import CrossPairs, trained_queries
 from haybale.rerank.pairs import PAIR_RANGES
+from haybale.retrieval.hits import Ints
 
 
 @dataclass(eq=False, repr=False)
@@ -38,12 +45,16 @@ class CrossEncoder(BestPairs):
         As of :class:`~haybale.CrossPairs`.
     device : str, optional
         Default: a GPU where there is one.
+    folds : sequence of str, default ()
+        Folders of models that were trained without a fold of the training queries each, and as ``model`` otherwise
+        (:func:`~haybale.train_pair_encoder`): out of fold, a query is read by the first that has not seen it.
     """
 
     name = "cross-encoder"
     names: ClassVar = {"cross-encoder": {}}
     _parameter_constraints: ClassVar = {
         **BestPairs._ranges,
+        "folds": SEQUENCE,
         **{name: PAIR_RANGES[name] for name in ("max_length", "precision", "device")},
     }
 
@@ -57,9 +68,41 @@ class CrossEncoder(BestPairs):
     max_length: int | None = None
     precision: str = "auto"
     device: str | None = None
+    folds: Sequence[str] = ()
 
-    def _load(self) -> CrossPairs:
-        if getattr(self, "_pairs", None) is None:
+    @property
+    def needs_training(self) -> bool:
+        """Whether the ranker does, or models were trained fold by fold."""
+        return self.ranker.needs_training or len(self.folds) > 0
+
+    @property
+    def encoder_queries(self) -> frozenset[str]:
+        """The ids of queries that all models were trained on."""
+        return frozenset.intersection(*map(trained_queries, (self.model, *self.folds)))
+
+    def learned_from(self) -> set[str]:
+        """The ids of queries that a model, or a ranker within, was trained on."""
+        return super().learned_from().union(*map(trained_queries, (self.model, *self.folds)))
+
+    def _load(self, name: str | None = None) -> CrossPairs:
+        models: dict[str, CrossPairs] = self.__dict__.setdefault("_models", {})
+        name = name or self.model
+        if name not in models:
             how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
-            self._pairs = CrossPairs(self.model, read="score", **how)
-        return self._pairs
+            models[name] = CrossPairs(name, read="score", **how)
+        return models[name]
+
+    def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Any:
+        """Out of fold, each query by the first model that was not trained on it."""
+        if not (out_of_fold and self.folds):
+            return super()._scores(batch, rows, documents, scores, out_of_fold)
+        models = (self.model, *self.folds)
+        unseen = np.array([[query not in trained_queries(model) for query in batch.ids] for model in models])
+        if not unseen.any(axis=0).all():
+            query = batch.ids[int(unseen.any(axis=0).argmin())]
+            raise InputError(f"{self}: every model was trained on query {query!r}; none can rank it out of fold")
+        of_query, found = unseen.argmax(axis=0), np.empty(len(rows))
+        for number in np.unique(of_query[rows]).tolist():
+            mine = of_query[rows] == number
+            found[mine] = self._scored(batch, rows[mine], documents[mine], self._load(models[number]))
+        return found

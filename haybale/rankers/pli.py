@@ -23,7 +23,17 @@ from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import Reranker, paragraph_share
 from haybale.rankers.similar_queries import places
-from haybale.rerank import BERTPLI, PAPER, CrossPairs, Interactions, InteractionStore, PairEncoder, Reading, VectorPairs
+from haybale.rerank import (
+    BERTPLI,
+    PAPER,
+    CrossPairs,
+    Interactions,
+    InteractionStore,
+    PairEncoder,
+    Reading,
+    VectorPairs,
+    trained_queries,
+)
 from haybale.rerank.interactions import READING, settings_of
 from haybale.rerank.pairs import PAIR_RANGES
 from haybale.retrieval import Run
@@ -102,6 +112,15 @@ class PLI(Reranker):
     store: str | None = None
     random_state: int | None = 0
 
+    @property
+    def encoder_queries(self) -> frozenset[str]:
+        """The ids of queries that the model was trained on; nothing is learned from what it reads in them."""
+        return frozenset() if self.model is None else trained_queries(self.model)
+
+    def learned_from(self) -> set[str]:
+        """The ids of queries that it, its model, or a ranker within was trained on."""
+        return super().learned_from() | self.encoder_queries
+
     def _load(self) -> PairEncoder:
         if getattr(self, "_pairs", None) is None:
             assert self.model is not None
@@ -134,7 +153,11 @@ class PLI(Reranker):
         pairs = self.pairs(batch.engine)  # a model that is not there is refused before what it re-orders is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
         self.rankers_ = [training.fitted(self.ranker)]
-        relevant = {query: found for query, found in zip(batch.ids, training.relevant, strict=True) if found}
+        seen = self.encoder_queries
+        judged = zip(batch.ids, training.relevant, strict=True)
+        relevant = {query: found for query, found in judged if found and query not in seen}
+        if not relevant:
+            raise InputError(f"{self}: {self.model!r} was trained on all judged queries: train it on some of them")
         first = batch.out_of_fold(self.rankers_[0], self.n_documents)
         self._known: list[Any] = stored
         with batch.stage(f"read pairs ({self.name})"):

@@ -102,7 +102,10 @@ class BestPairs(Reranker):
     }
 
     def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> NDArray[np.float64]:
-        found = [self._best(values).mean() for _, values in self._read(batch, rows, documents)]
+        return self._scored(batch, rows, documents, self._load())
+
+    def _scored(self, batch: Batch, rows: Ints, documents: Ints, pairs: PairEncoder) -> NDArray[np.float64]:
+        found = [self._best(values).mean() for _, values in self._read(batch, rows, documents, pairs)]
         return np.array(found, dtype=np.float64)
 
     def _best(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -110,11 +113,10 @@ class BestPairs(Reranker):
         return -np.sort(-values)[: 1 if self.aggregation == "max" else self.top]
 
     def _read(
-        self, batch: Batch, rows: Sequence[int] | Ints, documents: Sequence[int] | Ints
+        self, batch: Batch, rows: Sequence[int] | Ints, documents: Sequence[int] | Ints, encoder: PairEncoder
     ) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
         """Of each candidate, the pairs (p, 2) of query paragraph and passage that are read, and their scores (p,)."""
-        index, pairs = batch.engine.passages, self._load()
-        texts = batch.engine.collection.passages.texts
+        index, texts = batch.engine.passages, batch.engine.collection.passages.texts
         waiting: list[Ints] = []
         firsts: list[str] = []
         seconds: list[str] = []
@@ -128,12 +130,12 @@ class BestPairs(Reranker):
             seconds += [texts[int(start + j)].as_py() for j in chosen[:, 1].tolist()]
             if len(firsts) >= _PAIRS or place == len(rows):
                 which = np.repeat(np.arange(len(firsts))[:, None], 2, axis=1)
-                values = pairs.encode(firsts, seconds, which)[:, 0].astype(np.float64)
+                values = encoder.encode(firsts, seconds, which)[:, 0].astype(np.float64)
                 yield from zip(waiting, np.split(values, np.cumsum([*map(len, waiting)])[:-1]), strict=True)
                 waiting, firsts, seconds = [], [], []
 
     def _shares(self, batch: Batch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        ((pairs, values),) = self._read(batch, [0], [document])
+        ((pairs, values),) = self._read(batch, [0], [document], self._load())
         counted = np.argsort(-values, kind="stable")[: len(self._best(values))]
         return [
             paragraph_share(batch, document, int(pairs[at, 0]), int(pairs[at, 1]), float(values[at]) / len(counted))

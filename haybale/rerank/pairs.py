@@ -378,11 +378,16 @@ def _limit(model: Any, tokenizer: Any) -> int:
 def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
     """Model, tokenizer, and what is done with a score."""
     with quiet():
-        if read == "score":
-            found = require("sentence_transformers", "neural").CrossEncoder(name, device=device, num_labels=1)
-            return found.model, found.tokenizer, found.activation_fn
         library = require("transformers", "neural")
         tokenizer = library.AutoTokenizer.from_pretrained(name)
+        if read == "score":
+            of_scores = library.AutoModelForSequenceClassification
+            model, report = of_scores.from_pretrained(name, num_labels=1, output_loading_info=True)
+            if report["missing_keys"]:
+                raise ValueError(
+                    f"it has no weights {min(report['missing_keys'])!r}: it was not trained to score pairs"
+                )
+            return model.to(device), tokenizer, _activation(model.config)
         how: dict[str, Any] = {"add_pooling_layer": False} if read == "cls" else {}
         try:
             model, report = library.AutoModel.from_pretrained(name, output_loading_info=True, **how)
@@ -394,6 +399,15 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
     if missing:
         raise ValueError(f"it has no weights {missing[0]!r}")
     return model.to(device), tokenizer, None
+
+
+def _activation(config: Any) -> Any:
+    """What sentence-transformers does with the score: what the model was saved with, or a sigmoid."""
+    said = (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
+    said = said or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
+    if not said.startswith("torch."):
+        raise ValueError(f"its scores go through {said}, which is not torch's own")
+    return require("sentence_transformers.util", "neural").import_from_string(said)()
 
 
 def _late_interaction(library: Any, name: str, device: str | None) -> Any:
