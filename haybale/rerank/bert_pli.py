@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from haybale.collections.collection import members
 from haybale.errors import FileFormatError, InputError, NotFittedError
 from haybale.extras import require
 from haybale.folders import whole_folder
@@ -30,7 +31,7 @@ from haybale.parameters import (
     one_of,
 )
 from haybale.progress import track
-from haybale.rerank.interactions import Interactions
+from haybale.rerank.interactions import Interactions, Ints
 
 Scores = NDArray[np.float64]
 
@@ -255,7 +256,7 @@ class BERTPLI:
         for _ in track(range(self.epochs), f"training, seed {seed}"):
             total, count = 0.0, 0
             for numbers, sizes in self._steps(len(data), groups, rng):
-                logits, _ = self._forward(network, data.take(numbers))
+                logits, _ = self._forward(network, data, numbers)
                 scores = logits[:, 1] - logits[:, 0]
                 target = torch.from_numpy(labels[numbers]).to(scores.device)
                 loss = _listwise(torch, scores, target, sizes) if sizes else _binary(torch, scores, target)
@@ -284,10 +285,10 @@ class BERTPLI:
         if taken:
             yield np.concatenate(taken), [*map(len, taken)]
 
-    def _forward(self, network: Any, data: Interactions) -> tuple[Any, Any]:
-        """Logits (n, 2), the first stage in the second of them, and α · (W_f H + b_f)'s difference (n, t)."""
+    def _forward(self, network: Any, data: Interactions, numbers: Ints) -> tuple[Any, Any]:
+        """Of some blocks logits (n, 2), the first stage in the second, and α · the difference of W_f H + b_f (n, t)."""
         torch = require("torch")
-        x, lengths = self._padded(data)
+        x, lengths = self._padded(data, numbers)
         device = network["final"].weight.device
         x, lengths = torch.from_numpy(x).to(device), torch.from_numpy(lengths).to(device)
         hidden, _ = network["rnn"](x)
@@ -297,28 +298,28 @@ class BERTPLI:
         alpha = energy.softmax(dim=1)
         logits = network["final"](torch.einsum("nt,nth->nh", alpha, hidden))
         if self.residual:
-            level = torch.from_numpy(data.blocks["level"].to_numpy(dtype=np.float32)).to(device)
+            level = torch.from_numpy(data.levels[numbers]).to(device)
             logits = logits + torch.nn.functional.pad(network["first_stage"](level[:, None]), (1, 0))
         each = network["final"](hidden)
         return logits, alpha * (each[..., 1] - each[..., 0])
 
-    def _padded(self, data: Interactions) -> tuple[NDArray[np.float32], Any]:
+    def _padded(self, data: Interactions, numbers: Ints) -> tuple[NDArray[np.float32], Any]:
         """(blocks, t, d) rows, and how many of them count (blocks,)."""
-        rows, d = data.blocks["rows"].to_numpy(), data.values.shape[1]
+        (at, offsets), d = members(data.offsets, numbers), data.values.shape[1]
+        rows = np.diff(offsets)
         if len(self.padding_) != d:
             raise InputError(f"the model reads interactions of width {len(self.padding_)}, found {d}")
-        values = data.values.astype(np.float32)
+        values = data.values[at].astype(np.float32)
         if self.mean_ is not None:
             values = (values - self.mean_) * self.scale_
-        # As it is padded, so that a block's score does not depend on those beside it but for the last bits.
-        filled = np.repeat(np.arange(len(rows)), rows), np.arange(rows.sum()) - np.repeat(data.offsets[:-1], rows)
+        filled = np.repeat(np.arange(len(rows)), rows), np.arange(len(at)) - np.repeat(offsets[:-1], rows)
         if self.variant == "masked":
             x = np.zeros((len(rows), rows.max(), d), dtype=np.float32)
             x[filled] = values
             return x, rows.astype(np.int64)
         n, m = self.settings_["n"], self.settings_["m"]
         x = np.broadcast_to(self.padding_.astype(np.float32), (len(rows), n, d)).copy()
-        short = np.repeat(data.blocks["passages"].to_numpy() < m, rows)
+        short = np.repeat(data.n_passages[numbers] < m, rows)
         x[filled] = np.where(short[:, None], np.maximum(values, self.padding_), values)
         return x, np.full(len(rows), n, dtype=np.int64)
 
@@ -360,7 +361,7 @@ class BERTPLI:
             for start in range(0, n, _AT_ONCE):
                 numbers = np.arange(start, min(start + _AT_ONCE, n))
                 with torch.inference_mode():
-                    logits, parts = self._forward(network, interactions.take(numbers))
+                    logits, parts = self._forward(network, interactions, numbers)
                 scores[numbers] = (logits[:, 1] - logits[:, 0]).double().cpu().numpy()
                 shares[numbers, : parts.shape[1]] = parts.double().cpu().numpy()
             yield scores, shares

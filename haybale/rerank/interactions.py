@@ -75,6 +75,16 @@ class Interactions:
         """(n_blocks + 1,) where the rows of each block begin."""
         return offsets_of(self.blocks["rows"].to_numpy())
 
+    @cached_property
+    def levels(self) -> Floats:
+        """(n_blocks,) of the first stage."""
+        return self.blocks["level"].to_numpy(dtype=np.float32)
+
+    @cached_property
+    def n_passages(self) -> Ints:
+        """(n_blocks,) that each row of a block is of."""
+        return self.blocks["passages"].to_numpy(dtype=np.int64)
+
     def take(self, numbers: Sequence[int] | Ints) -> Interactions:
         """Some of the blocks, in this order."""
         chosen = np.asarray(numbers, dtype=np.int64)
@@ -252,14 +262,20 @@ class Reading:
         rows, passages = (int(self.blocks[name].iloc[number]) for name in ("rows", "passages"))
         if self.select == "first":
             return np.stack(np.divmod(np.arange(rows * passages), passages), axis=1)
-        near = self.engine.passages.similarities(self._vectors_of[self._rows[number]], int(self._documents[number]))
+        near = self.engine.passages.similarities(
+            self._vectors_of[int(self._rows[number])], int(self._documents[number])
+        )
         chosen = np.sort(np.argsort(-near.max(axis=1), kind="stable")[:rows])
         best = np.argsort(-near[chosen], axis=1, kind="stable")[:, :passages]
         return np.stack([np.repeat(chosen, passages), best.reshape(-1)], axis=1)
 
     @cached_property
-    def _vectors_of(self) -> list[Matrix]:
-        return paragraph_vectors(self.engine, self.queries) if self._vectors is None else self._vectors
+    def _vectors_of(self) -> dict[int, Matrix]:
+        """Of each query that is read."""
+        rows = np.unique(self._rows)
+        if self._vectors is not None:
+            return {row: self._vectors[row] for row in rows.tolist()}
+        return dict(zip(rows.tolist(), paragraph_vectors(self.engine, self.queries.take(rows)), strict=True))
 
     def _parted(self, encoded: Floats, numbers: Ints) -> Iterator[Floats]:
         yield from np.split(encoded, np.cumsum(self.n_pairs[numbers])[:-1])
