@@ -41,8 +41,9 @@ def same_edition() -> bool:
 @pytest.mark.parametrize("path", examples.pages(), ids=lambda path: path.stem)
 def test_examples_run_and_print_what_the_page_says(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    if "pyterrier" in text:
-        pytest.importorskip("pyterrier")
+    for package in ("pyterrier", "torch"):
+        if package in text:
+            pytest.importorskip(package)
     made, _ = examples.page(path)
     assert "```text\n```" not in made  # every example that shall print something does
     if same_edition():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -17,7 +18,7 @@ from haybale.embeddings import LSAEncoder
 from haybale.embeddings.encoder import load_fitted
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.parameters import TEXT_OR_NONE, Interval
+from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
@@ -69,8 +70,9 @@ class PLI(Reranker):
         As of :class:`~haybale.BERTPLI`; ``pli-paper`` has the authors' values.
     n_folds : int, default 5
         Of training queries, for :meth:`out_of_fold`.
-    store : str, optional
-        Interactions that ``haybale interactions`` (or :func:`~haybale.interact`) made: what it has is not read again.
+    store : str or sequence of str, optional
+        Folders of interactions that ``haybale interactions`` (or :func:`~haybale.interact`) made: what they have is not
+        read again.
     """
 
     name = "pli"
@@ -84,7 +86,7 @@ class PLI(Reranker):
         **{name: READING[name] for name in ("n", "m", "select")},
         **{name: BERTPLI._parameter_constraints[name] for name in _OF_MODEL},
         "n_folds": [Interval(Integral, 2, 1000, closed="both")],
-        "store": TEXT_OR_NONE,
+        "store": [*TEXT_OR_NONE, *SEQUENCE],
     }
 
     ranker: Ranker
@@ -109,7 +111,7 @@ class PLI(Reranker):
     weight_decay: float = 1e-4
     batch_size: int = 64
     n_folds: int = 5
-    store: str | None = None
+    store: str | Sequence[str] | None = None
     random_state: int | None = 0
 
     @property
@@ -227,15 +229,15 @@ class PLI(Reranker):
         return replace(joint, blocks=blocks, settings=reading.settings)  # with the ranks and scores of this run
 
     def _stored(self, settings: dict[str, Any]) -> list[Any]:
-        """What the store knows, which must have been made by the same model with the same settings."""
-        if self.store is None:
-            return []
-        store = InteractionStore(self.store)
-        for name, value in settings.items():
-            if store.settings.get(name) != value:
-                found = f"{name} {store.settings.get(name)!r}"
-                raise InputError(f"{self.store}: these interactions were made with {found}, and {self} has {value!r}")
-        return [_Known(store)]
+        """What the stores know, which must have been made by the same model with the same settings."""
+        paths = [self.store] if isinstance(self.store, str) else self.store or ()
+        stores = [InteractionStore(path) for path in paths]
+        for store in stores:
+            for name, value in settings.items():
+                if (then := store.settings.get(name)) != value:
+                    message = f"these interactions were made with {name} {then!r}, and {self} has {value!r}"
+                    raise InputError(f"{store.path}: {message}")
+        return [_Known(store) for store in stores]
 
     def _shares(self, batch: Batch, document: int, first: Run, inner: Explanation) -> list[Share]:
         rows, ranks, documents = numbered(first, batch.engine.collection)

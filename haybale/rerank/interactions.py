@@ -157,7 +157,12 @@ class Reading:
     @cached_property
     def n_pairs(self) -> Ints:
         """(n_blocks,) pairs of each block."""
-        return (self.blocks["rows"] * self.blocks["passages"]).to_numpy()
+        return self._sizes[0] * self._sizes[1]
+
+    @cached_property
+    def _sizes(self) -> tuple[Ints, Ints]:
+        """Rows of each block, and passages of each row, (n_blocks,)."""
+        return self.blocks["rows"].to_numpy(dtype=np.int64), self.blocks["passages"].to_numpy(dtype=np.int64)
 
     def chunks(self, pairs: int = _PAIRS) -> list[Ints]:
         """The numbers of blocks that are read at once: whole blocks, about so many pairs."""
@@ -185,7 +190,7 @@ class Reading:
         encoded = self.pairs.encode(firsts, seconds, np.concatenate(which))
         values, paragraphs, passages = [], [], []
         for number, pairs, part in zip(numbers.tolist(), met, self._parted(encoded, numbers), strict=True):
-            rows = int(self.blocks["rows"].iloc[number])
+            rows = int(self._sizes[0][number])
             table = part.reshape(rows, -1, part.shape[1])
             values.append(table.max(axis=1))
             winner = _most_frequent(table.argmax(axis=1), table.shape[1])
@@ -259,7 +264,7 @@ class Reading:
 
     def _selected(self, number: int) -> Ints:
         """(pairs, 2) paragraph of the query and passage of the document, by paragraph; as many passages for each."""
-        rows, passages = (int(self.blocks[name].iloc[number]) for name in ("rows", "passages"))
+        rows, passages = (int(column[number]) for column in self._sizes)
         if self.select == "first":
             return np.stack(np.divmod(np.arange(rows * passages), passages), axis=1)
         near = self.engine.passages.similarities(

@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 READS = ("pooler", "cls", "score")
 PRECISIONS = ("auto", "float32", "bfloat16")
 _KEPT = 2**18  # texts whose tokens or vectors are kept; beyond, all are forgotten
-_BUDGET = {"cpu": 4096, "cuda": 65_536}  # tokens of a batch
+_BUDGET = {"cpu": 2048, "cuda": 65_536}  # tokens of a batch
 _PROBE = "a"
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class CrossPairs:
     precision : {"auto", "float32", "bfloat16"}, default "auto"
         ``"auto"``: bfloat16 on a GPU, by autocast, float32 on a CPU.
     batch_tokens : int, optional
-        Tokens of a batch, at most; default: 4,096 on a CPU, 65,536 on a GPU. Halved where memory runs out.
+        Tokens of a batch, at most; default: 2,048 on a CPU, 65,536 on a GPU. Halved where memory runs out.
     device : str, optional
         ``"cpu"``, ``"cuda"``, …; None or ``"auto"``: a GPU where there is one.
 

@@ -15,7 +15,6 @@ from haybale import (
     BERTPLI,
     CrossPairs,
     Engine,
-    InteractionStore,
     LSAEncoder,
     MaxSim,
     Reading,
@@ -169,8 +168,11 @@ def test_what_a_store_has_is_not_read_again(
         assert dict(found[query]) == pytest.approx(dict(expected[query]), abs=0.05)
     with pytest.raises(AssertionError, match="read again"):
         stored.rank("dev")
+    both = PLI(BM25("document"), model, store=(str(tmp_path / "train"), str(tmp_path / "dev")), **how).fit(engine)
+    assert len(both.rank("dev").flat()[0]) > 40
+    both.save(tmp_path / "model")
+    assert_same(load(tmp_path / "model", engine).rank("dev"), both.rank("dev"))
     monkeypatch.undo()
-    assert len(InteractionStore(tmp_path / "dev")) > 40
     for other, message in (({"n": 3}, "n 2, and .* has 3"), ({"select": "first"}, "select 'best'")):
         with pytest.raises(InputError, match=f"these interactions were made with {message}"):
             PLI(BM25("document"), model, store=str(tmp_path / "train"), **{**how, **other}).fit(engine)
