@@ -32,6 +32,7 @@ from haybale.parameters import (
 )
 from haybale.progress import track
 from haybale.rerank.interactions import Interactions, Ints
+from haybale.rerank.pairs import torch_device
 
 Scores = NDArray[np.float64]
 
@@ -236,7 +237,7 @@ class BERTPLI:
                 "first_stage": torch.nn.Linear(1, 1, bias=False),
             }
         )
-        return network.to(self.device or "cpu")
+        return network.to(torch_device(self.device or "cpu"))
 
     def _trained(
         self, data: Interactions, labels: Any, groups: list[Any], seed: int, beta: float

@@ -21,7 +21,7 @@ from scipy import sparse
 from haybale.device import to_numpy
 from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, weights_digest
 from haybale.engine import Engine
-from haybale.errors import InputError
+from haybale.errors import DeviceError, InputError, UnknownNameError
 from haybale.extras import require
 from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
 from haybale.vectors import Floats, check_vectors
@@ -101,11 +101,8 @@ class CrossPairs:
     ) -> None:
         given = {"read": read, "max_length": max_length, "precision": precision, "batch_tokens": batch_tokens}
         check_parameters("CrossPairs", given | {"device": device}, PAIR_RANGES)
-        torch = require("torch", "neural")
-        require("transformers", "neural")
         self.name, self.read = str(model), read
-        if device in (None, "auto"):
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = torch_device(device)
         try:
             self.model, self.tokenizer, self._activation = _loaded(self.name, read, device)
         except (OSError, ValueError, RuntimeError) as error:  # the last where a model has another number of outputs
@@ -263,10 +260,10 @@ class TokenPairs:
     def __init__(self, model: str | Path, *, max_length: int | None = None, device: str | None = None) -> None:
         check_parameters("TokenPairs", {"max_length": max_length, "device": device}, PAIR_RANGES)
         library = require("sentence_transformers", "neural")
-        self.name = str(model)
+        self.name, device = str(model), torch_device(device)
         try:
             with quiet():
-                self.model = _late_interaction(library, self.name, None if device == "auto" else device)
+                self.model = _late_interaction(library, self.name, device)
         except (OSError, ValueError, RuntimeError) as error:
             raise InputError(f"cannot load the model {self.name!r}: {str(error).splitlines()[0]}") from error
         if max_length is not None:
@@ -294,6 +291,20 @@ class TokenPairs:
     def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
         """Of each text its token vectors (tokens, d), of length 1."""
         return [each.astype(np.float32) for each in encode(list(texts), convert_to_numpy=True, show_progress_bar=False)]
+
+
+def torch_device(name: str | None) -> str:
+    """The device of that name as torch has it; None and ``"auto"``: a GPU where there is one."""
+    torch = require("torch", "neural")
+    if name is None or name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        raise UnknownNameError("device", name, ["auto", "cpu", "cuda", "cuda:1", "…"]) from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(f"device {name!r}: torch finds no CUDA device")
+    return name
 
 
 PAIR_RANGES: dict[str, list[Any]] = {
@@ -384,9 +395,7 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
             of_scores = library.AutoModelForSequenceClassification
             model, report = of_scores.from_pretrained(name, num_labels=1, output_loading_info=True)
             if report["missing_keys"]:
-                raise ValueError(
-                    f"it has no weights {min(report['missing_keys'])!r}: it was not trained to score pairs"
-                )
+                raise ValueError(f"it has no weights {min(report['missing_keys'])!r}, so it scores no pairs")
             return model.to(device), tokenizer, _activation(model.config)
         how: dict[str, Any] = {"add_pooling_layer": False} if read == "cls" else {}
         try:

@@ -90,6 +90,10 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         write(out, 0, tmp_path / "log", n=3)
     with pytest.raises(StoreError, match="begun with blocks"):
         interact(engine, queries, run.top(3), HashPairs(), out, pairs_per_chunk=1)
+    monkeypatch.setattr(store, "versions_here", lambda: {"torch": "0.1"})
+    with pytest.raises(StoreError, match="begun with versions haybale"):
+        write(out, 0, tmp_path / "log")
+    monkeypatch.undo()
     with writer_lock(StoreFiles(out)), pytest.raises(StoreError, match=f"process {os.getpid()} on .* is writing"):
         write(out, 0, tmp_path / "log")
     with pytest.raises(OutputExistsError, match="store without shards"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tiny_models import SIZES, WORDS, save_bi_encoder, save_cross_encoder
 
 from haybale import CrossPairs, Engine, LSAEncoder, PairEncoder, TfidfEncoder, TokenPairs, VectorPairs
-from haybale.errors import DeviceError, InputError, VectorError
+from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError, VectorError
 from haybale.rerank.pairs import longest_first
 
 pytest.importorskip("sentence_transformers")
@@ -76,18 +77,25 @@ def test_a_score_is_that_of_sentence_transformers(model: str) -> None:
     np.testing.assert_allclose(pairs.encode(TEXTS, TEXTS, which)[:, 0], expected, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def twins(model: str) -> list[CrossPairs]:
+    return [CrossPairs(model, max_length=20, batch_tokens=1, device="cpu") for _ in range(2)]
+
+
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30), st.integers(1, 400))
 @settings(max_examples=25, deadline=None)
-def test_pairs_in_any_order_with_any_repetition(model: str, which: list[tuple[int, int]], budget: int) -> None:
+def test_pairs_in_any_order_with_any_repetition(
+    twins: list[CrossPairs], which: list[tuple[int, int]], budget: int
+) -> None:
     """What a pair is does not depend on those beside it; each is read once."""
-    pairs = CrossPairs(model, max_length=20, batch_tokens=budget, device="cpu")
-    alone = CrossPairs(model, max_length=20, batch_tokens=1, device="cpu")
-    count, forward = 0, pairs._forward
+    pairs, alone = twins
+    pairs.batch_tokens = budget
+    count, forward = 0, CrossPairs._forward
 
     def counted(inputs: dict[str, Any]) -> Any:
         nonlocal count
         count += len(inputs["input_ids"])
-        return forward(inputs)
+        return forward(pairs, inputs)
 
     pairs._forward = counted  # type: ignore[method-assign]
     found = pairs.encode(TEXTS, TEXTS, np.array(which))
@@ -204,6 +212,18 @@ def test_token_pairs_are_the_maxsim_of_sentence_transformers(tmp_path: Path) -> 
     np.testing.assert_allclose(late.encode(TEXTS, TEXTS, which)[:, 0], sums.ravel(), atol=1e-5)
 
 
+def test_without_cuda_or_the_extra(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for made in (lambda: CrossPairs(model, device="cuda"), lambda: TokenPairs(model, device="cuda:1")):
+        with pytest.raises(DeviceError, match="torch finds no CUDA device"):
+            made()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r'torch is not installed; pip install "haybale\[neural\]"'):
+        CrossPairs(model)
+
+
 def test_what_is_refused(model: str, distil: str, tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -231,6 +251,11 @@ def test_what_is_refused(model: str, distil: str, tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(without)
     with pytest.raises(InputError, match="puts nothing between two texts"):
         CrossPairs(without)
+    base = save_bi_encoder(tmp_path / "base")
+    with pytest.raises(InputError, match=r"cannot load the cross-encoder .*, so it scores no pairs"):
+        CrossPairs(base, read="score", device="cpu")
+    with pytest.raises(UnknownNameError, match="unknown device 'gpu'"):
+        CrossPairs(model, device="gpu")
     pairs.model.get_input_embeddings().weight.data[:] = float("nan")
     with pytest.raises(VectorError, match="output of"):
         pairs.encode(["a"], ["b"], np.array([[0, 0]]))
