@@ -47,9 +47,10 @@ def main() -> None:
     good.add_argument("--tuned", help="a cross-encoder that was trained on the first half of the training queries")
     good.add_argument("--work", type=Path, required=True)
     good.add_argument("--k", type=int, default=20)
-    good.add_argument("--n", type=int, default=16)
+    good.add_argument("--n", type=int, default=8)
+    good.add_argument("--n-train", type=int, help="queries that rankers learn from; default: half of all")
     good.add_argument("--m", type=int, default=1)
-    good.add_argument("--pairs", type=int, default=8, help="of a document that a cross-encoder reads")
+    good.add_argument("--pairs", type=int, default=4, help="of a document that a cross-encoder reads")
     good.add_argument("--max-length", type=int, default=128)
     good.add_argument("--precision", default="bfloat16")
     good.add_argument("--test", action="store_true")
@@ -119,6 +120,7 @@ def effectiveness(a: Any) -> None:
     engine = Engine.build(a.collection, a.work / "engine")
     collection = engine.collection
     tuning, learning = halves(collection)
+    learning = np.sort(np.random.default_rng(1).permutation(learning)[: a.n_train])
     splits = {"train": learning, "dev": collection.split("dev").queries}
     if a.test:
         splits["test"] = collection.split("test").queries

@@ -13,7 +13,7 @@ from haybale.parameters import SEQUENCE
 from haybale.rankers.batch import Batch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import BestPairs
-from haybale.rerank import CrossPairs, trained_queries
+from haybale.rerank import CrossPairs, PairEncoder, trained_queries
 from haybale.rerank.pairs import PAIR_RANGES
 from haybale.retrieval.hits import Ints
 
@@ -84,13 +84,9 @@ class CrossEncoder(BestPairs):
         """The ids of queries that a model, or a ranker within, was trained on."""
         return super().learned_from().union(*map(trained_queries, (self.model, *self.folds)))
 
-    def _load(self, name: str | None = None) -> CrossPairs:
-        models: dict[str, CrossPairs] = self.__dict__.setdefault("_models", {})
-        name = name or self.model
-        if name not in models:
-            how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
-            models[name] = CrossPairs(name, read="score", **how)
-        return models[name]
+    def _load(self, name: str | None = None) -> PairEncoder:
+        how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
+        return self._once(name or self.model, lambda: CrossPairs(name or self.model, read="score", **how))
 
     def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Any:
         """Out of fold, each query by the first model that was not trained on it."""

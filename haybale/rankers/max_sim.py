@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import BestPairs
-from haybale.rerank import TokenPairs
+from haybale.rerank import PairEncoder, TokenPairs
 from haybale.rerank.pairs import PAIR_RANGES
 
 
@@ -56,7 +56,5 @@ class MaxSim(BestPairs):
     max_length: int | None = None
     device: str | None = None
 
-    def _load(self) -> TokenPairs:
-        if getattr(self, "_pairs", None) is None:
-            self._pairs = TokenPairs(self.model, max_length=self.max_length, device=self.device)
-        return self._pairs
+    def _load(self) -> PairEncoder:
+        return self._once(self.model, lambda: TokenPairs(self.model, max_length=self.max_length, device=self.device))

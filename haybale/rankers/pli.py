@@ -123,23 +123,29 @@ class PLI(Reranker):
         """The ids of queries that it, its model, or a ranker within was trained on."""
         return super().learned_from() | self.encoder_queries
 
-    def _load(self) -> PairEncoder:
-        if getattr(self, "_pairs", None) is None:
-            assert self.model is not None
-            how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
-            self._pairs: PairEncoder = CrossPairs(self.model, read=self.read, **how)
-        return self._pairs
-
     def pairs(self, engine: Engine) -> PairEncoder:
         """What reads the pairs: the model, or products of vectors, made here where the engine's are sparse."""
-        if self.model is not None or getattr(self, "_pairs", None) is not None:
-            return self._load()
-        if not engine.passages.is_sparse:
-            self._pairs = VectorPairs(engine.encoder, engine)
-            return self._pairs
-        self.encoder_ = LSAEncoder(_WIDTH, language=engine.language, max_fit_texts=_FIT_TEXTS)
-        self._pairs = VectorPairs(self.encoder_.fit(engine.collection.passages.texts))
-        return self._pairs
+
+        def made() -> PairEncoder:
+            if self.model is not None:
+                how: dict[str, Any] = {
+                    "max_length": self.max_length,
+                    "precision": self.precision,
+                    "device": self.device,
+                }
+                return CrossPairs(self.model, read=self.read, **how)
+            if not engine.passages.is_sparse:
+                return VectorPairs(engine.encoder, engine)
+            if not hasattr(self, "encoder_"):
+                lsa = LSAEncoder(_WIDTH, language=None, analyzer=engine.analyzer, max_fit_texts=_FIT_TEXTS)
+                self.encoder_ = lsa.fit(engine.collection.passages.texts)
+            return VectorPairs(self.encoder_)
+
+        return self._once("", made)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.__dict__.pop("encoder_", None)
 
     def reading(self, batch: Batch, first: Run, pairs: PairEncoder) -> Reading:
         """What is read of the candidates of a batch."""
@@ -152,6 +158,7 @@ class PLI(Reranker):
         folds = min(self.n_folds, len(np.unique(batch.queries.groups)))
         if folds < 2:
             raise InputError(f"{self} learns from queries of at least 2 documents, found {folds}")
+        self._forget()
         pairs = self.pairs(batch.engine)  # a model that is not there is refused before what it re-orders is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
         self.rankers_ = [training.fitted(self.ranker)]
@@ -276,7 +283,6 @@ class PLI(Reranker):
         self.fold_networks_ = [BERTPLI.load(folder / "folds" / str(fold)) if has else None for fold, has in there]
         if (folder / "encoder").exists():
             self.encoder_ = load_fitted(folder / "encoder")
-            self._pairs = VectorPairs(self.encoder_)
         table = pq.read_table(folder / "training_queries.parquet")
         self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
         self._known = self._stored(self.network_.settings_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -36,12 +36,24 @@ class Reranker(Ranker):
         return {"ranker": self.name, "rankers": [inner]} | found
 
     def _fit(self, training: Training) -> None:
+        self._forget()
         self._load()  # a model that is not there is refused before what it re-orders is fitted
         self.rankers_ = [training.fitted(self.ranker)]
 
     def _load(self) -> PairEncoder:
-        """The model, loaded once."""
+        """What reads the pairs."""
         raise NotImplementedError
+
+    def _once(self, name: str, make: Callable[[], PairEncoder]) -> PairEncoder:
+        """A model of that name, loaded when it is first asked for."""
+        loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
+        if name not in loaded:
+            loaded[name] = make()
+        return loaded[name]
+
+    def _forget(self) -> None:
+        """What was loaded: parameters, or the engine, may be others now."""
+        self.__dict__.pop("_loaded", None)
 
     def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> NDArray[np.float64]:
         """(n,) new scores of candidates, which stand as in the run, with their ``scores`` there."""

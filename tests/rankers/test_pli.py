@@ -93,7 +93,8 @@ def test_training_queries_are_ranked_by_networks_that_saw_nothing_of_their_docum
     for group in np.unique(groups):
         assert len(set(ranker.fold_of_[groups == group])) == 1
     relevant = dict(zip(batch.ids, topics.relevant_ids("train"), strict=True))
-    found = Reading(engine, batch.queries, ranker.rankers_[0].rank("train"), ranker._load(), k=6, select="best").all()
+    first, pairs = ranker.rankers_[0].rank("train"), ranker.pairs(engine)
+    found = Reading(engine, batch.queries, first, pairs, k=6, select="best").all()
     for fold in (0, 3):
         inside = [query for query, mine in zip(batch.ids, ranker.fold_of_ == fold, strict=True) if mine]
         network = ranker._network().fit(found, {q: docs for q, docs in relevant.items() if q not in inside})
@@ -211,3 +212,13 @@ def test_what_is_refused(engine: Engine, topics: Collection, tmp_path: Path) -> 
         with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of PLI"):
             PLI(**({"ranker": BM25()} | wrong)).fit(engine)
     assert len(Training.of(engine)) == 60
+
+
+def test_fitted_again_it_forgets_the_other_engine(engine: Engine, topics: Collection, model: str) -> None:
+    """Nor does a model stay that is no longer its parameter."""
+    other = Engine(topics, encoder="lsa", n_components=8)
+    ranker = PLI(BM25("document"), **SMALL)
+    assert ranker.fit(engine).pairs(engine).dim > 8
+    assert ranker.fit(other).pairs(other).dim == 8
+    ranker.set_params(model=model, n=1, m=1, max_length=16, device="cpu", n_documents=2).fit(engine)
+    assert isinstance(ranker.pairs(engine), CrossPairs)
