@@ -1,7 +1,7 @@
 # Two commands do all the set-up: `make demo` and `make test`. Both make their own environment under .venv.
 PYTHON ?= python3
 # The tests of the neural encoder need torch. `make test EXTRAS=test,docs` leaves it out; those tests then skip.
-EXTRAS ?= test,neural,docs
+EXTRAS ?= test,neural,train,docs
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -3,15 +3,20 @@
 Lower-cased runs of two or more word characters, without stop words, reduced to Snowball stems: the analysis of
 bm25s and of scikit-learn's vectorisers, shared here so that both see the same terms. Term numbers follow the
 first occurrence, so equal texts give equal numbers in every process.
+
+Where no language is given it is detected, by stop words and py3langid's model of 140 languages. Languages without a
+stemmer get a neutral analysis, and a line that says so.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from haybale.errors import InputError, UnknownNameError
@@ -19,6 +24,9 @@ from haybale.extras import require
 from haybale.progress import track
 
 NO_LANGUAGE = "none"  # neither stop words nor a stemmer
+CHARACTERS = (
+    "characters"  # the same, and in scripts without spaces overlapping pairs of characters, as Lucene's CJK has
+)
 _STOP_WORDS = {  # in bm25s.stopwords
     language: f"STOPWORDS_{language.upper()}"
     for language in (
@@ -31,12 +39,28 @@ _STEMMED_ONLY = (
     *("hungarian", "indonesian", "irish", "lithuanian", "nepali", "persian", "polish", "romanian", "serbian"),
     *("sesotho", "tamil", "yiddish"),
 )
-LANGUAGES = (*_STOP_WORDS, *_STEMMED_ONLY, NO_LANGUAGE)
-_FIRST = ("english", "german")  # what a guess prefers
+LANGUAGES = (*_STOP_WORDS, *_STEMMED_ONLY, NO_LANGUAGE, CHARACTERS)
+_CODES = """
+ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto es:spanish et:estonian
+eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian id:indonesian
+it:italian lt:lithuanian nb:norwegian ne:nepali nl:dutch nn:norwegian no:norwegian pl:polish pt:portuguese
+ro:romanian ru:russian sr:serbian st:sesotho sv:swedish ta:tamil tr:turkish yi:yiddish
+"""  # ISO 639
+BY_CODE = dict(pair.split(":") for pair in _CODES.split())
+_FIRST = ("english", "german")  # told by their stop words alone, and taken where nothing is told
+_CLEAR = 0.1  # of all words are stop words of a language, and twice as many as of any other: it is that one
+_CERTAIN = 0.9  # probability at which a detected language is believed
+# Thai and Lao, Burmese, Khmer, kana, Chinese characters
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(r"\w{2,}")
+_RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]{{2,}}")
 _KNOWN_WORDS = 2**20  # whose terms are remembered while texts are analysed
 
 Split = Callable[[str], Sequence[str]]
+
+
+class LanguageWarning(UserWarning):
+    """Texts are in a language that has neither stemmer nor stop words here; the message says how they are analysed."""
 
 
 class Terms(NamedTuple):
@@ -53,7 +77,8 @@ class Analyzer:
     Parameters
     ----------
     language : str, default "english"
-        Of the stemmer and the stop words, one of :data:`LANGUAGES`; ``"none"`` has neither.
+        Of the stemmer and the stop words, one of :data:`LANGUAGES`; ``"none"`` has neither, ``"characters"`` makes
+        terms of two characters in scripts without spaces.
     stop_words : iterable of str, optional
         In place of the language's own.
     function : callable, optional
@@ -102,7 +127,7 @@ class Analyzer:
     def numbered(self, texts: Iterable[str], numbers: dict[str, int], *, grow: bool = False) -> Iterator[list[int]]:
         """Term numbers of one text after the other; with ``grow``, unknown terms get the next number, else none."""
         known = _Known(self, numbers, grow)
-        split = self.function or _words
+        split = self.function or (_pairs if self.language == CHARACTERS else _words)
         for text in texts:
             words = split(text)
             if isinstance(words, str):
@@ -113,7 +138,7 @@ class Analyzer:
 
     def stemmer(self) -> Callable[[str], str]:
         """A word to its term."""
-        if self.language == NO_LANGUAGE:
+        if self.language in (NO_LANGUAGE, CHARACTERS):
             return str
         try:
             # Without its cache, which is slower than stemming: each word is stemmed once.
@@ -179,20 +204,63 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def guess_language(texts: Iterable[str]) -> str:
-    """The language whose stop words the texts have most of: English or German, unless they clearly are of another.
+    """The language of texts: one of :data:`LANGUAGES`.
 
-    Another one needs more than twice as many stop words as these two, eight different ones among them: short
-    texts, and those that quote code, hold a few of any language. Languages without stop words are never guessed.
+    English and German are told by their stop words where these are clear, all others by py3langid (Lui & Baldwin 2012,
+    "langid.py: An off-the-shelf language identification tool"). A language without a stemmer is ``"none"``, or
+    ``"characters"`` if it has no spaces, and :class:`LanguageWarning` says so. Texts too short to tell are English, or
+    German if they have more of its stop words.
 
     >>> guess_language(["Die Berufung gegen ein Urteil ist nicht ausgeschlossen."])
     'german'
+    >>> guess_language(["Le bail est résilié de plein droit lorsque le locataire ne paie pas le loyer convenu."])
+    'french'
     """
+    texts = list(texts)
     words = Counter(word for text in texts for word in _words(text))
     found = {language: sum(words[word] for word in stop_words(language)) for language in _STOP_WORDS}
-    first = max(_FIRST, key=found.__getitem__)
-    other = max(sorted(set(_STOP_WORDS) - set(_FIRST)), key=found.__getitem__)
-    is_clear = found[other] > 2 * found[first] and sum(word in words for word in stop_words(other)) >= 8
-    return other if is_clear else first
+    first, second = sorted(found, key=lambda each: (-found[each], each != "english", each))[:2]
+    if first in _FIRST and found[first] >= max(_CLEAR * words.total(), 2 * found[second]):
+        return first
+    code, probability = _detector().classify("\n".join(texts))
+    if probability >= _CERTAIN and code in BY_CODE:
+        return BY_CODE[code]
+    unspaced = sum(len(run) for text in texts for run in _RUN.findall(text) if _is_unspaced(run))
+    if 2 * unspaced > sum(len(text) for text in texts if text):
+        how, neutral = "two neighbouring characters are a term", CHARACTERS
+    elif probability >= _CERTAIN:
+        how, neutral = "words are taken as they are", NO_LANGUAGE
+    else:
+        return max(_FIRST, key=found.__getitem__)
+    message = f"the texts seem to be in a language without a stemmer ({code}): {how}; a language or an analyzer decides"
+    warnings.warn(message, LanguageWarning, stacklevel=2)
+    return neutral
+
+
+@cache
+def _detector() -> Any:
+    """py3langid's; its probabilities do not depend on the length of the text."""
+    langid = require("py3langid.langid")
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+
+
+def _pairs(text: str) -> list[str]:
+    """Words of two or more characters; of runs in scripts without spaces all pairs of neighbours.
+
+    >>> _pairs("租约终止 on 31 May")
+    ['租约', '约终', '终止', 'on', '31', 'may']
+    """
+    found: list[str] = []
+    for run in _RUN.findall(text.lower()):
+        if _is_unspaced(run) and len(run) > 1:
+            found += map("".join, pairwise(run))
+        else:
+            found.append(run)
+    return found
+
+
+def _is_unspaced(run: str) -> bool:
+    return _RUN.fullmatch(run[0]) is not None  # a single one of any other script is no run
 
 
 def _words(text: str) -> list[str]:

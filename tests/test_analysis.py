@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybale.analysis import LANGUAGES, Analyzer, guess_language
+from haybale import BM25Index
+from haybale.analysis import LANGUAGES, Analyzer, LanguageWarning, guess_language
 from haybale.errors import InputError
 
 
@@ -46,10 +47,39 @@ def test_words_are_those_of_scikit_learns_pattern(text: str) -> None:
             "Суд решил, что жалоба не может быть принята, потому что для её подачи уже было поздно, и они.",
             "russian",
         ),
+        ("Le contrat de bail est résilié de plein droit à défaut de paiement du loyer au terme convenu.", "french"),
+        ("Sąd uznał, że powództwo nie zasługuje na uwzględnienie, ponieważ termin już upłynął.", "polish"),
     ],
 )
 def test_guessed_languages(text: str, language: str) -> None:
     assert guess_language([text]) == language
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "code"),
+    [
+        ("Суд дійшов висновку, що скарга не підлягає задоволенню, оскільки строк уже минув.", "none", "uk"),
+        ("法院认为，上诉人提出的请求没有事实和法律依据，应当予以驳回，维持原判。", "characters", "zh"),
+    ],
+)
+def test_languages_without_a_stemmer_get_a_neutral_analysis_and_a_line(text: str, language: str, code: str) -> None:
+    with pytest.warns(LanguageWarning, match=rf"\({code}\)"):
+        assert guess_language([text]) == language
+
+
+def test_scripts_without_spaces_are_pairs_of_characters() -> None:
+    chinese = Analyzer("characters")
+    assert chinese.terms("上诉人。被") == ["上诉", "诉人", "被"]
+    assert chinese.terms("上诉 the 2 dogs") == ["上诉", "the", "dogs"]
+    texts = ["法院驳回了上诉人的全部请求", "出租人应当返还押金", "合同自双方签字之日起生效"]
+    assert [
+        hits[0] for hits in BM25Index(texts, language="characters").search(["返还押金", "驳回上诉"], 1).passages
+    ] == [1, 0]
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs", "M"], max_codepoint=0xDFF), max_size=40))
+def test_other_scripts_are_words_in_the_neutral_analysis_too(text: str) -> None:
+    assert Analyzer("characters").terms(text) == Analyzer("none").terms(text)
 
 
 def test_terms_are_the_same_in_every_process() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cupy_double import HAS_CUDA
+from tiny_models import save_bi_encoder
 from worlds import word_collection
 
 from haybale import Engine, Hits, Learned, PassageIndex, open_collection, parse, tune_bm25
@@ -200,6 +201,29 @@ def test_small_ensemble(script: Any, words: Path, monkeypatch: pytest.MonkeyPatc
     tuned = tune_bm25(collection, "document")
     assert rows["a search alone", "`bm25-doc`"][3].rstrip("*") == f"{tuned.value:.4f}"
     assert rows["`svr` as it is", "`svr`"][0] != "–" == rows["a search alone", "`bm25-doc`"][0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_small_training(script: Any, words: Path, tmp_path: Path) -> None:
+    """dev and test are the same queries here, and so are their values."""
+    for package in ("sentence_transformers", "datasets", "accelerate"):
+        pytest.importorskip(package)
+    training, bert = script("bench_training"), save_bi_encoder(tmp_path / "bert")
+    small = {"n_bags": 4, "n_jobs": 1, "n_train": 4, "n_candidates": 5}
+    recipe = {"frozen_layers": 0, "evaluations": 1}
+    how: dict[str, Any] = {"dtype": "float32", "length": 32, "recipe": recipe, "apart": True, "svr": small}
+    found = training.measured(open_collection(words), bert, tmp_path / "work", True, **how)
+    assert found["values"]["dev"] == found["values"]["test"]
+    trained = found["trained"]["encoder"]
+    assert (trained["fold"], trained["base"], trained["history"][0]["step"]) == ([1, 2], "saved", 0)
+    assert sum(group["queries"] for group in found["groups"]["dev"].values()) == 6
+    values = found["values"]["dev"]
+    for row in found["tests"]["dev"]:
+        ours, theirs = row["compared"]
+        assert row["nDCG@10"]["difference"] == pytest.approx(values[ours]["nDCG@10"] - values[theirs]["nDCG@10"])
+    page = "\n".join(training.page(json.loads(json.dumps(found)) | {"provenance": ""}))
+    assert "| learned + after / learned |" in page
+    assert "| `parm-vrrf after` |" in page
 
 
 def test_decisions_of_protocols(script: Any) -> None:

@@ -29,6 +29,7 @@ def index(
     query_prompt: options.QueryPrompt = None,
     passage_prompt: options.PassagePrompt = None,
     layout: options.Layout = None,
+    missing_judgements: options.MissingJudgements = None,
     language: options.Language = None,
     paragraphs: options.Paragraphs = None,
     pieces: options.Pieces = None,
@@ -50,9 +51,9 @@ def index(
     settings |= given(n_components=n_components, random_state=random_state)
     with resumable(), listening(reporter()):
         with stage("read collection"):
-            read = haybale.open_collection(collection, layout)
+            read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
         engine = haybale.Engine.build(read, out, **settings).prepare()
-    show(f"{engine!r}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
+    show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
 
 
 @app.command(rich_help_panel=ENGINES)

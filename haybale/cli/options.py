@@ -38,7 +38,10 @@ Source = Annotated[str, argument("pydocs, a folder, whose layout is recognised, 
 EngineFolder = Annotated[Path, argument("The folder of an engine, made by haybale index.")]
 
 Layout = Annotated[str | None, option("gerdalir, beir, coliee, structured or parquet, if it is not recognised.", TEXTS)]
-Language = Annotated[str | None, option("english or german; default: the collection's, else guessed.", TEXTS)]
+MissingJudgements = Annotated[
+    str | None, option("Of documents that are not there: refuse (default), or skip, which counts them.", TEXTS)
+]
+Language = Annotated[str | None, option("english, german, …; default: the collection's, else detected.", TEXTS)]
 Paragraphs = Annotated[
     str | None,
     option("Split documents and queries anew: lines, blank-lines, numbered, sentences, headings or sections.", TEXTS),

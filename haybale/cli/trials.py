@@ -37,6 +37,7 @@ def compare(
     set_values: options.SetValues = None,
     split: options.Split = None,
     layout: options.Layout = None,
+    missing_judgements: options.MissingJudgements = None,
     language: options.Language = None,
     paragraphs: options.Paragraphs = None,
     encoder: options.Encoder = None,
@@ -65,14 +66,15 @@ def compare(
     with nullcontext() if dask is None else haybale.on_cluster(dask):
         with listening(report) as before:
             if (Path(collection) / "engine.json").is_file():
-                for name in settings | given(layout=layout):
+                for name in settings | given(layout=layout, missing_judgements=missing_judgements):
+                    option = f"--{name.replace('_', '-')}"
                     raise InputError(
-                        f"{collection} is an engine, which was built with its settings: leave out --{name}"
+                        f"{collection} is an engine, which was built with its settings: leave out {option}"
                     )
                 engine = haybale.Engine.open(collection, device=device)
             else:
                 with stage("read collection"):
-                    read = haybale.open_collection(collection, layout)
+                    read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
                 engine = haybale.Engine(read, **settings, device=device)
             ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
         if out is not None:
@@ -122,6 +124,7 @@ def tune(
     queries: Annotated[int | None, option("Judge by so many queries, drawn; default: all.", TEXTS, min=1)] = None,
     language: options.Language = None,
     layout: options.Layout = None,
+    missing_judgements: options.MissingJudgements = None,
     out: Annotated[Path | None, option("A new JSON file for all values.", RESULTS)] = None,
     random_state: options.RandomState = None,
 ) -> None:
@@ -138,7 +141,7 @@ def tune(
     how = given(measure=measure, split=split, n_queries=queries, language=language, random_state=random_state)
     with listening(reporter()):
         with stage("read collection"):
-            read = haybale.open_collection(collection, layout)
+            read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
         found = [haybale.tune_bm25(read, unit, **how) for unit in ("passage", "document")]
     if out is not None:
         values = {"collection": read.name, "tuned": [tuned.to_dict() for tuned in found]}
@@ -152,7 +155,10 @@ def tune(
         print(grid.to_string(float_format="{:.4f}".format, na_rep="–"))
         print(f"with k3 {shown(tuned.k3)}; the best of these with others: {of_others}")
         best = f"k1 {tuned.k1:g}, b {tuned.b:g}, k3 {shown(tuned.k3)}, {tuned.value:.4f}"
-        print(f"best: {best}; by default: {tuned.default:.4f}\n")
+        folds = ""
+        if tuned.gain is not None and tuned.interval is not None:
+            folds = f"; gain by folds {tuned.gain:+.4f} (95 %: {tuned.interval[0]:+.4f} to {tuned.interval[1]:+.4f})"
+        print(f"best: {best}; by default: {tuned.default:.4f}{folds}\n")
     show("for the other commands: " + " ".join(tuned.options for tuned in found))
     if out is not None:
         say(f"all values are in {out}")

@@ -18,8 +18,10 @@ import pyarrow as pa
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split, offsets_of, strings_of
 from haybale.collections.ids import Ints, Strings
 from haybale.errors import FileFormatError, InputError, told_apart
+from haybale.parameters import check_parameters, one_of
 
 At = tuple[Path, int] | None  # file and line
+MISSING_JUDGEMENTS = {"missing_judgements": one_of(["refuse", "skip"])}
 
 
 class StringColumn:
@@ -59,12 +61,16 @@ class CollectionBuilder:
     name : str
     language : str, optional
         Of the collection; None: to be guessed from its texts.
+    missing_judgements : {"refuse", "skip"}, default "refuse"
+        What becomes of judgements of documents that the collection does not have; what is skipped, one warning counts.
     """
 
-    def __init__(self, name: str, language: str | None = None) -> None:
+    def __init__(self, name: str, language: str | None = None, missing_judgements: str = "refuse") -> None:
+        check_parameters("CollectionBuilder", {"missing_judgements": missing_judgements}, MISSING_JUDGEMENTS)
         self.name = name
         self.language = language
-        self._n_blank = 0
+        self.missing_judgements = missing_judgements
+        self._n_blank = self._n_missing = 0
         self._documents: dict[str, int] = {}
         self._doc_ids: list[str] = []
         self._titles: list[str] = []
@@ -156,7 +162,8 @@ class CollectionBuilder:
     def _document(self, doc_id: str, where: str, at: At) -> int:
         if doc_id not in self._documents:
             shown = told_apart(doc_id, self._documents)
-            _fail(f"{where} names document {shown}, which is not in the collection", at)
+            hint = "; missing_judgements='skip' leaves such out" if where.startswith("qrels") else ""
+            _fail(f"{where} names document {shown}, which is not in the collection{hint}", at)
         return self._documents[doc_id]
 
     def add_query(
@@ -184,6 +191,10 @@ class CollectionBuilder:
             _fail(f"qrels of {split} name query {shown}, which does not exist", at)
         if not -(2**31) <= grade < 2**31:
             _fail(f"a grade has 32 bits, found {grade:.3g}", at)
+        if self.missing_judgements == "skip" and doc_id not in self._documents:
+            self._n_missing += 1
+            self._split_queries.setdefault(split, {})[self._queries[query_id]] = None
+            return
         pair = (self._queries[query_id], self._document(doc_id, f"qrels of {split}", at))
         known = self._grades.setdefault(split, {}).setdefault(pair, grade)
         if known != grade:
@@ -196,6 +207,13 @@ class CollectionBuilder:
         _check_characters(None, "".join(self._split_queries), self.name)
         if self._n_blank and warn:
             message = f"collection {self.name!r}: {self._n_blank} passages of only whitespace were left out"
+            warnings.warn(message, stacklevel=2)
+        if self._n_missing and warn:
+            counted = self._n_missing + sum(map(len, self._grades.values()))
+            message = (
+                f"collection {self.name!r}: {self._n_missing:,} of {counted:,} judgements are of documents that are "
+                "not there and were skipped: recall is of the others"
+            )
             warnings.warn(message, stacklevel=2)
         doc_offsets, order = _grouped(self._passage_doc, len(self._doc_ids))
         section_offsets, section_order = _grouped(self._section_doc, len(self._doc_ids))

@@ -42,7 +42,7 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def open_collection(name: str | Path, layout: str | None = None) -> Collection:
+def open_collection(name: str | Path, layout: str | None = None, *, missing_judgements: str = "refuse") -> Collection:
     """Open a collection by its name or folder.
 
     Parameters
@@ -51,6 +51,9 @@ def open_collection(name: str | Path, layout: str | None = None) -> Collection:
         ``"pydocs"``, ``"ir_datasets:<id>"``, or a folder in one of the :data:`LAYOUTS`, also of documents alone.
     layout : str, optional
         One of :data:`LAYOUTS`, for a folder that fits several; None: found by its files.
+    missing_judgements : {"refuse", "skip"}, default "refuse"
+        Whether judgements of documents that a folder does not have are an error, or are left out and counted. (What
+        ir_datasets has of them is always left out and counted.)
 
     Raises
     ------
@@ -58,7 +61,7 @@ def open_collection(name: str | Path, layout: str | None = None) -> Collection:
         A folder that does not exist, that holds the files of no layout, or of more than one (give ``layout`` then);
         and what the readers refuse.
     """
-    return _opened(name, layout)
+    return _opened(name, layout, missing_judgements=missing_judgements)
 
 
 def read_documents(source: str | Path | Collection, layout: str | None = None, *, warn: bool = True) -> Collection:
@@ -66,7 +69,13 @@ def read_documents(source: str | Path | Collection, layout: str | None = None, *
     return source if isinstance(source, Collection) else _opened(source, layout, queries=False, warn=warn)
 
 
-def _opened(name: str | Path, layout: str | None, queries: bool = True, warn: bool = True) -> Collection:
+def _opened(
+    name: str | Path,
+    layout: str | None,
+    queries: bool = True,
+    warn: bool = True,
+    missing_judgements: str = "refuse",
+) -> Collection:
     if name == "pydocs":
         return read_pydocs()
     if str(name).startswith(ir_datasets.PREFIX):
@@ -80,7 +89,7 @@ def _opened(name: str | Path, layout: str | None, queries: bool = True, warn: bo
     folder = Path(name)
     with reading(folder):
         found = _find_layout(folder, layout)
-        builder = CollectionBuilder(folder.name)
+        builder = CollectionBuilder(folder.name, missing_judgements=missing_judgements)
         found.add_documents(builder, folder)
         if queries and any(_has(folder, file) for file in found.queries):
             found.add_queries(builder, folder)

@@ -172,7 +172,7 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
     """
     transformers = require("transformers", "neural")
     modules = Path(model, "modules.json")  # of sentence-transformers
-    with _quiet(transformers.utils.logging):
+    with quiet(transformers.utils.logging):
         try:
             where = model
             if modules.is_file():
@@ -211,7 +211,7 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
 
 
 @contextmanager
-def _quiet(logging: Any) -> Iterator[None]:
+def quiet(logging: Any) -> Iterator[None]:
     """No report of missing heads and no bars while loading: what matters is checked here, and raised."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -67,6 +67,27 @@ class PackedLongformer(nn.Module):
             x = layer(x, groups)
         return x
 
+    def standard_state(self) -> State:
+        """The weights by the names that transformers' LongformerModel has for them; of the projections that only tokens
+        with global attention use, copies of the others, as its training begins with."""
+        state = {
+            f"embeddings.{name}.weight": getattr(self, name).detach()
+            for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
+        }
+        state |= _norm_state(self.norm, "embeddings.LayerNorm")
+        for number, layer in enumerate(self.layers):
+            prefix = f"encoder.layer.{number}."
+            for name, sources in _LINEAR.items():
+                linear = getattr(layer, name)
+                parts = (tensor.detach().chunk(len(sources)) for tensor in (linear.weight, linear.bias))
+                for source, weight, bias in zip(sources, *parts, strict=True):
+                    state |= {f"{prefix}{source}.weight": weight, f"{prefix}{source}.bias": bias}
+                    if name == "qkv":
+                        state |= {f"{prefix}{source}_global.weight": weight, f"{prefix}{source}_global.bias": bias}
+            for name, source in _NORM.items():
+                state |= _norm_state(getattr(layer, name), prefix + source)
+        return state
+
 
 class PackedLayer(nn.Module):
     """One layer; ``prefix`` is its place in the standard state, ``window`` the two-sided attention window."""
@@ -117,11 +138,14 @@ class PackedLinear(nn.Module):
         self.weight = nn.Parameter(weight.detach())
         self.bias = nn.Parameter(bias.detach())
         self._packed: Tensor | None = None
+        self._packed_at = 0  # the version of the weight that is packed
 
     def forward(self, x: Tensor, gelu_behind: bool = False) -> Tensor:
         """(tokens, in) to (tokens, out)."""
-        if x.dtype == torch.float32 and x.device.type == "cpu" and _has_onednn():
-            if self._packed is None:
+        # oneDNN's operators know no gradient.
+        if x.dtype == torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled() and _has_onednn():
+            if self._packed is None or self._packed_at != self.weight._version:  # trained since
+                self._packed_at = self.weight._version
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             attribute, algorithm = ("gelu", "none") if gelu_behind else ("none", "")
             return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, attribute, [], algorithm)
@@ -141,6 +165,10 @@ def _layer_norm(state: State, name: str, eps: float) -> nn.LayerNorm:
     norm = nn.LayerNorm(len(weight), eps, device="meta")
     norm.weight, norm.bias = nn.Parameter(weight), nn.Parameter(state[f"{name}.bias"])
     return norm
+
+
+def _norm_state(norm: nn.LayerNorm, name: str) -> State:
+    return {f"{name}.weight": norm.weight.detach(), f"{name}.bias": norm.bias.detach()}
 
 
 def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
@@ -165,6 +193,7 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
 @lru_cache(maxsize=64)  # the layers of a model and the blocks of a text share theirs
 def _band(queries: int, keys: int, offset: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(queries, keys) of 0 where query i, which stands at key i + offset, sees the key, else -inf."""
-    position = torch.arange(queries, device=device)[:, None] + offset
-    seen = (position - torch.arange(keys, device=device)).abs() <= reach
-    return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
+    with torch.inference_mode(False):  # what is kept may be needed for a gradient later
+        position = torch.arange(queries, device=device)[:, None] + offset
+        seen = (position - torch.arange(keys, device=device)).abs() <= reach
+        return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)

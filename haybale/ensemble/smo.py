@@ -1,4 +1,4 @@
-"""Sequential minimal optimisation on a kernel matrix: what solves the small problem of a working set.
+"""Sequential minimal optimisation: what solves the problem of a working set, or of all rows at once.
 
 The dual over β = α - α* (both are never positive at once): min ½ βᵀKβ - yᵀβ + ε|β|₁ with Σβ = 0 and
 |β_i| <= C_i. A step moves two coefficients, chosen as in LIBSVM (Fan, Chen & Lin 2005, WSS 2): i violates its
@@ -48,6 +48,35 @@ class State(NamedTuple):
         low = np.where(beta > 0, -eps, np.where(beta > -bound, eps, OUT_OF_REACH))
         error = solution.label[rows].astype(np.float32) if error is None else error
         return cls(beta, error, up, low, bound)
+
+
+class KernelRows(NamedTuple):
+    """The kernel of rows (n,) with each other: a matrix, or two Gram matrices of which a step gathers two rows."""
+
+    matrix: Floats  # (n, n); (0, 0) where it is gathered
+    of_queries: Floats  # (n_queries, n_queries)
+    query: NDArray[np.uint32]  # (n,)
+    of_passages: Floats  # (n_passages, n_passages)
+    passage: NDArray[np.uint32]  # (n,)
+    diagonal: Floats  # (n,)
+
+    @classmethod
+    def of(cls, matrix: Floats) -> KernelRows:
+        """Of a kernel matrix."""
+        none, numbers = np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=np.uint32)
+        return cls(matrix, none, numbers, none, numbers, np.diag(matrix).copy())
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _kernel_row(rows: KernelRows, i: int, out: Floats) -> Any:  # pragma: no cover - compiled
+    """(n,) the kernel of row i with all; in ``out`` where it is gathered."""
+    if len(rows.matrix):
+        return rows.matrix[i]
+    of_query, query = rows.of_queries[rows.query[i]], rows.query
+    of_passage, passage = rows.of_passages[rows.passage[i]], rows.passage
+    for k in range(len(out)):
+        out[k] = of_query[query[k]] * of_passage[passage[k]]
+    return out
 
 
 @njit(inline="always")
@@ -109,20 +138,20 @@ def _partner(state: State, row: Floats, gain: Any, here: Any, diagonal: Floats) 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def optimise(
-    kernel: Floats, state: State, epsilon: float, tol: float, steps: int
+    kernel: KernelRows, state: State, epsilon: float, tol: float, steps: int
 ) -> tuple[int, float]:  # pragma: no cover - compiled
-    """Take up to ``steps`` steps on a kernel matrix (n, n). Returns ``(steps taken, remaining violation)``."""
-    diagonal = np.diag(kernel).copy()
-    row_i = row_j = kernel[0]
+    """Take up to ``steps`` steps. Returns ``(steps taken, remaining violation)``."""
+    diagonal, room = kernel.diagonal, np.zeros((2, len(state.error)), dtype=np.float32)
+    row_i, row_j = room[0], room[1]
     eps, change = _F(epsilon), _F(0)
     for step in range(steps):
         gain, least, i = _steepest(state, change, row_i, row_j)
         change = _F(0)
         if gain - least < tol:
             return step, gain - least
-        row_i = kernel[i]
+        row_i = _kernel_row(kernel, i, room[0])
         j = _partner(state, row_i, gain, diagonal[i], diagonal)
-        row_j = kernel[j]
+        row_j = _kernel_row(kernel, j, room[1])
         curvature = max(diagonal[i] + diagonal[j] - 2.0 * row_i[j], 1e-12)
         # A coefficient stops at 0, where its offset changes sign, and at its bound.
         room_i = -state.beta[i] if state.beta[i] < 0 else state.bound[i] - state.beta[i]

@@ -24,17 +24,18 @@ from haybale.ensemble.gram_rows import GramRows
 from haybale.ensemble.kernel import kernel_tile
 from haybale.ensemble.problem import Dual, Problem, Solution
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.smo import State, optimise
+from haybale.ensemble.smo import KernelRows, State, optimise
 from haybale.errors import DeviceError
 from haybale.machine import fitting, free_cached, in_threads, one_blas_thread
-from haybale.vectors import Floats
 
 WORKING_SET = 1024  # rows
 FRACTION = 0.3  # of the violation at its start, at which a working set is left
+_OF_HELD = 512, 0.1  # both, where both matrices are held: there a set's kernel takes longer to read than steps on it
 STEPS = 20  # steps for each row of a working set, at most
 REFRESHES = 10  # times that all residuals are taken anew, at most
 _CHECKED = 32  # residuals taken anew before a solution is accepted
 _EARLY = 0.1  # of the rows are support vectors: then it is foreseen how many there will be
+_AT_ONCE = 16_384  # rows of a bag whose steps are taken over all of them, where both matrices are held
 _SMALL = 4096  # rows of a bag whose matrices are computed as a whole: that is little more than its vectors are
 _LEAST = 4  # rows: two that were there before, one of a large gain and one of a small cost
 _LINES = 128  # kernel rows that a thread reads at once
@@ -46,8 +47,11 @@ def gram_bytes(problem: Problem) -> float:
     return 4.0 * queries**2 + 4.0 * passages**2
 
 
-def solve_working_set(problem: Problem, working_set: int = WORKING_SET) -> Dual:
+def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
     """Second-order SMO on working sets of up to ``working_set`` rows, where the vectors are.
+
+    None: 1,024; on the CPU, where both Gram matrices are held, 512, or all at once, if there are no more than 16,384
+    rows without pair features, for which many more steps are taken.
 
     Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is the
     same); rows of weight zero take no part. ``tol`` below a millionth of the labels' range is raised to it: float32
@@ -73,11 +77,10 @@ def solve_working_set(problem: Problem, working_set: int = WORKING_SET) -> Dual:
 class _WorkingSets:
     """The residuals of all rows, and who is chosen next."""
 
-    def __init__(self, solution: Solution, working_set: int) -> None:
+    def __init__(self, solution: Solution, working_set: int | None) -> None:
         self.solution, problem = solution, solution.problem
         self.xp, self.device = problem.queries.xp, problem.device
         self.kernel: Any = (_Held if self.device.is_cpu else _OnDevice)(problem, working_set)
-        self.q = self.kernel.q
         state = State.of(solution)
         self.error, self.up, self.low = (to_device(part, self.device) for part in (state.error, state.up, state.low))
         self.error = self.error.astype(self.kernel.dtype)
@@ -99,12 +102,16 @@ class _WorkingSets:
         there = to_device(rows, self.device)
         state = State.of(solution, rows, to_numpy(self.error[there]).astype(np.float32))
         before = solution.beta[rows]
-        # A working set of all rows is solved to the end at once.
-        stop = solution.tol if self.q == len(solution.label) else max(solution.tol / 2, FRACTION * self.violation)
-        most = min(STEPS * self.q, solution.limit - self.taken)
+        stop, most = max(solution.tol / 2, self.kernel.fraction * self.violation), STEPS * len(rows)
+        if is_all := len(rows) == len(solution.label):  # solved to the end at once, less what float32 loses on the way
+            stop, most = 0.9 * solution.tol, solution.limit
+        most = min(most, solution.limit - self.taken)
         steps, _ = optimise(self.kernel.among(rows), state, solution.problem.epsilon, stop, most)
         solution.beta[rows] = state.beta
-        self.kernel.subtract(self.error, rows, state.beta - before)
+        if is_all:
+            self.error[:] = to_device(state.error, self.device)
+        else:
+            self.kernel.subtract(self.error, rows, state.beta - before)
         self.up[there], self.low[there] = to_device(state.up, self.device), to_device(state.low, self.device)
         self.taken, self.outer = self.taken + steps, self.outer + 1
         return steps > 0
@@ -122,17 +129,17 @@ class _WorkingSets:
     def _choose(self) -> Ints:
         """Rows that the last choice added, every second where they fill more than half; of the places left, half go to
         the largest gains and half to the smallest costs."""
-        n, newest = len(self.solution.label), self.newest
-        if self.q == n:
+        n, q, newest = len(self.solution.label), self.kernel.q, self.newest
+        if q == n:
             return np.arange(n)
-        old = newest[: len(newest) // 2 * 2 : 2] if len(newest) > self.q // 2 else newest
+        old = newest[: len(newest) // 2 * 2 : 2] if len(newest) > q // 2 else newest
         if len(old):
             rows = to_device(old, self.device)
             self.gain[rows], self.cost[rows] = -np.inf, np.inf
-        n_up = (self.q - len(old)) // 2
+        n_up = (q - len(old)) // 2
         up = self.xp.argpartition(-self.gain, n_up)[:n_up]
         self.cost[up] = np.inf
-        n_low = self.q - len(old) - n_up
+        n_low = q - len(old) - n_up
         low = self.xp.argpartition(self.cost, n_low)[:n_low]
         self.newest = to_numpy(self.xp.concatenate([up, low])).astype(np.int64)
         chosen = np.concatenate([old, self.newest])
@@ -151,8 +158,8 @@ class _WorkingSets:
         """Take all residuals anew from the labels and the coefficients."""
         self.error[:] = to_device(self.solution.label, self.device)
         support = np.flatnonzero(self.solution.beta)
-        for start in range(0, len(support), self.q):
-            rows = support[start : start + self.q]
+        for start in range(0, len(support), self.kernel.q):
+            rows = support[start : start + self.kernel.q]
             self.kernel.subtract(self.error, rows, self.solution.beta[rows])
 
 
@@ -161,25 +168,32 @@ class _Held:
 
     dtype = np.float64
 
-    def __init__(self, problem: Problem, working_set: int) -> None:
+    def __init__(self, problem: Problem, working_set: int | None) -> None:
         self.problem, n = problem, len(problem.label)
+        self.working_set, self.fraction = working_set, FRACTION
         self.query, self.passage = problem.query.astype(np.uint32), problem.passage.astype(np.uint32)
         halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
         rooms = len(halves[0]), len(halves[1])
         # The small problem's kernel, and what making it takes, is held beside the rows.
-        self.q = min(n, fitting(np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set))
+        self.q = min(n, fitting(np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set or WORKING_SET))
         if problem.grams is None:
             rooms = _rooms(*rooms, problem.memory_budget - 12 * self.q**2)
             self.q = min(self.q, *(room if room < len(of) else n for room, of in zip(rooms, halves, strict=True)))
-        self.decided = problem.grams is not None
         self.of_queries, self.of_passages = (
             GramRows(points, room, problem.threads, gram)
             for points, room, gram in zip(halves, rooms, whole, strict=True)
         )
+        self.decided = self.at_once = False
+        if problem.grams is not None:
+            self.decide(True)
 
-    def among(self, rows: Ints) -> Floats:
-        """(q, q) kernel values of distinct rows with each other; of passages not held no more than this is computed."""
+    def among(self, rows: Ints) -> KernelRows:
+        """The kernel of distinct rows with each other; of passages not held no more than this is computed."""
         query, passage = self.query[rows], self.passage[rows]
+        if self.at_once:
+            none = np.empty((0, 0), dtype=np.float32)
+            halves = self.of_queries.values, query, self.of_passages.values, passage
+            return KernelRows(none, *halves, self.problem.diagonal[rows])
         self.of_queries.hold(np.unique(query))
         slots = self.of_queries.slot[query], self.of_passages.slot[passage]
         used, place = np.unique(passage[slots[1] < 0], return_inverse=True)
@@ -200,14 +214,19 @@ class _Held:
         if self.problem.features is not None:
             features = self.problem.features[rows]
             out += features @ features.T
-        return out
+        return KernelRows.of(out)
 
     def decide(self, whole: bool) -> None:
         """Compute the matrices as a whole from here on, where there is room, or their rows as they are needed."""
         self.decided = True
-        for held in (self.of_queries, self.of_passages) if whole else ():
+        both = self.of_queries, self.of_passages
+        for held in both if whole else ():
             if len(held.values) == len(held.slot):
                 held.hold_all()
+        if self.working_set is None and all(np.array_equal(held.slot, np.arange(len(held.slot))) for held in both):
+            n = len(self.query)
+            self.at_once = self.problem.features is None and n <= _AT_ONCE
+            self.q, self.fraction = (n if self.at_once else min(self.q, _OF_HELD[0])), _OF_HELD[1]
 
     def rows(self, rows: Ints) -> Any:
         """(m, n) kernel values of some rows with all, of nothing that is held."""
@@ -305,20 +324,20 @@ def _total(
 class _OnDevice:
     """The kernel on a device: of the last working set with all rows, gathered from Gram matrices where these fit."""
 
-    dtype, decided = np.float32, True
+    dtype, decided, fraction = np.float32, True, FRACTION
 
-    def __init__(self, problem: Problem, working_set: int) -> None:
+    def __init__(self, problem: Problem, working_set: int | None) -> None:
         self.problem, self.xp = _with_grams(problem), problem.queries.xp
         n = len(problem.label)
         # A block of kernel rows, and what making it takes.
-        self.q = min(n, fitting(problem.memory_budget, 16 * n, least=_LEAST, most=working_set))
+        self.q = min(n, fitting(problem.memory_budget, 16 * n, least=_LEAST, most=working_set or WORKING_SET))
         self.chosen, self.block = np.zeros(0, dtype=np.int64), self.xp.empty((0, n), dtype=np.float32)
 
-    def among(self, rows: Ints) -> Floats:
-        """(q, q) kernel values of distinct rows with each other, on the host."""
+    def among(self, rows: Ints) -> KernelRows:
+        """The kernel of distinct rows with each other, on the host."""
         self._hold(rows)
         columns = to_device(rows, self.problem.device)
-        return np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1)))
+        return KernelRows.of(np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1))))
 
     def rows(self, rows: Ints) -> Any:
         """(m, n) kernel values of some rows with all."""

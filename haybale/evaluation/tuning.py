@@ -2,17 +2,24 @@
 
 Texts and queries are analysed once; a setting only weighs the counted terms anew (another k3 not even that) and ranks.
 Less than half of the grid's settings are tried; docs/findings.md says what all of them would find.
+
+With few queries the best mean is often chance. So a setting counts by its gain over the defaults less the standard
+error of that gain, and folds say what such a choice gains on queries that had no part in it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.utils import check_random_state
 
 from haybale.analysis import guess_language
 from haybale.collections import Collection
@@ -32,6 +39,7 @@ from haybale.progress import track
 from haybale.rankers import BM25
 from haybale.rankers.ranker import shown
 from haybale.retrieval import BM25Index, Run
+from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH as RUN_DEPTH
 
 K1 = (0.6, 0.9, 1.2, 1.6, 2.0, 3.0, 4.5, 6.0, 9.0, 12.0, 18.0)
@@ -39,6 +47,7 @@ B = (0.3, 0.5, 0.75, 0.9, 1.0)
 K3 = (0.0, 2.0, 8.0, None)
 Setting = tuple[float, float, float | None]  # k1, b, k3
 DEFAULT: Setting = (BM25().k1, BM25().b, BM25().k3)
+_FOLDS = 5
 _RANGES = {
     "unit": one_of(["passage", "document"]),
     "k1": SEQUENCE,
@@ -50,9 +59,13 @@ _RANGES = {
 }
 
 
+class TuningWarning(UserWarning):
+    """A setting was chosen by too few queries to tell that it is better than the defaults; the message has numbers."""
+
+
 @dataclass(frozen=True)
 class Tuned:
-    """The best setting of a grid, and the measure's mean at every setting that was tried."""
+    """The setting of a grid that was chosen, and the measure's mean at every setting that was tried."""
 
     unit: str  # "passage" or "document"
     split: str
@@ -65,12 +78,19 @@ class Tuned:
     value: float
     default: float  # the value at the ranker's own k1, b and k3
     grid: list[tuple[float, float, float | None, float]]  # (k1, b, k3, value), ascending, None behind all numbers
+    gain: float | None = None  # over the default on queries outside the folds that chose; None: too few for folds
+    interval: tuple[float, float] | None = None  # of that gain, 95 %
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; the grid as records."""
         grid = [dict(zip(("k1", "b", "k3", "value"), row, strict=True)) for row in self.grid]
         default = dict(zip(("default_k1", "default_b", "default_k3"), DEFAULT, strict=True))
         return asdict(self) | default | {"grid": grid}
+
+    @property
+    def best(self) -> tuple[float, float, float | None, float]:
+        """k1, b, k3 and value of the best mean, however few queries it is of: the first of equals in the grid."""
+        return max(self.grid, key=lambda row: row[3])
 
     @property
     def options(self) -> str:
@@ -96,7 +116,11 @@ def tune_bm25(
     n_queries: int | None = None,
     random_state: int = 0,
 ) -> Tuned:
-    """Rank the split's queries by BM25 with settings of a grid; the best mean wins.
+    """Rank the split's queries by BM25 with settings of a grid; the largest gain less its standard error wins.
+
+    The gain is that over the defaults, query by query: with many queries the best mean wins, with few what is not far
+    from the defaults. The defaults win where the same choice, made on four fifths of the queries, gains nothing on the
+    others (queries of one document are in one fold). :class:`TuningWarning` where such a gain is not beyond chance.
 
     First every second ``k1`` and every second ``b`` with every ``k3``; then the neighbours of the best two settings (of
     the next ``k1``, ``b`` or both, or of any ``k3``), until the best two have no neighbour that was not tried.
@@ -108,8 +132,8 @@ def tune_bm25(
         Documents by their best passage, or each as a whole: as the rankers ``bm25`` and ``bm25-doc``.
     split : str, default "dev"
     k1, b, k3 : sequence of float
-        ``k3`` may hold None, which is larger than any number. Among equals that were tried the smaller k1 wins, then
-        the smaller b, then the smaller k3.
+        ``k3`` may hold None, which is larger than any number. Among equals that were tried the defaults win, then the
+        smaller k1, then the smaller b, then the smaller k3. Defaults outside the grid are not chosen.
     measure : str, default "nDCG@10"
         Any that :func:`~haybale.evaluation.evaluate` knows.
     language : str, optional
@@ -117,6 +141,7 @@ def tune_bm25(
     n_queries : int, optional
         So many of those with a relevant document, drawn by ``random_state``; default: all.
     random_state : int, default 0
+        Of the queries drawn, and of the folds.
 
     Raises
     ------
@@ -147,7 +172,7 @@ def tune_bm25(
     cutoff = measure.partition("@")[2]
     depth = int(cutoff) if cutoff else RUN_DEPTH
 
-    values: dict[Setting, float] = {}
+    values: dict[Setting, NDArray[np.float64]] = {}  # (n_judged,) each
 
     def best(settings: Iterable[Setting]) -> list[Setting]:
         """The best two of all that were tried, these among them."""
@@ -156,8 +181,8 @@ def tune_bm25(
             index = index.with_parameters(*setting)
             rows, documents, scores = index.documents(terms, depth, exclude=own)
             run = Run.from_numbers(ids, collection.doc_ids, rows, documents, scores, depth)
-            values[setting] = float(evaluate(run, qrels, [measure])[measure].mean())
-        return sorted(values, key=lambda each: (-values[each], *_order(each)))[:2]
+            values[setting] = evaluate(run, qrels, [measure])[measure].reindex(ids).to_numpy()
+        return sorted(values, key=lambda each: (-values[each].mean(), *_order(each)))[:2]
 
     def neighbours(x: float, y: float, z: float | None) -> list[Setting]:
         i, j = xs.index(x), ys.index(y)
@@ -168,10 +193,51 @@ def tune_bm25(
     while new := [each for each in leading if each not in left]:
         left.update(new)
         leading = best(each for setting in new for each in neighbours(*setting))
-    found = leading[0]
-    grid = [(*each, values[each]) for each in sorted(values, key=_order)]
+    if DEFAULT[0] in xs and DEFAULT[1] in ys and DEFAULT[2] in zs:
+        best([DEFAULT])
+    tried = sorted(values, key=lambda each: (each != DEFAULT, *_order(each)))
     best([DEFAULT])
-    return Tuned(unit, split, measure, language, len(judged), *found, values[found], values[DEFAULT], grid)
+    gains = np.array([values[each] - values[DEFAULT] for each in tried])  # (n_tried, n_judged)
+    found, gain, interval = tried[_chosen(gains)], None, None
+    held_out = _held_out(gains, collection.queries.groups[judged], random_state)
+    if held_out is not None:
+        gain = float(held_out.mean())
+        if gain <= 0 and DEFAULT in tried:
+            found = DEFAULT
+        error = stats.sem(held_out) * stats.t.ppf(0.975, len(held_out) - 1)
+        interval = gain - float(error), gain + float(error)
+    if found != DEFAULT and (interval is None or interval[0] <= 0):
+        by = "too few for folds"
+        if interval is not None:
+            by = f"by folds {gain:+.4f}, 95 % {interval[0]:+.4f} to {interval[1]:+.4f}"
+        setting = f"k1 {found[0]:g}, b {found[1]:g}, k3 {shown(found[2])}"
+        message = (
+            f"BM25 over {unit}s: {len(judged)} queries do not tell {setting} from the defaults (gain in {measure} {by})"
+        )
+        warnings.warn(message, TuningWarning, stacklevel=2)
+    means = {each: float(values[each].mean()) for each in values}
+    grid = [(*each, means[each]) for each in sorted(tried, key=_order)]
+    default = means[DEFAULT]
+    return Tuned(unit, split, measure, language, len(judged), *found, means[found], default, grid, gain, interval)
+
+
+def _chosen(gains: NDArray[np.float64]) -> int:
+    """The setting (row) of the largest mean gain less its standard error; of one query alone, less the gain itself."""
+    n = gains.shape[1]
+    error = gains.std(axis=1, ddof=1) / math.sqrt(n) if n > 1 else np.abs(gains[:, 0])
+    return int(np.argmax(gains.mean(axis=1) - error))
+
+
+def _held_out(gains: NDArray[np.float64], groups: Ints, random_state: int) -> NDArray[np.float64] | None:
+    """(n,) each query's gain by the setting that the queries of the other folds choose; None for a single group."""
+    names, place = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        return None
+    fold = (check_random_state(random_state).permutation(len(names)) % _FOLDS)[place]
+    out = np.empty(len(place))
+    for each in np.unique(fold):
+        out[fold == each] = gains[_chosen(gains[:, fold != each])][fold == each]
+    return out
 
 
 def _order(setting: Setting) -> tuple[float, float, float]:

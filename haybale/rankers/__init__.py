@@ -14,6 +14,7 @@ from haybale.rankers.grammar import (
     set_all,
     set_values,
 )
+from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.loading import load
@@ -37,6 +38,7 @@ __all__ = [
     "CrossEncoder",
     "EmptyRankingWarning",
     "Explanation",
+    "InSpace",
     "Learned",
     "MaxSim",
     "Ranker",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from haybale.collections import Collection, Queries, find_splitter
+from haybale.collections.collection import pick
 from haybale.collections.ids import check_characters, distinct_ids
 from haybale.collections.lines import read_jsonl, read_text, read_tsv, text_field
 from haybale.collections.qrels import judgements
@@ -80,6 +82,30 @@ class Batch:
         part._from = (self, rows)
         return part
 
+    def part(self, rows: Ints) -> Batch:
+        """As :meth:`take`; the same rows are the same part, whoever asks, so what is found for it is found once."""
+        key = ("rows", rows.tobytes())
+        if key not in self._made:
+            self._made[key] = self.take(rows)
+        found: Batch = self._made[key]
+        return found
+
+    def over(self, engine: Engine) -> Batch:
+        """The same queries asked of another engine with documents of these ids; what is found there is made once."""
+        if engine is self.engine:
+            return self
+        if ("over", engine) not in self._made:
+            if self._from is not None:
+                part = self._from[0].over(engine).take(self._from[1])
+            else:
+                known = self.own >= 0
+                own = np.full(len(self), -1)
+                own[known] = engine.collection.find_documents(pick(self.engine.collection.doc_ids, self.own[known]))
+                part = Batch(engine, replace(self.queries, own=own), self.label)
+            self._made["over", engine] = part
+        found: Batch = self._made["over", engine]
+        return found
+
     def stage(self, name: str) -> Any:
         return stage(f"{name} ({self.label})" if self.label else name)
 
@@ -112,6 +138,8 @@ class Batch:
     @cached_property
     def paragraph_vectors(self) -> list[Matrix]:
         """Of each query, the vectors of its paragraphs."""
+        if self._from is not None and "paragraph_vectors" in self._from[0].__dict__:
+            return [self._from[0].paragraph_vectors[row] for row in self._from[1]]
         encoder = self.engine.encoder
         with self.stage("encode query paragraphs"):
             flat = encode_queries(encoder, [text for each in self.paragraphs for text in each])

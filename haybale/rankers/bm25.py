@@ -44,6 +44,11 @@ class BM25(Ranker):
     b: float = 0.75
     k3: float | None = None
 
+    @property
+    def uses_vectors(self) -> bool:
+        """It counts words."""
+        return False
+
     def passage_hits(self, batch: Batch, k: int) -> Hits:
         """The k best passages of each query."""
         index = weighted(batch.engine, "passage", self.k1, self.b, self.k3)

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from haybale.embeddings.lineage import queries_of_model
 from haybale.errors import InputError
 from haybale.parameters import SEQUENCE
 from haybale.rankers.batch import Batch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import BestPairs
-from haybale.rerank import CrossPairs, PairEncoder, trained_queries
+from haybale.rerank import CrossPairs, PairEncoder
 from haybale.rerank.pairs import PAIR_RANGES
 from haybale.retrieval.hits import Ints
 
@@ -77,12 +78,12 @@ class CrossEncoder(BestPairs):
 
     @property
     def encoder_queries(self) -> frozenset[str]:
-        """The ids of queries that all models were trained on."""
-        return frozenset.intersection(*map(trained_queries, (self.model, *self.folds)))
+        """As every ranker's, and those that all models were trained on."""
+        return super().encoder_queries | frozenset.intersection(*map(queries_of_model, (self.model, *self.folds)))
 
     def learned_from(self) -> set[str]:
         """The ids of queries that a model, or a ranker within, was trained on."""
-        return super().learned_from().union(*map(trained_queries, (self.model, *self.folds)))
+        return super().learned_from().union(*map(queries_of_model, (self.model, *self.folds)))
 
     def _load(self, name: str | None = None) -> PairEncoder:
         how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
@@ -93,7 +94,8 @@ class CrossEncoder(BestPairs):
         if not (out_of_fold and self.folds):
             return super()._scores(batch, rows, documents, scores, out_of_fold)
         models = (self.model, *self.folds)
-        unseen = np.array([[query not in trained_queries(model) for query in batch.ids] for model in models])
+        seen = [queries_of_model(model) for model in models]
+        unseen = np.array([[query not in each for query in batch.ids] for each in seen])
         if not unseen.any(axis=0).all():
             query = batch.ids[int(unseen.any(axis=0).argmin())]
             raise InputError(f"{self}: every model was trained on query {query!r}; none can rank it out of fold")

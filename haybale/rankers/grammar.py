@@ -21,6 +21,7 @@ from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.parameters import BM25_RANGES
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.cross_encoder import CrossEncoder
+from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.max_sim import MaxSim
@@ -31,7 +32,19 @@ from haybale.rankers.rrf import RRF
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 
-KINDS: tuple[type[Ranker], ...] = (BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder, MaxSim, PLI)
+KINDS: tuple[type[Ranker], ...] = (
+    BM25,
+    KNN,
+    SimilarQueries,
+    SVR,
+    PARM,
+    RRF,
+    Learned,
+    CrossEncoder,
+    MaxSim,
+    PLI,
+    InSpace,
+)
 Kind = tuple[type[Ranker], dict[str, Any]]
 RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}
 _NAMED: dict[str, Kind] = {kind.name: (kind, {}) for kind in KINDS} | RANKERS  # by a class too, as files have them

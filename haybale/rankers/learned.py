@@ -27,6 +27,7 @@ from haybale.rankers.rrf import Fusion
 from haybale.rankers.similar_queries import SimilarQueries, places
 from haybale.rankers.svr import SVR
 from haybale.retrieval import Run
+from haybale.retrieval.fusion import completed
 from haybale.retrieval.hits import Ints
 from haybale.stages import stage
 
@@ -45,7 +46,7 @@ class Learned(Fusion):
         What is fused; without any, what helps on dev of four collections: BM25 and nearest neighbours over passages and
         documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble.
     depth : int, default 100
-        Documents of each ranker that are fused.
+        Documents of each ranker that are fused. What is ranked beyond them follows by the best rank that any gives it.
     unseen_share, l2, max_iter : optional
         As of :class:`~haybale.LearnedFusion`.
     n_queries : int, default 3000
@@ -90,9 +91,12 @@ class Learned(Fusion):
 
     def _fit(self, training: Training) -> None:
         super()._fit(training)
-        n, batch = len(training), training.batch
-        rows = np.sort(np.random.default_rng(self.random_state).choice(n, size=min(n, self.n_queries), replace=False))
-        batch = batch.take(rows) if len(rows) < n else batch
+        batch, known = training.batch, self._learnable(training)
+        drawn = np.random.default_rng(self.random_state).choice(
+            len(known), size=min(len(known), self.n_queries), replace=False
+        )
+        rows = known[np.sort(drawn)]
+        batch = batch.take(rows) if len(rows) < len(training) else batch
         runs = self._runs(batch, out_of_fold=True)
         relevant = [training.relevant[row] for row in rows]
         is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
@@ -133,13 +137,13 @@ class Learned(Fusion):
         return fold[place]
 
     def _rank(self, batch: Batch, depth: int) -> Run:
-        runs = self._runs(batch)
+        runs = self._runs(batch, depth)
         with batch.stage("fuse (learned)"):
-            return self.fusion_.fuse(runs).top(depth)
+            return completed(self.fusion_.fuse(runs), list(runs.values()), depth)
 
     def _out_of_fold(self, batch: Batch, depth: int) -> Run:
         """Queries that were learned from by the weights of the other folds, others by the weights of all."""
-        runs = self._runs(batch, out_of_fold=True)
+        runs = self._runs(batch, depth, out_of_fold=True)
         where = places(self.query_ids_, batch.ids)
         folds = np.where(where >= 0, self.fold_of_[where], -1)
         with batch.stage("fuse (learned)"):
@@ -150,10 +154,12 @@ class Learned(Fusion):
                 if fusion is None:
                     raise InputError(f"{self}: without {ids[0]!r} there are too few queries to learn weights from")
                 parts.append(fusion.fuse({name: run.take(ids) for name, run in runs.items()}))
-            return Run.joined(parts).take(batch.ids).top(depth)
+            return completed(Run.joined(parts).take(batch.ids), list(runs.values()), depth)
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         runs = self._runs(batch)
+        if not any(base.doc_id in dict(run[base.query_id]) for run in runs.values()):
+            return self._explain_below(batch, document, base)
         found = {row["run"]: row for row in self.fusion_.explain(runs, batch.ids[0], base.doc_id).to_dict("records")}
         missing = [name for name in self._named if np.isnan(found[name]["rank"])]
         shares = []
@@ -162,6 +168,19 @@ class Learned(Fusion):
             shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
         return replace(base, shares=by_size(shares), notes=notes)
+
+    def _explain_below(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        """Of a document behind those that are fused: who has it highest."""
+        ranks = {}
+        for name, run in self._runs(batch, base.rank or 0).items():
+            listed = list(dict(run[base.query_id]))
+            if base.doc_id in listed:
+                ranks[name] = listed.index(base.doc_id) + 1
+        best = min(ranks, key=ranks.__getitem__)
+        inner = self._named[best].explained(batch, document)
+        shares = [Share(f"{best}, rank {ranks[best]:,}", base.score or 0.0, of=inner)]
+        notes = [f"not among the first {self.depth} of any ranker: behind those that are, by its best rank"]
+        return replace(base, shares=shares, notes=notes)
 
     def _state(self, folder: Path) -> dict[str, Any]:
         table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}

@@ -73,6 +73,11 @@ class PARM(Ranker):
             without = ", ".join(name for name, made in AGGREGATIONS.items() if made.vectors is None)
             raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; without them there are {without}")
 
+    @property
+    def uses_vectors(self) -> bool:
+        """Not over BM25."""
+        return self.over == "vectors"
+
     def _index(self, engine: Engine) -> PassageIndex | BM25Index:
         return engine.passages if self.over == "vectors" else weighted(engine, "passage", self.k1, self.b, self.k3)
 

@@ -16,6 +16,7 @@ from sklearn.model_selection import GroupKFold
 
 from haybale.embeddings import LSAEncoder
 from haybale.embeddings.encoder import load_fitted
+from haybale.embeddings.lineage import queries_of_model
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
@@ -33,7 +34,6 @@ from haybale.rerank import (
     PairEncoder,
     Reading,
     VectorPairs,
-    trained_queries,
 )
 from haybale.rerank.interactions import READING, settings_of
 from haybale.rerank.pairs import PAIR_RANGES
@@ -116,12 +116,13 @@ class PLI(Reranker):
 
     @property
     def encoder_queries(self) -> frozenset[str]:
-        """The ids of queries that the model was trained on; nothing is learned from what it reads in them."""
-        return frozenset() if self.model is None else trained_queries(self.model)
+        """As every ranker's, and those that the model was trained on."""
+        return super().encoder_queries | self._of_model
 
-    def learned_from(self) -> set[str]:
-        """The ids of queries that it, its model, or a ranker within was trained on."""
-        return super().learned_from() | self.encoder_queries
+    @property
+    def _of_model(self) -> frozenset[str]:
+        """The ids of queries that the model was trained on; nothing is learned from what it reads in them."""
+        return frozenset() if self.model is None else queries_of_model(self.model)
 
     def pairs(self, engine: Engine) -> PairEncoder:
         """What reads the pairs: the model, or products of vectors, made here where the engine's are sparse."""
@@ -154,17 +155,18 @@ class PLI(Reranker):
         return Reading(batch.engine, batch.queries, first, pairs, **how, vectors=vectors)
 
     def _fit(self, training: Training) -> None:
+        self._forget()
         batch = training.batch
         folds = min(self.n_folds, len(np.unique(batch.queries.groups)))
         if folds < 2:
             raise InputError(f"{self} learns from queries of at least 2 documents, found {folds}")
-        self._forget()
         pairs = self.pairs(batch.engine)  # a model that is not there is refused before what it re-orders is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
         self.rankers_ = [training.fitted(self.ranker)]
-        seen = self.encoder_queries
-        judged = zip(batch.ids, training.relevant, strict=True)
-        relevant = {query: found for query, found in judged if found and query not in seen}
+        seen = self._of_model
+        rows = np.array([row for row in self._learnable(training) if batch.ids[row] not in seen], dtype=np.int64)
+        relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
+        batch = batch.take(rows) if len(rows) < len(batch) else batch
         if not relevant:
             raise InputError(f"{self}: {self.model!r} was trained on all judged queries: train it on some of them")
         first = batch.out_of_fold(self.rankers_[0], self.n_documents)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from haybale.embeddings.lineage import trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError, NotFittedError
 from haybale.folders import whole_folder, write_json
@@ -22,6 +23,7 @@ from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.batch import Asked, Batch, Training, queries_from
 from haybale.rankers.explanation import Explanation
 from haybale.retrieval import Run
+from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # 1 had another SVR
@@ -62,6 +64,17 @@ class Ranker:
     def learns_documents(self) -> bool:
         """Whether it knows documents from the training queries they were relevant to."""
         return any(ranker.learns_documents for ranker in self.nested())
+
+    @property
+    def uses_vectors(self) -> bool:
+        """Whether it asks for vectors of its engine's encoder itself, not only rankers within."""
+        return True
+
+    @property
+    def encoder_queries(self) -> frozenset[str]:
+        """The ids of queries that an encoder behind it was trained on, of which it has no ranking out of fold."""
+        own = trained_queries(self.engine_.encoder) if self.uses_vectors else frozenset()
+        return own.union(*(ranker.encoder_queries for ranker in self.rankers_))
 
     @classmethod
     @cache
@@ -187,6 +200,18 @@ class Ranker:
     def _fit(self, training: Training) -> None:
         """Learn; a ranker without this has nothing to learn."""
 
+    def _learnable(self, training: Training) -> Ints:
+        """Rows of judged queries that no encoder behind the fitted rankers within, or behind itself, was trained on."""
+        own = trained_queries(training.batch.engine.encoder) if self.uses_vectors else frozenset()
+        seen = own.union(*(ranker.encoder_queries for ranker in self.rankers_))
+        rows = np.flatnonzero([query not in seen for query in training.batch.ids])
+        if seen and not any(training.relevant[row] for row in rows):
+            raise InputError(
+                f"{self}: the encoder was trained on all judged queries: nothing can be learned from what it says of "
+                "them; train encoders of folds (train_encoder with fold) and give their engines as folds of InSpace"
+            )
+        return rows
+
     def check_fitted(self) -> None:
         """Raise :class:`~haybale.NotFittedError` for a ranker that has no engine yet."""
         if not hasattr(self, "engine_"):
@@ -299,8 +324,9 @@ class Ranker:
             write_json(aside / MANIFEST, signed(head | {"fitted": fitted, "files": files}))
 
     def learned_from(self) -> set[str]:
-        """The ids of the queries that it, or a ranker within, was fitted on."""
-        return set(self.query_ids_).union(*(ranker.learned_from() for ranker in self.rankers_))
+        """The ids of the queries that it, a ranker within, or an encoder behind them was trained on."""
+        own = {*self.query_ids_, *self.encoder_queries}
+        return own.union(*(ranker.learned_from() for ranker in self.rankers_))
 
     def _state(self, folder: Path) -> dict[str, Any]:
         """Write what was learned into the folder, which exists; plain values are returned, and given to _restore."""

@@ -32,13 +32,19 @@ class Fusion(Ranker):
         if times > 1:
             raise InputError(f"{type(self).__name__}: {name} stands there twice")
 
+    @property
+    def uses_vectors(self) -> bool:
+        """Only rankers within do."""
+        return False
+
     def _fit(self, training: Training) -> None:
         self.__dict__.pop("_named", None)
         self.rankers_ = [training.fitted(ranker) for ranker in self.nested()]
 
-    def _runs(self, batch: Batch, *, out_of_fold: bool = False) -> dict[str, Run]:
+    def _runs(self, batch: Batch, depth: int = 0, *, out_of_fold: bool = False) -> dict[str, Run]:
+        """What each ranker finds, ``depth`` documents if that is more than are fused."""
         ask = batch.out_of_fold if out_of_fold else batch.run
-        return {name: ask(ranker, self.depth) for name, ranker in self._named.items()}
+        return {name: ask(ranker, max(depth, self.depth)) for name, ranker in self._named.items()}
 
     @cached_property
     def _named(self) -> dict[str, Ranker]:

@@ -168,6 +168,9 @@ class SVR(Ranker):
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
         self.rankers_ = [training.fitted(ranker) for ranker in (*self._evidence(), *self._sources())]
+        rows, relevant = self._learnable(training), training.relevant
+        if len(rows) < len(training):
+            batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
         if self.candidates is None:  # learns what the ranker of its sources' candidates learns
             twin = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
@@ -185,7 +188,7 @@ class SVR(Ranker):
             known["features"] = self._features(candidates, evidence)
         with batch.stage(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
-            self.ensemble_ = ensemble.fit(index, vectors, training.relevant, candidates=candidates, **known)
+            self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **known)
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages

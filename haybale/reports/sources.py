@@ -101,7 +101,9 @@ def open_for(
         collection = _one("collection", list(named), "give --collection (and --split)")
         layout = layout or named[collection]
     is_engine = (Path(collection) / "engine.json").is_file()
-    return Engine.open(collection) if is_engine else open_collection(collection, layout)
+    if is_engine:
+        return Engine.open(collection)
+    return open_collection(collection, layout, missing_judgements="skip")  # as the comparison may have had it
 
 
 def find_split(sources: Sequence[Source], collection: Collection, split: str | None) -> str:

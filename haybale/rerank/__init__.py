@@ -1,7 +1,7 @@
 """Paragraphs read together: pairs to vectors, their interactions in a store, and what decides on a document by them."""
 
 from haybale.rerank.bert_pli import BERTPLI, PAPER
-from haybale.rerank.fine_tuning import TrainedPairs, train_pair_encoder, trained_queries
+from haybale.rerank.fine_tuning import TrainedPairs, train_pair_encoder
 from haybale.rerank.interactions import SELECTIONS, Interactions, Reading
 from haybale.rerank.pairs import CrossPairs, PairEncoder, TokenPairs, VectorPairs
 from haybale.rerank.store import Interacted, InteractionStore, interact
@@ -21,5 +21,4 @@ __all__ = [
     "VectorPairs",
     "interact",
     "train_pair_encoder",
-    "trained_queries",
 ]

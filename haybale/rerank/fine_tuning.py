@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from haybale.embeddings.lineage import TRAINING
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError
 from haybale.extras import require
-from haybale.folders import check_output, read_json, whole_folder, write_json
+from haybale.folders import check_output, whole_folder, write_json
 from haybale.frames import Frame, column_names, to_pandas
-from haybale.manifest import check_kinds
 from haybale.parameters import COUNT, FROM_0, NOT_NEGATIVE, POSITIVE, RANDOM_STATE, SHARE, Constraints, check_parameters
 from haybale.progress import track
 from haybale.rerank.pairs import PAIR_RANGES, CrossPairs, longest_first
 
-TRAINING = "training.json"
 _RANGES: dict[str, Constraints] = {
     "epochs": COUNT,
     "learning_rate": POSITIVE,
@@ -163,17 +161,6 @@ def train_pair_encoder(
         facts = {"pairs": done.pairs, "positives": done.positives, "losses": losses, "f1": f1}
         write_json(aside / TRAINING, seen | {"model": str(model), "settings": values} | facts)
     return done
-
-
-@lru_cache
-def trained_queries(model: str) -> frozenset[str]:
-    """The ids of the queries that a model of a folder was trained on; none of any other model."""
-    path = Path(model, TRAINING)
-    if not path.is_file():
-        return frozenset()
-    lineage = read_json(path)
-    check_kinds(path, lineage, {"trained_on": [str], "selected_on": [str]})
-    return frozenset(lineage["trained_on"]).union(lineage["selected_on"])
 
 
 def _labelled(pairs: Frame) -> pd.DataFrame:

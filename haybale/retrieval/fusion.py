@@ -79,6 +79,30 @@ def same_queries(runs: Sequence[Run]) -> list[str]:
     return first
 
 
+def completed(run: Run, runs: Sequence[Run], k: int) -> Run:
+    """``k`` documents a query: those of ``run``, and below them what other runs have, by the best rank they give it.
+
+    So a document's place does not depend on ``k``, if these runs are at least ``k`` documents deep.
+
+    >>> from haybale.collections.ids import id_table
+    >>> short, *deep = [
+    ...     Run.from_numbers(["q"], id_table("abcd"), [0] * len(found), found, np.arange(4.0, 4.0 - len(found), -1))
+    ...     for found in ([2], [2, 1, 3], [0, 2])
+    ... ]
+    >>> completed(short, deep, 3)["q"]
+    [('c', 4.0), ('a', 3.0), ('b', 2.0)]
+    """
+    pool = pooled([run, *runs], run.query_ids)
+    first, *others = pool.listings
+    rank, lowest = np.full(len(pool), np.inf), np.zeros(len(run))
+    for listing in others:
+        rank[listing.place] = np.minimum(rank[listing.place], listing.rank)
+    lowest[first.query] = first.score  # of each query the last that is written, its lowest
+    scores = lowest[pool.query] - rank
+    scores[first.place] = first.score
+    return Run.from_numbers(run.query_ids, pool.doc_ids, pool.query, pool.document, scores, k)
+
+
 def reciprocal_rank_fusion(runs: Sequence[Run], *, rrf_k: float = 60, k: int = DEPTH) -> Run:
     """Score of a document: Σ over the runs that have it of ``1 / (rrf_k + rank)``, ranks from 1.
 

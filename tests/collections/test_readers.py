@@ -33,6 +33,19 @@ def test_gerdalir_groups_passages_by_document(tmp_path: Path, zipped: bool) -> N
     assert collection.relevant_ids("dev") == [["2"], ["1", "2"]]
 
 
+def test_judgements_of_documents_that_are_not_there_are_refused_or_skipped_and_counted(tmp_path: Path) -> None:
+    folder = gerdalir(tmp_path)
+    put(folder / "qrels/qrels.dev.tsv", "8\t2\n8\t99\n9\t98\n")
+    with pytest.raises(FileFormatError, match=r"line 2: .*'99'.*missing_judgements='skip'"):
+        open_collection(folder)
+    with pytest.warns(UserWarning, match=r"2 of \d+ judgements are of documents that are not there"):
+        collection = open_collection(folder, missing_judgements="skip")
+    assert collection.qrels_frame("dev").to_numpy().tolist() == [["8", "2", 1]]
+    assert collection.split("dev").queries.tolist() == [collection.queries.ids.index(each).as_py() for each in "89"]
+    with pytest.raises(InputError, match="missing_judgements"):
+        open_collection(folder, missing_judgements="drop")
+
+
 @pytest.mark.parametrize("zipped", [False, True])
 def test_beir_lines_are_paragraphs_and_own_is_honoured(tmp_path: Path, zipped: bool) -> None:
     collection = open_collection(beir(tmp_path, zipped))

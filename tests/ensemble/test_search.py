@@ -26,7 +26,7 @@ from haybale.retrieval.hits import select
 @pytest.mark.parametrize("wide", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("intercept", [True, False])
 @given(st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_search_is_all_passages_scored_and_sorted(wide: bool, intercept: bool, data: st.DataObject) -> None:
     """In tiles of any size, with repeated passages, documents left out, and training queries by their own bags."""
     seed, k = data.draw(st.integers(0, 99)), data.draw(st.integers(1, 150))

@@ -12,7 +12,10 @@ from worlds import word_collection
 from haybale.collections import Collection, CollectionBuilder
 from haybale.errors import InputError
 from haybale.evaluation import Tuned, compare, evaluate, tune_bm25
+from haybale.evaluation.tuning import TuningWarning, _chosen, _held_out
 from haybale.rankers import BM25
+
+pytestmark = pytest.mark.filterwarnings("ignore::haybale.evaluation.tuning.TuningWarning")
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +27,19 @@ def words() -> Collection:
 def test_every_value_is_that_of_a_comparison(words: Collection, unit: str, ranker: str) -> None:
     tuned = tune_bm25(words, unit, k1=(2.0, 0.6), b=(0.9, 0.3), k3=(None, 1), measure="MRR@10")
     pairs = [(0.6, 0.3), (0.6, 0.9), (2.0, 0.3), (2.0, 0.9)]
-    near = {(*pair, tuned.k3) for pair in pairs} | {(tuned.k1, tuned.b, 1), (tuned.k1, tuned.b, None)}
+    k1, b, k3, _ = max(tuned.grid, key=lambda row: row[3])
+    near = {(*pair, k3) for pair in pairs} | {(k1, b, 1), (k1, b, None)}
     assert {row[:3] for row in tuned.grid} >= near | {(2.0, 0.3, 1), (2.0, 0.3, None)}  # where it begins
     assert tuned.grid == sorted(tuned.grid, key=lambda row: (row[:2], row[2] is None))
     for k1, b, k3, value in [*tuned.grid, (1.2, 0.75, None, tuned.default)]:
         found = compare(words, {ranker: BM25(unit, k1=k1, b=b, k3=k3)}, baseline=ranker).results
         assert value == pytest.approx(found.values[ranker]["MRR@10"].mean(), abs=1e-12)
-    assert tuned.value == max(value for *_, value in tuned.grid)
+    default, gain = compare(words, ranker, baseline=ranker).results.values[ranker]["MRR@10"], {}
+    for k1, b, k3, _ in tuned.grid:
+        found = compare(words, {ranker: BM25(unit, k1=k1, b=b, k3=k3)}, baseline=ranker).results
+        gain[k1, b, k3] = found.values[ranker]["MRR@10"] - default
+    lower = {each: values.mean() - values.sem() for each, values in gain.items()}
+    assert lower[tuned.k1, tuned.b, tuned.k3] == pytest.approx(max(lower.values()), abs=1e-12)
     assert (tuned.k1, tuned.b, tuned.k3, tuned.value) in tuned.grid
     assert tuned.n_queries == found.n_queries
     assert tuned.to_dict()["grid"][0] == {"k1": 0.6, "b": 0.3, "k3": 1, "value": tuned.grid[0][3]}
@@ -81,6 +90,32 @@ def test_a_planted_k3_is_found(often: bool, k3: float) -> None:
     assert tuned.default == (1.0 if often else 0.25)
     tried = {row[2]: row[3] for row in tuned.grid if row[0] == tuned.k1}
     assert tried == ({0.0: 0.5, 9.0: 1.0, None: 1.0} if often else {0.0: 1.0, 9.0: 0.25, None: 0.25})
+
+
+def test_few_queries_do_not_leave_the_defaults(words: Collection) -> None:
+    """Where the best mean is chance the defaults stay; where something else is chosen, what it gains is told."""
+    how: dict[str, Any] = {"measure": "MRR@10", "n_queries": 10}
+    kept = [tune_bm25(words, **how, random_state=seed) for seed in range(8)]
+    assert all(tuned.value >= tuned.default for tuned in kept)
+    assert any(max(row[3] for row in tuned.grid) > tuned.value for tuned in kept)  # of a setting that was not believed
+    doubtful = [tuned for tuned in kept if tuned.value > tuned.default and tuned.interval[0] <= 0]  # type: ignore[index]
+    assert doubtful, "no draw to test the warning with"
+    with pytest.warns(TuningWarning, match=r"10 queries do not tell k1 .* \(gain in MRR@10 by folds [+-]0\.\d+, 95 % "):
+        tune_bm25(words, **how, random_state=kept.index(doubtful[0]))
+
+
+def test_the_gain_is_of_queries_that_chose_nothing() -> None:
+    """Planted: one setting wins on all queries of one document, which are in one fold: outside it gains nothing."""
+    gains = np.zeros((3, 40))
+    gains[1, :8] = 1.0
+    gains[2] = 0.05
+    groups = np.r_[np.zeros(8, dtype=int), np.arange(1, 33)]
+    found = _held_out(gains, groups, 0)
+    assert found is not None
+    np.testing.assert_array_equal(found[:8], 0.05)  # without them the third is best; they gain what it gives them
+    assert _chosen(gains) == 1
+    assert _held_out(gains, np.zeros(40, dtype=int), 0) is None
+    assert _chosen(np.array([[0.0], [0.4]])) == 0  # a single query tells nothing
 
 
 def test_drawn_queries(words: Collection) -> None:

@@ -25,6 +25,7 @@ from haybale.rankers import (
     RRF,
     SVR,
     CrossEncoder,
+    InSpace,
     Learned,
     MaxSim,
     Ranker,
@@ -50,6 +51,8 @@ MADE = [
     PLI(parse(LEARNED), "a/model", n=3, epochs=2, store="folder"),
     parse("pli-paper(bm25-doc)"),
     parse("pli-paper(bm25-doc,cell=lstm)"),
+    InSpace(PARM("vrrf"), "a/folder"),
+    InSpace(parse(LEARNED), "o'neill's engine", folds=("one", "an/other")),
     SVR(candidates=[BM25(k1=0.9), SimilarQueries(3, power=0.0)], gamma=(0.1, 1e-7), memory_budget=None),
     SVR(
         (),
@@ -183,7 +186,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, .*vrrf, cross"),
+        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, .*space, vrrf, cross"),
         ("rrf(bm25,bm26)", "unknown ranker 'bm26'"),
         ("rrf(bm25,knn", "cannot be read: '\\(' was never closed"),
         ("bm25)", "cannot be read: unmatched '\\)'"),

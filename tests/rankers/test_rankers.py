@@ -357,6 +357,38 @@ def test_how_much_a_bag_holds(
     assert share > 0.5 or not ensemble.seen_.all(axis=1).any()
 
 
+def whole(fused: Run, runs: dict[str, Run]) -> Run:
+    """What is fused, and behind it what else was ranked, by its best rank and then its id: query by query."""
+    rows = []
+    for query in fused.query_ids:
+        scores = dict(fused[query])
+        rank: dict[str, int] = {}
+        for run in runs.values():
+            for place, (doc, _) in enumerate(run[query], 1):
+                rank[doc] = min(place, rank.get(doc, place))
+        lowest = min(scores.values(), default=0.0)
+        scores |= {doc: lowest - place for doc, place in rank.items() if doc not in scores}
+        rows += [(query, doc, score) for doc, score in scores.items()]
+    return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
+
+
+def test_learned_ranks_as_deep_as_asked_and_no_otherwise(fitted: Fitted) -> None:
+    """Its first documents are the same however many are asked; behind what is fused stands all that any ranker has."""
+    learned: Any = fitted("learned(bm25,knn-doc,depth=5)", "tfidf")
+    deep = learned.rank("dev", depth=1000)
+    for depth in (1, 7, 25):
+        short = learned.rank("dev", depth=depth)
+        assert all(short[query] == deep[query][:depth] for query in deep.query_ids)
+    knn = learned.rankers_[1].rank("dev", depth=1000)
+    query = deep.query_ids[0]
+    assert {doc for doc, _ in knn[query]} <= {doc for doc, _ in deep[query]}
+    collection = learned.engine_.collection
+    why = learned.explain(collection.queries.take(collection.query_numbers([query])), deep[query][-1][0])
+    assert why.rank == len(deep[query])
+    assert sum(share.share for share in why.shares) == pytest.approx(why.score)
+    assert "behind those" in why.notes[0]
+
+
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Collection, encoder: str) -> None:
     learned: Any = fitted(LEARNED, encoder)
@@ -374,16 +406,19 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     judged = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
     fusion = LearnedFusion(depth=30).fit(runs, judged, **how)
     asked = dev(learned.engine_)
-    assert_same(learned.rank("dev"), fusion.fuse({str(r): asked.run(r, 30) for r in learned.rankers_}))
+    deep = {str(inner): asked.run(inner, 1000) for inner in learned.rankers_}
+    assert_same(learned.rank("dev"), whole(fusion.fuse(deep), deep))
     members: dict[int, list[str]] = {}
     for query, group in zip(batch.ids, groups.tolist(), strict=True):
         members.setdefault(group, []).append(query)
     dealt = sorted(members.values(), key=min)
+    deep = {str(inner): batch.out_of_fold(inner, 1000) for inner in learned.rankers_}
     found, places = learned.out_of_fold("train"), np.random.RandomState(0).permutation(len(dealt))
     for number in range(5):  # each fold, whose queries of one document are together, by what was learned on the others
         fold = [query for place in places[number::5] for query in dealt[place]]
         without = LearnedFusion(depth=30).fit(runs, judged[~judged["query_id"].isin(fold)], **how)
-        assert_same(found.take(fold), without.fuse({name: run.take(fold) for name, run in runs.items()}))
+        theirs = {name: run.take(fold) for name, run in deep.items()}
+        assert_same(found.take(fold), whole(without.fuse(theirs), theirs))
     assert learned.facts["training queries"] == fusion.n_queries_
     assert f"{learned.rankers_[3]} score" in learned.facts
 
@@ -409,8 +444,8 @@ def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> 
     assert learned.learned_from() == {f"train{i}" for i in range(60)}
     others = [query for query in (f"train{i}" for i in range(60)) if query not in learned.query_ids_]
     batch = Batch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
-    runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
-    assert_same(learned.out_of_fold(batch.queries), learned.fusion_.fuse(runs))
+    runs = {str(inner): batch.out_of_fold(inner, 1000) for inner in learned.rankers_}
+    assert_same(learned.out_of_fold(batch.queries), whole(learned.fusion_.fuse(runs), runs))
 
 
 def test_fusion_of_ranks(fitted: Fitted) -> None:

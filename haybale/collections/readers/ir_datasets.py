@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from haybale.analysis import BY_CODE
 from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.readers.beir import titled_lines
 from haybale.errors import HaybaleError, InputError
 from haybale.extras import require
 
 PREFIX = "ir_datasets:"
-_LANGUAGES = {"en": "english", "de": "german"}
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def asking(dataset_id: str) -> Iterator[None]:
 def add_documents(builder: CollectionBuilder, dataset_id: str) -> None:
     """Read the documents one by one."""
     dataset = _load(dataset_id)
-    builder.language = _LANGUAGES.get(str(dataset.docs_handler().docs_lang()))
+    builder.language = BY_CODE.get(str(dataset.docs_handler().docs_lang()))
     for document in dataset.docs_iter():
         title, text = getattr(document, "title", None), getattr(document, "text", None)
         if not isinstance(title, str) or not isinstance(text, str):

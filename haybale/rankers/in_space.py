@@ -1,0 +1,167 @@
+"""A ranker in another space: that of an engine with the same documents under another encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from haybale.embeddings.lineage import trained_queries
+from haybale.engine import Engine
+from haybale.errors import InputError
+from haybale.parameters import SEQUENCE
+from haybale.rankers.batch import Batch, Training, numbered
+from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.ranker import Ranker
+from haybale.retrieval import Run
+
+_open: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # engines that rankers here ask, each once
+
+
+@dataclass(eq=False, repr=False)
+class InSpace(Ranker):
+    """What another ranker finds in an engine with the same documents and another encoder, beside those of this one.
+
+    So TF-IDF and a trained encoder are fused, or both are evidence of an ensemble:
+    ``Learned(BM25(), KNN(), InSpace(PARM("vrrf"), "engine-trained"))``. It finds documents that both engines have.
+
+    An encoder that was trained on judged queries ranks these better than others: nothing may be learned from that. So
+    a training query is ranked, out of fold, by the first of the engines whose encoder has not seen it; those that all
+    have seen are left out of what :class:`~haybale.Learned` and :class:`~haybale.SVR` learn from.
+
+    Parameters
+    ----------
+    ranker : Ranker
+        Fitted on, and asked of, the other engine.
+    engine : str
+        Its folder.
+    folds : sequence of str, default ()
+        Folders of engines whose encoders were trained without a fold of the training queries each, and as ``engine``
+        otherwise.
+    """
+
+    name = "space"
+    names: ClassVar = {"space": {}}
+    _parameter_constraints: ClassVar = {"ranker": [Ranker], "engine": [str], "folds": SEQUENCE}
+
+    ranker: Ranker
+    engine: str
+    _: KW_ONLY
+    folds: Sequence[str] = ()
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether the ranker does, or encoders were trained fold by fold."""
+        return self.ranker.needs_training or len(self.folds) > 0
+
+    @property
+    def uses_vectors(self) -> bool:
+        """Not those of the engine that it is fitted on."""
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As every ranker's; the ranker is the one of ``rankers``, as in other rankers of rankers."""
+        found = super().to_dict()
+        inner = found.pop("ranker")
+        return {"ranker": self.name, "rankers": [inner]} | found
+
+    def _fit(self, training: Training) -> None:
+        batch = training.batch
+        self.there_: list[Ranker] = []
+        for engine in map(_opened, (self.engine, *self.folds)):
+            known = set(engine.collection.doc_ids.to_pylist())
+            asked = batch.over(engine)
+            part = Training(engine, asked.queries, [[doc for doc in ids if doc in known] for ids in training.relevant])
+            part.batch = asked  # which has what others asked of it
+            self.there_.append(part.fitted(self.ranker))
+        self._look()
+
+    def _look(self) -> None:
+        """Find out which queries each encoder has seen."""
+        self.seen_ = [ranker.encoder_queries for ranker in self.there_]
+
+    @property
+    def encoder_queries(self) -> frozenset[str]:
+        """The ids of queries that the encoders of all engines were trained on."""
+        return frozenset.intersection(*self.seen_)
+
+    def learned_from(self) -> set[str]:
+        """The ids of the queries that the rankers there, or their encoders, were trained on."""
+        return set().union(*(ranker.learned_from() for ranker in self.there_))
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        ranker = self.there_[0]
+        return _told(batch, batch.over(_limited(ranker.engine_, batch.engine)).run(ranker, depth), depth)
+
+    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+        """Each query by the first engine whose encoder has not seen it."""
+        first = np.array([_first(query, self.seen_) for query in batch.ids])
+        if (first < 0).any():
+            query = batch.ids[int(np.argmin(first))]
+            raise InputError(f"{self}: every encoder was trained on query {query!r}; none can rank it out of fold")
+        parts = []
+        for number in np.unique(first).tolist():
+            ranker, part = self.there_[number], batch.part(np.flatnonzero(first == number))
+            there = part.over(_limited(ranker.engine_, batch.engine))
+            parts.append(_told(part, there.out_of_fold(ranker, depth), depth))
+        return Run.joined(parts).take(batch.ids)
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        ranker = self.there_[0]
+        there = batch.over(_limited(ranker.engine_, batch.engine))
+        found = ranker.explained(there, int(there.engine.collection.document_numbers([base.doc_id])[0]))
+        return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=found)])
+
+    def _state(self, folder: Path) -> dict[str, Any]:
+        for number, ranker in enumerate(self.there_):
+            ranker.save(folder / str(number))
+        return {}
+
+    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+        from haybale.rankers.loading import load
+
+        folders = (self.engine, *self.folds)
+        self.there_ = [load(folder / str(number), _opened(each)) for number, each in enumerate(folders)]
+        self._look()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        encoder = self.there_[0].engine_.encoder
+        return {"queries that its encoder was trained on": len(trained_queries(encoder))} | self.there_[0].facts
+
+
+def _opened(folder: str) -> Engine:
+    """The engine of a folder, the same for all who ask."""
+    path = Path(folder).resolve()
+    engine = _open.get(path)
+    if engine is None:
+        engine = _open[path] = Engine.open(path)
+    return engine
+
+
+def _limited(there: Engine, here: Engine) -> Engine:
+    """The engine there without documents that are not here."""
+
+    def made() -> Engine:
+        numbers = there.collection.find_documents(here.collection.doc_ids.to_pylist())
+        found = np.isin(np.arange(there.collection.n_documents), numbers)
+        if not found.any():
+            raise InputError(f"{there!r} has no document of {here!r}")
+        return there if found.all() else there.within(found)
+
+    return here.cached(("documents in another space", there), made)
+
+
+def _told(batch: Batch, run: Run, depth: int) -> Run:
+    """A run by the documents here."""
+    rows, _, documents = numbered(run, batch.engine.collection)
+    return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, run.coded()[-1], depth)
+
+
+def _first(query: str, seen: Sequence[frozenset[str]]) -> int:
+    """The first that has not seen the query, or -1."""
+    return next((number for number, ids in enumerate(seen) if query not in ids), -1)

@@ -1,0 +1,67 @@
+"""``haybale fine-tune``: an encoder of an engine's judgements, an engine of it, and a ranker that asks both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sentence_transformers")
+pytest.importorskip("datasets")
+
+from tiny_models import save_bi_encoder
+
+Call = Callable[..., tuple[int, str, str]]
+
+pytestmark = pytest.mark.filterwarnings("default")  # transformers and torch warn about themselves
+
+
+def test_fine_tune_index_train_and_rank(data: Path, built: Path, tmp_path: Path, here: Call) -> None:
+    bert, out = save_bi_encoder(tmp_path / "bert"), tmp_path / "out"
+    how = ["--set", "frozen_layers=0", "--set", "evaluations=2", "--set", "batch_size=6", "--device", "cpu"]
+    command = ["fine-tune", str(built), "--encoder", bert, "--out", str(out), "--fold", "0/2", *how]
+    status, printed, said = here(*command)
+    assert status == 0, said
+    facts = json.loads((out / "training.json").read_text())
+    first, *rows = printed.splitlines()
+    assert first.startswith(f"{out}: {facts['pairs']:,} pairs, ")
+    assert len(rows) == 1 + 3  # before, and twice
+    assert {"✓ match paragraphs", "✓ train"} <= {
+        line.strip().rpartition(" ")[0].rpartition(" ")[0] for line in said.splitlines()
+    }
+    assert (facts["fold"], facts["recipe"]["batch_size"], facts["recipe"]["frozen_layers"]) == ([0, 2], 6, 0)
+    assert 0 < len({*facts["trained_on"], *facts["selected_on"]}) <= 12
+    status, _, said = here(*command)
+    assert status == 2
+    assert "exists and is not empty" in said
+    status, _, said = here("index", str(data), "--encoder", str(out), "--out", str(tmp_path / "trained"))
+    assert status == 0, said
+    ranker = f"learned(bm25,space(parm-vrrf,engine='{tmp_path / 'trained'}'))"
+    status, printed, said = here("train", str(built), "--ranker", ranker, "--out", str(tmp_path / "model"))
+    assert status == 0, said
+    assert f"queries that its encoder was trained on: {len(facts['trained_on']) + len(facts['selected_on'])}" in printed
+    assert f"training queries: {24 - len(facts['trained_on']) - len(facts['selected_on'])}" in printed
+    status, printed, said = here("rank", str(built), "rare3x", "--model", str(tmp_path / "model"), "--k", "1")
+    assert status == 0, said
+    assert "d03" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--fold", "2"], "fold must be i/n"),
+        (["--fold", "2/2"], "fold: expected (i, n)"),
+        (["--recipe", "large"], "unknown recipe 'large'"),
+        (["--set", "speed=1"], "unknown parameter of a recipe 'speed'"),
+        (["--encoder", "tfidf"], "counts words, and cannot be trained"),
+        (["--split", "none"], "unknown split"),
+    ],
+)
+def test_what_is_refused(built: Path, tmp_path: Path, here: Call, arguments: list[str], message: str) -> None:
+    encoder = [] if "--encoder" in arguments else ["--encoder", str(tmp_path)]
+    status, _, said = here("fine-tune", str(built), "--out", str(tmp_path / "out"), *encoder, *arguments)
+    assert status == 2
+    assert message in said
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,202 @@
+"""Rankers in the space of another engine: what they find there, and what nobody may learn from their encoders."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import assert_same
+from topics import SVR as SMALL_SVR
+from topics import topic_collection
+
+from haybale import CollectionBuilder, Engine, load
+from haybale.embeddings import LSAEncoder
+from haybale.embeddings.lineage import trained_queries
+from haybale.errors import FileFormatError, InputError
+from haybale.rankers import (
+    BM25,
+    KNN,
+    PARM,
+    SVR,
+    Batch,
+    InSpace,
+    Learned,
+    SimilarQueries,
+    Training,
+    from_spec,
+    in_space,
+    parse,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(topic_collection())
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Engines of the same collection over LSA of several widths."""
+    folder = tmp_path_factory.mktemp("others")
+    for n in (4, 6, 9):
+        Engine.build(topic_collection(), folder / f"lsa{n}", encoder="lsa", n_components=n)
+    return {f"lsa{n}": str(folder / f"lsa{n}") for n in (4, 6, 9)}
+
+
+@pytest.fixture
+def trained(others: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
+    """Which queries the encoder of each width was trained on: here we say so."""
+    seen = {4: frozenset[str](), 6: frozenset[str](), 9: frozenset[str]()}
+    monkeypatch.setattr("haybale.rankers.ranker.trained_queries", lambda encoder: seen.get(encoder.dim, frozenset()))
+    monkeypatch.setattr("haybale.rankers.in_space.trained_queries", lambda encoder: seen.get(encoder.dim, frozenset()))
+    return seen  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("inner", [KNN(), PARM("rrf"), BM25("document"), parse(f"svr-memory({SMALL_SVR})")], ids=str)
+def test_it_finds_what_the_ranker_finds_there(engine: Engine, others: dict[str, str], inner: Any) -> None:
+    there = Engine.open(others["lsa6"])
+    ranker, plain = InSpace(inner, others["lsa6"]).fit(engine), inner.clone().fit(there)
+    run = ranker.rank("dev")
+    assert_same(run, plain.rank("dev"))
+    for depth in (1, 5):
+        assert_same(ranker.rank("dev", depth=depth), run.top(depth))
+    assert_same(ranker.out_of_fold("train"), plain.out_of_fold("train"))
+    assert ranker.needs_training == inner.needs_training
+    query, best = "dev1", run["dev1"][0][0]
+    asked = engine.collection.queries.take(engine.collection.query_numbers([query]))
+    why = ranker.explain(asked, best)
+    assert why.rank == 1
+    assert math.fsum(share.share for share in why.shares) == pytest.approx(why.score)
+    assert why.shares[0].of is not None
+    some = engine.collection.doc_ids.to_pylist()[::2]
+    within = ranker.rank("dev", within=some)
+    assert_same(within, plain.rank("dev", within=some))
+
+
+def test_documents_of_one_engine_alone_are_not_found(others: dict[str, str], tmp_path: Path) -> None:
+    engine = Engine(topic_collection())
+    ranker = InSpace(KNN(), others["lsa6"]).fit(engine)
+    first = ranker.rank("dev")["dev1"][0][0]
+    engine.add({"new": "something else"})
+    engine.remove([first])
+    found = ranker.rank("dev", depth=100)["dev1"]
+    expected = Engine.open(copytree(others["lsa6"], tmp_path / "copy"))
+    expected.remove([first])
+    assert found == KNN().fit(expected).rank("dev", depth=100)["dev1"]
+
+
+def test_out_of_fold_is_by_an_encoder_that_has_not_seen_the_query(
+    engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]]
+) -> None:
+    train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
+    trained[4], trained[6], trained[9] = frozenset(train[:50]), frozenset(train[:30]), frozenset(train[20:50])
+    folds = [others["lsa6"], others["lsa9"]]
+    ranker = InSpace(PARM("rrf"), others["lsa4"], folds=folds).fit(engine)
+    assert ranker.needs_training
+    assert ranker.encoder_queries == frozenset(train[20:30])
+    with pytest.raises(InputError, match="every encoder was trained on query 'train20'"):
+        ranker.out_of_fold("train")
+    of = {n: PARM("rrf").fit(Engine.open(others[f"lsa{n}"])).rank("train") for n in (4, 6, 9)}
+    asked = [query for query in train if query not in train[20:30]]
+    run = ranker.out_of_fold(engine.collection.queries.take(engine.collection.query_numbers(asked)))
+    for query in asked:
+        n = 4 if query in train[50:] else 9 if query in train[:20] else 6
+        assert run[query] == of[n][query], query
+    assert_same(ranker.rank("train"), of[4])
+
+
+def test_nothing_is_learned_from_queries_that_encoders_have_seen(
+    engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]]
+) -> None:
+    train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
+    trained[6] = frozenset(train[:25])
+    space = InSpace(KNN(), others["lsa6"])
+    fused = Learned(BM25(), SimilarQueries(), space).fit(engine)
+    assert set(fused.query_ids_) == set(train[25:])
+    assert set(fused.rankers_[1].query_ids_) == set(train)  # which asks no encoder of the other space
+    assert fused.learned_from() == set(train)
+    assert set(Learned(BM25(), SimilarQueries()).fit(engine).query_ids_) == set(train)
+    nested = Learned(BM25("document"), Learned(BM25(), space)).fit(engine)
+    assert set(nested.query_ids_) == set(train[25:])
+    ensemble = SVR([BM25(), space], n_bags=6, n_jobs=1).fit(engine)
+    assert set(ensemble.query_ids_) == set(train[25:])
+    assert len(ensemble.ensemble_.seen_) == len(train) - 25
+    there = Engine.open(others["lsa6"])  # an engine over the encoder itself
+    assert set(Learned(BM25(), KNN()).fit(there).query_ids_) == set(train[25:])
+    assert set(Learned(BM25(), BM25("document")).fit(there).query_ids_) == set(train)
+    trained[6] = frozenset(train)
+    with pytest.raises(InputError, match="the encoder was trained on all judged queries"):
+        Learned(BM25(), space.clone()).fit(engine)
+
+
+def test_what_is_encoded_there_is_encoded_once(
+    engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
+    trained[4], trained[6] = frozenset(train[:40]), frozenset(train[40:])
+    texts: list[str] = []
+    encode = LSAEncoder.encode
+
+    def counted(self: Any, given: Sequence[str]) -> Any:
+        texts.extend(given)
+        return encode(self, given)
+
+    rankers = [InSpace(each, others["lsa4"], folds=[others["lsa6"]]) for each in (PARM("rrf"), PARM("vrrf"))]
+    training = Training.of(engine)
+    fitted = [training.fitted(ranker) for ranker in rankers]
+    batch = Batch(engine, engine.collection.queries.take(engine.collection.split("dev").queries))
+    for ranker in fitted:
+        _ = [there.engine_.passages for there in ranker.there_]
+    monkeypatch.setattr(LSAEncoder, "encode", counted)
+    for ranker in fitted:
+        training.batch.out_of_fold(ranker, 10)
+        batch.run(ranker, 10)
+    queries = engine.collection.queries
+    numbers = np.concatenate([engine.collection.split(split).queries for split in ("train", "dev")])
+    assert len(texts) == sum(len(queries.paragraphs_of(int(number))) for number in numbers)
+
+
+def test_saved_and_loaded(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:
+    inner = parse(f"svr-memory({SMALL_SVR})")
+    ranker = Learned(BM25(), InSpace(inner, others["lsa6"]), InSpace(KNN(), others["lsa9"], folds=[others["lsa6"]]))
+    assert from_spec(json.loads(json.dumps(ranker.to_dict()))) == ranker == parse(str(ranker))
+    ranker.fit(engine).save(tmp_path / "model")
+    in_space._open.clear()  # as in another process
+    again = load(tmp_path / "model", Engine(topic_collection()))
+    assert_same(again.rank("dev"), ranker.rank("dev"))
+    assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
+
+
+def test_what_is_refused(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="nothing"):
+        InSpace(KNN(), str(tmp_path / "nothing")).fit(engine)
+    builder = CollectionBuilder("strangers", language="english")
+    builder.add_document("other", ["a text of its own", "its own text"])
+    stranger = Engine.build(builder.build(), tmp_path / "stranger", encoder="lsa", n_components=1)
+    with pytest.raises(InputError, match="has no document of"):
+        InSpace(KNN(), str(stranger.folder)).fit(engine).rank("dev")
+    with pytest.raises(InputError, match="'engine' parameter of InSpace"):
+        InSpace(KNN(), 3).fit(engine)  # type: ignore[arg-type]
+
+
+def test_a_trained_encoder_says_what_it_has_seen(tmp_path: Path) -> None:
+    class Named:
+        name = str(tmp_path)
+
+    class Both:
+        encoders = (Named(), object())
+
+    assert trained_queries(Both()) == frozenset()
+    (tmp_path / "training.json").write_text(json.dumps({"trained_on": ["a"], "selected_on": ["b"]}))
+    assert trained_queries(Both()) == {"a", "b"}
+    (tmp_path / "training.json").write_text(json.dumps({"trained_on": "a"}))
+    with pytest.raises(FileFormatError, match="'trained_on'"):
+        trained_queries(Named())
