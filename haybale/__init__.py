@@ -8,7 +8,8 @@
 
 The rooms follow the way of the data, and none imports from one behind it: :mod:`~haybale.collections` →
 :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` → :mod:`~haybale.ensemble` → :mod:`~haybale.engine` →
-:mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.training` → :mod:`~haybale.reports`.
+:mod:`~haybale.rerank` → :mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.training` →
+:mod:`~haybale.reports`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ _HOME = {
     ),
     "haybale.evaluation": ("compare", "evaluate", "tune_bm25"),
     "haybale.rankers": (
-        *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "InSpace", "Learned", "Ranker"),
-        *("EmptyRankingWarning", "SimilarQueries", "load", "parse"),
+        *("BM25", "KNN", "PARM", "PLI", "RRF", "SVR", "CrossEncoder", "Explanation", "InSpace", "Learned", "MaxSim"),
+        *("EmptyRankingWarning", "Ranker", "SimilarQueries", "load", "parse"),
+    ),
+    "haybale.rerank": (
+        *("BERTPLI", "CrossPairs", "InteractionStore", "Interactions", "PairEncoder", "Reading", "TokenPairs"),
+        *("VectorPairs", "interact", "train_pair_encoder"),
     ),
     "haybale.retrieval": (
         *("BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),

@@ -1,6 +1,7 @@
 """The command line: thin over the Python API.
 
-``haybale index | add | remove | train | fine-tune | rank | compare | tune | embed | report | demo | doctor``.
+``haybale index | add | remove | train | fine-tune | rank | compare | tune | embed | interactions | cross-domain |
+report | demo | doctor``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main() -> NoReturn:
             if re.search(r"[\ud800-\udfff]", text):  # what stands for bytes that Python could not decode
                 raise InputError(f"{text} is not UTF-8")
         require("typer")
-        for commands in ("engines", "fine_tune", "rank", "trials", "embed", "doctor"):
+        for commands in ("engines", "fine_tune", "rank", "trials", "embed", "rerank", "doctor"):
             importlib.import_module(f"haybale.cli.{commands}")
         from haybale.cli.options import app
 

@@ -20,9 +20,14 @@ def trained_queries(encoder: Any) -> frozenset[str]:
     members = [*getattr(encoder, "encoders", ()), *(each for each in [getattr(encoder, "encoder", None)] if each)]
     found = frozenset[str]().union(*map(trained_queries, members))
     name = getattr(encoder, "name", None)
-    path = Path(name, TRAINING) if isinstance(name, str) else None
-    if path is None or not path.is_file():
-        return found
+    return found | queries_of_model(name) if isinstance(name, str) else found
+
+
+def queries_of_model(name: str) -> frozenset[str]:
+    """The same of the model in a folder; none of any other."""
+    path = Path(name, TRAINING)
+    if not path.is_file():
+        return frozenset()
     lineage = read_json(path)
     check_kinds(path, lineage, {"trained_on": [str], "selected_on": [str]})
-    return found.union(lineage["trained_on"], lineage["selected_on"])
+    return frozenset(lineage["trained_on"]).union(lineage["selected_on"])

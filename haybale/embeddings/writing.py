@@ -141,14 +141,14 @@ def embed(
             if hasattr(encoder, "fit"):
                 encoder = _fitted(encoder, files, begun is not None, n)
             settings = {"format": FORMAT, "version": VERSION, "input": found, "encoder": encoder.describe()}
-            settings |= {"dtype": dtype, "rows_per_chunk": rows_per_chunk, "shard": (i, n), "versions": _versions()}
+            settings |= {"dtype": dtype, "rows_per_chunk": rows_per_chunk, "shard": (i, n), "versions": versions_here()}
             if begun is None or begun.get("digests"):
                 settings["digests"] = True
             settings = as_json(settings)
             if begun is None:
                 files.write_json(BUILDING, settings)
             else:
-                _check_same(files, begun, settings)
+                check_same(files, begun, settings)
             done = _fill(files, encoder, settings)
             if not files.exists(MANIFEST):
                 files.write_json(MANIFEST, settings)
@@ -210,11 +210,11 @@ def read_input(
     }
 
 
-def _check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
+def check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
     """Refuse to go on with another encoder, other settings or library versions, naming the first of them."""
     if isinstance(begun, dict) and isinstance(now, dict):
         for key in sorted({*begun, *now} - {"name"}):
-            _check_same(files, begun.get(key), now.get(key), f"{where} {key}".strip())
+            check_same(files, begun.get(key), now.get(key), f"{where} {key}".strip())
     elif begun != now:
         raise StoreError(
             f"{files}: this store was begun with {where} {begun!r}, now it is {now!r}; "
@@ -222,7 +222,7 @@ def _check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> Non
         )
 
 
-def _versions() -> dict[str, str]:
+def versions_here() -> dict[str, str]:
     """Versions of what the vectors may depend on, where it is installed."""
     found = {"python": platform.python_version()}
     for library in _LIBRARIES:
@@ -301,7 +301,7 @@ def same_fitted(encoder: Any, files: StoreFiles) -> Any:
     """The encoder that a store keeps, which must have the class and settings of this one."""
     found = files.fitted_encoder()
     then, now = ({"class": type(each).__name__, **each.get_params()} for each in (found, encoder))
-    _check_same(files, then, now, "the encoder")
+    check_same(files, then, now, "the encoder")
     return found
 
 

@@ -18,7 +18,9 @@ from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.loading import load
+from haybale.rankers.max_sim import MaxSim
 from haybale.rankers.parm import PARM
+from haybale.rankers.pli import PLI
 from haybale.rankers.ranker import EmptyRankingWarning, Ranker
 from haybale.rankers.rrf import RRF
 from haybale.rankers.similar_queries import SimilarQueries
@@ -28,6 +30,7 @@ __all__ = [
     "BM25",
     "KNN",
     "PARM",
+    "PLI",
     "RANKERS",
     "RRF",
     "SVR",
@@ -37,6 +40,7 @@ __all__ = [
     "Explanation",
     "InSpace",
     "Learned",
+    "MaxSim",
     "Ranker",
     "Share",
     "SimilarQueries",

@@ -24,17 +24,31 @@ from haybale.rankers.cross_encoder import CrossEncoder
 from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
+from haybale.rankers.max_sim import MaxSim
 from haybale.rankers.parm import PARM
+from haybale.rankers.pli import PLI
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.rrf import RRF
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 
-KINDS: tuple[type[Ranker], ...] = (BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder, InSpace)
+KINDS: tuple[type[Ranker], ...] = (
+    BM25,
+    KNN,
+    SimilarQueries,
+    SVR,
+    PARM,
+    RRF,
+    Learned,
+    CrossEncoder,
+    MaxSim,
+    PLI,
+    InSpace,
+)
 Kind = tuple[type[Ranker], dict[str, Any]]
 RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}
 _NAMED: dict[str, Kind] = {kind.name: (kind, {}) for kind in KINDS} | RANKERS  # by a class too, as files have them
-SHORT = {"vrrf": "parm-vrrf"}
+SHORT = {"vrrf": "parm-vrrf", "cross": "cross-encoder"}
 _HYPHEN = "__"  # the grammar is Python's but for hyphens in names, which are written so for it
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 

@@ -20,7 +20,7 @@ from haybale.errors import InputError
 from haybale.rankers import BM25, RRF, CrossEncoder, Ranker, SimilarQueries, from_spec, parse
 from haybale.stages import listening
 
-pytest.importorskip("sentence_transformers")
+SentenceCrossEncoder = pytest.importorskip("sentence_transformers").CrossEncoder
 pytestmark = [
     pytest.mark.filterwarnings("default"),  # transformers and torch warn about themselves
     pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning"),
@@ -42,25 +42,27 @@ def engine(topics: Collection) -> Engine:
 def test_the_first_documents_are_reordered_by_their_passages(
     topics: Collection, engine: Engine, model: str, within: str, aggregation: str
 ) -> None:
-    """Pair by pair, each of the nearest passages; the rest follows as it was."""
-    ranker = CrossEncoder(parse(within), model, n_documents=5, n_passages=2, aggregation=aggregation, device="cpu")
+    """Pair by pair, the most similar ones of all; the rest follows as it was."""
+    how = {"n_documents": 5, "n_pairs": 4, "top": 3, "device": "cpu"}
+    ranker = CrossEncoder(parse(within), model, aggregation=aggregation, **how)
     numbers = topics.split("dev").queries[:4]
     asked = topics.queries.take(numbers)
     run, first = ranker.fit(engine).rank(asked), parse(within).fit(engine).rank(asked)
-    loaded: Any = ranker._load()
+    loaded = SentenceCrossEncoder(model, device="cpu")
     index, passages = engine.passages, topics.passages.texts.to_pylist()
     for row, query in enumerate(run.query_ids):
         listed = [doc for doc, _ in first[query]]
-        text = topics.queries.texts([numbers[row]])[0]
-        vector: Any = engine.encoder.encode([text])
+        texts = topics.queries.paragraphs_of(numbers[row])
+        vectors: Any = engine.encoder.encode(texts)
         expected = {}
         for doc in listed[:5]:
             number = int(topics.document_numbers([doc])[0])
             rows = range(*index.doc_offsets[number : number + 2])
-            near = (vector @ index.vectors[list(rows)].T).toarray()[0]
-            chosen = [rows[place] for place in np.argsort(-near, kind="stable")[:2]]
-            values = loaded.predict([(text, passages[place]) for place in chosen])
-            expected[doc] = float(max(values) if aggregation == "max" else np.mean(values))
+            near = (vectors.astype(float) @ index.vectors[list(rows)].astype(float).T).toarray().astype(np.float32)
+            places = [(i, j) for i in range(len(texts)) for j in range(len(rows))]
+            chosen = sorted(places, key=lambda place: -near[place])[:4]
+            values = sorted(loaded.predict([(texts[i], passages[rows[j]]) for i, j in chosen]), reverse=True)
+            expected[doc] = float(values[0] if aggregation == "max" else np.mean(values[:3]))
         found = run[query]
         assert dict(found[:5]) == pytest.approx(expected, abs=1e-5)
         assert [doc for doc, _ in found[5:]] == listed[5:]
@@ -71,7 +73,7 @@ def test_the_first_documents_are_reordered_by_their_passages(
 
 def test_the_laws(topics: Collection, engine: Engine, model: str) -> None:
     inner = parse(f"rrf(bm25,svr-memory({SVR}))")
-    ranker = CrossEncoder(inner, model, n_documents=4, n_passages=1, device="cpu").fit(engine)
+    ranker = CrossEncoder(inner, model, n_documents=4, n_pairs=1, device="cpu").fit(engine)
     assert ranker.needs_training
     assert ranker.learns_documents
     asked = topics.queries.take(topics.split("dev").queries[:4])
@@ -150,7 +152,7 @@ def test_what_is_refused(topics: Collection, engine: Engine, tmp_path: Path) -> 
     wide = save_cross_encoder(tmp_path / "wide", n_labels=3)
     with pytest.raises(InputError, match=r"cannot load the cross-encoder .*|one score a pair"):
         CrossEncoder(BM25(), wide, device="cpu").fit(engine)
-    for given in ({"n_documents": 0}, {"ranker": "bm25"}, {"max_length": 7}, {"batch_size": math.nan}):
+    for given in ({"n_documents": 0}, {"ranker": "bm25"}, {"max_length": 7}, {"n_pairs": math.nan}):
         with pytest.raises(InputError, match=f"'{next(iter(given))}' parameter of CrossEncoder"):
             CrossEncoder(**({"ranker": BM25(), "model": "m"} | given)).fit(engine)
 

@@ -20,12 +20,14 @@ from haybale.rankers import (
     BM25,
     KNN,
     PARM,
+    PLI,
     RANKERS,
     RRF,
     SVR,
     CrossEncoder,
     InSpace,
     Learned,
+    MaxSim,
     Ranker,
     SimilarQueries,
     from_spec,
@@ -38,11 +40,17 @@ from haybale.rankers import (
 from haybale.rankers.grammar import KINDS, _all, parse_value
 
 CLASSES = {kind.__name__: kind for kind in KINDS}
-PLAIN = [name for name in RANKERS if name not in ("rrf", "cross-encoder", "space")]  # that say all by themselves
+# That say all by themselves.
+PLAIN = [name for name, (kind, _) in RANKERS.items() if name != "rrf" and "ranker" not in kind._parameters()]
 MADE = [
     *map(parse, [*PLAIN, *EXAMPLES]),
     CrossEncoder(BM25("document"), "a/model", n_documents=3, max_length=16, device="cpu"),
     CrossEncoder(parse(LEARNED), "o'neill/model", aggregation="mean"),
+    MaxSim(BM25(), "a/model", n_pairs=4),
+    PLI(BM25("document")),
+    PLI(parse(LEARNED), "a/model", n=3, epochs=2, store="folder"),
+    parse("pli-paper(bm25-doc)"),
+    parse("pli-paper(bm25-doc,cell=lstm)"),
     InSpace(PARM("vrrf"), "a/folder"),
     InSpace(parse(LEARNED), "o'neill's engine", folds=("one", "an/other")),
     SVR(candidates=[BM25(k1=0.9), SimilarQueries(3, power=0.0)], gamma=(0.1, 1e-7), memory_budget=None),
@@ -178,7 +186,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, space, vrrf"),
+        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, .*space, vrrf, cross"),
         ("rrf(bm25,bm26)", "unknown ranker 'bm26'"),
         ("rrf(bm25,knn", "cannot be read: '\\(' was never closed"),
         ("bm25)", "cannot be read: unmatched '\\)'"),

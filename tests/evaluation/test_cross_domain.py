@@ -1,0 +1,133 @@
+"""The cross-domain experiment: micro figures by hand, candidates, and a network that carries over where it can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from haybale import Engine, Run, parse
+from haybale.collections import Collection, CollectionBuilder
+from haybale.errors import InputError
+from haybale.evaluation import Domain, Micro, cross_domain, micro
+from haybale.evaluation.cross_domain import _by_rank, _f1_of_queries, _row, cross_domain_table, with_relevant
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("default")  # torch warns about itself
+
+
+def domain(run: Run, relevant: dict[str, list[str]], **more: Any) -> Domain:
+    return Domain("made", more.get("engine"), more.get("queries"), run, run, relevant)  # type: ignore[arg-type]
+
+
+def run_of(ranked: dict[str, list[str]]) -> Run:
+    rows = [(query, doc, -float(place)) for query, docs in ranked.items() for place, doc in enumerate(docs)]
+    return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
+
+
+def test_micro_figures_by_hand() -> None:
+    """Relevant documents that were never retrieved count in the recall."""
+    run = run_of({"a": ["1", "2", "3"], "b": ["4", "5"]})
+    found = domain(run, {"a": ["1", "3", "lost", "lost too"], "b": ["5"]})
+    row = _row("first stage", None, found, [_by_rank(run, 2)], None)
+    assert (row["precision"], row["recall"]) == (2 / 4, 2 / 5)
+    assert row["f1"] == pytest.approx(2 * 0.5 * 0.4 / 0.9)
+    assert _f1_of_queries(_by_rank(run, 2), found) == pytest.approx([2 * 1 / (2 + 4), 2 * 1 / (2 + 1)])
+    nothing = pd.DataFrame({"query_id": [], "doc_id": []})
+    assert _f1_of_queries(nothing, found).tolist() == [0, 0]
+    assert micro(0, 0, 5) == Micro(0.0, 0.0, 0.0)
+    of_seeds = _row("R1", "gru", found, [_by_rank(run, 1), _by_rank(run, 3)], _f1_of_queries(_by_rank(run, 2), found))
+    one, three = micro(2, 1, 5), micro(5, 3, 5)
+    assert of_seeds["f1"] == pytest.approx((one.f1 + three.f1) / 2)
+    assert of_seeds["f1_sd"] == pytest.approx(np.std([one.f1, three.f1], ddof=1))
+    assert (of_seeds["f1_min"], of_seeds["f1_max"]) == (min(one.f1, three.f1), max(one.f1, three.f1))
+
+
+def test_relevant_documents_are_added_to_training_candidates() -> None:
+    run = run_of({"a": ["1", "2", "3", "4", "5"], "b": ["6", "7", "8", "9", "1"]})
+    found = with_relevant(run, {"a": ["3", "lost"], "b": ["6"]}, 4, np.random.default_rng(0))
+    assert {"3", "lost"} <= set(dict(found["a"]))
+    assert "6" in dict(found["b"])
+    for query in ("a", "b"):
+        assert len(found[query]) == 4
+        assert set(dict(found[query])) - {"lost"} <= set(dict(run[query]))
+    assert found["a"][0][1] == 0.0 or dict(found["a"])["3"] == -2.0
+
+
+class Overlap:
+    """A pair is (share of common words, 1 of them has the mark, noise of their lengths)."""
+
+    dim = 3
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def encode(self, firsts: Any, seconds: Any, which: Any) -> np.ndarray:
+        found = []
+        for i, j in which.tolist():
+            one, two = set(firsts[i].split()), set(seconds[j].split())
+            found.append((len(one & two) / len(one), self.mark in two, len(seconds[j]) % 7 / 7))
+        return np.array(found, dtype=np.float32)
+
+    def padding(self) -> np.ndarray:
+        return np.zeros(3, dtype=np.float32)
+
+    def describe(self) -> dict[str, Any]:
+        return {"class": "Overlap", "mark": self.mark, "width": 3}
+
+
+def marked(name: str, seed: int) -> Collection:
+    """Documents of two topics' words; relevant are those of the topic that have the mark."""
+    rng, builder = np.random.default_rng(seed), CollectionBuilder(name, language="english")
+    topics, marks = rng.integers(6, size=48), rng.random(48) < 0.3
+    for number, (topic, mark) in enumerate(zip(topics, marks, strict=True)):
+        words = [f"topic{topic}", *(f"word{i}" for i in rng.integers(30, size=6)), *(["mark"] if mark else [])]
+        builder.add_document(f"{name}{number}", [" ".join(words), f"more of topic{topic}"])
+    for split, count in (("train", 40), ("test", 20)):
+        for i in range(count):
+            topic = int(rng.integers(6))
+            query = f"{split}{i}"
+            builder.add_query(query, [f"what of topic{topic} word{rng.integers(30)}"], split=split)
+            for number in np.flatnonzero((topics == topic) & marks):
+                builder.add_judgement(split, query, f"{name}{number}")
+    return builder.build()
+
+
+def test_six_results_on_two_domains(tmp_path: Path) -> None:
+    """Here all that is to be known is in the pairs, so networks of both domains find it on both."""
+    engines = [Engine(marked(name, seed)) for name, seed in (("a", 0), ("b", 1))]
+    ranker = parse("bm25-doc(k1=0.9,b=0.4)")
+    domains = [Domain.of(engine, ranker.clone(), k=10, k_train=10, n_train=30, n_test=15) for engine in engines]
+    assert [len(each.test.query_ids) for each in domains] == [15, 15]
+    encoders = [Overlap("mark"), Overlap("mark"), Overlap("nothing")]
+    how: dict[str, Any] = {"n": 2, "m": 2, "n_seeds": 2, "epochs": 12, "learning_rate": 0.03, "hidden": 6}
+    how |= {"cells": ("gru",)}
+    table = cross_domain(domains, encoders, tmp_path / "out", **how)
+    assert table["result"].tolist()[:2] == ["first stage"] * 2
+    assert len(table) == 2 + 2 * 6
+    assert len(list((tmp_path / "out").iterdir())) == 8  # of two equal encoders the pairs are read once
+    by = table.set_index(["test", "cell", "result"])
+    for name in ("a", "b"):
+        first = by.loc[(name, "", "first stage"), "f1"]
+        for result in ("R1", "R2", "R3", "R4"):
+            assert by.loc[(name, "gru", result), "f1"] > first + 0.1
+        for result in ("R5", "R6"):  # the pair encoder that does not see the mark
+            assert by.loc[(name, "gru", result), "f1"] < by.loc[(name, "gru", "R1"), "f1"] - 0.1
+    assert (by["f1_min"] <= by["f1"] + 1e-12).all()
+    assert by.loc[("a", "gru", "R1"), "p_t"] < 0.05
+    again = cross_domain(domains, encoders, tmp_path / "out", **how)
+    pd.testing.assert_frame_equal(again, table)
+    text = cross_domain_table(table, ["a", "b"])
+    assert text.count("\n") == 2 + 6
+    assert f"{by.loc[('a', 'gru', 'R1'), 'f1']:.3f}†" in text
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    engine = Engine(marked("a", 0))
+    with pytest.raises(InputError, match="tested on another"):
+        Domain.of(engine, parse("bm25"), split="train")
+    with pytest.raises(InputError, match="2 domains and 3 encoders, found 1 and 0"):
+        cross_domain([domain(run_of({"a": ["1"]}), {})], [], tmp_path)
