@@ -33,8 +33,10 @@ _HOME = {
         *("NotFittedError", "OutputExistsError", "StoreError", "TruncationWarning", "UnknownNameError", "VectorError"),
     ),
     "haybale.evaluation": ("compare", "evaluate", "tune_bm25"),
+    "haybale.graph": ("DocumentGraph",),
     "haybale.rankers": (
         *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "Learned", "Ranker", "SimilarQueries"),
+        *("LinearContext", "SectionPropagation"),
         *("EmptyRankingWarning", "load", "parse"),
     ),
     "haybale.retrieval": (

@@ -16,10 +16,12 @@ from haybale.rankers.grammar import (
 )
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
+from haybale.rankers.linear_context import LinearContext
 from haybale.rankers.loading import load
 from haybale.rankers.parm import PARM
 from haybale.rankers.ranker import EmptyRankingWarning, Ranker
 from haybale.rankers.rrf import RRF
+from haybale.rankers.section_propagation import SectionPropagation
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 
@@ -35,7 +37,9 @@ __all__ = [
     "EmptyRankingWarning",
     "Explanation",
     "Learned",
+    "LinearContext",
     "Ranker",
+    "SectionPropagation",
     "Share",
     "SimilarQueries",
     "Training",

@@ -23,13 +23,18 @@ from haybale.rankers.bm25 import BM25
 from haybale.rankers.cross_encoder import CrossEncoder
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
+from haybale.rankers.linear_context import LinearContext
 from haybale.rankers.parm import PARM
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.rrf import RRF
+from haybale.rankers.section_propagation import SectionPropagation
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 
-KINDS: tuple[type[Ranker], ...] = (BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder)
+KINDS: tuple[type[Ranker], ...] = (
+    *(BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder),
+    *(SectionPropagation, LinearContext),
+)
 Kind = tuple[type[Ranker], dict[str, Any]]
 RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}
 _NAMED: dict[str, Kind] = {kind.name: (kind, {}) for kind in KINDS} | RANKERS  # by a class too, as files have them

@@ -25,7 +25,9 @@ from haybale.rankers import (
     SVR,
     CrossEncoder,
     Learned,
+    LinearContext,
     Ranker,
+    SectionPropagation,
     SimilarQueries,
     from_spec,
     parse,
@@ -37,11 +39,15 @@ from haybale.rankers import (
 from haybale.rankers.grammar import KINDS, _all, parse_value
 
 CLASSES = {kind.__name__: kind for kind in KINDS}
-PLAIN = [name for name in RANKERS if name not in ("rrf", "cross-encoder")]  # that say all by themselves
+PLAIN = [  # that say all by themselves
+    name for name, (kind, _) in RANKERS.items() if name != "rrf" and "ranker" not in kind._parameters()
+]
 MADE = [
     *map(parse, [*PLAIN, *EXAMPLES]),
     CrossEncoder(BM25("document"), "a/model", n_documents=3, max_length=16, device="cpu"),
     CrossEncoder(parse(LEARNED), "o'neill/model", aggregation="mean"),
+    SectionPropagation(BM25("document"), share=0.25),
+    LinearContext(KNN(), mask="off", l2=1e-7, n_documents=50),
     SVR(candidates=[BM25(k1=0.9), SimilarQueries(3, power=0.0)], gamma=(0.1, 1e-7), memory_budget=None),
     SVR(
         (),
@@ -175,7 +181,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, vrrf"),
+        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, .*vrrf"),
         ("rrf(bm25,bm26)", "unknown ranker 'bm26'"),
         ("rrf(bm25,knn", "cannot be read: '\\(' was never closed"),
         ("bm25)", "cannot be read: unmatched '\\)'"),
