@@ -32,7 +32,9 @@ _HOME = {
         *("ClusterError", "DeviceError", "FileFormatError", "HaybaleError", "InputError", "MissingExtraError"),
         *("NotFittedError", "OutputExistsError", "StoreError", "TruncationWarning", "UnknownNameError", "VectorError"),
     ),
-    "haybale.evaluation": ("compare", "evaluate", "tune_bm25"),
+    "haybale.evaluation": (
+        *("compare", "evaluate", "evaluate_passages", "rank_passages", "section_qrels", "tune_bm25"),
+    ),
     "haybale.graph": ("DocumentGraph",),
     "haybale.rankers": (
         *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "Learned", "Ranker", "SimilarQueries"),

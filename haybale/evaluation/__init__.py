@@ -4,12 +4,14 @@ from haybale.evaluation.analyses import found_sets, paragraph_relations, recall_
 from haybale.evaluation.comparison import Outcome, compare, default_rankers
 from haybale.evaluation.injected import CAVEAT, Classification, InjectedOutcome, classify, classify_injected
 from haybale.evaluation.measures import MEASURES, averages, evaluate
+from haybale.evaluation.passages import evaluate_passages, rank_passages, section_qrels
 from haybale.evaluation.significance import Comparison, Results, paired_tests, results
 from haybale.evaluation.table import markdown, print_table
 from haybale.evaluation.tuning import Tuned, tune_bm25
 
 __all__ = [
     "CAVEAT", "MEASURES", "Classification", "Comparison", "InjectedOutcome", "Outcome", "Results", "Tuned", "averages",
-    "classify", "classify_injected", "compare", "default_rankers", "evaluate", "found_sets", "markdown",
-    "paired_tests", "paragraph_relations", "print_table", "recall_curves", "results", "tune_bm25",
+    "classify", "classify_injected", "compare", "default_rankers", "evaluate", "evaluate_passages", "found_sets",
+    "markdown", "paired_tests", "paragraph_relations", "print_table", "rank_passages", "recall_curves", "results",
+    "section_qrels", "tune_bm25",
 ]  # fmt: skip

@@ -17,7 +17,8 @@ from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import places
-from haybale.retrieval import Run
+from haybale.retrieval import Hits, Run
+from haybale.retrieval.hits import from_flat
 from haybale.stages import stage
 from haybale.vectors import Floats
 
@@ -84,6 +85,19 @@ class ContextRanker(Ranker):
         where = places(self.query_ids_, batch.ids)
         folds = np.where(where >= 0, self.fold_of_[where], -1) if len(self.query_ids_) else where
         return self._reordered(batch, first, depth, folds)
+
+    def passage_hits(self, batch: Batch, k: int) -> Hits:
+        """The k best passages of each query, of the first documents."""
+        rows, ranks, documents = numbered(batch.run(self.rankers_[0], self.n_documents), batch.engine.collection)
+        first = ranks <= self.n_documents
+        of, best, values = [], [], []
+        for asked in self._asked(batch, rows[first], documents[first]):
+            found = self._parts(asked, batch, -1) @ self._weights(-1)
+            order = np.lexsort((asked.passages, -found))[:k]
+            of.append(np.full(len(order), asked.row))
+            best.append(asked.passages[order])
+            values.append(found[order].astype(np.float32))
+        return from_flat(len(batch), *map(np.concatenate, (of, best, values)))
 
     def _reordered(self, batch: Batch, first: Run, depth: int, folds: Ints) -> Run:
         rows, ranks, documents = numbered(first, batch.engine.collection)
