@@ -40,8 +40,8 @@ def rank_passages(ranker: Ranker, queries: Asked, *, k: int = 1000) -> Run:
 def evaluate_passages(run: Run, qrels: Frame, collection: Collection) -> pd.DataFrame:
     """MAP(D) and PREC(D) of every query with a relevant passage.
 
-    In each document with one: of its passages that are returned, the average precision and the share that is relevant, 0
-    where none is returned. The mean over these documents.
+    In each document with one: of its passages that are returned, the average precision and the share that is relevant,
+    0 where none is returned. The mean over these documents.
 
     Parameters
     ----------

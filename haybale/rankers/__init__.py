@@ -14,6 +14,7 @@ from haybale.rankers.grammar import (
     set_all,
     set_values,
 )
+from haybale.rankers.graph_context import GraphContext
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.linear_context import LinearContext
@@ -36,6 +37,7 @@ __all__ = [
     "CrossEncoder",
     "EmptyRankingWarning",
     "Explanation",
+    "GraphContext",
     "Learned",
     "LinearContext",
     "Ranker",

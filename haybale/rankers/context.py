@@ -150,16 +150,19 @@ class ContextRanker(Ranker):
             return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
         parts = self._parts(asked, batch, -1) * self._weights(-1)
         best = int(np.argmax(parts.sum(axis=1)))
-        passages = batch.engine.collection.passages
         passage = int(asked.passages[best])
-        itself = Share(
-            f"passage {passages.ids[passage].as_py()}", float(parts[best, 0]), passages.texts[passage].as_py()
-        )
-        around = self._shares(batch, asked, passage, parts[best, 1:])
-        return replace(base, shares=by_size([itself, *around]), notes=[*notes, *inner.text(top=2).splitlines()[1:]])
+        called, text = self._neighbour(batch.engine, np.array([passage]))
+        itself = [Share(called, float(parts[best, 0]), text)] if self._itself else []
+        shares = by_size([*itself, *self._shares(batch, asked, passage)])
+        return replace(base, shares=shares, notes=[*notes, *inner.text(top=2).splitlines()[1:]])
 
-    def _shares(self, batch: Batch, asked: Asked, passage: int, parts: Scores) -> list[Share]:
-        """What each neighbour carries of the parts (k - 1,) of a passage's score beyond its own."""
+    @property
+    def _itself(self) -> bool:
+        """Whether the first part is the passage's own inner product."""
+        return True
+
+    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
+        """What each neighbour carries of a passage's score, beyond its own inner product."""
         raise NotImplementedError
 
     def _neighbour(self, engine: Engine, nodes: Ints) -> tuple[str, str | None]:

@@ -21,6 +21,7 @@ from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.parameters import BM25_RANGES
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.cross_encoder import CrossEncoder
+from haybale.rankers.graph_context import GraphContext
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.linear_context import LinearContext
@@ -33,7 +34,7 @@ from haybale.rankers.svr import SVR
 
 KINDS: tuple[type[Ranker], ...] = (
     *(BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder),
-    *(SectionPropagation, LinearContext),
+    *(SectionPropagation, LinearContext, GraphContext),
 )
 Kind = tuple[type[Ranker], dict[str, Any]]
 RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}

@@ -125,7 +125,7 @@ class LinearContext(ContextRanker):
         weights: Scores = self.weights_[fold]
         return weights
 
-    def _shares(self, batch: Batch, asked: Asked, passage: int, parts: Scores) -> list[Share]:
+    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
         shares, weights = [], dict(zip(PATHS, self._weights(-1)[1:], strict=True))
         hidden = self._hidden(batch.engine)
         for path, nodes, weight in graph_of(batch.engine).paths.neighbours(passage, asked.own, hidden):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,14 @@ NAMES = (
     "linear-context(knn-queries,mask=relevant)",
     "linear-context(rrf(knn,knn-queries),mask=off)",
 )
-LEARNING = NAMES[1:]
+ATTENTION = (  # over dense vectors
+    "lim(knn,epochs=2,heads=2,n_documents=7)",
+    "mim(knn-queries,epochs=1,heads=1,mask=relevant,loss=pairwise)",
+    "mix-im(bm25-doc,epochs=1,heads=1,relations=edges,over=relations,mask=off)",
+    "lim(knn,epochs=1,heads=2,relations=edges,layers=2,context_query=type,residual=false)",
+)
+HAS_TORCH = find_spec("torch") is not None
+LEARNING = (*NAMES[1:], *ATTENTION)
 ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa", "n_components": 10}}
 
 
@@ -50,8 +58,10 @@ def fitted(engines: dict[str, Engine]) -> Any:
 
 
 def every(function: Any) -> Any:
-    cases = [pytest.param(name, encoder, id=f"{name} {encoder}") for name in NAMES for encoder in ENCODERS]
-    return pytest.mark.parametrize(("name", "encoder"), cases)(function)
+    cases = [(name, encoder) for name in NAMES for encoder in ENCODERS] + [(name, "lsa") for name in ATTENTION]
+    skipped = pytest.mark.skipif(not HAS_TORCH, reason="no torch")
+    made = [pytest.param(*case, id=" ".join(case), marks=[skipped] * (case[0] in ATTENTION)) for case in cases]
+    return pytest.mark.parametrize(("name", "encoder"), made)(function)
 
 
 @every
@@ -95,18 +105,20 @@ def test_shares_sum_to_the_score(fitted: Any, structured: Collection, name: str,
             assert math.fsum(found.to_frame()["share"]) == pytest.approx(score, abs=1e-5 * size)
             json.dumps(found.to_dict())
             called |= {share.what.partition(":")[0] for share in found.shares}
-    if name in LEARNING:
+    if "edges" in name:
+        assert called >= {"order", "order_i", "structural_i"}
+    elif name in LEARNING:
         assert called >= {"previous passage", "next passage", "siblings", "citing documents"}
     unknown = {"q": "nothing like it"}
     assert ranker.explain(unknown, "d01").score is None or ranker.explain(unknown, "d01").shares
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_saved_and_loaded(engines: dict[str, Engine], fitted: Any, tmp_path: Path, name: str) -> None:
-    ranker = fitted(name)
+@every
+def test_saved_and_loaded(engines: dict[str, Engine], fitted: Any, tmp_path: Path, name: str, encoder: str) -> None:
+    ranker = fitted(name, encoder)
     assert from_spec(json.loads(json.dumps(ranker.to_dict()))) == ranker == parse(str(ranker))
     ranker.save(tmp_path / "ranker")
-    again = load(tmp_path / "ranker", engines["tfidf"])
+    again = load(tmp_path / "ranker", engines[encoder])
     assert (again, again.facts, again.learned_from()) == (ranker, ranker.facts, ranker.learned_from())
     assert_same(again.rank("dev"), ranker.rank("dev"))
     assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
