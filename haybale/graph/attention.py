@@ -98,7 +98,7 @@ class RelationAttention(nn.Module):
         return made, alpha
 
     def carried(self, relation: int, alpha: Tensor, query: Tensor) -> Tensor:
-        """(dim,) u with u · h the inner product of ``query`` (dim,) and what a neighbour h adds at weights α (heads,)."""
+        """(dim,) u with u · h the product of ``query`` (dim,) and what a neighbour h adds at weights α (heads,)."""
         wide = alpha.repeat_interleave(len(query) // self.heads) * (query + self.out[relation] @ query)
         return wide + self.value[relation] @ wide
 

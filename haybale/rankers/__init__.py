@@ -18,6 +18,7 @@ from haybale.rankers.graph_context import GraphContext
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.linear_context import LinearContext
+from haybale.rankers.linked_documents import LinkedDocuments
 from haybale.rankers.loading import load
 from haybale.rankers.parm import PARM
 from haybale.rankers.ranker import EmptyRankingWarning, Ranker
@@ -40,6 +41,7 @@ __all__ = [
     "GraphContext",
     "Learned",
     "LinearContext",
+    "LinkedDocuments",
     "Ranker",
     "SectionPropagation",
     "Share",

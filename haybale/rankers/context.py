@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,14 @@ class Asked(NamedTuple):
     passages: Ints  # (c,)
     begins: Ints  # (n + 1,) where the passages of each document begin
     scores: Floats  # (n_nodes,) inner products of the query with all nodes
+
+
+class Masking(Protocol):
+    """A ranker that hides links."""
+
+    mask: str
+    mask_: dict[str, list[str]] | None  # relevant documents by the document that training queries came from
+    training_digest: str | None
 
 
 class ContextRanker(Ranker):
@@ -127,19 +135,7 @@ class ContextRanker(Ranker):
 
     def _hidden(self, engine: Engine) -> Mask | None:
         """What of the links of a query's own document it must not see."""
-        if self.mask == "off":
-            return None
-        ids, n = engine.collection, engine.collection.n_documents
-        if self.mask_ is None:
-            return Mask(None, n)
-
-        def made() -> Mask:
-            pairs = [(own, other) for own, others in (self.mask_ or {}).items() for other in others]
-            found = ids.find_documents([doc_id for pair in pairs for doc_id in pair]).reshape(-1, 2)
-            found = found[(found >= 0).all(axis=1)]
-            return Mask(np.unique(found[:, 0] * n + found[:, 1]), n)
-
-        return engine.cached(("mask", self.training_digest), made)
+        return hidden_links(self, engine)
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
         first = batch.run(self.rankers_[0], max(self.n_documents, base.rank or 1))
@@ -193,6 +189,23 @@ def graph_of(engine: Engine) -> EngineGraph:
             return EngineGraph(graph, RelationPaths(graph), NodeVectors(graph, engine.passages.vectors, engine.encoder))
 
     return engine.cached("graph", made)
+
+
+def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
+    """What of the links of its own document a query must not see; None: it sees all."""
+    collection = engine.collection
+    if ranker.mask == "off":
+        return None
+    if ranker.mask_ is None:
+        return Mask(None, collection.n_documents)
+
+    def made() -> Mask:
+        pairs = [(own, other) for own, others in (ranker.mask_ or {}).items() for other in others]
+        found = collection.find_documents([doc_id for pair in pairs for doc_id in pair]).reshape(-1, 2)
+        found = found[(found >= 0).all(axis=1)]
+        return Mask(np.unique(found[:, 0] * collection.n_documents + found[:, 1]), collection.n_documents)
+
+    return engine.cached(("mask", ranker.training_digest or ranker), made)
 
 
 def relevant_by_own(training: Training) -> dict[str, list[str]]:

@@ -25,6 +25,7 @@ from haybale.rankers.graph_context import GraphContext
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
 from haybale.rankers.linear_context import LinearContext
+from haybale.rankers.linked_documents import LinkedDocuments
 from haybale.rankers.parm import PARM
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.rrf import RRF
@@ -34,7 +35,7 @@ from haybale.rankers.svr import SVR
 
 KINDS: tuple[type[Ranker], ...] = (
     *(BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder),
-    *(SectionPropagation, LinearContext, GraphContext),
+    *(SectionPropagation, LinearContext, GraphContext, LinkedDocuments),
 )
 Kind = tuple[type[Ranker], dict[str, Any]]
 RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}
