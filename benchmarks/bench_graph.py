@@ -1,16 +1,17 @@
-"""What the graph of a structured collection adds: rankers of passages in context, the leak, and fusion, on dev and test.
+"""What the graph of a structured collection adds: passages in context, the leak, and fusion, on dev and test.
 
-    python benchmarks/bench_graph.py pydocs FOLDER … [--results benchmarks/results]
+    python benchmarks/bench_graph.py FOLDER [--only {lsa,tfidf,fused}] [--results benchmarks/results]
 
-Over LSA (256): the content alone, section propagation (its share chosen on dev), linear context, and graph attention with
-one network of each kind. Over TF-IDF: the best fusion without and with what the graph knows; the last line fuses LiM over
-LSA with it. Every collection writes `graph-NAME.json` as its parts are done; the page is made from these.
+Over LSA (256): the content alone, section propagation (its share chosen on dev), linear context, and graph attention
+with one network of each kind. Over TF-IDF: the best ranker and the best fusion without and with what the graph knows.
+Fused: LiM over LSA beside that. What is known is kept in `graph-NAME.json` after every ranker, for the page.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pandas as pd
 from effectiveness import BEST, SEARCHES, Space, parameters, tuned_bm25
 from provenance import commit, machine, options, peak_memory, shown
 
-from haybale import Collection, LearnedFusion, Run, evaluate, open_collection, parse
+from haybale import Collection, LearnedFusion, Ranker, Run, evaluate, open_collection, parse
 from haybale.ensemble import unseen_queries
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_values
@@ -50,7 +51,7 @@ COMPARED = (  # ours and theirs
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("collections", nargs="*", help="pydocs, or folders; none: only the page is made")
-    parser.add_argument("--only", choices=["lsa", "tfidf"], help="one part; what was measured of the other stays")
+    parser.add_argument("--only", choices=["lsa", "tfidf", "fused"], help="one part; what was measured of others stays")
     a = parser.parse_args()
     for name in a.collections:
         measured(name, a.results, a.only)
@@ -61,67 +62,65 @@ def measured(name: str, results: Path, only: str | None) -> None:
     """Measure one collection, and keep what is known after every ranker."""
     collection, start = open_collection(name), time.process_time()
     path = results / f"graph-{collection.name}.json"
-    known: dict[str, Any] = (
-        json.loads(path.read_text()) if path.exists() else {"values": {}, "facts": {}, "seconds": {}}
-    )
-    known["made"] = {
-        "command": shown("bench_graph.py", [name]),
-        "commit": commit(),
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "processor": machine(),
-    }
-    known["queries"] = {split: len(part.queries) for split, part in collection.splits.items()}
 
-    def keep(ranker: str, runs: dict[str, Run], train: Run | None = None, facts: Any = None) -> None:
-        asked = runs if train is None else {**runs, "train out of fold": train}
+    def keep(ranker: str, runs: Mapping[str, Run], facts: Any = None, train: Run | None = None) -> None:
+        asked = dict(runs) if train is None else {**runs, "train out of fold": train}
         tables = {s: evaluate(run, collection.qrels_frame(s.partition(" ")[0]), MEASURES) for s, run in asked.items()}
+        empty: dict[str, Any] = {"values": {}, "facts": {}, "seconds": {}}
+        known = json.loads(path.read_text()) if path.exists() else empty
+        known["made"] = {"command": shown("bench_graph.py", [name]), "commit": commit(), "processor": machine()}
+        known["made"]["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
+        known["queries"] = {split: len(part.queries) for split, part in collection.splits.items()}
         known["values"][ranker] = {s: {m: table[m].round(6).tolist() for m in MEASURES} for s, table in tables.items()}
         known["facts"][ranker] = facts or {}
         known["seconds"][ranker] = round(time.process_time() - start)
-        known["peak memory"] = peak_memory()
+        known.setdefault("peak memory", {})[only or "all"] = peak_memory()
         path.write_text(json.dumps(known, ensure_ascii=False) + "\n", encoding="utf-8")
         print(ranker, {s: round(float(t["nDCG@10"].mean()), 4) for s, t in tables.items()}, flush=True)
 
-    lim: dict[str, Run] = {}
-    if only != "tfidf":
+    if only in ("lsa", "fused", None):
         dense = Space(collection, "lsa", DIM)
+    if only in ("lsa", None):
         keep("content", dense.runs(parse("knn")))
-        found = {share: dense.runs(parse(f"section-propagation({FIRST},share={share})")) for share in SHARES}
-        on_dev = {share: float(_mean(collection, runs["dev"], "dev")) for share, runs in found.items()}
+        on_dev = {
+            share: mean(collection, dense.batches["dev"].run(dense.training.fitted(propagation(share)), 1000))
+            for share in SHARES
+        }
         best = max(on_dev, key=lambda share: on_dev[share])
-        keep("section propagation", found[best], facts={"share": best})
-        del found
+        keep("section propagation", dense.runs(propagation(best)), {"share": best})
         for text in (*MASKED, *CONTEXT[1:]):
             ranker = dense.training.fitted(parse(text))
-            train = dense.training.batch.out_of_fold(ranker, 1000) if text in (*MASKED, CONTEXT[3]) else None
-            keep(str(parse(text)), dense.runs(ranker), train, ranker.facts)
-        lim = dense.runs(parse(CONTEXT[3]))
-        lim["train"] = dense.training.batch.out_of_fold(dense.training.fitted(parse(CONTEXT[3])), 100)
-        for split, run in lim.items():
-            run.to_trec(results / f"graph-{collection.name}-lim-{split}.trec.gz")
-    if only != "lsa":
-        sparse = Space(collection, "tfidf", DIM)
-        chosen = parameters(tuned_bm25(collection))
-        lim = {s: Run.from_trec(results / f"graph-{collection.name}-lim-{s}.trec.gz") for s in ("train", "dev", "test")}
+            train = dense.training.batch.out_of_fold(ranker, 1000) if text in MASKED else None
+            keep(str(parse(text)), dense.runs(ranker), ranker.facts, train)
+    if only in ("tfidf", "fused", None):
+        sparse, chosen = Space(collection, "tfidf", DIM), parameters(tuned_bm25(collection))
+    if only in ("tfidf", None):
         for text in (WITHOUT, WITH, BEST, BOTH):
             ranker = sparse.training.fitted(set_values(parse(text), chosen))
-            keep(text, sparse.runs(ranker), None, ranker.facts)
-        training = sparse.training
-        last = training.fitted(set_values(parse(BOTH), chosen))
-        unseen = unseen_queries(training.relevant, training.batch.queries.groups)
-        ids = training.batch.ids
-        fusion = LearnedFusion().fit(
-            {"lim": lim["train"].take(ids), "tfidf": training.batch.out_of_fold(last, 100)},
-            collection.qrels_frame("train"),
-            trained=["lim", "tfidf"],
-            unseen=[query for query, new in zip(ids, unseen, strict=True) if new],
-        )
-        runs = sparse.runs(last)
-        keep(FUSED, {s: fusion.fuse({"lim": lim[s].take(run.query_ids), "tfidf": run}) for s, run in runs.items()})
+            keep(text, sparse.runs(ranker), ranker.facts)
+    if only in ("fused", None):
+        training, last = sparse.training, set_values(parse(BOTH), chosen)
+        spaces = {"lim": (dense, parse(CONTEXT[3])), "tfidf": (sparse, last)}
+        taught = {
+            which: space.training.batch.out_of_fold(space.training.fitted(ranker), 100)
+            for which, (space, ranker) in spaces.items()
+        }
+        new = unseen_queries(training.relevant, training.batch.queries.groups)
+        unseen = [query for query, is_new in zip(training.batch.ids, new, strict=True) if is_new]
+        fusion = LearnedFusion().fit(taught, collection.qrels_frame("train"), trained=list(taught), unseen=unseen)
+        runs = {which: space.runs(ranker) for which, (space, ranker) in spaces.items()}
+        fused = {split: fusion.fuse({which: of[split] for which, of in runs.items()}) for split in runs["lim"]}
+        weights = fusion.weights_
+        keep(FUSED, fused, dict(zip(weights["run"] + " " + weights["feature"], weights["standardised"], strict=True)))
 
 
-def _mean(collection: Collection, run: Run, split: str) -> float:
-    return float(evaluate(run, collection.qrels_frame(split), ["nDCG@10"])["nDCG@10"].mean())
+def propagation(share: float) -> Ranker:
+    return parse(f"section-propagation({FIRST},share={share})")
+
+
+def mean(collection: Collection, run: Run) -> float:
+    """nDCG@10 on dev."""
+    return float(evaluate(run, collection.qrels_frame("dev"), ["nDCG@10"])["nDCG@10"].mean())
 
 
 def write(results: Path) -> None:
@@ -129,16 +128,17 @@ def write(results: Path) -> None:
     lines = [
         "# What the graph adds",
         "",
-        "Structured, cited collections: passages ranked by what stands around them and what links them. A query does not see",
-        f"the links of its own document, unless a line says so. Vectors over LSA have {DIM} dimensions; what is re-ordered are",
-        f"the first 1,000 documents of `{FIRST}` over them. Everything was chosen on dev; test was ranked once.",
+        "Structured, cited collections: passages ranked by what stands around them and what links them. A query does",
+        f"not see the links of its own document, unless a line says so. Vectors over LSA have {DIM} dimensions; what",
+        f"is re-ordered are the first 1,000 documents of `{FIRST}` over them. Everything was chosen on dev; test was",
+        "ranked once.",
     ]
     for path in sorted(results.glob("graph-*.json")):
         known = json.loads(path.read_text())
         values, queries = known["values"], known["queries"]
         lines += ["", f"## {path.stem.removeprefix('graph-')}", ""]
         lines += [f"Queries: {', '.join(f'{split} {n:,}' for split, n in queries.items())}."]
-        names = [name for name in values if name not in MASKED[1:] and name != MASKED[0]]
+        names = [name for name in values if name not in MASKED[1:]]
         for split in ("dev", "test"):
             lines += ["", f"| {split} | {' | '.join(MEASURES)} |", f"| --- |{' ---: |' * len(MEASURES)}"]
             for name in names:
@@ -179,7 +179,7 @@ def write(results: Path) -> None:
         lines += [
             "",
             f"- seconds of processor time until each was done: {known['seconds']}; peak memory "
-            f"{known['peak memory'] / 2**30:.1f} GiB",
+            f"{max(known['peak memory'].values()) / 2**30:.1f} GiB",
         ]
         lines += [f"- command: `{made['command']}` (a folder is given by its path)"]
         lines += [f"- commit {made['commit']}, {made['date']}; {made['processor']}"]
