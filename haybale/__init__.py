@@ -38,7 +38,7 @@ _HOME = {
     "haybale.graph": ("DocumentGraph",),
     "haybale.rankers": (
         *("BM25", "KNN", "PARM", "RRF", "SVR", "CrossEncoder", "Explanation", "Learned", "Ranker", "SimilarQueries"),
-        *("GraphContext", "LinearContext", "LinkedDocuments", "SectionPropagation"),
+        *("GraphContext", "LinearContext", "LinkedDocuments", "SectionPropagation", "TokenContext"),
         *("EmptyRankingWarning", "load", "parse"),
     ),
     "haybale.retrieval": (

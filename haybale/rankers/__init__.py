@@ -26,6 +26,7 @@ from haybale.rankers.rrf import RRF
 from haybale.rankers.section_propagation import SectionPropagation
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
+from haybale.rankers.token_context import TokenContext
 
 __all__ = [
     "BM25",
@@ -46,6 +47,7 @@ __all__ = [
     "SectionPropagation",
     "Share",
     "SimilarQueries",
+    "TokenContext",
     "Training",
     "from_spec",
     "load",

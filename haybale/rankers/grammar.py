@@ -32,10 +32,11 @@ from haybale.rankers.rrf import RRF
 from haybale.rankers.section_propagation import SectionPropagation
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
+from haybale.rankers.token_context import TokenContext
 
 KINDS: tuple[type[Ranker], ...] = (
     *(BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder),
-    *(SectionPropagation, LinearContext, GraphContext, LinkedDocuments),
+    *(SectionPropagation, LinearContext, GraphContext, TokenContext, LinkedDocuments),
 )
 Kind = tuple[type[Ranker], dict[str, Any]]
 RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}

@@ -187,7 +187,7 @@ class GraphContext(ContextRanker):
         """A network that learned from the queries outside a fold, and its loss in the last epoch."""
         import torch
 
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(int(np.random.default_rng(self.random_state).integers(2**31)))
             assert self._learned_from is not None
             return self._taught(*self._learned_from, self.fold_of_ != fold)
