@@ -28,11 +28,10 @@ Scores = NDArray[np.float64]
 
 
 class Asked(NamedTuple):
-    """One query, at passages of documents that side by side are its candidates."""
+    """One query, at the passages of the documents that are re-ordered, side by side."""
 
     row: int  # of the batch
     own: int
-    documents: Ints  # (n,)
     passages: Ints  # (c,)
     begins: Ints  # (n + 1,) where the passages of each document begin
     scores: Floats  # (n_nodes,) inner products of the query with all nodes
@@ -98,14 +97,15 @@ class ContextRanker(Ranker):
         """The k best passages of each query, of the first documents."""
         rows, ranks, documents = numbered(batch.run(self.rankers_[0], self.n_documents), batch.engine.collection)
         first = ranks <= self.n_documents
-        of, best, values = [], [], []
+        none = np.empty(0, dtype=np.int64)
+        of, best, values = [none], [none], [np.empty(0, dtype=np.float32)]
         for asked in self._asked(batch, rows[first], documents[first]):
             found = self._parts(asked, batch, -1) @ self._weights(-1)
             order = np.lexsort((asked.passages, -found))[:k]
             of.append(np.full(len(order), asked.row))
             best.append(asked.passages[order])
             values.append(found[order].astype(np.float32))
-        return from_flat(len(batch), *map(np.concatenate, (of, best, values)))
+        return from_flat(len(batch), np.concatenate(of), np.concatenate(best), np.concatenate(values))
 
     def _reordered(self, batch: Batch, first: Run, depth: int, folds: Ints) -> Run:
         rows, ranks, documents = numbered(first, batch.engine.collection)
@@ -131,7 +131,7 @@ class ContextRanker(Ranker):
             mine = documents[edges[row] : edges[row + 1]]
             if len(mine):
                 passages, begins = members(offsets, mine)
-                yield Asked(row, int(batch.own[row]), mine, passages, begins, scores)
+                yield Asked(row, int(batch.own[row]), passages, begins, scores)
 
     def _hidden(self, engine: Engine) -> Mask | None:
         """What of the links of a query's own document it must not see."""
