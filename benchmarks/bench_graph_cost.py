@@ -44,7 +44,8 @@ def main() -> None:
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         print(rows[-1], flush=True)
     sizes = np.log([row["passages"] for row in rows])
-    lines = ["# What graphs cost as they grow", "", f"Seconds of a processor, one thread; vectors of {DIM} dimensions. A query asks about the passages of 500 documents.", ""]
+    about = f"vectors of {DIM} dimensions. A query asks about the passages of 500 documents."
+    lines = ["# What graphs cost as they grow", "", f"Seconds of a processor, one thread; {about}", ""]
     lines += table("|".join(COLUMNS), [[row[name] for name in COLUMNS] for row in rows], 0)
     told = []
     for name in COLUMNS[1:]:
