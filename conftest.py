@@ -4,5 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_MODULES = {"torch": "haybale/embeddings/longformer*", "pyterrier": "haybale/pyterrier.py"}
-collect_ignore_glob = [modules for package, modules in _MODULES.items() if not find_spec(package)]
+_MODULES = {
+    "torch": ("haybale/embeddings/longformer*", "haybale/graph/attention.py", "haybale/graph/token_attention.py"),
+    "pyterrier": ("haybale/pyterrier.py",),
+}
+collect_ignore_glob = [path for package, paths in _MODULES.items() if not find_spec(package) for path in paths]

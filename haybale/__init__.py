@@ -33,9 +33,13 @@ _HOME = {
         *("ClusterError", "DeviceError", "FileFormatError", "HaybaleError", "InputError", "MissingExtraError"),
         *("NotFittedError", "OutputExistsError", "StoreError", "TruncationWarning", "UnknownNameError", "VectorError"),
     ),
-    "haybale.evaluation": ("compare", "evaluate", "tune_bm25"),
+    "haybale.evaluation": (
+        *("compare", "evaluate", "evaluate_passages", "rank_passages", "section_qrels", "tune_bm25"),
+    ),
+    "haybale.graph": ("DocumentGraph",),
     "haybale.rankers": (
         *("BM25", "KNN", "PARM", "PLI", "RRF", "SVR", "CrossEncoder", "Explanation", "InSpace", "Learned", "MaxSim"),
+        *("GraphContext", "LinearContext", "LinkedDocuments", "SectionPropagation", "TokenContext"),
         *("EmptyRankingWarning", "Ranker", "SimilarQueries", "load", "parse"),
     ),
     "haybale.rerank": (

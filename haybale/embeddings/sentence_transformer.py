@@ -39,8 +39,8 @@ class SentenceTransformerEncoder:
     max_length : int, optional
         Texts are cut at so many tokens; default: the model's own.
     dtype : {"float32", "bfloat16", "float16"}, default "float32"
-        In which products are computed; weights and vectors stay float32. A processor with AMX is two to three times as fast
-        in bfloat16, with the same rankings but for near ties; one without is slower.
+        In which products are computed; weights and vectors stay float32. A processor with AMX is two to three times as
+        fast in bfloat16, with the same rankings but for near ties; one without is slower.
 
     Attributes
     ----------

@@ -445,13 +445,13 @@ class Engine:
         return {*self._live, *self._full}
 
     def cached(self, key: Any, make: Callable[[], T]) -> T:
-        """What rankers derive from the indexes and ask for again and again; the eight last that were made are kept."""
+        """What rankers derive from the indexes and ask for again and again; the eight last asked for are kept."""
         with self._lock:
-            if key not in self._derived:
-                self._derived[key] = make()
-                if len(self._derived) > _DERIVED:
-                    del self._derived[next(iter(self._derived))]
-            return cast(T, self._derived[key])
+            found = self._derived.pop(key) if key in self._derived else make()
+            self._derived[key] = found  # the last
+            if len(self._derived) > _DERIVED:
+                del self._derived[next(iter(self._derived))]
+            return cast(T, found)
 
     def prepare(self) -> Engine:
         """Make every index now; those that are there are only opened. Returns the engine."""

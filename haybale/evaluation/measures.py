@@ -32,7 +32,8 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
         Columns ``query_id``, ``doc_id`` and ``relevance``, whole numbers; above 0 is relevant. Of a pair that is judged
         twice the last grade counts.
     measures : sequence of str, default :data:`MEASURES`
-        Names of ir_measures with or without a cut-off: ``P@5``, ``nDCG@10``, ``MAP``.
+        Names of ir_measures with or without a cut-off: ``P@5``, ``nDCG@10``, ``MAP``; and ``PRES@100``, or with another
+        cut-off (:func:`pres`).
 
     Returns
     -------
@@ -112,6 +113,26 @@ def parsed(name: str) -> Any:
     # Not by ir_measures.parse_measure, which uses what Python 3.14 no longer has (ast.Num).
     registry = require("ir_measures.measures").registry
     base, at, cutoff = str(name).partition("@")
+    if base == "PRES" and cutoff.isdecimal() and int(cutoff) > 0:
+        define = require("ir_measures").define_byquery
+        return define(lambda qrels, run: pres(qrels, run, int(cutoff)), name, support_cutoff=False)
     if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")
     return registry[base] @ int(cutoff) if at else registry[base]
+
+
+def pres(qrels: pd.DataFrame, run: pd.DataFrame, n: int) -> float:
+    """PRES@n of one query, 1 − (mean rank of the relevant documents − (their number + 1) / 2) / n.
+
+    Relevant documents that are not among the first n, of which R are, count as if at ranks n + R + 1, n + R + 2, … .
+    Magdy & Jones, "PRES: A Score Metric for Evaluating Recall-Oriented Information Retrieval Applications", SIGIR 2010.
+
+    >>> of = lambda ids: pd.DataFrame({"doc_id": ids, "relevance": 1})
+    >>> pres(of(["a", "b"]), of(["a", "x", "y"]), 10)
+    0.5
+    """
+    relevant = set(qrels["doc_id"][qrels["relevance"] > 0])
+    ranks = [rank for rank, doc_id in enumerate(run["doc_id"][:n], 1) if doc_id in relevant]
+    missing = range(n + len(ranks) + 1, n + len(relevant) + 1)
+    total = sum(ranks) + sum(missing)
+    return 1 - (total / len(relevant) - (len(relevant) + 1) / 2) / n

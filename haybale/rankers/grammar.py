@@ -21,29 +21,25 @@ from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.parameters import BM25_RANGES
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.cross_encoder import CrossEncoder
+from haybale.rankers.graph_context import GraphContext
 from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
+from haybale.rankers.linear_context import LinearContext
+from haybale.rankers.linked_documents import LinkedDocuments
 from haybale.rankers.max_sim import MaxSim
 from haybale.rankers.parm import PARM
 from haybale.rankers.pli import PLI
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.rrf import RRF
+from haybale.rankers.section_propagation import SectionPropagation
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
+from haybale.rankers.token_context import TokenContext
 
 KINDS: tuple[type[Ranker], ...] = (
-    BM25,
-    KNN,
-    SimilarQueries,
-    SVR,
-    PARM,
-    RRF,
-    Learned,
-    CrossEncoder,
-    MaxSim,
-    PLI,
-    InSpace,
+    *(BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder, MaxSim, PLI, InSpace),
+    *(SectionPropagation, LinearContext, GraphContext, TokenContext, LinkedDocuments),
 )
 Kind = tuple[type[Ranker], dict[str, Any]]
 RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}

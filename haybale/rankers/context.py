@@ -1,0 +1,228 @@
+"""Re-ranking by passages and what stands around them in the graph of the collection: what its rankers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.collections.collection import Ints, members
+from haybale.engine import Engine
+from haybale.graph import DocumentGraph, Mask, NodeVectors, RelationPaths
+from haybale.parameters import COUNT, one_of
+from haybale.rankers.batch import Batch, Training, numbered
+from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.ranker import Ranker
+from haybale.rankers.similar_queries import places
+from haybale.retrieval import Hits, Run
+from haybale.retrieval.hits import from_flat
+from haybale.stages import stage
+from haybale.vectors import Floats
+
+MASKS = ("own", "relevant", "off")
+N_FOLDS = 5
+Scores = NDArray[np.float64]
+
+
+class Asked(NamedTuple):
+    """One query, at the passages of the documents that are re-ordered, side by side."""
+
+    row: int  # of the batch
+    own: int
+    passages: Ints  # (c,)
+    begins: Ints  # (n + 1,) where the passages of each document begin
+    scores: Floats  # (n_nodes,) inner products of the query with all nodes
+
+
+class Masking(Protocol):
+    """A ranker that hides links."""
+
+    mask: str
+    mask_: dict[str, list[str]] | None  # relevant documents by the document that training queries came from
+    training_digest: str | None
+
+
+class ContextRanker(Ranker):
+    """The base of rankers that re-order the first documents of another by passages in context.
+
+    A passage's score is a weighted sum of parts, the first of which is its own inner product with the query; a
+    document's is that of its best passage. Documents beyond ``n_documents``, and those without a passage, keep their
+    order behind the others. A ranker has ``_parts`` and ``_weights``, and what it learns in ``_learn``.
+    """
+
+    ranker: Ranker
+    n_documents: int
+    mask: str
+    fold_of_: Ints  # (n_training,) of the queries that it learned from
+    mask_: dict[str, list[str]] | None = None  # relevant documents by the document that training queries came from
+    _ranges: ClassVar = {"ranker": [Ranker], "n_documents": COUNT, "mask": one_of(MASKS)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As every ranker's; what is re-ordered is the one of ``rankers``, as in other rankers of rankers."""
+        found = super().to_dict()
+        inner = found.pop("ranker")
+        return {"ranker": self.name, "rankers": [inner]} | found
+
+    def _fit(self, training: Training) -> None:
+        _ = graph_of(training.batch.engine)  # without a graph: refused before any work
+        self.rankers_ = [training.fitted(self.ranker)]
+        self.mask_ = relevant_by_own(training) if self.mask == "relevant" else None
+        self._learn(training)
+
+    def _learn(self, training: Training) -> None:
+        """Learn weights; a ranker without this has none to learn."""
+
+    def _parts(self, asked: Asked, batch: Batch, fold: int) -> Floats:
+        """(c, k) parts of the passages' scores; ``fold``: of the models that did not see it, -1 for that of all."""
+        raise NotImplementedError
+
+    def _weights(self, fold: int) -> Scores:
+        """(k,)"""
+        raise NotImplementedError
+
+    def _rank(self, batch: Batch, depth: int) -> Run:
+        first = batch.run(self.rankers_[0], max(depth, self.n_documents))
+        return self._reordered(batch, first, depth, np.full(len(batch), -1))
+
+    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+        first = batch.out_of_fold(self.rankers_[0], max(depth, self.n_documents))
+        where = places(self.query_ids_, batch.ids)
+        folds = np.where(where >= 0, self.fold_of_[where], -1) if len(self.query_ids_) else where
+        return self._reordered(batch, first, depth, folds)
+
+    def passage_hits(self, batch: Batch, k: int) -> Hits:
+        """The k best passages of each query, of the first documents."""
+        rows, ranks, documents = numbered(batch.run(self.rankers_[0], self.n_documents), batch.engine.collection)
+        first = ranks <= self.n_documents
+        none = np.empty(0, dtype=np.int64)
+        of, best, values = [none], [none], [np.empty(0, dtype=np.float32)]
+        for asked in self._asked(batch, rows[first], documents[first]):
+            found = self._parts(asked, batch, -1) @ self._weights(-1)
+            order = np.lexsort((asked.passages, -found))[:k]
+            of.append(np.full(len(order), asked.row))
+            best.append(asked.passages[order])
+            values.append(found[order].astype(np.float32))
+        return from_flat(len(batch), np.concatenate(of), np.concatenate(best), np.concatenate(values))
+
+    def _reordered(self, batch: Batch, first: Run, depth: int, folds: Ints) -> Run:
+        rows, ranks, documents = numbered(first, batch.engine.collection)
+        read = (ranks <= self.n_documents) & (np.diff(batch.engine.passages.doc_offsets)[documents] > 0)
+        scores, lowest = np.empty(len(rows)), np.zeros(len(batch))
+        where = np.flatnonzero(read)
+        edges = np.searchsorted(rows[where], np.arange(len(batch) + 1))
+        with batch.stage(f"score in context ({self.name})"):
+            for asked in self._asked(batch, rows[read], documents[read]):
+                found = self._parts(asked, batch, int(folds[asked.row])) @ self._weights(int(folds[asked.row]))
+                best = np.maximum.reduceat(found, asked.begins[:-1])
+                scores[where[edges[asked.row] : edges[asked.row + 1]]] = best
+                lowest[asked.row] = min(0.0, best.min())
+        # What was not read follows in its own order, below everything of its query that was.
+        scores[~read] = lowest[rows[~read]] - ranks[~read]
+        return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
+
+    def _asked(self, batch: Batch, rows: Ints, documents: Ints) -> Iterator[Asked]:
+        """Queries one by one, at the passages of their documents; of those that have one."""
+        edges = np.searchsorted(rows, np.arange(len(batch) + 1))
+        offsets = batch.engine.passages.doc_offsets
+        for row, scores in enumerate(graph_of(batch.engine).vectors.scores(batch.vectors)):
+            mine = documents[edges[row] : edges[row + 1]]
+            if len(mine):
+                passages, begins = members(offsets, mine)
+                yield Asked(row, int(batch.own[row]), passages, begins, scores)
+
+    def _hidden(self, engine: Engine) -> Mask | None:
+        """What of the links of a query's own document it must not see."""
+        return hidden_links(self, engine)
+
+    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+        first = batch.run(self.rankers_[0], max(self.n_documents, base.rank or 1))
+        before = list(dict(first[batch.ids[0]])).index(base.doc_id) + 1
+        inner, notes = self.rankers_[0].explained(batch, document), [f"rank {before:,} by {self.rankers_[0]} before"]
+        asked = next(self._asked(batch, np.array([0]), np.array([document])))
+        if before > self.n_documents or not len(asked.passages):
+            return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
+        parts = self._parts(asked, batch, -1) * self._weights(-1)
+        best = int(np.argmax(parts.sum(axis=1)))
+        passage = int(asked.passages[best])
+        called, text = self._neighbour(batch.engine, np.array([passage]))
+        itself = [Share(called, float(parts[best, 0]), text)] if self._itself else []
+        shares = by_size([*itself, *self._shares(batch, asked, passage)])
+        return replace(base, shares=shares, notes=[*notes, *inner.text(top=2).splitlines()[1:]])
+
+    @property
+    def _itself(self) -> bool:
+        """Whether the first part is the passage's own inner product."""
+        return True
+
+    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
+        """What each neighbour carries of a passage's score, beyond its own inner product."""
+        raise NotImplementedError
+
+    def _neighbour(self, engine: Engine, nodes: Ints) -> tuple[str, str | None]:
+        """How a passage, a section or a whole document is called, and its text."""
+        graph, collection = graph_of(engine).graph, engine.collection
+        if len(nodes) > 1:
+            return f"document {collection.doc_ids[int(graph.doc_of[nodes[0]])].as_py()}", None
+        node = int(nodes[0])
+        if node >= graph.n_passages:
+            return f"section “{graph.titles[node - graph.n_passages]}”", None
+        return f"passage {collection.passages.ids[node].as_py()}", collection.passages.texts[node].as_py()
+
+
+class EngineGraph(NamedTuple):
+    """The graph of an engine's documents, with what is asked of it."""
+
+    graph: DocumentGraph
+    paths: RelationPaths
+    vectors: NodeVectors
+
+
+def graph_of(engine: Engine) -> EngineGraph:
+    """The graph of the documents that an engine has now; of one limited to some documents, of these alone."""
+
+    def made() -> EngineGraph:
+        with stage("build graph"):
+            graph = DocumentGraph.from_collection(engine.collection)
+            return EngineGraph(graph, RelationPaths(graph), NodeVectors(graph, engine.passages.vectors, engine.encoder))
+
+    return engine.cached("graph", made)
+
+
+def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
+    """What of the links of its own document a query must not see; None: it sees all."""
+    collection = engine.collection
+    if ranker.mask == "off":
+        return None
+    if ranker.mask_ is None:
+        return Mask(None, collection.n_documents)
+
+    def made() -> Mask:
+        pairs = [(own, other) for own, others in (ranker.mask_ or {}).items() for other in others]
+        found = collection.find_documents([doc_id for pair in pairs for doc_id in pair]).reshape(-1, 2)
+        found = found[(found >= 0).all(axis=1)]
+        return Mask(np.unique(found[:, 0] * collection.n_documents + found[:, 1]), collection.n_documents)
+
+    return engine.cached(("mask", ranker.training_digest or ranker), made)
+
+
+def relevant_by_own(training: Training) -> dict[str, list[str]]:
+    """The relevant documents of all queries that were taken from a document, by its id."""
+    ids, found = training.batch.engine.collection.doc_ids, dict[str, set[str]]()
+    for own, relevant in zip(training.batch.own.tolist(), training.relevant, strict=True):
+        if own >= 0:
+            found.setdefault(str(ids[own].as_py()), set()).update(relevant)
+    return {own: sorted(relevant) for own, relevant in sorted(found.items())}
+
+
+def dealt(batch: Batch, random_state: int | None) -> Ints:
+    """(n,) the fold of each query, at random, whatever their order; those of one document are in one fold."""
+    ids, groups = np.array(batch.ids), batch.queries.groups
+    order = np.lexsort((ids, groups))
+    first = ids[order][np.searchsorted(groups[order], groups)]  # the smallest id of the group
+    names, place = np.unique(first, return_inverse=True)
+    fold = np.empty(len(names), dtype=np.int64)
+    fold[np.random.default_rng(random_state).permutation(len(names))] = np.arange(len(names)) % N_FOLDS
+    return fold[place]
