@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from sklearn.utils import check_random_state
 
 from haybale.collections import Collection, Queries, find_splitter
 from haybale.collections.collection import pick
@@ -105,6 +106,14 @@ class Batch:
             self._made["over", engine] = part
         found: Batch = self._made["over", engine]
         return found
+
+    def folds(self, n: int, random_state: int | None) -> Ints:
+        """(m,) the fold of each query, at random, whatever their order; those of one document are in one fold."""
+        first = pd.Series(self.ids).groupby(self.queries.groups).transform("min")
+        names, place = np.unique(first, return_inverse=True)
+        fold = np.empty(len(names), dtype=np.int64)
+        fold[check_random_state(random_state).permutation(len(names))] = np.arange(len(names)) % n
+        return fold[place]
 
     def stage(self, name: str) -> Any:
         return stage(f"{name} ({self.label})" if self.label else name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from haybale.parameters import COUNT, one_of
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.reranker import Reranker
 from haybale.rankers.similar_queries import places
 from haybale.retrieval import Hits, Run
 from haybale.retrieval.hits import from_flat
@@ -45,26 +45,17 @@ class Masking(Protocol):
     training_digest: str | None
 
 
-class ContextRanker(Ranker):
+class ContextRanker(Reranker):
     """The base of rankers that re-order the first documents of another by passages in context.
 
     A passage's score is a weighted sum of parts, the first of which is its own inner product with the query; a
-    document's is that of its best passage. Documents beyond ``n_documents``, and those without a passage, keep their
-    order behind the others. A ranker has ``_parts`` and ``_weights``, and what it learns in ``_learn``.
+    document's is that of its best passage. A ranker has ``_parts`` and ``_weights``, and what it learns in ``_learn``.
     """
 
-    ranker: Ranker
-    n_documents: int
     mask: str
     fold_of_: Ints  # (n_training,) of the queries that it learned from
     mask_: dict[str, list[str]] | None = None  # relevant documents by the document that training queries came from
     _ranges: ClassVar = {"ranker": [Ranker], "n_documents": COUNT, "mask": one_of(MASKS)}
-
-    def to_dict(self) -> dict[str, Any]:
-        """As every ranker's; what is re-ordered is the one of ``rankers``, as in other rankers of rankers."""
-        found = super().to_dict()
-        inner = found.pop("ranker")
-        return {"ranker": self.name, "rankers": [inner]} | found
 
     def _fit(self, training: Training) -> None:
         _ = graph_of(training.batch.engine)  # without a graph: refused before any work
@@ -83,15 +74,19 @@ class ContextRanker(Ranker):
         """(k,)"""
         raise NotImplementedError
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
-        first = batch.run(self.rankers_[0], max(depth, self.n_documents))
-        return self._reordered(batch, first, depth, np.full(len(batch), -1))
-
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
-        first = batch.out_of_fold(self.rankers_[0], max(depth, self.n_documents))
-        where = places(self.query_ids_, batch.ids)
-        folds = np.where(where >= 0, self.fold_of_[where], -1) if len(self.query_ids_) else where
-        return self._reordered(batch, first, depth, folds)
+    def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
+        """Of each document, that of its best passage."""
+        where = places(self.query_ids_, batch.ids) if out_of_fold and len(self.query_ids_) else np.full(len(batch), -1)
+        folds = np.where(where >= 0, self.fold_of_[where], -1) if (where >= 0).any() else where
+        return np.concatenate(
+            [
+                np.maximum.reduceat(
+                    self._parts(asked, batch, int(folds[asked.row])) @ self._weights(int(folds[asked.row])),
+                    asked.begins[:-1],
+                )
+                for asked in self._asked(batch, rows, documents)
+            ]
+        )
 
     def passage_hits(self, batch: Batch, k: int) -> Hits:
         """The k best passages of each query, of the first documents."""
@@ -107,22 +102,6 @@ class ContextRanker(Ranker):
             values.append(found[order].astype(np.float32))
         return from_flat(len(batch), np.concatenate(of), np.concatenate(best), np.concatenate(values))
 
-    def _reordered(self, batch: Batch, first: Run, depth: int, folds: Ints) -> Run:
-        rows, ranks, documents = numbered(first, batch.engine.collection)
-        read = (ranks <= self.n_documents) & (np.diff(batch.engine.passages.doc_offsets)[documents] > 0)
-        scores, lowest = np.empty(len(rows)), np.zeros(len(batch))
-        where = np.flatnonzero(read)
-        edges = np.searchsorted(rows[where], np.arange(len(batch) + 1))
-        with batch.stage(f"score in context ({self.name})"):
-            for asked in self._asked(batch, rows[read], documents[read]):
-                found = self._parts(asked, batch, int(folds[asked.row])) @ self._weights(int(folds[asked.row]))
-                best = np.maximum.reduceat(found, asked.begins[:-1])
-                scores[where[edges[asked.row] : edges[asked.row + 1]]] = best
-                lowest[asked.row] = min(0.0, best.min())
-        # What was not read follows in its own order, below everything of its query that was.
-        scores[~read] = lowest[rows[~read]] - ranks[~read]
-        return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
-
     def _asked(self, batch: Batch, rows: Ints, documents: Ints) -> Iterator[Asked]:
         """Queries one by one, at the passages of their documents; of those that have one."""
         edges = np.searchsorted(rows, np.arange(len(batch) + 1))
@@ -137,27 +116,22 @@ class ContextRanker(Ranker):
         """What of the links of a query's own document it must not see."""
         return hidden_links(self, engine)
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        first = batch.run(self.rankers_[0], max(self.n_documents, base.rank or 1))
-        before = list(dict(first[batch.ids[0]])).index(base.doc_id) + 1
-        inner, notes = self.rankers_[0].explained(batch, document), [f"rank {before:,} by {self.rankers_[0]} before"]
+    def _shares(self, batch: Batch, document: int, first: Run, inner: Explanation) -> list[Share]:
+        """What a document's best passage, and each of its neighbours, carries."""
         asked = next(self._asked(batch, np.array([0]), np.array([document])))
-        if before > self.n_documents or not len(asked.passages):
-            return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
         parts = self._parts(asked, batch, -1) * self._weights(-1)
         best = int(np.argmax(parts.sum(axis=1)))
         passage = int(asked.passages[best])
         called, text = self._neighbour(batch.engine, np.array([passage]))
         itself = [Share(called, float(parts[best, 0]), text)] if self._itself else []
-        shares = by_size([*itself, *self._shares(batch, asked, passage)])
-        return replace(base, shares=shares, notes=[*notes, *inner.text(top=2).splitlines()[1:]])
+        return by_size([*itself, *self._around(batch, asked, passage)])
 
     @property
     def _itself(self) -> bool:
         """Whether the first part is the passage's own inner product."""
         return True
 
-    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
+    def _around(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
         """What each neighbour carries of a passage's score, beyond its own inner product."""
         raise NotImplementedError
 
@@ -215,14 +189,3 @@ def relevant_by_own(training: Training) -> dict[str, list[str]]:
         if own >= 0:
             found.setdefault(str(ids[own].as_py()), set()).update(relevant)
     return {own: sorted(relevant) for own, relevant in sorted(found.items())}
-
-
-def dealt(batch: Batch, random_state: int | None) -> Ints:
-    """(n,) the fold of each query, at random, whatever their order; those of one document are in one fold."""
-    ids, groups = np.array(batch.ids), batch.queries.groups
-    order = np.lexsort((ids, groups))
-    first = ids[order][np.searchsorted(groups[order], groups)]  # the smallest id of the group
-    names, place = np.unique(first, return_inverse=True)
-    fold = np.empty(len(names), dtype=np.int64)
-    fold[np.random.default_rng(random_state).permutation(len(names))] = np.arange(len(names)) % N_FOLDS
-    return fold[place]

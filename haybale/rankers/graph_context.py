@@ -25,7 +25,7 @@ from haybale.manifest import read_tensors, write_tensors
 from haybale.parameters import BOOLEAN, COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Interval, one_of
 from haybale.progress import track
 from haybale.rankers.batch import Batch, Training
-from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, dealt, graph_of
+from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, graph_of
 from haybale.rankers.explanation import Share
 from haybale.rankers.linear_context import best_passages, drawn, judged_documents
 from haybale.rankers.ranker import Ranker
@@ -162,7 +162,7 @@ class GraphContext(ContextRanker):
     def _learn(self, training: Training) -> None:
         rows = drawn(training, self.n_queries, self.random_state)
         batch = training.batch.take(rows) if len(rows) < len(training) else training.batch
-        self.query_ids_, self.fold_of_ = batch.ids, dealt(batch, self.random_state)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(N_FOLDS, self.random_state)
         asked, documents, relevant = judged_documents(self, batch, [training.relevant[row] for row in rows])
         passages, begins = members(batch.engine.passages.doc_offsets, documents)
         queries = np.asarray(batch.vectors, dtype=np.float32)
@@ -279,7 +279,7 @@ class GraphContext(ContextRanker):
             made[fold] = reader.context(self.network(fold), np.arange(reader.graph.n_passages))
         return made[fold]
 
-    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
+    def _around(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
         """What each neighbour adds through the last layer, which is linear in what neighbours have."""
         share = self._weights(-1)[-1]
         query = np.asarray(batch.vectors[asked.row], dtype=np.float32)

@@ -63,12 +63,6 @@ class InSpace(Ranker):
         """Not those of the engine that it is fitted on."""
         return False
 
-    def to_dict(self) -> dict[str, Any]:
-        """As every ranker's; the ranker is the one of ``rankers``, as in other rankers of rankers."""
-        found = super().to_dict()
-        inner = found.pop("ranker")
-        return {"ranker": self.name, "rankers": [inner]} | found
-
     def _fit(self, training: Training) -> None:
         batch = training.batch
         self.there_: list[Ranker] = []

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sklearn.utils import check_random_state
 
 from haybale.engine import Engine
 from haybale.ensemble import LearnedFusion, unseen_queries
@@ -28,7 +27,6 @@ from haybale.rankers.similar_queries import SimilarQueries, places
 from haybale.rankers.svr import SVR
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
-from haybale.retrieval.hits import Ints
 from haybale.stages import stage
 
 _FOLDS = 5
@@ -104,7 +102,7 @@ class Learned(Fusion):
         unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
         with batch.stage("learn fusion"):
             self.fusion_ = self._learned(runs, qrels, unseen)
-        self.query_ids_, self.fold_of_ = batch.ids, self._dealt(batch)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
         self.__dict__.pop("fold_fusions_", None)
         self._learned_from = runs, qrels, unseen
 
@@ -127,14 +125,6 @@ class Learned(Fusion):
         settings = {name: getattr(self, name) for name in ("depth", "unseen_share", "l2", "max_iter")}
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
         return LearnedFusion(**settings).fit(runs, qrels, trained=trained, unseen=unseen)
-
-    def _dealt(self, batch: Batch) -> Ints:
-        """(n,) the fold of each query, at random, whatever their order; those of one document are in one fold."""
-        first = pd.Series(batch.ids).groupby(batch.queries.groups).transform("min")
-        names, place = np.unique(first, return_inverse=True)
-        fold = np.empty(len(names), dtype=np.int64)
-        fold[check_random_state(self.random_state).permutation(len(names))] = np.arange(len(names)) % _FOLDS
-        return fold[place]
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         runs = self._runs(batch, depth)

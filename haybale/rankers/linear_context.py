@@ -18,7 +18,7 @@ from haybale.graph import PATHS
 from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE
 from haybale.progress import track
 from haybale.rankers.batch import Batch, Training, numbered
-from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, dealt, graph_of
+from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, graph_of
 from haybale.rankers.explanation import Share
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval.hits import Ints
@@ -82,7 +82,7 @@ class LinearContext(ContextRanker):
     def _learn(self, training: Training) -> None:
         rows = drawn(training, self.n_queries, self.random_state)
         batch = training.batch.take(rows) if len(rows) < len(training) else training.batch
-        self.query_ids_, self.fold_of_ = batch.ids, dealt(batch, self.random_state)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(N_FOLDS, self.random_state)
         query, document, is_relevant = judged_documents(self, batch, [training.relevant[row] for row in rows])
         self.weights_ = np.tile([_FIRST.get(name, 0.0) for name in self.part_names], (N_FOLDS + 1, 1))
         for _ in range(_ROUNDS):
@@ -125,7 +125,7 @@ class LinearContext(ContextRanker):
         weights: Scores = self.weights_[fold]
         return weights
 
-    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
+    def _around(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
         shares, weights = [], dict(zip(PATHS, self._weights(-1)[1:], strict=True))
         hidden = self._hidden(batch.engine)
         for path, nodes, weight in graph_of(batch.engine).paths.neighbours(passage, asked.own, hidden):

@@ -67,12 +67,6 @@ class LinkedDocuments(Ranker):
         """As every ranker's; the judgements tell which links are hidden, too."""
         return self.mask == "relevant" or super().needs_training
 
-    def to_dict(self) -> dict[str, Any]:
-        """As every ranker's; the one that is begun with is of ``rankers``, as in other rankers of rankers."""
-        found = super().to_dict()
-        inner = found.pop("ranker")
-        return {"ranker": self.name, "rankers": [inner]} | found
-
     def _fit(self, training: Training) -> None:
         _ = graph_of(training.batch.engine)
         self.rankers_ = [training.fitted(self.ranker)]

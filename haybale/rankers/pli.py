@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sklearn.model_selection import GroupKFold
 
 from haybale.embeddings import LSAEncoder
 from haybale.embeddings.encoder import load_fitted
@@ -23,7 +22,7 @@ from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
 from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
-from haybale.rankers.reranker import Reranker, paragraph_share
+from haybale.rankers.reranker import PairReader, paragraph_share
 from haybale.rankers.similar_queries import places
 from haybale.rerank import (
     BERTPLI,
@@ -45,7 +44,7 @@ _OF_MODEL = tuple(name for name in BERTPLI._parameter_constraints if name != "de
 
 
 @dataclass(eq=False, repr=False)
-class PLI(Reranker):
+class PLI(PairReader):
     """Re-orders the first documents of another ranker by BERT-PLI, learned on judged queries.
 
     :class:`~haybale.BERTPLI` has the formulas and their sources. Training queries are ranked by networks that were
@@ -175,10 +174,7 @@ class PLI(Reranker):
             found = self._interactions(self.reading(batch, first, pairs))
         with batch.stage(f"fit {self.name}"):
             self.network_ = self._network().fit(found, relevant)
-        split = GroupKFold(folds, shuffle=True, random_state=self.random_state)
-        self.query_ids_, self.fold_of_ = batch.ids, np.empty(len(batch), dtype=np.int64)
-        for fold, (_, inside) in enumerate(split.split(batch.ids, groups=batch.queries.groups)):
-            self.fold_of_[inside] = fold
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(folds, self.random_state)
         self.__dict__.pop("fold_networks_", None)
         self._known = [_Known(found), *stored]
         self._learned_from = found, relevant

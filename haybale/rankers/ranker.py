@@ -132,8 +132,10 @@ class Ranker:
         return min(found, key=lambda each: each[0])[1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: ``ranker``, its name, and every parameter; rankers within likewise."""
-        return {"ranker": self.name} | {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        """Plain values: ``ranker``, its name, and every parameter; rankers within likewise, a single one as a list."""
+        found = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        within = {"rankers": [found.pop("ranker")]} if "ranker" in found else {}
+        return {"ranker": self.name} | within | found
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and _comparable(self) == _comparable(other)

@@ -29,32 +29,6 @@ class Reranker(Ranker):
     ranker: Ranker
     n_documents: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """As every ranker's; what is re-ordered is the one of ``rankers``, as in other rankers of rankers."""
-        found = super().to_dict()
-        inner = found.pop("ranker")
-        return {"ranker": self.name, "rankers": [inner]} | found
-
-    def _fit(self, training: Training) -> None:
-        self._forget()
-        self._load()  # a model that is not there is refused before what it re-orders is fitted
-        self.rankers_ = [training.fitted(self.ranker)]
-
-    def _load(self) -> PairEncoder:
-        """What reads the pairs."""
-        raise NotImplementedError
-
-    def _once(self, name: str, make: Callable[[], PairEncoder]) -> PairEncoder:
-        """A model of that name, loaded when it is first asked for."""
-        loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
-        if name not in loaded:
-            loaded[name] = make()
-        return loaded[name]
-
-    def _forget(self) -> None:
-        """What was loaded: parameters, or the engine, may be others now."""
-        self.__dict__.pop("_loaded", None)
-
     def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> NDArray[np.float64]:
         """(n,) new scores of candidates, which stand as in the run, with their ``scores`` there."""
         raise NotImplementedError
@@ -73,8 +47,8 @@ class Reranker(Ranker):
         rows, ranks, documents = numbered(first, batch.engine.collection)
         read = self._is_read(batch, ranks, documents)
         scores = np.empty(len(rows))
-        with batch.stage(f"read pairs ({self.name})"):
-            if read.any():
+        if read.any():
+            with batch.stage(f"re-order ({self.name})"):
                 given = first.coded()[-1][read]
                 scores[read] = self._scores(batch, rows[read], documents[read], given, out_of_fold)
         # What was not read follows in its own order, below everything of its query that was.
@@ -97,7 +71,31 @@ class Reranker(Ranker):
         return replace(base, shares=self._shares(batch, document, first.top(self.n_documents), inner), notes=notes)
 
 
-class BestPairs(Reranker):
+class PairReader(Reranker):
+    """The base of re-rankers with a model that reads pairs of paragraphs, loaded when it is first asked for."""
+
+    def _fit(self, training: Training) -> None:
+        self._forget()
+        self._load()  # a model that is not there is refused before what it re-orders is fitted
+        self.rankers_ = [training.fitted(self.ranker)]
+
+    def _load(self) -> PairEncoder:
+        """What reads the pairs."""
+        raise NotImplementedError
+
+    def _once(self, name: str, make: Callable[[], PairEncoder]) -> PairEncoder:
+        """A model of that name, loaded when it is first asked for."""
+        loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
+        if name not in loaded:
+            loaded[name] = make()
+        return loaded[name]
+
+    def _forget(self) -> None:
+        """What was loaded: parameters, or the engine, may be others now."""
+        self.__dict__.pop("_loaded", None)
+
+
+class BestPairs(PairReader):
     """The base of re-rankers that score a document by its nearest pairs of paragraphs, by the engine's vectors."""
 
     n_pairs: int

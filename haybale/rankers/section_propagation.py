@@ -54,7 +54,7 @@ class SectionPropagation(ContextRanker):
     def _weights(self, fold: int) -> Scores:
         return np.array([1 - self.share, self.share])
 
-    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
+    def _around(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
         """One share a section: the graph's sums, level by level."""
         graph = graph_of(batch.engine).graph
         levels, section = [], int(graph.section_of[passage])

@@ -23,11 +23,12 @@ from haybale.manifest import read_tensors, write_tensors
 from haybale.parameters import BOOLEAN, COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Interval, one_of
 from haybale.progress import track
 from haybale.rankers.batch import Batch, Training
-from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, dealt, graph_of
+from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, graph_of
 from haybale.rankers.explanation import Share
 from haybale.rankers.graph_context import ranking_loss
 from haybale.rankers.linear_context import best_passages, drawn, judged_documents
 from haybale.rankers.ranker import Ranker
+from haybale.rerank.pairs import late_interaction
 from haybale.stages import stage
 from haybale.vectors import Floats
 
@@ -144,7 +145,7 @@ class TokenContext(ContextRanker):
     def _learn(self, training: Training) -> None:
         rows = drawn(training, self.n_queries, self.random_state)
         batch = training.batch.take(rows) if len(rows) < len(training) else training.batch
-        self.query_ids_, self.fold_of_ = batch.ids, dealt(batch, self.random_state)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(N_FOLDS, self.random_state)
         query, documents, relevant = judged_documents(self, batch, [training.relevant[row] for row in rows])
         edges = np.searchsorted(query, np.arange(len(batch) + 1))
         teaching = [
@@ -261,7 +262,7 @@ class TokenContext(ContextRanker):
     def _itself(self) -> bool:
         return self.kind != "mim"
 
-    def _shares(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
+    def _around(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
         """What each neighbour adds, at the tokens of the context that are nearest to those of the query."""
         import torch
 
@@ -329,11 +330,7 @@ class _Tokens:
     """Token matrices of nodes and queries, of length 1 a token; what was encoded is kept as float16."""
 
     def __init__(self, model: str, query_length: int, passage_length: int) -> None:
-        library = require("sentence_transformers", "neural")
-        try:
-            self.model = _late_interaction(library, model)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise InputError(f"cannot load the model {model!r}: {str(error).splitlines()[0]}") from error
+        self.model = late_interaction(model)
         self.query_length, self.passage_length = query_length, passage_length
         self._of_node: dict[int, Any] = {}
         self._of: Any = None  # the collection that the nodes are of
@@ -368,16 +365,6 @@ class _Tokens:
                 self._of_node[node] = matrix.astype(np.float16)
                 self._numbers += matrix.size
         return [self._of_node[node].astype(np.float32) for node in nodes.tolist()]
-
-
-def _late_interaction(library: Any, name: str) -> Any:
-    """A multi-vector model as it was saved; of any other its own tokens, without the random projection it would get."""
-    found = library.MultiVectorEncoder(name)
-    paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
-    said = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
-    if any(sign in said for sign in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
-        return found
-    return library.MultiVectorEncoder(modules=[module for module in found if type(module).__name__ != "Dense"])
 
 
 def _unit(tokens: Any) -> Floats:

@@ -259,13 +259,8 @@ class TokenPairs:
 
     def __init__(self, model: str | Path, *, max_length: int | None = None, device: str | None = None) -> None:
         check_parameters("TokenPairs", {"max_length": max_length, "device": device}, PAIR_RANGES)
-        library = require("sentence_transformers", "neural")
-        self.name, device = str(model), torch_device(device)
-        try:
-            with quiet():
-                self.model = _late_interaction(library, self.name, device)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise InputError(f"cannot load the model {self.name!r}: {str(error).splitlines()[0]}") from error
+        self.name = str(model)
+        self.model = late_interaction(self.name, torch_device(device))
         if max_length is not None:
             self.model.max_seq_length = max_length
         self._as_first = _Kept(lambda texts: self._tokens(self.model.encode_query, texts))
@@ -419,10 +414,15 @@ def _activation(config: Any) -> Any:
     return require("sentence_transformers.util", "neural").import_from_string(said)()
 
 
-def _late_interaction(library: Any, name: str, device: str | None) -> Any:
+def late_interaction(name: str, device: str | None = None) -> Any:
     """A multi-vector model as it was saved; of any other its own tokens, without the random projection it would get."""
-    found = library.MultiVectorEncoder(name, device=device)
-    paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
+    library = require("sentence_transformers", "neural")
+    try:
+        with quiet():
+            found = library.MultiVectorEncoder(name, device=device)
+        paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"cannot load the model {name!r}: {str(error).splitlines()[0]}") from error
     said = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
     if any(sign in said for sign in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
         return found
