@@ -8,8 +8,8 @@
 
 The rooms follow the way of the data, and none imports from one behind it: :mod:`~haybale.collections` →
 :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` → :mod:`~haybale.ensemble` → :mod:`~haybale.engine` →
-:mod:`~haybale.rerank` → :mod:`~haybale.rankers` → :mod:`~haybale.evaluation` → :mod:`~haybale.training` →
-:mod:`~haybale.reports`.
+:mod:`~haybale.graph`, :mod:`~haybale.rerank` → :mod:`~haybale.rankers` → :mod:`~haybale.evaluation` →
+:mod:`~haybale.training`, :mod:`~haybale.reports`.
 """
 
 from __future__ import annotations
