@@ -65,8 +65,8 @@ class InSpace(Ranker):
 
     def _fit(self, training: Training) -> None:
         batch = training.batch
-        self.there_: list[Ranker] = []
-        for engine in map(_opened, (self.engine, *self.folds)):
+        self.there_ = []
+        for engine in self._elsewhere():
             known = set(engine.collection.doc_ids.to_pylist())
             asked = batch.over(engine)
             part = Training(engine, asked.queries, [[doc for doc in ids if doc in known] for ids in training.relevant])
@@ -116,11 +116,10 @@ class InSpace(Ranker):
         return {}
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        from haybale.rankers.loading import load
-
-        folders = (self.engine, *self.folds)
-        self.there_ = [load(folder / str(number), _opened(each)) for number, each in enumerate(folders)]
         self._look()
+
+    def _elsewhere(self) -> Sequence[Engine]:
+        return [_opened(each) for each in (self.engine, *self.folds)]
 
     @property
     def facts(self) -> dict[str, Any]:

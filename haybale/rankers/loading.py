@@ -46,7 +46,9 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
             if entry["within"]:
                 ranker.rankers_ = [made[place] for place in entry["within"]]
             ranker.training_digest = entry["digest"]
-            ranker._restore(folder / "fitted" / str(number), entry["facts"], engine)
+            within = folder / "fitted" / str(number)
+            ranker.there_ = [load(within / str(place), other) for place, other in enumerate(ranker._elsewhere())]
+            ranker._restore(within, entry["facts"], engine)
             ranker.engine_, ranker.fitted_key = engine, ranker.key()
             made.append(ranker)
         return made[-1]

@@ -51,6 +51,7 @@ class Ranker:
 
     engine_: Engine
     rankers_: Sequence[Ranker] = ()  # the fitted rankers within, in the order of the parameters
+    there_: Sequence[Ranker] = ()  # rankers fitted on other engines, saved in its folder by their place
     training_digest: str | None = None  # of the judgements it was fitted on
     query_ids_: Sequence[str] = ()  # that it learned from
     fitted_key: tuple[Any, ...] | None = None  # its key as it was fitted; parameters may have been set since
@@ -336,6 +337,10 @@ class Ranker:
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         """Read what :meth:`_state` wrote; the rankers within are there already, in ``rankers_``."""
+
+    def _elsewhere(self) -> Sequence[Engine]:
+        """The engines of the rankers :attr:`there_`, which are loaded before it is restored."""
+        return ()
 
     @property
     def facts(self) -> dict[str, Any]:
