@@ -68,7 +68,10 @@ class Reranker(Ranker):
         notes = [f"rank {before:,} by {self.rankers_[0]} before"]
         if not self._is_read(batch, np.array([before]), np.array([document])).all():
             return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
-        return replace(base, shares=self._shares(batch, document, first.top(self.n_documents), inner), notes=notes)
+        shares = self._shares(batch, document, first.top(self.n_documents), inner)
+        if all(share.of is not inner for share in shares):
+            notes += inner.text(top=2).splitlines()[1:]
+        return replace(base, shares=shares, notes=notes)
 
 
 class PairReader(Reranker):

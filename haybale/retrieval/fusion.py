@@ -85,10 +85,8 @@ def completed(run: Run, runs: Sequence[Run], k: int) -> Run:
     So a document's place does not depend on ``k``, if these runs are at least ``k`` documents deep.
 
     >>> from haybale.collections.ids import id_table
-    >>> short, *deep = [
-    ...     Run.from_numbers(["q"], id_table("abcd"), [0] * len(found), found, np.arange(4.0, 4.0 - len(found), -1))
-    ...     for found in ([2], [2, 1, 3], [0, 2])
-    ... ]
+    >>> ids, lists = id_table(list("abcd")), ([2], [2, 1, 3], [0, 2])
+    >>> short, *deep = [Run.from_numbers(["q"], ids, [0] * len(x), x, 4.0 - np.arange(len(x))) for x in lists]
     >>> completed(short, deep, 3)["q"]
     [('c', 4.0), ('a', 3.0), ('b', 2.0)]
     """

@@ -91,7 +91,7 @@ def test_what_is_refused(built: Path, tmp_path: Path, here: Call) -> None:
         (("--ranker", "bm25"), "interactions are of pli, such as pli(bm25-doc); found bm25"),
         (("--ranker", "pli(bm25)", "--shard", "2"), "shard must be i/n, such as 2/8"),
         (("--ranker", "pli(bm25)", "--split", "tset"), "unknown split"),
-        (("--ranker", "pli(bm25,model='nothing/there')"), "cannot load the model"),
+        (("--ranker", f"pli(bm25,model='{tmp_path / 'nothing'}')"), "cannot load the model"),
     ):
         status, _, said = here("interactions", str(built), "--out", str(tmp_path / "store"), *arguments)
         assert (status, message in said) == (2, True), said
