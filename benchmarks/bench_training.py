@@ -99,20 +99,19 @@ def measured(
             return {}
         sources = {"before": encoder, "after": work / "encoder"}
         sources |= {f"fold-{fold}": work / f"encoder-{fold}" for fold in range(n_folds)}
-        there = {
-            name: space(collection, str(each), work / f"engine-{name}", dtype, length) for name, each in sources.items()
-        }
+        for name, each in sources.items():
+            space(collection, str(each), work / f"engine-{name}", dtype, length)
         if only == "encode":
             return {}
         splits = ("dev", "test") if test else ("dev",)
-        queries = {split: collection.queries.take(collection.split(split).queries) for split in splits}
-        runs: dict[str, dict[str, Run]] = {split: {} for split in splits}
-        for when in ("before", "after"):
-            for split in splits:
-                batch = Batch(there[when], queries[split])
-                runs[split] |= {f"{name} {when}": batch.run(parse(name).fit(there[when]), DEPTH) for name in IN_SPACE}
-        training, batches = Training.of(engine), {split: Batch(engine, queries[split]) for split in splits}
-        for name, ranker in fused(collection, work, n_folds, svr or {}).items():
+        training, runs = Training.of(engine), {split: dict[str, Run]() for split in splits}
+        batches = {split: Batch(engine, collection.queries.take(collection.split(split).queries)) for split in splits}
+        rankers: dict[str, Ranker] = {
+            f"{name} {when}": InSpace(parse(name), str(work / f"engine-{when}"))
+            for when in ("before", "after")
+            for name in IN_SPACE
+        }
+        for name, ranker in (rankers | fused(collection, work, n_folds, svr or {})).items():
             fitted = training.fitted(ranker)
             for split in splits:
                 runs[split][name] = batches[split].run(fitted, DEPTH)
@@ -142,12 +141,10 @@ def training_of(engine: Engine, encoder: str, out: Path, how: dict[str, Any], fo
     return found | counts | {"base": Path(found["base"]).name}
 
 
-def space(collection: Collection, encoder: str, folder: Path, dtype: str, length: int) -> Engine:
-    """The collection under an encoder, its passages encoded; opened, if it is there."""
+def space(collection: Collection, encoder: str, folder: Path, dtype: str, length: int) -> None:
+    """The collection under an encoder, in a folder: its passages are encoded, if they are not yet."""
     made = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
-    engine = Engine.build(collection, folder, encoder=made)
-    _ = engine.passages
-    return engine
+    _ = Engine.build(collection, folder, encoder=made).passages
 
 
 def fused(collection: Collection, work: Path, n_folds: int, values: Mapping[str, Any]) -> dict[str, Ranker]:
