@@ -99,7 +99,7 @@ def measured(n: int) -> dict[str, float]:
     found["edges"] = len(graph.edges.source)
     lap("edges sorted")
     paths, scores = RelationPaths(graph), np.random.default_rng(1).random(graph.n_nodes).astype(np.float32)
-    some = np.arange(PER_DOCUMENT * 500)  # the passages of 500 documents
+    some = np.arange(min(n, PER_DOCUMENT * 500))  # the passages of 500 documents
     paths.means(scores, some[:40])  # what is made once
     start = time.process_time()
     paths.means(scores, some)
