@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
 from effectiveness import BEST, SEARCHES, Space, parameters, tuned_bm25
-from provenance import commit, machine, options, peak_memory, shown
+from provenance import cell4, commit, machine, options, peak_memory, shown, table
 
 from haybale import Collection, LearnedFusion, Ranker, Run, evaluate, open_collection, parse
 from haybale.ensemble import unseen_queries
@@ -131,71 +131,77 @@ def write(results: Path) -> None:
         "Structured, cited collections: passages ranked by what stands around them and what links them. A query does",
         f"not see the links of its own document, unless a line says so. Vectors over LSA have {DIM} dimensions; what",
         f"is re-ordered are the first 1,000 documents of `{FIRST}` over them. Everything was chosen on dev; test was",
-        "ranked once.",
+        "ranked once. `mim`, `mix-im` and `lim` have equally many weights, one layer over means of ten relation paths.",
+        "What the graph is in evidence and fusion, over TF-IDF:",
+        f"`{GRAPH}`.",
     ]
     for path in sorted(results.glob("graph-*.json")):
-        known = json.loads(path.read_text())
-        values, queries = known["values"], known["queries"]
-        lines += ["", f"## {path.stem.removeprefix('graph-')}", ""]
-        lines += [f"Queries: {', '.join(f'{split} {n:,}' for split, n in queries.items())}."]
-        names = [name for name in values if name not in MASKED[1:]]
-        for split in ("dev", "test"):
-            lines += ["", f"| {split} | {' | '.join(MEASURES)} |", f"| --- |{' ---: |' * len(MEASURES)}"]
-            for name in names:
-                row = [f"{pd.Series(values[name][split][m]).mean():.4f}" for m in MEASURES]
-                lines.append(f"| {_shown(name, known)} | {' | '.join(row)} |")
-        pairs = [(ours, theirs) for ours, theirs in COMPARED if ours in values and theirs in values]
-        lines += ["", "| compared, nDCG@10 | dev | p | test | p |", "| --- | ---: | ---: | ---: | ---: |"]
-        for ours, theirs in pairs:
-            cells = []
-            for split in ("dev", "test"):
-                a, b = (pd.Series(values[name][split]["nDCG@10"]).to_numpy() for name in (ours, theirs))
-                found = paired_tests(a, b, n_comparisons=len(pairs))
-                p = max(found.p_t, found.p_randomization)
-                cells += [f"{a.mean():.4f} / {b.mean():.4f} ({a.mean() / b.mean() - 1:+.1%})", f"{p:.4f}"]
-            lines.append(f"| {_shown(ours, known)} / {_shown(theirs, known)} | {' | '.join(cells)} |")
-        lines += [
-            "",
-            f"p: the larger of t-test's and randomisation test's, times {len(pairs)}.",
-            "",
-            "The leak, nDCG@10:",
-            "",
-        ]
-        lines += ["| `mask` | train, out of fold | dev | weight of citing documents |", "| --- | ---: | ---: | ---: |"]
-        for text in MASKED:
-            name = str(parse(text))
-            if name in values and "train out of fold" in values[name]:
-                means = [pd.Series(values[name][s]["nDCG@10"]).mean() for s in ("train out of fold", "dev")]
-                weight = known["facts"][name]["citing documents"] / known["facts"][name]["passage"]
-                lines.append(f"| {text.rpartition('=')[2][:-1]} | {means[0]:.4f} | {means[1]:.4f} | {weight:.2f} |")
-        lines += ["", "Weights are per that of the passage itself."]
-        linear = known["facts"].get(CONTEXT[0], {})
-        if linear:
-            weights = {k: v / linear["passage"] for k, v in linear.items() if k not in ("training queries", "loss")}
-            lines += ["", "Linear context: " + ", ".join(f"{k} {v:.2f}" for k, v in weights.items()) + "."]
-        shares = {name: facts["λ"] for name, facts in known["facts"].items() if "λ" in facts}
-        lines += ["", "λ learned: " + ", ".join(f"`{name}` {value:.3f}" for name, value in shares.items()) + "."]
-        made = known["made"]
-        lines += [
-            "",
-            f"- seconds of processor time until each was done: {known['seconds']}; peak memory "
-            f"{max(known['peak memory'].values()) / 2**30:.1f} GiB",
-        ]
-        lines += [f"- command: `{made['command']}` (a folder is given by its path)"]
-        lines += [f"- commit {made['commit']}, {made['date']}; {made['processor']}"]
+        lines += page_of(path.stem.removeprefix("graph-"), json.loads(path.read_text()))
     (results / "graph.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def _shown(name: str, known: dict[str, Any]) -> str:
-    if name == "content":
-        return "`knn`: the best passage, content alone"
-    if name == "section propagation":
-        return f"section propagation, share {known['facts'][name]['share']}"
-    if name in (WITH, BOTH, WITHOUT, BEST, FUSED):
-        return {WITHOUT: "`svr`", BEST: "`learned` with `svr`", FUSED: FUSED}.get(
-            name, "`svr` with the graph in its evidence" if name == WITH else "`learned` with that and the graph"
-        )
-    return f"`{name}`"
+def page_of(collection: str, known: dict[str, Any]) -> list[str]:
+    """The lines of one collection."""
+    values, facts = known["values"], known["facts"]
+    wanted = ["content", "section propagation", *CONTEXT, WITHOUT, WITH, BEST, BOTH, FUSED]
+    names, missing = ([n for n in wanted if (n in values) == there] for there in (True, False))
+
+    def title(name: str) -> str:
+        share = facts.get(name, {}).get("share", "of dev")
+        known_by = {"content": "`knn`, content alone", "section propagation": f"section propagation, share {share}"}
+        known_by |= {WITHOUT: "`svr`", WITH: "`svr` with the graph in its evidence", BEST: "`learned` with `svr`"}
+        known_by |= {BOTH: "`learned` with that and the graph", FUSED: FUSED}
+        return known_by.get(name, f"`{name}`")
+
+    def mean_of(name: str, split: str, measure: str = "nDCG@10") -> float:
+        return float(np.mean(values[name][split][measure]))
+
+    lines = ["", f"## {collection}", ""]
+    lines += [f"Queries: {', '.join(f'{split} {n:,}' for split, n in known['queries'].items())}."]
+    for split in ("dev", "test"):
+        rows = [[title(name), *(mean_of(name, split, measure) for measure in MEASURES)] for name in names]
+        lines += table("|".join([split, *MEASURES]), rows, show=cell4)
+    rows = []
+    for ours, theirs in COMPARED:
+        if ours in values and theirs in values:
+            cells = [f"{title(ours)} / {title(theirs)}"]
+            for split in ("dev", "test"):
+                a, b = (np.array(values[name][split]["nDCG@10"]) for name in (ours, theirs))
+                found = paired_tests(a, b, n_comparisons=len(COMPARED))
+                cells.append(f"{a.mean():.4f} / {b.mean():.4f} ({a.mean() / b.mean() - 1:+.1%})")
+                cells.append(f"{max(found.p_t, found.p_randomization):.4f}")
+            rows.append(cells)
+    lines += table("compared, nDCG@10|dev|p|test|p", rows)
+    lines += ["", f"p: the larger of the t-test's and the randomisation test's, times {len(COMPARED)} comparisons."]
+    if missing:
+        lines += ["", f"Not measured here: {', '.join(map(title, missing))}."]
+    masked = {text.rpartition("=")[2][:-1]: str(parse(text)) for text in MASKED}
+    rows = [
+        [
+            mask,
+            *(mean_of(name, split) for split in ("train out of fold", "dev", "test")),
+            facts[name]["citing documents"] / facts[name]["passage"],
+        ]
+        for mask, name in masked.items()
+        if name in values
+    ]
+    if rows:
+        lines += [
+            "",
+            "The leak: linear context with other masks, nDCG@10; the weight is per that of the passage itself.",
+        ]
+        lines += table("`mask`|train, out of fold|dev|test|weight of citing documents", rows, show=cell4)
+    if CONTEXT[0] in facts:
+        linear = facts[CONTEXT[0]]
+        weights = {k: v / linear["passage"] for k, v in linear.items() if k not in ("training queries", "loss")}
+        lines += ["", "Weights of linear context: " + ", ".join(f"{k} {v:.2f}" for k, v in weights.items()) + "."]
+    shares = {name: of["λ"] for name, of in facts.items() if "λ" in of}
+    if shares:
+        lines += ["", "λ learned: " + ", ".join(f"`{name}` {value:.3f}" for name, value in shares.items()) + "."]
+    made, memory = known["made"], max(known["peak memory"].values()) / 2**30
+    lines += ["", f"- peak memory {memory:.1f} GiB; one thread"]
+    lines += [f"- command: `{made['command']}` (a folder is given by its path)"]
+    return [*lines, f"- commit {made['commit']}, {made['date']}; {made['processor']}"]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cupy_double import HAS_CUDA
+from structured import structured_collection
 from tiny_models import save_bi_encoder
 from worlds import word_collection
 
@@ -79,6 +80,27 @@ def ran(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
 def loaded(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_small_graph(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part without the ensemble; and the page that is made of it."""
+    pytest.importorskip("torch")
+    module, made = script("bench_graph"), structured_collection(5)
+    made = replace(made, splits=made.splits | {"test": replace(made.split("dev"), name="test")})
+    monkeypatch.setattr(module, "open_collection", lambda name: made)
+    first, *others = module.CONTEXT
+    small = (first, *(f"{name[:-1]},heads=1,epochs=1)" for name in others))
+    for name, value in {"DIM": 8, "SHARES": (0.2, 0.6), "CONTEXT": small}.items():
+        monkeypatch.setattr(module, name, value)
+    module.measured("structured", tmp_path, "lsa")
+    module.write(tmp_path)
+    page = (tmp_path / "graph.md").read_text(encoding="utf-8")
+    assert "## structured" in page
+    for name in small:
+        assert page.count(f"| `{name}` |") == 2
+    assert len(re.findall(r"^\| (own|relevant|off) \|", page, re.M)) == 3
+    cost = script("bench_graph_cost").measured(400)
+    assert cost["edges"] == 2 * (10 * 39 + 400 + 10 * 19 + 20)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
