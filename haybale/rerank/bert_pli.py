@@ -50,7 +50,7 @@ class BERTPLI:
         H = GRU(x);  u = W_a · max_t H_t + b_a;  α = softmax_t(H_t · u);  logits = W_f · Σ_t α_t H_t + b_f
 
     The score is the difference of the two logits, plus β times the level of the candidate in the first stage where
-    there is a residual: W_f begins at 0 then, and β at what fits best alone, so that learning begins with the run that
+    there is a residual: W_f begins at 0 then, and β and b_f at what fits best alone: learning begins with the run that
     is re-ordered. With several seeds the score is their mean. (Extra ``neural``.)
 
     Parameters
@@ -163,13 +163,13 @@ class BERTPLI:
             self.scale_ = np.where(deviation > 1e-8, 1 / np.maximum(deviation, 1e-8), 1.0).astype(np.float32)
         groups = kept.blocks.groupby("query_id", sort=False).indices.values()
         levels = kept.blocks["level"].to_numpy()
-        beta = self._best_beta(levels, labels, list(groups)) if self.residual else 0.0
+        start = self._of_first_stage(levels, labels, list(groups)) if self.residual else np.zeros(2)
         rng = np.random.default_rng(self.random_state)
         first = int(rng.integers(2**31)) if self.random_state is None else self.random_state
         self._networks, self.losses_ = [], []
         with torch.random.fork_rng(devices=[]):
             for seed in range(first, first + self.n_seeds):
-                network, losses = self._trained(kept, labels, list(groups), seed, beta)
+                network, losses = self._trained(kept, labels, list(groups), seed, start)
                 self._networks.append(network)
                 self.losses_.append(losses)
         self.n_blocks_, self.n_relevant_ = len(kept), int(labels.sum())
@@ -204,8 +204,11 @@ class BERTPLI:
         chosen = np.flatnonzero(mine)
         return chosen, labels[chosen]
 
-    def _best_beta(self, levels: Scores, labels: Any, groups: list[Any]) -> float:
-        """What fits best alone, by Newton's steps on the convex loss of z = β · level (and a constant, if binary)."""
+    def _of_first_stage(self, levels: Scores, labels: Any, groups: list[Any]) -> Scores:
+        """β and, of the binary loss, the constant that fit best without a network.
+
+        By Newton's steps; of the listwise loss with the curvature of its convex part alone.
+        """
         beta = np.zeros(2)
         features = np.stack([levels, np.ones_like(levels)], axis=1)
         for _ in range(30):
@@ -224,7 +227,7 @@ class BERTPLI:
             beta = beta - np.clip(step, -2, 2)
             if np.abs(step).max() < 1e-6:
                 break
-        return float(beta[0])
+        return beta
 
     def _network(self, d: int) -> Any:
         torch = require("torch", "neural")
@@ -240,17 +243,17 @@ class BERTPLI:
         return network.to(torch_device(self.device or "cpu"))
 
     def _trained(
-        self, data: Interactions, labels: Any, groups: list[Any], seed: int, beta: float
+        self, data: Interactions, labels: Any, groups: list[Any], seed: int, start: Scores
     ) -> tuple[Any, list[float]]:
         """A network, and the mean loss of each epoch."""
         torch = require("torch")
         torch.manual_seed(seed)
         network, rng = self._network(data.values.shape[1]), np.random.default_rng(seed)
         with torch.no_grad():
-            network["first_stage"].weight.fill_(beta)
+            network["first_stage"].weight.fill_(start[0])
             if self.residual:
                 network["final"].weight.zero_()
-                network["final"].bias.zero_()
+                network["final"].bias.copy_(torch.tensor([0.0, start[1]]))
         how = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
         learned = [value for name, value in network.named_parameters() if self.residual or "first_stage" not in name]
         optimiser, losses = torch.optim.Adam(learned, **how), []
