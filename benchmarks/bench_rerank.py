@@ -43,7 +43,7 @@ def main() -> None:
     fast.set_defaults(run=speed)
     good = commands.add_parser("effectiveness")
     good.add_argument("collection")
-    good.add_argument("--model", required=True)
+    good.add_argument("--model", help="a BERT; without, pairs are products of vectors alone")
     good.add_argument("--tuned", help="a cross-encoder that was trained on the first half of the training queries")
     good.add_argument("--work", type=Path, required=True)
     good.add_argument("--k", type=int, default=20)
@@ -124,11 +124,11 @@ def effectiveness(a: Any) -> None:
     splits = {"train": learning, "dev": collection.split("dev").queries}
     if a.test:
         splits["test"] = collection.split("test").queries
-    pairs = CrossPairs(a.model, max_length=a.max_length, precision=a.precision, device="cpu")
     first = parse(FIRST).fit(engine)
     record: dict[str, Any] = {"queries": {name: len(numbers) for name, numbers in splits.items()}, "read": {}}
     record["tuned on"] = len(tuning)
-    for split, numbers in splits.items():
+    for split, numbers in splits.items() if a.model else ():
+        pairs = CrossPairs(a.model, max_length=a.max_length, precision=a.precision, device="cpu")
         asked = collection.queries.take(numbers)
         how = {"k": a.k, "n": a.n, "m": a.m, "select": "best"}
         done = interact(engine, asked, first.rank(asked), pairs, a.work / split, **how)
@@ -147,16 +147,20 @@ def effectiveness(a: Any) -> None:
     read = f"n_documents={a.k},n={a.n},m={a.m},max_length={a.max_length},precision={a.precision},device=cpu"
     stores = ",".join(f"'{a.work / split}'" for split in splits)
     pli = f"pli({FIRST},model='{a.model}',store=[{stores}],{read})"
-    named = {"first": FIRST, "pli": pli, "pli, products of LSA": f"pli({FIRST},n_documents={a.k},n={a.n},m={a.m})"}
-    named["pli, no residual"] = pli[:-1] + ",residual=false)"
+    named = {"first": FIRST, "learned": f"learned({SEARCHES})"}
+    products = f"pli({FIRST},n_documents={a.k},n={a.n},m={a.m})"
+    for name, ranker in ({"pli, products of LSA": products} | ({"pli": pli} if a.model else {})).items():
+        named[name] = ranker
+        named[f"{name}, no residual"] = ranker[:-1] + ",residual=false)"
+        named[f"{name}, no residual, binary"] = ranker[:-1] + ",residual=false,loss=binary)"
+        named[f"learned with {name}"] = f"learned({SEARCHES},{ranker})"
     more = f"n_documents={a.k},n_pairs={a.pairs},max_length={a.max_length},device=cpu"
-    named["maxsim"] = f"maxsim({FIRST},'{a.model}',{more})"
+    if a.model:
+        named["maxsim"] = f"maxsim({FIRST},'{a.model}',{more})"
     if a.tuned:
         for name, how in (("cross, max", "aggregation=max"), ("cross, mean of 3", "aggregation=mean")):
             named[name] = f"cross-encoder({FIRST},'{a.tuned}',{more},precision={a.precision},{how})"
-    named["learned"] = f"learned({SEARCHES})"
-    for name in ("pli", *(["cross, mean of 3"] if a.tuned else [])):
-        named[f"learned with {name}"] = f"learned({SEARCHES},{named[name]})"
+        named["learned with cross, mean of 3"] = f"learned({SEARCHES},{named['cross, mean of 3']})"
     found: dict[str, Any] = {}
     tables: dict[str, dict[str, Any]] = {split: {} for split in batches}
     for name, text in named.items():
@@ -166,7 +170,7 @@ def effectiveness(a: Any) -> None:
                 run = batch.run(ranker, 100)
                 tables[split][name] = evaluate(run, collection.qrels_frame(split), MEASURES)
         found[name] = {"ranker": text, "seconds": dict(stages.seconds), "facts": ranker.facts}
-        for split in batches:
+        for split in batches:  # learned runs stand beside the one without
             values, base = tables[split][name], tables[split]["learned" if name.startswith("learned ") else "first"]
             test = paired_tests(values["nDCG@10"].to_numpy(), base["nDCG@10"].to_numpy())
             means = {measure: round(float(values[measure].mean()), 4) for measure in MEASURES}

@@ -249,6 +249,25 @@ def test_small_training(script: Any, words: Path, tmp_path: Path) -> None:
     assert "| `parm-vrrf after` |" in page
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_small_rerank(
+    script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    rerank = script("bench_rerank")
+    monkeypatch.setattr(rerank, "SEARCHES", "bm25,knn")
+    small = ["--k", "4", "--n", "2", "--n-train", "10"]
+    monkeypatch.setattr(sys, "argv", ["bench_rerank.py", "effectiveness", str(words), "--work", str(tmp_path), *small])
+    rerank.main()
+    record = json.loads((tmp_path / "dev.json").read_text())
+    assert record["queries"] == {"train": 10, "dev": 6}
+    assert record["rankers"]["first"]["dev"]["difference"] == 0
+    assert "learned with pli, products of LSA" in record["rankers"]
+    assert "pli, products of LSA" in capsys.readouterr().out
+    tuning, learning = rerank.halves(open_collection(words))
+    assert not set(tuning) & set(learning)
+
+
 def test_decisions_of_protocols(script: Any) -> None:
     counts = script("bench_protocols")
     index = PassageIndex(np.eye(6, dtype=np.float32), np.array([0, 2, 4, 6]), doc_ids=["a", "b", "c"])

@@ -65,7 +65,7 @@ class PLI(PairReader):
     n, m, select : optional
         As of :class:`~haybale.Reading`; the default of ``select`` is ``"best"`` here, and ``"first"`` in ``pli-paper``.
     cell, hidden, variant, loss, residual, n_seeds, epochs, learning_rate : optional
-    weight_decay, batch_size, random_state : optional
+    weight_decay, batch_size, held_out, random_state : optional
         As of :class:`~haybale.BERTPLI`; ``pli-paper`` has the authors' values.
     n_folds : int, default 5
         Of training queries, for :meth:`out_of_fold`.
@@ -106,9 +106,10 @@ class PLI(PairReader):
     residual: bool = True
     n_seeds: int = 3
     epochs: int = 10
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-4
     weight_decay: float = 1e-4
     batch_size: int = 64
+    held_out: float = 0.2
     n_folds: int = 5
     store: str | Sequence[str] | None = None
     random_state: int | None = 0

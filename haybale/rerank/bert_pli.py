@@ -7,6 +7,7 @@ Shao et al., "BERT-PLI: Modeling Paragraph-Level Interactions for Legal Case Ret
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -27,6 +28,7 @@ from haybale.parameters import (
     RANDOM_STATE,
     TEXT_OR_NONE,
     Constraints,
+    Interval,
     check_parameters,
     one_of,
 )
@@ -41,7 +43,7 @@ _WEIGHTS = "weights.safetensors"
 _AT_ONCE = 256  # blocks that are scored at once
 # As in the authors' configuration; the other values are the defaults.
 PAPER: dict[str, Any] = {"variant": "paper", "loss": "binary", "residual": False, "hidden": 256}
-PAPER |= {"epochs": 60, "learning_rate": 1e-4, "weight_decay": 1e-6, "batch_size": 64}
+PAPER |= {"epochs": 60, "learning_rate": 1e-4, "weight_decay": 1e-6, "batch_size": 64, "held_out": 0.0}
 
 
 class BERTPLI:
@@ -50,7 +52,7 @@ class BERTPLI:
         H = GRU(x);  u = W_a · max_t H_t + b_a;  α = softmax_t(H_t · u);  logits = W_f · Σ_t α_t H_t + b_f
 
     The score is the difference of the two logits, plus β times the level of the candidate in the first stage where
-    there is a residual: W_f begins at 0 then, and β at what fits best alone, so that learning begins with the run that
+    there is a residual: W_f begins at 0 then, and β and b_f at what fits best alone: learning begins with the run that
     is re-ordered. With several seeds the score is their mean. (Extra ``neural``.)
 
     Parameters
@@ -69,10 +71,13 @@ class BERTPLI:
     n_seeds : int, default 3
         Networks that differ in their random numbers.
     epochs : int, default 10
-    learning_rate : float, default 1e-3
+    learning_rate : float, default 2e-4
     weight_decay : float, default 1e-4
     batch_size : int, default 64
         Blocks of a step; with the listwise loss all of a query's are in one.
+    held_out : float, default 0.2
+        Share of the queries, another for each seed, that a network is not trained on but chosen by: it is that of the
+        epoch with the smallest loss on them, before the first included. 0: the last epoch's, as in the paper.
     device : str, optional
         ``"cpu"`` (the default) or ``"cuda"``; written for a GPU, it has not run on one.
     random_state : int, default 0
@@ -85,8 +90,8 @@ class BERTPLI:
         best micro-F1 on the training blocks.
     n_queries_, n_blocks_, n_relevant_ : int
         That it learned from.
-    losses_ : list of list of float
-        Of each seed, the mean loss of each epoch.
+    losses_, held_out_losses_ : list of list of float
+        Of each seed, the mean loss of each epoch; and on what was held out, that before the first included.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraints]] = {
@@ -100,6 +105,7 @@ class BERTPLI:
         "learning_rate": POSITIVE,
         "weight_decay": NOT_NEGATIVE,
         "batch_size": COUNT,
+        "held_out": [Interval(Real, 0, 1, closed="left")],
         "device": TEXT_OR_NONE,
         "random_state": RANDOM_STATE,
     }
@@ -114,9 +120,10 @@ class BERTPLI:
         residual: bool = True,
         n_seeds: int = 3,
         epochs: int = 10,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 2e-4,
         weight_decay: float = 1e-4,
         batch_size: int = 64,
+        held_out: float = 0.2,
         device: str | None = None,
         random_state: int | None = 0,
     ) -> None:
@@ -130,6 +137,7 @@ class BERTPLI:
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.batch_size = batch_size
+        self.held_out = held_out
         self.device = device
         self.random_state = random_state
 
@@ -163,15 +171,16 @@ class BERTPLI:
             self.scale_ = np.where(deviation > 1e-8, 1 / np.maximum(deviation, 1e-8), 1.0).astype(np.float32)
         groups = kept.blocks.groupby("query_id", sort=False).indices.values()
         levels = kept.blocks["level"].to_numpy()
-        beta = self._best_beta(levels, labels, list(groups)) if self.residual else 0.0
+        start = self._of_first_stage(levels, labels, list(groups)) if self.residual else np.zeros(2)
         rng = np.random.default_rng(self.random_state)
         first = int(rng.integers(2**31)) if self.random_state is None else self.random_state
-        self._networks, self.losses_ = [], []
+        self._networks, self.losses_, self.held_out_losses_ = [], [], []
         with torch.random.fork_rng(devices=[]):
             for seed in range(first, first + self.n_seeds):
-                network, losses = self._trained(kept, labels, list(groups), seed, beta)
+                network, losses, chosen_by = self._trained(kept, labels, list(groups), seed, start)
                 self._networks.append(network)
                 self.losses_.append(losses)
+                self.held_out_losses_.append(chosen_by)
         self.n_blocks_, self.n_relevant_ = len(kept), int(labels.sum())
         self.n_queries_ = kept.blocks["query_id"].nunique()
         self.threshold_ = 0.0 if self.loss == "binary" else best_threshold(self.score(kept), labels)
@@ -204,8 +213,11 @@ class BERTPLI:
         chosen = np.flatnonzero(mine)
         return chosen, labels[chosen]
 
-    def _best_beta(self, levels: Scores, labels: Any, groups: list[Any]) -> float:
-        """What fits best alone, by Newton's steps on the convex loss of z = β · level (and a constant, if binary)."""
+    def _of_first_stage(self, levels: Scores, labels: Any, groups: list[Any]) -> Scores:
+        """β and, of the binary loss, the constant that fit best without a network.
+
+        By Newton's steps; of the listwise loss with the curvature of its convex part alone.
+        """
         beta = np.zeros(2)
         features = np.stack([levels, np.ones_like(levels)], axis=1)
         for _ in range(30):
@@ -224,7 +236,7 @@ class BERTPLI:
             beta = beta - np.clip(step, -2, 2)
             if np.abs(step).max() < 1e-6:
                 break
-        return float(beta[0])
+        return beta
 
     def _network(self, d: int) -> Any:
         torch = require("torch", "neural")
@@ -240,23 +252,36 @@ class BERTPLI:
         return network.to(torch_device(self.device or "cpu"))
 
     def _trained(
-        self, data: Interactions, labels: Any, groups: list[Any], seed: int, beta: float
-    ) -> tuple[Any, list[float]]:
-        """A network, and the mean loss of each epoch."""
+        self, data: Interactions, labels: Any, groups: list[Any], seed: int, start: Scores
+    ) -> tuple[Any, list[float], list[float]]:
+        """A network, and the mean loss of each epoch, on what it learns from and on what is held out."""
         torch = require("torch")
         torch.manual_seed(seed)
         network, rng = self._network(data.values.shape[1]), np.random.default_rng(seed)
         with torch.no_grad():
-            network["first_stage"].weight.fill_(beta)
+            network["first_stage"].weight.fill_(start[0])
             if self.residual:
                 network["final"].weight.zero_()
-                network["final"].bias.zero_()
+                network["final"].bias.copy_(torch.tensor([0.0, start[1]]))
         how = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
         learned = [value for name, value in network.named_parameters() if self.residual or "first_stage" not in name]
-        optimiser, losses = torch.optim.Adam(learned, **how), []
+        optimiser, losses, chosen_by = torch.optim.Adam(learned, **how), [], []
+        order = rng.permutation(len(groups))
+        n_held = min(round(self.held_out * len(groups)), len(groups) - 1)
+        held, groups = [groups[place] for place in order[:n_held]], [groups[place] for place in order[n_held:]]
+        best: Any = None
+
+        def keep() -> None:
+            nonlocal best
+            chosen_by.append(self._loss(network, data, labels, held))
+            if chosen_by[-1] == min(chosen_by):
+                best = {name: value.clone() for name, value in network.state_dict().items()}
+
+        if held:
+            keep()
         for _ in track(range(self.epochs), f"training, seed {seed}"):
             total, count = 0.0, 0
-            for numbers, sizes in self._steps(len(data), groups, rng):
+            for numbers, sizes in self._steps(groups, rng):
                 logits, _ = self._forward(network, data, numbers)
                 scores = logits[:, 1] - logits[:, 0]
                 target = torch.from_numpy(labels[numbers]).to(scores.device)
@@ -267,15 +292,35 @@ class BERTPLI:
                 n = len(sizes) or len(numbers)
                 total, count = total + float(loss.detach()) * n, count + n
             losses.append(total / count)
+            if held:
+                keep()
         if not np.isfinite(losses[-1]):
             raise InputError(f"training diverged at learning_rate={self.learning_rate}: the loss is no number")
-        return network.eval(), losses
+        if held:
+            network.load_state_dict(best)
+        return network.eval(), losses, chosen_by
 
-    def _steps(self, n: int, groups: list[Any], rng: np.random.Generator) -> Iterator[tuple[Any, list[int]]]:
+    def _loss(self, network: Any, data: Interactions, labels: Any, groups: list[Any]) -> float:
+        """The mean over some queries, or of the binary loss over their blocks."""
+        torch, total, count = require("torch"), 0.0, 0
+        with torch.inference_mode():
+            for at in groups:
+                logits, _ = self._forward(network, data, at)
+                scores, target = logits[:, 1] - logits[:, 0], torch.from_numpy(labels[at]).to(logits.device)
+                n = len(at) if self.loss == "binary" else 1
+                loss = (
+                    _binary(torch, scores, target)
+                    if self.loss == "binary"
+                    else _listwise(torch, scores, target, [len(at)])
+                )
+                total, count = total + float(loss) * n, count + n
+        return total / count
+
+    def _steps(self, groups: list[Any], rng: np.random.Generator) -> Iterator[tuple[Any, list[int]]]:
         """Blocks of each step, and how many each query has of them (none: they are on their own)."""
         if self.loss == "binary":
-            order = rng.permutation(n)
-            yield from ((order[at : at + self.batch_size], []) for at in range(0, n, self.batch_size))
+            order = rng.permutation(np.concatenate(groups))
+            yield from ((order[at : at + self.batch_size], []) for at in range(0, len(order), self.batch_size))
             return
         taken: list[Any] = []
         for place in rng.permutation(len(groups)):
@@ -383,6 +428,7 @@ class BERTPLI:
             write_tensors(aside / _WEIGHTS, tensors)
             head = {"format": FORMAT, "version": VERSION, "parameters": self.get_params(), "settings": self.settings_}
             learned = {"threshold": self.threshold_, "losses": self.losses_, "queries": self.n_queries_}
+            learned |= {"held_out_losses": self.held_out_losses_}
             write_manifest(aside, head | learned | {"blocks": self.n_blocks_, "relevant": self.n_relevant_})
 
     @classmethod
@@ -398,6 +444,7 @@ class BERTPLI:
             check_parameters("BERTPLI", model.get_params(), cls._parameter_constraints)
             model.settings_, model.threshold_ = manifest["settings"], manifest["threshold"]
             model.losses_, model.n_queries_ = manifest["losses"], manifest["queries"]
+            model.held_out_losses_ = manifest["held_out_losses"]
             model.n_blocks_, model.n_relevant_ = manifest["blocks"], manifest["relevant"]
             model.padding_ = tensors.pop("padding")
             model.mean_, model.scale_ = tensors.pop("mean", None), tensors.pop("scale", None)

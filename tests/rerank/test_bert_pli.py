@@ -230,3 +230,24 @@ def test_what_is_refused() -> None:
             BERTPLI(**wrong).fit(data, relevant)
     with pytest.raises(InputError, match="training diverged"):
         BERTPLI(epochs=1, n_seeds=1).fit(replace(data, values=data.values * np.nan), relevant)
+
+
+@pytest.mark.parametrize("loss", ["listwise", "binary"])
+def test_the_epoch_is_chosen_by_queries_that_were_held_out(loss: str) -> None:
+    """Where there is nothing to learn but the first stage, and steps are far too large, none is taken."""
+    data, _ = made(n_queries=30, planted=0.0)
+    rng = np.random.default_rng(0)
+    relevant = {
+        f"q{i}": [f"d{rng.choice(8, p=np.exp(-np.arange(8)) / np.exp(-np.arange(8)).sum())}"] for i in range(30)
+    }
+    model = BERTPLI(hidden=4, epochs=3, n_seeds=2, learning_rate=5.0, loss=loss).fit(data, relevant)
+    for of_seed in model.held_out_losses_:
+        assert len(of_seed) == 4
+        assert of_seed[0] == min(of_seed)
+    level = data.blocks["level"].to_numpy()
+    slope = np.polyfit(level, model.score(data), 1)
+    assert slope[0] > 0.5
+    np.testing.assert_allclose(model.score(data), np.polyval(slope, level), atol=1e-5)
+    last = BERTPLI(hidden=4, epochs=3, n_seeds=1, learning_rate=5.0, loss=loss, held_out=0.0).fit(data, relevant)
+    assert last.held_out_losses_ == [[]]
+    assert np.abs(last.score(data) - np.polyval(slope, level)).max() > 0.1
