@@ -53,7 +53,6 @@ class ContextRanker(Reranker):
     """
 
     mask: str
-    fold_of_: Ints  # (n_training,) of the queries that it learned from
     mask_: dict[str, list[str]] | None = None  # relevant documents by the document that training queries came from
     _ranges: ClassVar = {"ranker": [Ranker], "n_documents": COUNT, "mask": one_of(MASKS)}
 

@@ -9,27 +9,24 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, members
 from haybale.engine import Engine
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import InputError
 from haybale.extras import require
 from haybale.graph import PATHS, RELATIONS, Mask
 from haybale.graph.neighbourhoods import near, neighbourhoods
 from haybale.graph.relation_paths import Sums
-from haybale.manifest import read_tensors, write_tensors
 from haybale.parameters import BOOLEAN, COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Interval, one_of
 from haybale.progress import track
 from haybale.rankers.batch import Batch, Training
-from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, graph_of
+from haybale.rankers.context import Asked, ContextRanker, Scores, graph_of
 from haybale.rankers.explanation import Share
-from haybale.rankers.linear_context import best_passages, drawn, judged_documents
+from haybale.rankers.linear_context import best_passages
+from haybale.rankers.network_context import NetworkContext
 from haybale.rankers.ranker import Ranker
-from haybale.stages import stage
 from haybale.vectors import Floats
 
 _CHUNK = 2048  # passages put in context at once
@@ -47,7 +44,7 @@ class Examples(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class GraphContext(ContextRanker):
+class GraphContext(NetworkContext):
     """Passages in context by graph attention, over dense vectors: LiM, MiM and Mix-iM.
 
     LiM (``lim``) scores (1 − λ) · q·p + λ · q·CGAT(p), where CGAT sees what stands around p and nothing of p; Mix-iM
@@ -160,28 +157,15 @@ class GraphContext(ContextRanker):
         return network.to(self.device or "cpu")
 
     def _learn(self, training: Training) -> None:
-        rows = drawn(training, self.n_queries, self.random_state)
-        batch = training.batch.take(rows) if len(rows) < len(training) else training.batch
-        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(N_FOLDS, self.random_state)
-        asked, documents, relevant = judged_documents(self, batch, [training.relevant[row] for row in rows])
+        batch, asked, documents, relevant = self._judged(training)
         passages, begins = members(batch.engine.passages.doc_offsets, documents)
         queries = np.asarray(batch.vectors, dtype=np.float32)
         examples = Examples(queries, batch.own, asked, passages, begins, relevant)
         self._contexts: tuple[Collection, dict[int, Floats]] | None = None
-        self._learned_from: tuple[Engine, Examples] | None = batch.engine, examples
-        self.networks_: dict[int, Any] = {}
-        with batch.stage(f"learn context ({self.kind})"):
-            self.networks_[-1], self.loss_ = self._trained(-1)
+        self._begin(batch, (batch.engine, examples))
 
-    def network(self, fold: int = -1) -> Any:
-        """The :class:`~haybale.graph.attention.ContextNetwork` that learned from all training queries; or, learned when
-        somebody asks for it, or saves, the one that learned from those outside a fold."""
-        if fold not in self.networks_:
-            with stage(f"learn context of folds ({self.kind})"):
-                self.networks_[fold], _ = self._trained(fold)
-            if len(self.networks_) == N_FOLDS + 1:
-                self._learned_from = None
-        return self.networks_[fold]
+    def _width(self) -> int:
+        return self._dim(self.engine_)
 
     def _trained(self, fold: int) -> tuple[Any, float]:
         """A network that learned from the queries outside a fold, and its loss in the last epoch."""
@@ -189,8 +173,8 @@ class GraphContext(ContextRanker):
 
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(int(np.random.default_rng(self.random_state).integers(2**31)))
-            assert self._learned_from is not None
-            return self._taught(*self._learned_from, self.fold_of_ != fold)
+            engine, examples = self._learned_from
+            return self._taught(engine, examples, self.fold_of_ != fold)
 
     def _taught(self, engine: Engine, examples: Examples, known: NDArray[np.bool_]) -> tuple[Any, float]:
         """The same, from some of the queries (m,)."""
@@ -260,10 +244,6 @@ class GraphContext(ContextRanker):
         share = float(self.network(fold).share.detach())
         return np.array([1 - share, share]) if self._itself else np.ones(1)
 
-    @property
-    def _itself(self) -> bool:
-        return self.kind != "mim"
-
     def context_vectors(self) -> Floats:
         """(n_passages, d) every passage in context, as a query from no document sees it; of LiM only the context."""
         self.check_fitted()
@@ -290,37 +270,9 @@ class GraphContext(ContextRanker):
             shares.append(Share(f"{relation}: {called}", share * value, text))
         return shares
 
-    def _state(self, folder: Path) -> dict[str, Any]:
-        ids = pa.array(self.query_ids_, type=pa.large_string())
-        pq.write_table(
-            pa.table({"query_id": ids, "fold": pa.array(self.fold_of_)}), folder / "training_queries.parquet"
-        )
-        write_tensors(
-            folder / "networks.safetensors",
-            {
-                f"{number}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
-                for number in range(-1, N_FOLDS)
-                for name, tensor in self.network(number).state_dict().items()
-            },
-        )
-        return {"dim": self._dim(self.engine_), "loss": self.loss_, "mask": self.mask_}
-
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        require("torch", "neural")
-        import torch
-
-        table = pq.read_table(folder / "training_queries.parquet")
-        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
-        self.loss_, self.mask_, self._contexts = facts["loss"], facts["mask"], None
-        tensors, self.networks_, self._learned_from = read_tensors(folder / "networks.safetensors"), {}, None
-        for number in range(-1, N_FOLDS):
-            network, begin = self._network(facts["dim"]), f"{number}."
-            mine = {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
-            try:
-                network.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in mine.items()})
-            except RuntimeError as error:
-                raise FileFormatError(folder / "networks.safetensors", None, str(error).splitlines()[0]) from None
-            self.networks_[number] = network.eval()
+        super()._restore(folder, facts, engine)
+        self._contexts = None
 
     @property
     def facts(self) -> dict[str, Any]:

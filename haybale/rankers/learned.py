@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from haybale.engine import Engine
 from haybale.ensemble import LearnedFusion, unseen_queries
@@ -173,14 +171,12 @@ class Learned(Fusion):
         return replace(base, shares=shares, notes=notes)
 
     def _state(self, folder: Path) -> dict[str, Any]:
-        table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
-        pq.write_table(pa.table(table), folder / "training_queries.parquet")
+        self._write_folds(folder)
         folds = [None if fusion is None else fusion.to_dict() for fusion in self.fold_fusions_]
         return {"fusion": self.fusion_.to_dict(), "folds": folds}
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        table = pq.read_table(folder / "training_queries.parquet")
-        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
+        self._read_folds(folder)
         self.fusion_ = LearnedFusion.from_dict(facts["fusion"])
         self.fold_fusions_ = [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in facts["folds"]]
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from haybale.engine import Engine
@@ -134,15 +132,11 @@ class LinearContext(ContextRanker):
         return shares
 
     def _state(self, folder: Path) -> dict[str, Any]:
-        ids = pa.array(self.query_ids_, type=pa.large_string())
-        pq.write_table(
-            pa.table({"query_id": ids, "fold": pa.array(self.fold_of_)}), folder / "training_queries.parquet"
-        )
+        self._write_folds(folder)
         return {"weights": self.weights_.tolist(), "loss": self.loss_, "mask": self.mask_}
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        table = pq.read_table(folder / "training_queries.parquet")
-        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
+        self._read_folds(folder)
         self.weights_, self.loss_, self.mask_ = np.array(facts["weights"]), facts["loss"], facts["mask"]
 
     @property

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from haybale.embeddings import LSAEncoder
 from haybale.embeddings.encoder import load_fitted
@@ -272,8 +270,7 @@ class PLI(PairReader):
                 network.save(folder / "folds" / str(fold))
         if hasattr(self, "encoder_"):
             self.encoder_.save(folder / "encoder")
-        table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
-        pq.write_table(pa.table(table), folder / "training_queries.parquet")
+        self._write_folds(folder)
         return {"folds": [network is not None for network in self.fold_networks_]}
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
@@ -282,8 +279,7 @@ class PLI(PairReader):
         self.fold_networks_ = [BERTPLI.load(folder / "folds" / str(fold)) if has else None for fold, has in there]
         if (folder / "encoder").exists():
             self.encoder_ = load_fitted(folder / "encoder")
-        table = pq.read_table(folder / "training_queries.parquet")
-        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
+        self._read_folds(folder)
         self._known = self._stored(self.network_.settings_)
 
     @property

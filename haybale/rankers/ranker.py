@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from haybale.embeddings.lineage import trained_queries
@@ -27,6 +29,7 @@ from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH
 
 FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # 1 had another SVR
+_QUERIES = "training_queries.parquet"
 _BLOCK = 4096  # queries ranked at once
 
 
@@ -54,6 +57,7 @@ class Ranker:
     there_: Sequence[Ranker] = ()  # rankers fitted on other engines, saved in its folder by their place
     training_digest: str | None = None  # of the judgements it was fitted on
     query_ids_: Sequence[str] = ()  # that it learned from
+    fold_of_: Ints  # (n,) of these, where it learned fold by fold
     fitted_key: tuple[Any, ...] | None = None  # its key as it was fitted; parameters may have been set since
 
     @property
@@ -337,6 +341,16 @@ class Ranker:
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         """Read what :meth:`_state` wrote; the rankers within are there already, in ``rankers_``."""
+
+    def _write_folds(self, folder: Path) -> None:
+        """Write the queries that it learned from, with the fold of each."""
+        table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
+        pq.write_table(pa.table(table), folder / _QUERIES)
+
+    def _read_folds(self, folder: Path) -> None:
+        """Read what :meth:`_write_folds` wrote."""
+        table = pq.read_table(folder / _QUERIES)
+        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
 
     def _elsewhere(self) -> Sequence[Engine]:
         """The engines of the rankers :attr:`there_`, which are loaded before it is restored."""

@@ -6,37 +6,32 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from haybale.collections.collection import Ints, offsets_of
 from haybale.engine import Engine
-from haybale.errors import FileFormatError, InputError
-from haybale.extras import require
+from haybale.errors import InputError
 from haybale.graph import RELATIONS
 from haybale.graph.neighbourhoods import SELF, neighbourhoods
-from haybale.manifest import read_tensors, write_tensors
 from haybale.parameters import BOOLEAN, COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Interval, one_of
 from haybale.progress import track
 from haybale.rankers.batch import Batch, Training
-from haybale.rankers.context import N_FOLDS, Asked, ContextRanker, Scores, graph_of
+from haybale.rankers.context import Asked, ContextRanker, Scores, graph_of
 from haybale.rankers.explanation import Share
 from haybale.rankers.graph_context import ranking_loss
-from haybale.rankers.linear_context import best_passages, drawn, judged_documents
+from haybale.rankers.linear_context import best_passages
+from haybale.rankers.network_context import NetworkContext
 from haybale.rankers.ranker import Ranker
 from haybale.rerank.pairs import late_interaction
-from haybale.stages import stage
 from haybale.vectors import Floats
 
 _KEPT = 2**28  # numbers of tokens that are kept: 512 MiB of float16
 
 
 @dataclass(eq=False, repr=False)
-class TokenContext(ContextRanker):
+class TokenContext(NetworkContext):
     """LiM, MiM and Mix-iM over token matrices: of each node a vector a token, scored by MaxSim.
 
     As :class:`GraphContext`, with nodes as late-interaction models encode them and attention from the tokens of a
@@ -143,29 +138,17 @@ class TokenContext(ContextRanker):
             yield asked._replace(passages=passages, begins=offsets_of([len(each) for each in chosen]))
 
     def _learn(self, training: Training) -> None:
-        rows = drawn(training, self.n_queries, self.random_state)
-        batch = training.batch.take(rows) if len(rows) < len(training) else training.batch
-        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(N_FOLDS, self.random_state)
-        query, documents, relevant = judged_documents(self, batch, [training.relevant[row] for row in rows])
+        batch, query, documents, relevant = self._judged(training)
         edges = np.searchsorted(query, np.arange(len(batch) + 1))
         teaching = [
             (asked, relevant[edges[asked.row] : edges[asked.row + 1]])
             for asked in self._asked(batch, query, documents)
             if relevant[edges[asked.row] : edges[asked.row + 1]].any()
         ]
-        self.networks_: dict[int, Any] = {}
-        self._learned_from: Any = batch, teaching
-        with batch.stage(f"learn context ({self})"):
-            self.networks_[-1], self.loss_ = self._trained(-1)
+        self._begin(batch, (batch, teaching))
 
-    def network(self, fold: int = -1) -> Any:
-        """The network that learned from all training queries, or, learned when asked for, from those outside a fold."""
-        if fold not in self.networks_:
-            with stage(f"learn context of folds ({self})"):
-                self.networks_[fold], _ = self._trained(fold)
-            if len(self.networks_) == N_FOLDS + 1:
-                self._learned_from = None
-        return self.networks_[fold]
+    def _width(self) -> int:
+        return self._tokens().dim
 
     def _trained(self, fold: int) -> tuple[Any, float]:
         """A network that learned from the queries outside a fold, and its loss in the last epoch."""
@@ -258,10 +241,6 @@ class TokenContext(ContextRanker):
         found: Scores = self._balance(self.network(fold)).detach().cpu().numpy().astype(np.float64)
         return found
 
-    @property
-    def _itself(self) -> bool:
-        return self.kind != "mim"
-
     def _around(self, batch: Batch, asked: Asked, passage: int) -> list[Share]:
         """What each neighbour adds, at the tokens of the context that are nearest to those of the query."""
         import torch
@@ -283,38 +262,6 @@ class TokenContext(ContextRanker):
             called, text = self._neighbour(batch.engine, np.array([passage]))
             shares.append(Share(f"itself: {called}", weight * itself, text))
         return shares
-
-    def _state(self, folder: Path) -> dict[str, Any]:
-        ids = pa.array(self.query_ids_, type=pa.large_string())
-        pq.write_table(
-            pa.table({"query_id": ids, "fold": pa.array(self.fold_of_)}), folder / "training_queries.parquet"
-        )
-        write_tensors(
-            folder / "networks.safetensors",
-            {
-                f"{number}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
-                for number in range(-1, N_FOLDS)
-                for name, tensor in self.network(number).state_dict().items()
-            },
-        )
-        return {"dim": self._tokens().dim, "loss": self.loss_, "mask": self.mask_}
-
-    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        require("torch", "neural")
-        import torch
-
-        table = pq.read_table(folder / "training_queries.parquet")
-        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
-        self.loss_, self.mask_, self._learned_from = facts["loss"], facts["mask"], None
-        tensors, self.networks_ = read_tensors(folder / "networks.safetensors"), {}
-        for number in range(-1, N_FOLDS):
-            network, begin = self._network(facts["dim"]), f"{number}."
-            mine = {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
-            try:
-                network.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in mine.items()})
-            except RuntimeError as error:
-                raise FileFormatError(folder / "networks.safetensors", None, str(error).splitlines()[0]) from None
-            self.networks_[number] = network.eval()
 
     @property
     def facts(self) -> dict[str, Any]:
