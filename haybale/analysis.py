@@ -226,7 +226,7 @@ def guess_language(texts: Iterable[str]) -> str:
     if probability >= _CERTAIN and code in BY_CODE:
         return BY_CODE[code]
     unspaced = sum(len(run) for text in texts for run in _RUN.findall(text) if _is_unspaced(run))
-    if 2 * unspaced > sum(len(text) for text in texts if text):
+    if 2 * unspaced > sum(map(len, texts)):
         how, neutral = "two neighbouring characters are a term", CHARACTERS
     elif probability >= _CERTAIN:
         how, neutral = "words are taken as they are", NO_LANGUAGE

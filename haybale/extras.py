@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from haybale.errors import MissingExtraError
@@ -30,3 +32,18 @@ def require(module: str, extra: str | None = None) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise MissingExtraError(package if extra else _DISTRIBUTIONS.get(package, package), extra) from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Without transformers' report of missing heads, and its bars: what matters of a model is checked, and raised."""
+    logging = require("transformers.utils.logging", "neural")
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

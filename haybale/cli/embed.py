@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,9 +68,7 @@ def embed(
         raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
     if shard is not None and dask is not None:
         raise InputError("--shard is for one machine without --dask; give --shards with it")
-    part = None if shard is None else re.fullmatch(r"(\d+)/(\d+)", shard)
-    if shard is not None and part is None:
-        raise InputError(f"shard must be i/n, such as 2/8, found {shard!r}")
+    part = options.part_of("shard", shard, "2/8")
     values = values_of(set_values)
     for value in values:
         if value not in (known := (*_OF_PIECES, *_OF_ENCODERS, *_OF_STORE)):
@@ -102,7 +99,7 @@ def embed(
     make = partial(make_encoder, name, **{"max_fit_texts": _FIT_TEXTS, **settings, **model})
     with resumable():
         if dask is None:
-            done = haybale.embed(source, make(), out, shard=part and (int(part[1]), int(part[2])), **how)
+            done = haybale.embed(source, make(), out, shard=part, **how)
         else:
             # A model is loaded by each worker; what has to be fitted is fitted here.
             maker = make() if name in LEXICAL else make

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ from haybale.cli import options
 from haybale.cli.engines import values_of
 from haybale.cli.options import ENGINES, MACHINE, RESULTS, TEXTS, VECTORS, app, given, option
 from haybale.cli.terminal import reporter, resumable, show
-from haybale.errors import InputError
 
 
 @app.command("fine-tune", rich_help_panel=ENGINES)
@@ -39,15 +37,12 @@ def fine_tune(
     """
     from haybale.stages import listening
 
-    part = None if fold is None else re.fullmatch(r"(\d+)/(\d+)", fold)
-    if fold is not None and part is None:
-        raise InputError(f"fold must be i/n, such as 0/2, found {fold!r}")
+    part = options.part_of("fold", fold, "0/2")
     how = given(recipe=recipe, queries=split, held_out=held_out, device=device, random_state=random_state)
     how |= values_of(set_values)
     with resumable(), listening(reporter()):
         opened = haybale.Engine.open(engine)
-        fold_of = None if part is None else (int(part[1]), int(part[2]))
-        done = haybale.train_encoder(opened, encoder, out, fold=fold_of, **how)
+        done = haybale.train_encoder(opened, encoder, out, fold=part, **how)
     rate = f"{done.pairs_per_second:.1f} pairs a second"
     show(f"{out}: {done.n_pairs:,} pairs, {rate}; the weights are those after step {done.step:,}")
     for line in done.history.round(4).to_string(index=False).splitlines():

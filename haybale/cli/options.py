@@ -6,10 +6,13 @@ not is left to the defaults of what it is for.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from haybale.errors import InputError
 
 app = typer.Typer(
     help="Finds the few relevant passages and documents in a haystack of long ones.",
@@ -32,6 +35,16 @@ def argument(help: str) -> Any:
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given: the others are left to the defaults of what they are for."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def part_of(name: str, text: str | None, example: str) -> tuple[int, int] | None:
+    """``i/n`` as two numbers."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None:
+        raise InputError(f"{name} must be i/n, such as {example}, found {text!r}")
+    return int(found[1]), int(found[2])
 
 
 Source = Annotated[str, argument("pydocs, a folder, whose layout is recognised, or ir_datasets:ID.")]

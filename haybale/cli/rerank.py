@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,9 +37,7 @@ def interactions(
     from haybale.rankers import Batch, Training
     from haybale.stages import listening
 
-    part = None if shard is None else re.fullmatch(r"(\d+)/(\d+)", shard)
-    if shard is not None and part is None:
-        raise InputError(f"shard must be i/n, such as 2/8, found {shard!r}")
+    part = options.part_of("shard", shard, "2/8")
     chosen = ranker_of(ranker, set_values)
     if not isinstance(chosen, haybale.PLI):
         raise InputError(f"interactions are of pli, such as pli(bm25-doc); found {chosen}")
@@ -52,7 +49,7 @@ def interactions(
         run = Batch(opened, asked, split).out_of_fold(inner, chosen.n_documents)
         how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
         how |= given(dtype=dtype, pairs_per_chunk=pairs_per_chunk)
-        done = haybale.interact(opened, asked, run, pairs, out, shard=part and (int(part[1]), int(part[2])), **how)
+        done = haybale.interact(opened, asked, run, pairs, out, shard=part, **how)
     kept = f", {done.kept:,} were there" if done.kept else ""
     rates = f": {done.rates}" if done.pairs else ""
     say(f"{done.pairs:,} pairs read in {done.seconds:.1f} s{kept}{rates}")

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from haybale.embeddings.longformer_model import PackedLongformer, State
 from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, token_rows, weights_digest
 from haybale.errors import InputError
-from haybale.extras import require
+from haybale.extras import quiet_transformers, require
 from haybale.parameters import COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import Floats
 
@@ -172,7 +171,7 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
     """
     transformers = require("transformers", "neural")
     modules = Path(model, "modules.json")  # of sentence-transformers
-    with quiet(transformers.utils.logging):
+    with quiet_transformers():
         try:
             where = model
             if modules.is_file():
@@ -208,17 +207,3 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
         {name: tensor.detach() for name, tensor in standard.state_dict().items() if name not in pooler},
         tokenizer,
     )
-
-
-@contextmanager
-def quiet(logging: Any) -> Iterator[None]:
-    """No report of missing heads and no bars while loading: what matters is checked here, and raised."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

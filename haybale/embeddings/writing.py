@@ -129,31 +129,42 @@ def embed(
         i, n = shard
         check_no_store(files)
         files = files.within(shard_name(i, n))
-    if not any(files.exists(name) for name in (MANIFEST, BUILDING, PASSAGES)):
+    check_ours(files, (MANIFEST, BUILDING, PASSAGES))
+    with goes_on(files), writer_lock(files):
+        begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
+        begun = files.manifest() if files.exists(MANIFEST) else begun
+        found = read_input(files, begun, source, layout, chunking, rows_per_chunk, (i, n))
+        if hasattr(encoder, "fit"):
+            encoder = _fitted(encoder, files, begun is not None, n)
+        settings = {"format": FORMAT, "version": VERSION, "input": found, "encoder": encoder.describe()}
+        settings |= {"dtype": dtype, "rows_per_chunk": rows_per_chunk, "shard": (i, n), "versions": versions_here()}
+        if begun is None or begun.get("digests"):
+            settings["digests"] = True
+        settings = as_json(settings)
+        if begun is None:
+            files.write_json(BUILDING, settings)
+        else:
+            check_same(files, begun, settings)
+        done = _fill(files, encoder, settings)
+        if not files.exists(MANIFEST):
+            files.write_json(MANIFEST, settings)
+        files.remove(BUILDING)
+        return done
+
+
+def check_ours(files: StoreFiles, names: tuple[str, ...]) -> None:
+    """Refuse a folder that holds something else than a store, which has one of these files."""
+    if not any(files.exists(name) for name in names):
         taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
         if taken:
             raise OutputExistsError(f"{files} holds other files ({taken[0]}); give a new folder")
+
+
+@contextmanager
+def goes_on(files: StoreFiles) -> Iterator[None]:
+    """What a disk refuses, as an error that says how a store is gone on with."""
     try:
-        with writer_lock(files):
-            begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
-            begun = files.manifest() if files.exists(MANIFEST) else begun
-            found = read_input(files, begun, source, layout, chunking, rows_per_chunk, (i, n))
-            if hasattr(encoder, "fit"):
-                encoder = _fitted(encoder, files, begun is not None, n)
-            settings = {"format": FORMAT, "version": VERSION, "input": found, "encoder": encoder.describe()}
-            settings |= {"dtype": dtype, "rows_per_chunk": rows_per_chunk, "shard": (i, n), "versions": versions_here()}
-            if begun is None or begun.get("digests"):
-                settings["digests"] = True
-            settings = as_json(settings)
-            if begun is None:
-                files.write_json(BUILDING, settings)
-            else:
-                check_same(files, begun, settings)
-            done = _fill(files, encoder, settings)
-            if not files.exists(MANIFEST):
-                files.write_json(MANIFEST, settings)
-            files.remove(BUILDING)
-            return done
+        yield
     except OSError as error:
         if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
             raise

@@ -7,8 +7,8 @@ of those that meet, so that a text is tokenised, or encoded, once, however many 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -22,7 +22,7 @@ from haybale.device import to_numpy
 from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, weights_digest
 from haybale.engine import Engine
 from haybale.errors import DeviceError, InputError, UnknownNameError
-from haybale.extras import require
+from haybale.extras import quiet_transformers, require
 from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
 from haybale.vectors import Floats, check_vectors
 
@@ -383,7 +383,7 @@ def _limit(model: Any, tokenizer: Any) -> int:
 
 def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
     """Model, tokenizer, and what is done with a score."""
-    with quiet():
+    with quiet_transformers():
         library = require("transformers", "neural")
         tokenizer = library.AutoTokenizer.from_pretrained(name)
         if read == "score":
@@ -418,7 +418,7 @@ def late_interaction(name: str, device: str | None = None) -> Any:
     """A multi-vector model as it was saved; of any other its own tokens, without the random projection it would get."""
     library = require("sentence_transformers", "neural")
     try:
-        with quiet():
+        with quiet_transformers():
             found = library.MultiVectorEncoder(name, device=device)
         paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
     except (OSError, ValueError, RuntimeError) as error:
@@ -428,21 +428,6 @@ def late_interaction(name: str, device: str | None = None) -> Any:
         return found
     modules = [module for module in found if type(module).__name__ != "Dense"]
     return library.MultiVectorEncoder(modules=modules, device=device)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without what transformers says of a model that is loaded: weights that it does not need, a bar."""
-    logging = require("transformers.utils.logging", "neural")
-    before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if bar:
-            logging.enable_progress_bar()
 
 
 class _Kept:

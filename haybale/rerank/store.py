@@ -27,9 +27,17 @@ from safetensors.numpy import load, save
 
 from haybale.collections import Queries
 from haybale.embeddings.store import BUILDING, DIGESTS, MANIFEST, StoreFiles, as_json
-from haybale.embeddings.writing import check_no_store, check_same, shard_name, versions_here, writer_lock
+from haybale.embeddings.writing import (
+    check_no_store,
+    check_ours,
+    check_same,
+    goes_on,
+    shard_name,
+    versions_here,
+    writer_lock,
+)
 from haybale.engine import Engine
-from haybale.errors import InputError, OutputExistsError, StoreError
+from haybale.errors import InputError, StoreError
 from haybale.manifest import check_kinds
 from haybale.parameters import COUNT, Constraints, check_parameters, one_of
 from haybale.progress import track
@@ -115,44 +123,36 @@ def interact(
         part, parts = shard
         check_no_store(files)
         files = files.within(shard_name(part, parts))
-    if not any(files.exists(name) for name in (MANIFEST, BUILDING)):
-        taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
-        if taken:
-            raise OutputExistsError(f"{files} holds other files ({taken[0]}); give a new folder")
+    check_ours(files, (MANIFEST, BUILDING))
     reading = Reading(engine, queries, run, pairs, k=k, n=n, m=m, select=select)
-    try:
-        with writer_lock(files):
-            chunks = reading.chunks(pairs_per_chunk)
-            mine = chunks[part - 1 :: parts]
-            if not mine:
-                raise InputError(f"{files}: {len(chunks)} chunks leave nothing for shard {part} of {parts}")
-            settings = as_json(
-                {
-                    "format": FORMAT,
-                    "version": VERSION,
-                    "settings": reading.settings,
-                    "blocks": _blocks_digest(reading.blocks),
-                    "dtype": dtype,
-                    "chunks": len(mine),
-                    "pairs_per_chunk": pairs_per_chunk,
-                    "shard": (part, parts),
-                    "versions": versions_here(),
-                }
-            )
-            if files.exists(MANIFEST) or files.exists(BUILDING):
-                check_same(files, files.read_json(MANIFEST if files.exists(MANIFEST) else BUILDING), settings)
-            else:
-                files.write_json(BUILDING, settings)
-            _write_rest(files, reading, np.concatenate(mine), mine)
-            done = _fill(files, reading, mine, settings)
-            if not files.exists(MANIFEST):
-                files.write_json(MANIFEST, settings)
-            files.remove(BUILDING)
-            return done
-    except OSError as error:
-        if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
-            raise
-        raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
+    with goes_on(files), writer_lock(files):
+        chunks = reading.chunks(pairs_per_chunk)
+        mine = chunks[part - 1 :: parts]
+        if not mine:
+            raise InputError(f"{files}: {len(chunks)} chunks leave nothing for shard {part} of {parts}")
+        settings = as_json(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "settings": reading.settings,
+                "blocks": _blocks_digest(reading.blocks),
+                "dtype": dtype,
+                "chunks": len(mine),
+                "pairs_per_chunk": pairs_per_chunk,
+                "shard": (part, parts),
+                "versions": versions_here(),
+            }
+        )
+        if files.exists(MANIFEST) or files.exists(BUILDING):
+            check_same(files, files.read_json(MANIFEST if files.exists(MANIFEST) else BUILDING), settings)
+        else:
+            files.write_json(BUILDING, settings)
+        _write_rest(files, reading, np.concatenate(mine), mine)
+        done = _fill(files, reading, mine, settings)
+        if not files.exists(MANIFEST):
+            files.write_json(MANIFEST, settings)
+        files.remove(BUILDING)
+        return done
 
 
 def _blocks_digest(blocks: pd.DataFrame) -> str:

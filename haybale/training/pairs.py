@@ -25,7 +25,7 @@ from haybale.stages import stage
 from haybale.vectors import Floats
 
 NEGATIVES = ("none", "random", "bm25", "vectors")
-_CONSTRAINTS = {
+PAIRING = {
     "per_paragraph": COUNT_OR_NONE,
     "per_document": COUNT_OR_NONE,
     "match": one_of(["bm25", "vectors"]),
@@ -34,8 +34,8 @@ _CONSTRAINTS = {
     "n_negatives": COUNT,
     "skip": FROM_0,
     "n_pairs": COUNT_OR_NONE,
-    "random_state": RANDOM_STATE,
 }
+_CONSTRAINTS = PAIRING | {"random_state": RANDOM_STATE}
 _DEPTH = 50  # hits of a paragraph that its hard negatives are drawn from
 
 

@@ -14,22 +14,14 @@ from haybale.parameters import (
     MOST,
     NOT_NEGATIVE,
     POSITIVE,
-    TEXT_OR_NONE,
     Interval,
     check_parameters,
     one_of,
 )
-from haybale.training.pairs import NEGATIVES
+from haybale.training.pairs import PAIRING
 
 _CONSTRAINTS = {
-    "per_paragraph": COUNT_OR_NONE,
-    "per_document": COUNT_OR_NONE,
-    "match": one_of(["bm25", "vectors"]),
-    "marker": TEXT_OR_NONE,
-    "negatives": one_of(NEGATIVES),
-    "n_negatives": COUNT,
-    "skip": FROM_0,
-    "n_pairs": COUNT_OR_NONE,
+    **PAIRING,
     "towers": [Interval(Integral, 1, 2, closed="both")],
     "pooling": [*one_of(["mean", "cls"]), None],
     "similarity": one_of(["cosine", "dot"]),

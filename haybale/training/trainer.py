@@ -23,7 +23,7 @@ from haybale.embeddings.token_batches import weights_digest
 from haybale.embeddings.writing import writer_lock
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError, StoreError, TruncationWarning
-from haybale.extras import require
+from haybale.extras import quiet_transformers, require
 from haybale.folders import check_output, read_json, replace_json, whole_folder, write_json
 from haybale.frames import Frame
 from haybale.parameters import COUNT_OR_NONE, RANDOM_STATE, Interval, check_parameters
@@ -271,8 +271,6 @@ def _trained(
     random_state: int | None,
 ) -> tuple[pd.DataFrame, float, int]:
     """``(history, seconds of steps, step whose weights the trainee now has)``; begun before, it goes on."""
-    from haybale.embeddings.longformer import quiet
-
     torch, transformers = require("torch", "neural"), require("transformers", "neural")
     library = require("sentence_transformers", "neural")
     of_torch = require("safetensors.torch")
@@ -371,7 +369,7 @@ def _trained(
         seed=random_state or 0,
         **select,
     )
-    with quiet(transformers.utils.logging):
+    with quiet_transformers():
         begun = _last_checkpoint(work)
         first = work / "before.json"  # what is measured before the first step, also of a training that goes on
         if selection is not None and not first.exists():
