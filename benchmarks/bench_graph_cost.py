@@ -1,6 +1,9 @@
 """What graphs cost as they grow: building, relation paths and one layer of attention, and a graph of ten million edges.
 
     python benchmarks/bench_graph_cost.py [--results benchmarks/results] [--passages 3000000] [--edges 10000000]
+    python benchmarks/bench_graph_cost.py --peer
+
+``--peer``: the layer beside PyTorch Geometric's TransformerConv by turns, on a graph of one relation, at equal numbers.
 
 Random collections of documents of 40 passages in 20 sections, two links a document; vectors of 64 dimensions. Each size
 runs in a process of its own; a line through the last two says what more would take.
@@ -23,6 +26,7 @@ from haybale.graph.neighbourhoods import SELF
 
 SIZES = (30_000, 100_000, 300_000)
 PER_DOCUMENT, SECTIONS, LINKS, DIM, CHUNK = 40, 20, 2, 64, 20_000
+PEER_SIZES = ((2_000, 20_000), (20_000, 200_000), (50_000, 150_000))  # nodes and edges
 COLUMNS = ("passages", "edges", "build", "edges sorted", "ten paths, one query", "layer, all nodes", "peak GiB")
 
 
@@ -31,7 +35,11 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=3_000_000)
     parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--one", type=int, help="measure this many passages, here, and print them as JSON")
+    parser.add_argument("--peer", action="store_true", help="only the layer, beside PyTorch Geometric's")
     a = parser.parse_args()
+    if a.peer:
+        write_page(Path(a.results) / "graph-peer.md", beside_peer())
+        return
     if a.one:
         print(json.dumps(measured(a.one)))
         return
@@ -52,6 +60,53 @@ def main() -> None:
     lines += ["", f"By a line through the last two, {a.passages:,} passages:", *table("what|there", told)]
     lines += ["", provenance("python benchmarks/bench_graph_cost.py")]
     write_page(Path(a.results) / "graph-cost.md", lines)
+
+
+def beside_peer(rounds: int = 7) -> list[str]:
+    """The page about one layer and TransformerConv, both with four heads, no bias and nothing of the node itself."""
+    import torch
+    from torch_geometric.nn import TransformerConv
+
+    from haybale.graph.attention import RelationAttention
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows = []
+    for n, n_edges in PEER_SIZES:
+        theirs = TransformerConv(DIM, DIM // 4, heads=4, root_weight=False, bias=False)
+        ours = RelationAttention(DIM, 1, 4)
+        with torch.no_grad():
+            for name in ("query", "key", "value"):
+                getattr(ours, name)[0] = getattr(theirs, f"lin_{name}").weight.T - torch.eye(DIM)
+        x, edges = torch.randn(n, DIM), torch.randint(n, (2, n_edges))
+        edges = edges[:, torch.argsort(edges[1])]
+        relation = torch.zeros(n_edges, dtype=torch.long)
+        layers = {
+            "ours": lambda x, e=edges, r=relation: ours(x, x, *e, r)[0],
+            "theirs": lambda x, e=edges: theirs(x, e),
+        }
+        found = {name: layer(x) for name, layer in layers.items()}
+        difference = float((found["ours"] - found["theirs"]).abs().max())
+        taken: dict[str, list[float]] = {
+            f"{name} {what}": [] for name in layers for what in ("forward", "with gradient")
+        }
+        for _ in range(rounds + 1):  # the first warms up
+            for name, layer in layers.items():
+                with torch.no_grad():
+                    start = time.process_time()
+                    layer(x)
+                    taken[f"{name} forward"].append(time.process_time() - start)
+                start = time.process_time()
+                layer(x).square().sum().backward()
+                taken[f"{name} with gradient"].append(time.process_time() - start)
+        for what in ("forward", "with gradient"):
+            mine, other = (np.array(taken[f"{name} {what}"][1:]) for name in layers)
+            rows.append([f"{n:,}", f"{n_edges:,}", what, np.median(mine), np.median(other), np.median(mine / other)])
+            rows[-1].append(difference)
+    lines = ["# The layer of graph attention beside PyTorch Geometric's", ""]
+    lines += ["Processor seconds on one thread, medians of rounds by turns; one relation, 64 dimensions, four heads."]
+    lines += table("nodes|edges|what|ours|`TransformerConv`|ratio|largest difference", rows)
+    return [*lines, "", provenance("python benchmarks/bench_graph_cost.py --peer", more=("torch", "torch_geometric"))]
 
 
 def random_graph(n: int) -> DocumentGraph:
