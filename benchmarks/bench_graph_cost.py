@@ -15,6 +15,8 @@ import json
 import subprocess
 import sys
 import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,7 @@ from haybale.graph.neighbourhoods import SELF
 SIZES = (30_000, 100_000, 300_000)
 PER_DOCUMENT, SECTIONS, LINKS, DIM, CHUNK = 40, 20, 2, 64, 20_000
 PEER_SIZES = ((2_000, 20_000), (20_000, 200_000), (50_000, 150_000))  # nodes and edges
+PARTS = ("forward", "with gradient")
 COLUMNS = ("passages", "edges", "build", "edges sorted", "ten paths, one query", "layer, all nodes", "peak GiB")
 
 
@@ -82,14 +85,12 @@ def beside_peer(rounds: int = 7) -> list[str]:
         edges = edges[:, torch.argsort(edges[1])]
         relation = torch.zeros(n_edges, dtype=torch.long)
         layers = {
-            "ours": lambda x, e=edges, r=relation: ours(x, x, *e, r)[0],
-            "theirs": lambda x, e=edges: theirs(x, e),
+            "ours": partial(lambda layer, e, r, x: layer(x, x, *e, r)[0], ours, edges, relation),
+            "theirs": partial(lambda layer, e, x: layer(x, e), theirs, edges),
         }
         found = {name: layer(x) for name, layer in layers.items()}
         difference = float((found["ours"] - found["theirs"]).abs().max())
-        taken: dict[str, list[float]] = {
-            f"{name} {what}": [] for name in layers for what in ("forward", "with gradient")
-        }
+        taken: dict[str, list[float]] = {f"{name} {what}": [] for name, what in product(layers, PARTS)}
         for _ in range(rounds + 1):  # the first warms up
             for name, layer in layers.items():
                 with torch.no_grad():
@@ -99,7 +100,7 @@ def beside_peer(rounds: int = 7) -> list[str]:
                 start = time.process_time()
                 layer(x).square().sum().backward()
                 taken[f"{name} with gradient"].append(time.process_time() - start)
-        for what in ("forward", "with gradient"):
+        for what in PARTS:
             mine, other = (np.array(taken[f"{name} {what}"][1:]) for name in layers)
             rows.append([f"{n:,}", f"{n_edges:,}", what, np.median(mine), np.median(other), np.median(mine / other)])
             rows[-1].append(difference)

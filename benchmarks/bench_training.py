@@ -58,7 +58,8 @@ def main() -> None:
     parser.add_argument("--only", choices=["train", "encode"], help="go so far, for the rest to be done later")
     a = parser.parse_args()
     collection = open_collection(a.collection)
-    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, values_of(a.set), a.apart, a.only)
+    recipe = values_of(a.set, rankers=False)
+    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, recipe, a.apart, a.only)
     if a.only:
         return
     arguments = [a.collection, "--encoder", a.encoder, "--work", a.work.name, "--dtype", a.dtype]

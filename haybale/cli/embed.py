@@ -69,7 +69,7 @@ def embed(
     if shard is not None and dask is not None:
         raise InputError("--shard is for one machine without --dask; give --shards with it")
     part = options.part_of("shard", shard, "2/8")
-    values = values_of(set_values)
+    values = values_of(set_values, rankers=False)
     for value in values:
         if value not in (known := (*_OF_PIECES, *_OF_ENCODERS, *_OF_STORE)):
             raise UnknownNameError("parameter", value, known)

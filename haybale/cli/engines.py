@@ -124,20 +124,23 @@ def ranker_of(text: str, values: Sequence[str] | None) -> Ranker:
     return set_values(read_yaml(Path(text)) if is_file else haybale.parse(text), values_of(values))
 
 
-def values_of(texts: Sequence[str] | None) -> dict[str, Any]:
+def values_of(texts: Sequence[str] | None, *, rankers: bool = True) -> dict[str, Any]:
     """``name=value`` of ``--set``; a name that comes twice has its last value.
 
-    >>> values_of(["k1=0.9", "strategy=rows", "gamma=[8,2.5]"])
-    {'k1': 0.9, 'strategy': 'rows', 'gamma': (8, 2.5)}
+    ``rankers``: whether a ranker's name is that ranker, or a word as others are.
+
+    >>> values_of(["k1=0.9", "strategy=rows", "gamma=[8,2.5]", "match=bm25"], rankers=False)
+    {'k1': 0.9, 'strategy': 'rows', 'gamma': (8, 2.5), 'match': 'bm25'}
     """
-    from haybale.rankers import parse_value
+    from haybale.rankers import Ranker, parse_value
 
     values = {}
     for text in texts or ():
         name, _, value = text.partition("=")
         if not name.strip() or not value.strip():
             raise InputError(f"--set takes name=value, found {text!r}")
-        values[name.strip()] = parse_value(value)
+        found = parse_value(value)
+        values[name.strip()] = value.strip() if isinstance(found, Ranker) and not rankers else found
     return values
 
 

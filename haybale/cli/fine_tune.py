@@ -39,7 +39,7 @@ def fine_tune(
 
     part = options.part_of("fold", fold, "0/2")
     how = given(recipe=recipe, queries=split, held_out=held_out, device=device, random_state=random_state)
-    how |= values_of(set_values)
+    how |= values_of(set_values, rankers=False)
     with resumable(), listening(reporter()):
         opened = haybale.Engine.open(engine)
         done = haybale.train_encoder(opened, encoder, out, fold=part, **how)

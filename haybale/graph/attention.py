@@ -21,17 +21,21 @@ def segment_softmax(logits: Tensor, segment: Tensor, n: int) -> Tensor:
     """
     rows = segment[:, None].expand_as(logits)
     largest = logits.new_full((n, logits.shape[1]), -math.inf).scatter_reduce(0, rows, logits.detach(), "amax")
-    weights = (logits - largest[segment]).exp()
+    weights = (logits - largest.index_select(0, segment)).exp()
     total = logits.new_zeros(n, logits.shape[1]).index_add(0, segment, weights)
-    return weights / total[segment]
+    return weights / total.index_select(0, segment)
 
 
-def _distinct(places: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct ones, and where each is among them; rising ones are distinct."""
+def _distinct(places: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The distinct ones of places among n, and where each is among them; rising ones are distinct."""
     if bool((places[1:] > places[:-1]).all()):
         return places, torch.arange(len(places), device=places.device)
-    used, at = torch.unique(places, return_inverse=True)
-    return used, at
+    if n > 8 * len(places):  # sorting them is less than looking at all
+        used, at = torch.unique(places, return_inverse=True)
+        return used, at
+    there = torch.zeros(n, dtype=torch.bool, device=places.device)
+    there[places] = True
+    return torch.nonzero(there)[:, 0], (torch.cumsum(there, 0) - 1).index_select(0, places)
 
 
 class RelationAttention(nn.Module):
@@ -73,15 +77,22 @@ class RelationAttention(nn.Module):
         """
         n, dim = queries.shape
         split = (-1, self.heads, dim // self.heads)
-        logits = values.new_empty(len(source), self.heads)
-        parts = []
-        for r in torch.unique(relation).tolist():
-            of = torch.nonzero(relation == r)[:, 0]
-            (asked, ask_at), (used, at) = _distinct(target[of]), _distinct(source[of])
-            ask, some = queries[asked], values[used]  # each projected once
-            ask, key = (ask + ask @ self.query[r])[ask_at], (some + some @ self.key[r])[at]
-            logits = logits.index_put((of,), (ask * key).view(split).sum(2) / math.sqrt(split[2]))
-            parts.append((r, of, some, at))
+        rising = bool((relation[1:] >= relation[:-1]).all())
+        order = None if rising else torch.argsort(relation, stable=True)
+        if order is not None:
+            source, target, relation = source[order], target[order], relation[order]
+        relations, counts = torch.unique_consecutive(relation, return_counts=True)
+        eye = torch.eye(dim, dtype=values.dtype, device=values.device)
+        found, parts = [], []
+        edges = zip(relations.tolist(), source.split(counts.tolist()), target.split(counts.tolist()), strict=True)
+        for r, come_from, lead_to in edges:
+            (asked, ask_at), (used, at) = _distinct(lead_to, n), _distinct(come_from, len(values))
+            some = values.index_select(0, used)  # each projected once
+            ask = (queries.index_select(0, asked) @ (eye + self.query[r])).index_select(0, ask_at)
+            key = (some @ (eye + self.key[r])).index_select(0, at)
+            found.append((ask * key).view(split).sum(2) / math.sqrt(split[2]))
+            parts.append((r, lead_to, some, at))
+        logits = torch.cat(found) if found else values.new_empty(0, self.heads)
         if self.over == "neighbours":
             alpha = segment_softmax(logits + self.weight[relation][:, None], target, n)
         else:
@@ -89,13 +100,13 @@ class RelationAttention(nn.Module):
             size = len(self.weight)
             share = segment_softmax(self.weight[group % size][:, None], group // size, n)[place]
             alpha = segment_softmax(logits, place, len(group)) * share
-        weights = self.dropout(alpha)
         made = queries.new_zeros(n, dim)
-        for r, of, some, at in parts:
-            message = (some + some @ self.value[r])[at].view(split) * weights[of][:, :, None]
-            mixed = queries.new_zeros(n, dim).index_add(0, target[of], message.reshape(-1, dim))
-            made = made + mixed + mixed @ self.out[r]
-        return made, alpha
+        weights = self.dropout(alpha).split(counts.tolist())
+        for (r, lead_to, some, at), weight in zip(parts, weights, strict=True):
+            message = (some @ (eye + self.value[r])).index_select(0, at).view(split) * weight[:, :, None]
+            mixed = queries.new_zeros(n, dim).index_add(0, lead_to, message.reshape(-1, dim))
+            made = made + mixed @ (eye + self.out[r])
+        return made, alpha if order is None else torch.empty_like(alpha).index_copy(0, order, alpha)
 
     def carried(self, relation: int, alpha: Tensor, query: Tensor) -> Tensor:
         """(dim,) u with u · h the product of ``query`` (dim,) and what a neighbour h adds at weights α (heads,)."""

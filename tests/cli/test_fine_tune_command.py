@@ -20,7 +20,18 @@ pytestmark = pytest.mark.filterwarnings("default")  # transformers and torch war
 
 def test_fine_tune_index_train_and_rank(data: Path, built: Path, tmp_path: Path, here: Call) -> None:
     bert, out = save_bi_encoder(tmp_path / "bert"), tmp_path / "out"
-    how = ["--set", "frozen_layers=0", "--set", "evaluations=2", "--set", "batch_size=6", "--device", "cpu"]
+    how = [
+        "--set",
+        "frozen_layers=0",
+        "--set",
+        "evaluations=2",
+        "--set",
+        "batch_size=6",
+        "--set",
+        "match=bm25",
+        "--device",
+        "cpu",
+    ]
     command = ["fine-tune", str(built), "--encoder", bert, "--out", str(out), "--fold", "0/2", *how]
     status, printed, said = here(*command)
     assert status == 0, said
