@@ -84,7 +84,7 @@ class RelationAttention(nn.Module):
         relations, counts = torch.unique_consecutive(relation, return_counts=True)
         eye = torch.eye(dim, dtype=values.dtype, device=values.device)
         found, parts = [], []
-        edges = zip(relations.tolist(), source.split(counts.tolist()), target.split(counts.tolist()), strict=True)
+        edges = zip(relations.tolist(), *(torch.split(each, counts.tolist()) for each in (source, target)), strict=True)
         for r, come_from, lead_to in edges:
             (asked, ask_at), (used, at) = _distinct(lead_to, n), _distinct(come_from, len(values))
             some = values.index_select(0, used)  # each projected once
@@ -101,7 +101,7 @@ class RelationAttention(nn.Module):
             share = segment_softmax(self.weight[group % size][:, None], group // size, n)[place]
             alpha = segment_softmax(logits, place, len(group)) * share
         made = queries.new_zeros(n, dim)
-        weights = self.dropout(alpha).split(counts.tolist())
+        weights = torch.split(self.dropout(alpha), counts.tolist())
         for (r, lead_to, some, at), weight in zip(parts, weights, strict=True):
             message = (some @ (eye + self.value[r])).index_select(0, at).view(split) * weight[:, :, None]
             mixed = queries.new_zeros(n, dim).index_add(0, lead_to, message.reshape(-1, dim))

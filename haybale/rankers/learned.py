@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from haybale.engine import Engine
 from haybale.ensemble import LearnedFusion, unseen_queries
+from haybale.ensemble.learned_fusion import relevant_rows
 from haybale.errors import InputError
-from haybale.parameters import COUNT, RANDOM_STATE
+from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
 from haybale.rankers.batch import Batch, Training
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
@@ -24,10 +26,13 @@ from haybale.rankers.rrf import Fusion
 from haybale.rankers.similar_queries import SimilarQueries, places
 from haybale.rankers.svr import SVR
 from haybale.retrieval import Run
-from haybale.retrieval.fusion import completed
+from haybale.retrieval.fusion import completed, pooled
 from haybale.stages import stage
 
 _FOLDS = 5
+_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)  # of the loss, for unseen queries
+_FEW = 10  # unseen queries, of which nothing is told by folds
+_FIRST = 10  # documents that count in the choice
 
 
 class Learned(Fusion):
@@ -43,7 +48,11 @@ class Learned(Fusion):
         documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble.
     depth : int, default 100
         Documents of each ranker that are fused. What is ranked beyond them follows by the best rank that any gives it.
-    unseen_share, l2, max_iter : optional
+    unseen_share : "auto" or float, default "auto"
+        As of :class:`~haybale.LearnedFusion`. "auto": the least of 0, 0.2, … 0.8 with which unseen training queries,
+        by folds, are not ranked worse (nDCG@10, by more than a standard error) than by the best of the rankers that
+        learn nothing; 0 where fewer than 10 are unseen or all rankers learn. More costs queries that are known.
+    l2, max_iter : optional
         As of :class:`~haybale.LearnedFusion`.
     n_queries : int, default 3000
         Training queries that the weights are learned on, drawn at random where there are more.
@@ -55,6 +64,7 @@ class Learned(Fusion):
     needs_training = True
     _parameter_constraints: ClassVar = {
         **LearnedFusion._parameter_constraints,
+        "unseen_share": [*one_of(["auto"]), *SHARE],
         "n_queries": COUNT,
         "random_state": RANDOM_STATE,
     }
@@ -63,7 +73,7 @@ class Learned(Fusion):
         self,
         *rankers: Ranker,
         depth: int = 100,
-        unseen_share: float = 0.3,
+        unseen_share: float | str = "auto",
         n_queries: int = 3000,
         l2: float = 1e-3,
         max_iter: int = 50,
@@ -98,31 +108,75 @@ class Learned(Fusion):
         is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
         qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
         unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
-        with batch.stage("learn fusion"):
-            self.fusion_ = self._learned(runs, qrels, unseen)
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
         self.__dict__.pop("fold_fusions_", None)
         self._learned_from = runs, qrels, unseen
+        self.choice_: dict[str, Any] = {}
+        with batch.stage("learn fusion"):
+            share = self._chosen_share() if isinstance(self.unseen_share, str) else self.unseen_share
+            self.fusion_ = self._learned(*self._learned_from, share)
+
+    def _chosen_share(self) -> float:
+        """The least share that does not cost unseen queries; what was measured of them becomes ``choice_``."""
+        runs, qrels, unseen = self._learned_from
+        is_new = np.array([query in unseen for query in self.query_ids_])
+        new, of_new = np.array(self.query_ids_)[is_new].tolist(), self.fold_of_[is_new]
+        judged = qrels[qrels["query_id"].isin(unseen)]
+        plain = {str(each): ndcg(runs[str(each)], new, judged) for each in self.rankers_ if not each.learns_documents}
+        if len(new) < _FEW or not plain:
+            return 0.0
+        best = max(sorted(plain), key=lambda name: plain[name].mean())
+        found: dict[float, tuple[list[LearnedFusion | None], NDArray[np.float64]]] = {}
+
+        def costs(share: float) -> bool:
+            folds = self._of_folds(share)
+            values = np.zeros(len(new))
+            for fold in np.unique(of_new):
+                inside = of_new == fold
+                ids = [query for query, there in zip(new, inside, strict=True) if there]
+                if (fusion := folds[fold]) is not None:
+                    fused = fusion.fuse({name: run.take(ids) for name, run in runs.items()})
+                    values[inside] = ndcg(fused, ids, judged)
+            found[share] = folds, values
+            gain = values - plain[best]
+            return bool(gain.mean() < -gain.std(ddof=1) / np.sqrt(len(gain)))
+
+        low, high = 0, len(_SHARES) - 1  # more of it costs unseen queries less
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if costs(_SHARES[middle]) else (low, middle)
+        share = _SHARES[low]
+        if share not in found:
+            costs(share)
+        self.fold_fusions_, by_folds = found[share]
+        means = {"new training queries": len(new), "nDCG@10 of these, by folds": float(by_folds.mean())}
+        self.choice_ = means | {"of the best that learns nothing": float(plain[best].mean()), "which is": best}
+        return share
 
     @cached_property
     def fold_fusions_(self) -> list[LearnedFusion | None]:
         """Weights of the queries outside each fold: learned when somebody asks for them, or saves."""
-        runs, qrels, unseen = self._learned_from
-        found: list[LearnedFusion | None] = []
         with stage("learn fusion of folds"):
-            for fold in range(self.fold_of_.max() + 1):
-                inside = np.array(self.query_ids_)[self.fold_of_ == fold]
-                try:
-                    found.append(self._learned(runs, qrels[~qrels["query_id"].isin(inside)], unseen))
-                except InputError:  # the others have nothing to learn from
-                    found.append(None)
+            found = self._of_folds(self.fusion_.unseen_share)
         del self._learned_from
         return found
 
-    def _learned(self, runs: dict[str, Run], qrels: pd.DataFrame, unseen: set[str]) -> LearnedFusion:
-        settings = {name: getattr(self, name) for name in ("depth", "unseen_share", "l2", "max_iter")}
+    def _of_folds(self, share: float) -> list[LearnedFusion | None]:
+        """None where the others have nothing to learn from."""
+        runs, qrels, unseen = self._learned_from
+        found: list[LearnedFusion | None] = []
+        for fold in range(self.fold_of_.max() + 1):
+            inside = np.array(self.query_ids_)[self.fold_of_ == fold]
+            try:
+                found.append(self._learned(runs, qrels[~qrels["query_id"].isin(inside)], unseen, share))
+            except InputError:
+                found.append(None)
+        return found
+
+    def _learned(self, runs: dict[str, Run], qrels: pd.DataFrame, unseen: set[str], share: float) -> LearnedFusion:
+        settings = {name: getattr(self, name) for name in ("depth", "l2", "max_iter")}
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
-        return LearnedFusion(**settings).fit(runs, qrels, trained=trained, unseen=unseen)
+        return LearnedFusion(unseen_share=share, **settings).fit(runs, qrels, trained=trained, unseen=unseen)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         runs = self._runs(batch, depth)
@@ -155,6 +209,9 @@ class Learned(Fusion):
             inner = self._named[name].explained(batch, document)
             shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
+        if self.choice_:
+            share = self.fusion_.unseen_share
+            notes.append(f"weights were learned with {share:.0%} of the loss for queries that training had not met")
         return replace(base, shares=by_size(shares), notes=notes)
 
     def _explain_below(self, batch: Batch, document: int, base: Explanation) -> Explanation:
@@ -173,11 +230,11 @@ class Learned(Fusion):
     def _state(self, folder: Path) -> dict[str, Any]:
         self._write_folds(folder)
         folds = [None if fusion is None else fusion.to_dict() for fusion in self.fold_fusions_]
-        return {"fusion": self.fusion_.to_dict(), "folds": folds}
+        return {"fusion": self.fusion_.to_dict(), "folds": folds, "choice": self.choice_}
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         self._read_folds(folder)
-        self.fusion_ = LearnedFusion.from_dict(facts["fusion"])
+        self.fusion_, self.choice_ = LearnedFusion.from_dict(facts["fusion"]), dict(facts["choice"])
         self.fold_fusions_ = [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in facts["folds"]]
 
     @property
@@ -185,7 +242,24 @@ class Learned(Fusion):
         fusion, weights = self.fusion_, self.fusion_.weights_
         counts = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
         named = (weights["run"] + " " + weights["feature"]).tolist()
-        return counts | {"unseen share": fusion.unseen_share} | dict(zip(named, weights["standardised"], strict=True))
+        counts |= {"unseen share": fusion.unseen_share} | self.choice_
+        return counts | dict(zip(named, weights["standardised"], strict=True))
+
+
+def ndcg(run: Run, query_ids: list[str], judged: pd.DataFrame) -> NDArray[np.float64]:
+    """(n,) nDCG@10 of judged queries, every relevant document of which is as good as another.
+
+    Järvelin & Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002.
+    """
+    pool = pooled([run], query_ids, _FIRST)
+    [listing] = pool.listings
+    right = relevant_rows(pool, judged)[listing.place]
+    terms = 1 / np.log2(listing.rank[right] + 1)
+    gains = np.bincount(listing.query[right], terms, minlength=len(query_ids))
+    counts = judged.groupby("query_id").size().reindex(query_ids).to_numpy()
+    ideal = np.cumsum(1 / np.log2(np.arange(_FIRST) + 2))[np.minimum(counts, _FIRST) - 1]
+    found: NDArray[np.float64] = gains / ideal
+    return found
 
 
 def everything() -> tuple[Ranker, ...]:

@@ -404,7 +404,8 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     assert how["trained"] == ["knn-queries", f"svr({EVIDENCE})"]
     runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
     judged = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
-    fusion = LearnedFusion(depth=30).fit(runs, judged, **how)
+    share = learned.fusion_.unseen_share
+    fusion = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged, **how)
     asked = dev(learned.engine_)
     deep = {str(inner): asked.run(inner, 1000) for inner in learned.rankers_}
     assert_same(learned.rank("dev"), whole(fusion.fuse(deep), deep))
@@ -416,7 +417,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     found, places = learned.out_of_fold("train"), np.random.RandomState(0).permutation(len(dealt))
     for number in range(5):  # each fold, whose queries of one document are together, by what was learned on the others
         fold = [query for place in places[number::5] for query in dealt[place]]
-        without = LearnedFusion(depth=30).fit(runs, judged[~judged["query_id"].isin(fold)], **how)
+        without = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged[~judged["query_id"].isin(fold)], **how)
         theirs = {name: run.take(fold) for name, run in deep.items()}
         assert_same(found.take(fold), whole(without.fuse(theirs), theirs))
     assert learned.facts["training queries"] == fusion.n_queries_
