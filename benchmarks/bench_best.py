@@ -1,0 +1,189 @@
+"""One ranker for every collection: all that learns and all that searches, fused; beside tuned BM25 and its own parts.
+
+    python benchmarks/bench_best.py COLLECTION … [--encoder FOLDER --work FOLDER] [--results benchmarks/results]
+
+The policy: BM25's parameters by `tune_bm25` on dev, `Learned()` as its defaults are, and beside it a neural space where
+an encoder is given that reads the collection's language. Nothing else is chosen. Test is ranked once; every collection
+writes `best-NAME.json`, of which the page is made. Without collections only the page is made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from effectiveness import SEARCHES, SPLITS, Space, by_relevant, parameters, tuned_bm25
+from provenance import cell4, commit, machine, options, peak_memory, shown, table, write_page
+
+from haybale import Collection, Engine, SentenceTransformerEncoder, evaluate, open_collection, parse
+from haybale.evaluation import paired_tests
+from haybale.rankers import set_all
+from haybale.stages import listening
+
+BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
+PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
+FUSED = f"learned({SEARCHES},knn-queries,svr)"
+IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
+MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
+AIMED = {"gesetze": "MRR@10"}  # of others nDCG@10
+DEPTH = 1000
+TOLD = ("unseen share", "new training queries", "nDCG@10 of these, by folds", "of the best that learns nothing")
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("collections", nargs="*", help="pydocs, or folders; none: only the page is made")
+    parser.add_argument("--encoder", help="a folder of sentence-transformers that reads these collections' language")
+    parser.add_argument("--work", type=Path, help="for engines of that encoder, which are large")
+    parser.add_argument("--length", type=int, default=256, help="tokens at which its texts are cut")
+    parser.add_argument("--dtype", default="float32", help="of its products: bfloat16 where the processor has AMX")
+    a = parser.parse_args()
+    for name in a.collections:
+        record = measured(name, a.encoder, a.work, a.length, a.dtype)
+        path = a.results / f"best-{record['collection']['name']}.json"
+        path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_page(a.results / "best.md", page([json.loads(path.read_text()) for path in sorted(a.results.glob("best-*"))]))
+
+
+def measured(name: str, encoder: str | None, work: Path | None, length: int, dtype: str) -> dict[str, Any]:
+    """Everything of one collection: values of every query, for the page."""
+    start = time.process_time()
+
+    def report(stage: str, taken: float) -> None:
+        print(f"  {time.process_time() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
+
+    collection = open_collection(name, missing_judgements="skip")
+    with listening(report):
+        chosen = parameters(tuned_bm25(collection))
+        space = Space(collection, "tfidf", 0)
+        rankers = {part: parse(part) for part in (*PARTS, FUSED)}
+        if encoder is not None and work is not None:
+            folder = work / collection.name
+            made = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
+            _ = Engine.build(collection, folder, encoder=made).passages
+            neural = [f"space({part},engine='{folder}')" for part in IN_SPACE]
+            rankers |= {f"neural {part}": parse(text) for part, text in zip(IN_SPACE, neural, strict=True)}
+            rankers["policy"] = parse(f"{FUSED[:-1]},{','.join(neural)})")
+        values: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
+        facts = {}
+        for title, ranker in zip(rankers, set_all(list(rankers.values()), chosen), strict=True):
+            fitted = space.training.fitted(ranker)
+            for split, batch in space.batches.items():
+                judged = collection.qrels_frame(split)
+                found = evaluate(batch.run(fitted, DEPTH), judged, MEASURES).reindex(ids_of(collection, split))
+                values[split][title] = {m: found[m].round(6).tolist() for m in MEASURES}
+            facts[title] = {key: value for key, value in fitted.facts.items() if key in TOLD}
+            print(title, round(float(np.nanmean(values["dev"][title]["nDCG@10"])), 4), flush=True)
+    if "policy" not in rankers:
+        for of in (*values.values(), facts):
+            of["policy"] = of[FUSED]
+    groups = {split: {g: m.tolist() for g, m in by_relevant(collection, split).items()} for split in SPLITS}
+    arguments = [name, *(["--encoder", encoder, "--length", str(length), "--dtype", dtype] if encoder else [])]
+    return {
+        "collection": {
+            "name": collection.name,
+            "documents": collection.n_documents,
+            "passages": collection.n_passages,
+            "queries": {split: len(part.queries) for split, part in collection.splits.items()},
+        },
+        "neural": encoder is not None,
+        "bm25": chosen,
+        "values": values,
+        "groups": groups,
+        "facts": {key: facts[key] for key in (FUSED, "policy")},
+        "CPU seconds": round(time.process_time() - start),
+        "peak memory": peak_memory(),
+        "made": {
+            "command": shown("bench_best.py", arguments),
+            "commit": commit(),
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "processor": machine(),
+        },
+    }
+
+
+def ids_of(collection: Collection, split: str) -> list[str]:
+    ids: list[str] = collection.queries.ids.take(collection.split(split).queries).to_pylist()
+    return ids
+
+
+def page(records: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "# One ranker for every collection",
+        "",
+        "`policy` is all rankers fused with learned weights, with the defaults of `Learned`: BM25 of passages and of",
+        "documents (k1, b, k3 tuned on dev), kNN of both, PARM, similar queries and the SVR ensemble over TF-IDF; and,",
+        "where a line says *neural*, kNN and PARM in the space of all-MiniLM-L6-v2, an English encoder that was trained",
+        "on nothing of these. Nothing else is tuned, and one policy serves all. Test was ranked once.",
+    ]
+    rows, grouped, recalls = [], [], []
+    for record in records:
+        name, of = record["collection"]["name"], record["values"]["test"]
+        measure = AIMED.get(name, "nDCG@10")
+        base = max(BM25S, key=lambda each: mean(record["values"]["dev"][each]["nDCG@10"]))
+        counts = {g: np.array(m) for g, m in record["groups"]["test"].items()}
+        family = 1 + sum(bool(m.any()) for m in counts.values()) + 2
+        ours, theirs = (np.array(of[r][measure], dtype=float) for r in ("policy", base))
+        others = [mean(of[each][measure]) for each in (*KNNS, "svr", FUSED)]
+        title = f"{name}, neural" if record["neural"] else name
+        gain = f"{mean(ours) / mean(theirs) - 1:+.1%}"
+        said = [title, measure, f"{mean(theirs):.4f} (`{base}`)", max(others[:2]), *others[2:], mean(ours), gain]
+        rows.append([*said, p_of(ours, theirs, family)])
+        for group, members in counts.items():
+            if members.any():
+                level = {each: mean(np.array(of[each]["nDCG@10"], dtype=float)[members]) for each in (*BM25S, *KNNS)}
+                best = max(level, key=lambda each: level[each])
+                a, b = (np.array(of[each]["nDCG@10"], dtype=float)[members] for each in ("policy", best))
+                parts = [mean(np.array(of[each]["nDCG@10"], dtype=float)[members]) for each in ("svr", FUSED)]
+                grouped.append([title, group, int(members.sum()), f"{level[best]:.4f} (`{best}`)", *parts, mean(a)])
+                grouped[-1].append(p_of(a, b, family))
+        row: list[Any] = [title]
+        for at in ("Recall@100", "Recall@1000"):
+            best = max((each for each in of if each not in ("policy", FUSED)), key=lambda each: mean(of[each][at]))
+            a, b = (np.array(of[each][at], dtype=float) for each in ("policy", best))
+            row += [f"{mean(b):.4f} (`{best}`)", f"{mean(a):.4f}", p_of(a, b, family)]
+        recalls.append(row)
+    lines += table("collection|measure|tuned BM25|better kNN|`svr`|`learned`|policy|gain on BM25|p", rows, 2, cell4)
+    lines += [
+        "",
+        "nDCG@10 of test queries by what training has seen of their relevant documents, beside the better of both",
+        "BM25s and both kNNs in that group:",
+        *table("collection|relevant documents|queries|better of BM25, kNN|`svr`|`learned`|policy|p", grouped, 2, cell4),
+        "",
+        "Recall of the policy and of the part of it that has most:",
+        *table("collection|best part, @100|policy|p|best part, @1000|policy|p", recalls, 1, cell4),
+        "",
+        "p: the larger of the paired t-test's and the randomisation test's, times the comparisons of a collection here",
+        "(the first table, its groups, two recalls).",
+        "",
+    ]
+    for record in records:
+        counts, made, of = record["collection"], record["made"], record["values"]
+        facts = record["facts"]["policy"]
+        told = ", ".join(f"{key} {value:.3g}" for key, value in facts.items())
+        queries = ", ".join(f"{split} {n:,}" for split, n in counts["queries"].items())
+        more = [f"{m} {mean(of['test']['policy'][m]):.4f}" for m in MEASURES]
+        size = f"{counts['documents']:,} documents, {counts['passages']:,} passages, queries {queries}"
+        cost = f"{record['CPU seconds']:,} CPU s, {record['peak memory'] / 2**30:.1f} GiB"
+        origin = f"`{made['command']}`; commit {made['commit']}, {made['date']}; {made['processor']}"
+        lines += [f"- {counts['name']}: {size}; policy on test: {', '.join(more)}; {told}; {cost}; {origin}"]
+    return lines
+
+
+def mean(values: Any) -> float:
+    return float(np.nanmean(np.array(values, dtype=float)))
+
+
+def p_of(ours: Any, theirs: Any, family: int) -> str:
+    pair = pd.DataFrame({"a": ours, "b": theirs}).dropna()
+    found = paired_tests(pair["a"].to_numpy(), pair["b"].to_numpy(), n_comparisons=family)
+    return f"{max(found.p_t, found.p_randomization):.4f}"
+
+
+if __name__ == "__main__":
+    main()
