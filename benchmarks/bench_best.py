@@ -118,8 +118,8 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "",
         "`policy` is all rankers fused with learned weights, with the defaults of `Learned`: BM25 of passages and of",
         "documents (k1, b, k3 tuned on dev), kNN of both, PARM, similar queries and the SVR ensemble over TF-IDF; and,",
-        "where a line says *neural*, kNN and PARM in the space of all-MiniLM-L6-v2, an English encoder that was trained",
-        "on nothing of these. Nothing else is tuned, and one policy serves all. Test was ranked once.",
+        "where a line says *neural*, kNN and PARM in the space of all-MiniLM-L6-v2, an English encoder that",
+        "was trained on nothing of these. Nothing else is tuned, and one policy serves all. Test was ranked once.",
     ]
     rows, grouped, recalls = [], [], []
     for record in records:
