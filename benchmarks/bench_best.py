@@ -60,7 +60,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
     collection = open_collection(name, missing_judgements="skip")
     with listening(report):
         chosen = parameters(tuned_bm25(collection))
-        space = Space(collection, "tfidf", 0)
+        space = Space(collection, "tfidf", 1)
         rankers = {part: parse(part) for part in (*PARTS, FUSED)}
         if encoder is not None and work is not None:
             folder = work / collection.name
