@@ -1,10 +1,11 @@
 """What fine-tuning an encoder on judgements buys: kNN and PARM in its space, before and after, alone and fused.
 
-    python benchmarks/bench_training.py FOLDER --encoder FOLDER --work FOLDER [--test]
+    python benchmarks/bench_training.py FOLDER --encoder FOLDER --work FOLDER [--test] [--apart | --alone]
 
 The encoder is trained on the split train: once on all of it (a tenth of the query documents chooses the checkpoint),
 and once for each of two folds without it, so that fusions learn from rankings of queries that the encoder has not seen.
-All is chosen on train and dev; --test ranks the test split, once. What is in the folder --work is not done again.
+With --alone there are no fusions, and no folds. All is chosen on train and dev; --test ranks the test split, once. What
+is in the folder --work is not done again.
 """
 
 from __future__ import annotations
@@ -53,20 +54,25 @@ def main() -> None:
     parser.add_argument("--test", action="store_true", help="rank the test split too")
     parser.add_argument("--dtype", default="float32", help="of all products: bfloat16 where the processor has AMX")
     parser.add_argument("--length", type=int, default=128, help="tokens at which texts are cut, before and after")
+    parser.add_argument("--before-length", type=int, help="the same of the encoder as it was; default: the same")
     parser.add_argument("--apart", action="store_true", help="one encoder, of one fold; fusions learn from the other")
+    parser.add_argument("--alone", action="store_true", help="only its own space, no fusions; training-NAME-alone")
     parser.add_argument("--set", action="append", default=[], help="name=value of the recipe; or selection_passages")
     parser.add_argument("--only", choices=["train", "encode"], help="go so far, for the rest to be done later")
     a = parser.parse_args()
     collection = open_collection(a.collection)
     recipe = values_of(a.set, rankers=False)
-    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, recipe, a.apart, a.only)
+    how = {"alone": a.alone, "before_length": a.before_length}
+    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, recipe, a.apart, a.only, **how)
     if a.only:
         return
     arguments = [a.collection, "--encoder", a.encoder, "--work", a.work.name, "--dtype", a.dtype]
-    arguments += ["--length", str(a.length), *(word for each in a.set for word in ("--set", each))]
-    arguments += [f"--{name}" for name in ("apart", "test") if getattr(a, name)]
+    arguments += ["--length", str(a.length)]
+    arguments += ["--before-length", str(a.before_length)] if a.before_length else []
+    arguments += [*(word for each in a.set for word in ("--set", each))]
+    arguments += [f"--{name}" for name in ("apart", "alone", "test") if getattr(a, name)]
     origin = provenance(shown("bench_training.py", arguments), more=("torch", "sentence-transformers", "transformers"))
-    path = a.results / f"training-{collection.name}.json"
+    path = a.results / f"training-{collection.name}{'-alone' * a.alone}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found | {"provenance": origin}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_page(path.with_suffix(".md"), page(found | {"provenance": origin}))
@@ -83,6 +89,8 @@ def measured(
     apart: bool = False,
     only: str | None = None,
     svr: Mapping[str, Any] | None = None,
+    alone: bool = False,
+    before_length: int | None = None,
 ) -> dict[str, Any]:
     """Everything of one collection, for JSON; ``svr``: values of all rankers, for a trial."""
     start = time.perf_counter()
@@ -93,7 +101,7 @@ def measured(
     with listening(report) as stages:
         engine = Engine(collection)
         how = {"dtype": dtype, "max_length": length, **recipe}
-        n_folds = 0 if apart else FOLDS
+        n_folds = 0 if apart or alone else FOLDS
         parts = {"encoder": (1, FOLDS) if apart else None, **{f"encoder-{i}": (i, FOLDS) for i in range(n_folds)}}
         trained = {name: training_of(engine, encoder, work / name, how, fold) for name, fold in parts.items()}
         if only == "train":
@@ -101,7 +109,8 @@ def measured(
         sources = {"before": encoder, "after": work / "encoder"}
         sources |= {f"fold-{fold}": work / f"encoder-{fold}" for fold in range(n_folds)}
         for name, each in sources.items():
-            space(collection, str(each), work / f"engine-{name}", dtype, length)
+            cut = before_length or length if name == "before" else length
+            space(collection, str(each), work / f"engine-{name}", dtype, cut)
         if only == "encode":
             return {}
         splits = ("dev", "test") if test else ("dev",)
@@ -112,7 +121,8 @@ def measured(
             for when in ("before", "after")
             for name in IN_SPACE
         }
-        for name, ranker in (rankers | fused(collection, work, n_folds, svr or {})).items():
+        rankers |= {} if alone else fused(collection, work, n_folds, svr or {})
+        for name, ranker in rankers.items():
             fitted = training.fitted(ranker)
             for split in splits:
                 runs[split][name] = batches[split].run(fitted, DEPTH)
@@ -125,6 +135,8 @@ def measured(
         "queries": {split: len(part.queries) for split, part in collection.splits.items()},
         "trained": trained,
         "apart": apart,
+        "alone": alone,
+        "lengths": {"before": before_length or length, "after": length},
         "values": {split: {name: means(found) for name, found in of.items()} for split, of in tables.items()},
         "groups": {split: by_group(collection, split, of) for split, of in tables.items()},
         "tests": {split: tests(of) for split, of in tables.items()},
@@ -192,7 +204,9 @@ def by_group(collection: Collection, split: str, tables: Mapping[str, pd.DataFra
 def tests(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, Any]]:
     """After against before, and fused with the trained space against without; p corrected for these comparisons."""
     family = [(f"{name} after", f"{name} before") for name in IN_SPACE]
-    family += [(f"{LEARNED} + after", LEARNED), (f"{LEARNED} + after", f"{LEARNED} + before"), ("svr + after", "svr")]
+    if LEARNED in tables:
+        family += [(f"{LEARNED} + after", LEARNED), (f"{LEARNED} + after", f"{LEARNED} + before")]
+        family += [("svr + after", "svr")]
     rows = []
     for ours, theirs in family:
         row: dict[str, Any] = {"compared": [ours, theirs]}
@@ -211,16 +225,21 @@ def page(found: dict[str, Any]) -> list[str]:
         f"{counts['documents']:,} documents, {counts['passages']:,} passages; queries: "
         + ", ".join(f"{split} {n:,}" for split, n in found["queries"].items())
         + f". The encoder is {whole['base']}, trained on {whole['pairs']:,} pairs of {whole['trained_on']} training "
-        f"queries ({whole['selected_on']} others chose the checkpoint). `before` and `after` are its space, "
-        "`+` that space's "
-        + ", ".join(f"`{name}`" for name in IN_SPACE)
-        + f" fused with `{LEARNED}` (`{BEST}` over TF-IDF, BM25 tuned), or among the evidence of `svr`; fusions learn "
-        + (
-            "from the training queries that the encoder has not seen, others from all."
-            if found["apart"]
-            else f"from rankings by encoders of {FOLDS} folds that had not seen the query."
-        ),
+        f"queries ({whole['selected_on']} others chose the checkpoint). `before` and `after` are its space; texts are "
+        "cut at {before} and {after} tokens.".format(**found["lengths"]),
     ]
+    if not found["alone"]:
+        lines += [
+            "",
+            "`+` is that space's "
+            + ", ".join(f"`{name}`" for name in IN_SPACE)
+            + f" fused with `{LEARNED}` (`{BEST}` over TF-IDF, BM25 tuned), or among the evidence of `svr`; fusions "
+            + (
+                "learn from the training queries that the encoder has not seen, others from all."
+                if found["apart"]
+                else f"learn from rankings by encoders of {FOLDS} folds that had not seen the query."
+            ),
+        ]
     for split in found["values"]:
         lines += [
             "",

@@ -247,6 +247,11 @@ def test_small_training(script: Any, words: Path, tmp_path: Path) -> None:
     page = "\n".join(training.page(json.loads(json.dumps(found)) | {"provenance": ""}))
     assert "| learned + after / learned |" in page
     assert "| `parm-vrrf after` |" in page
+    alone = training.measured(open_collection(words), bert, tmp_path / "work", True, **how | {"alone": True})
+    assert alone["values"]["dev"] == {name: of for name, of in values.items() if "knn" in name or "parm" in name}
+    page = "\n".join(training.page(json.loads(json.dumps(alone)) | {"provenance": ""}))
+    assert "texts are cut at 32 and 32 tokens" in page
+    assert "fusions" not in page
 
 
 @pytest.mark.filterwarnings("ignore")
