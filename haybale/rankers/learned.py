@@ -50,7 +50,7 @@ class Learned(Fusion):
         Documents of each ranker that are fused. What is ranked beyond them follows by the best rank that any gives it.
     unseen_share : "auto" or float, default "auto"
         As of :class:`~haybale.LearnedFusion`. "auto": the least of 0, 0.2, … 0.8 with which unseen training queries,
-        by folds, are not ranked worse (nDCG@10, by more than a standard error) than by the best of the rankers that
+        by folds, are not ranked worse (nDCG@10, by over two standard errors) than by the best of the rankers that
         learn nothing; 0 where fewer than 10 are unseen or all rankers learn. More costs queries that are known.
     l2, max_iter : optional
         As of :class:`~haybale.LearnedFusion`.
@@ -139,7 +139,7 @@ class Learned(Fusion):
                     values[inside] = ndcg(fused, ids, judged)
             found[share] = folds, values
             gain = values - plain[best]
-            return bool(gain.mean() < -gain.std(ddof=1) / np.sqrt(len(gain)))
+            return bool(gain.mean() < -2 * gain.std(ddof=1) / np.sqrt(len(gain)))
 
         low, high = 0, len(_SHARES) - 1  # more of it costs unseen queries less
         while low < high:
