@@ -1,10 +1,12 @@
 """One ranker for every collection: all that learns and all that searches, fused; beside tuned BM25 and its own parts.
 
     python benchmarks/bench_best.py COLLECTION … [--encoder FOLDER --work FOLDER] [--results benchmarks/results]
+    python benchmarks/bench_best.py COLLECTION … --curve
 
 The policy: BM25's parameters by `tune_bm25` on dev, `Learned()` as its defaults are, and beside it a neural space where
 an encoder is given that reads the collection's language. Nothing else is chosen. Test is ranked once; every collection
-writes `best-NAME.json`, of which the page is made. Without collections only the page is made.
+writes `best-NAME.json`, of which the page is made. Without collections only the page is made. --curve: rankers that
+learn from few judged queries and from many, on dev; `curve-NAME.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from provenance import cell4, commit, machine, options, peak_memory, shown, tabl
 
 from haybale import Collection, Engine, SentenceTransformerEncoder, evaluate, open_collection, parse
 from haybale.evaluation import paired_tests
-from haybale.rankers import set_all
+from haybale.rankers import Training, set_all
 from haybale.stages import listening
 
 BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
@@ -32,6 +34,8 @@ IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
 MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 AIMED = {"gesetze": "MRR@10"}  # of others nDCG@10
 DEPTH = 1000
+RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
+COUNTS = (10, 30, 100, 300, 1000)
 TOLD = ("unseen share", "new training queries", "nDCG@10 of these, by folds", "of the best that learns nothing")
 
 
@@ -42,12 +46,20 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="for engines of that encoder, which are large")
     parser.add_argument("--length", type=int, default=256, help="tokens at which its texts are cut")
     parser.add_argument("--dtype", default="float32", help="of its products: bfloat16 where the processor has AMX")
+    parser.add_argument("--curve", action="store_true", help="rankers by the number of training queries")
     a = parser.parse_args()
-    for name in a.collections:
+    for name in a.collections if a.curve else ():
+        found = curve(name)
+        text = json.dumps(found, ensure_ascii=False) + "\n"
+        (a.results / f"curve-{found['collection']}.json").write_text(text, encoding="utf-8")
+    for name in () if a.curve else a.collections:
         record = measured(name, a.encoder, a.work, a.length, a.dtype)
         path = a.results / f"best-{record['collection']['name']}.json"
         path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
-    write_page(a.results / "best.md", page([json.loads(path.read_text()) for path in sorted(a.results.glob("best-*"))]))
+    best, curves = (
+        [json.loads(p.read_text()) for p in sorted(a.results.glob(f"{k}-*.json"))] for k in ("best", "curve")
+    )
+    write_page(a.results / "best.md", [*page(best), *curve_lines(curves)])
 
 
 def measured(name: str, encoder: str | None, work: Path | None, length: int, dtype: str) -> dict[str, Any]:
@@ -105,6 +117,48 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
             "processor": machine(),
         },
     }
+
+
+def curve(name: str) -> dict[str, Any]:
+    """nDCG@10 on dev of what learned from the first of the training queries, drawn at random, and from more of them."""
+    collection = open_collection(name, missing_judgements="skip")
+    space = Space(collection, "tfidf", 1)
+    engine, qrels = space.training.batch.engine, collection.qrels_frame("train")
+    drawn = np.random.default_rng(0).permutation(collection.split("train").queries)
+    dev = space.batches["dev"]
+
+    def value(training: Training, ranker: str) -> float:
+        run = dev.run(training.fitted(parse(ranker)), 100)
+        return float(evaluate(run, collection.qrels_frame("dev"), ["nDCG@10"])["nDCG@10"].mean())
+
+    plain = {ranker: value(space.training, ranker) for ranker in (*BM25S, *KNNS, "parm-vrrf", RRF)}
+    rows = []
+    for n in (*(n for n in COUNTS if n < len(drawn)), len(drawn)):
+        queries = collection.queries.take(np.sort(drawn[:n]))
+        of = qrels[qrels["query_id"].isin(queries.ids.to_pylist())]
+        training = Training.of(engine, queries, of)
+        rows.append({"queries": n, **{ranker: value(training, ranker) for ranker in ("knn-queries", "svr", FUSED)}})
+        print(rows[-1], flush=True)
+    made_ = {"command": shown("bench_best.py", [name, "--curve"]), "commit": commit()}
+    return {"collection": collection.name, "plain": plain, "rows": rows, "made": made_}
+
+
+def curve_lines(curves: list[dict[str, Any]]) -> list[str]:
+    lines = ["", "## By the number of judged queries", ""]
+    lines += [
+        "nDCG@10 on dev, BM25 with its default k1 and b; training queries drawn at random, the larger draw has the"
+    ]
+    lines += [f"smaller. `learned` fuses what the table above does, over TF-IDF; `rrf` is `{RRF}`."]
+    columns = (
+        "collection|training queries|`bm25`|`bm25-doc`|`knn`|`knn-doc`|`parm-vrrf`|`rrf`|`knn-queries`|`svr`|`learned`"
+    )
+    rows = []
+    for found in curves:
+        for row in found["rows"]:
+            rows.append([found["collection"], f"{row['queries']:,}", *found["plain"].values()])
+            rows[-1] += [row[ranker] for ranker in ("knn-queries", "svr", FUSED)]
+    origins = [f"- `{found['made']['command']}`, commit {found['made']['commit']}" for found in curves]
+    return [*lines, *table(columns, rows, 2, cell4), "", *origins]
 
 
 def ids_of(collection: Collection, split: str) -> list[str]:
