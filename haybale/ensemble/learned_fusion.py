@@ -33,8 +33,9 @@ from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
 FEATURES = ("level", "rank", "first")
-FORMAT, VERSION = "haybale fusion", 2  # 1 had other names
-_FACTS = ("n_queries", "n_unseen", "loss", "n_iter")
+FORMAT, VERSION = "haybale fusion", 3  # 1 had other names, 2 drew all weights to 0
+_FACTS = ("n_queries", "n_unseen", "best", "loss", "n_iter")
+_FIRST = 10  # documents that tell which run is best
 _ROWS = 2**12  # turned to float64 at once: with 20 features they and their product stay in a core's cache
 
 Array = NDArray[np.float64]
@@ -52,9 +53,10 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     - ``score``, of a trained run only: the score itself, because its size says how well the query is known.
 
     A document that a run does not have gets 0 for all of them. The loss of a query is the mean over its relevant
-    documents in the pool of −log softmax(score); to its mean over the queries ``l2`` · |w|² is added, w the weights of
-    standardised features. The loss is convex: the result depends on nothing but the input, and not on the order of
-    runs or queries.
+    documents in the pool of −log softmax(score). To its mean over the n queries ``l2`` / n · |w − w⁰|² is added: w are
+    the weights of standardised features, and w⁰ those of the best run (nDCG@10) by itself, others 0. So few queries
+    change little about the best run, and another run has to earn its weight. (w⁰ minimises the loss + |w⁰|² / n.) The
+    loss is convex: the result depends on nothing but the input, and not on the order of runs or queries.
 
     Runs that were themselves learned from judged queries (*trained* ones) are blind for documents that no training
     query had relevant, and weights learned from queries that they mostly know let them push those others down. So
@@ -68,8 +70,8 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         Documents of each run, and query, that are pooled.
     unseen_share : float, default 0.3
         Share of the loss that unseen queries have to themselves, 0 to 1.
-    l2 : float, default 1e-3
-        Penalty on the weights, in units of the loss (nats a query).
+    l2 : float, default 100
+        Penalty on weights away from the best run's, in nats over all queries.
     max_iter : int, default 50
         Newton steps; a :class:`ConvergenceWarning` if they were too few.
 
@@ -81,6 +83,9 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         Names, sorted.
     n_queries_, n_unseen_ : int
         Training queries that had a relevant document in their pool, and the unseen ones of them.
+    best_ : str
+        The run that the weights are drawn to; ``towards_`` (f,) are the weights it has by itself, of features as they
+        are.
     loss_, n_iter_ : float, int
         The loss with its penalty, and the Newton steps that were taken.
 
@@ -105,7 +110,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     _: KW_ONLY
     depth: int = 100
     unseen_share: float = 0.3
-    l2: float = 1e-3
+    l2: float = 100.0
     max_iter: int = 50
 
     def fit(
@@ -150,12 +155,19 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         # The share of each query in the loss; they sum to 1.
         share = self.unseen_share if of_unseen.any() else 0.0
         shares = (1 - share) * met / met.sum() + share * of_unseen / max(1, of_unseen.sum())
-        target = right * (shares / np.maximum(counts, 1))[pool.query]
-        features = run_features(pool, names, trained)
-        found = conditional_logit(pool.query, features, target, self.l2, self.max_iter)
+        features, n = run_features(pool, names, trained), int(met.sum())
+        values = {name: ndcg(runs[name], query_ids, judged).mean() for name in names}
+        self.best_ = max(names, key=lambda name: values[name])
+        own = np.array([name == self.best_ for name, _ in feature_list(names, trained)])
+        self.towards_ = np.zeros(len(own))
+        per_query = right / np.maximum(counts, 1)[pool.query]
+        alone = conditional_logit(pool.query, features[own], per_query / n, 1 / n, self.max_iter)
+        self.towards_[own] = alone[0]
+        target = per_query * shares[pool.query]
+        found = conditional_logit(pool.query, features, target, self.l2 / n, self.max_iter, self.towards_)
         self.coef_, self.spread_, self.loss_, self.n_iter_ = found
         self.runs_, self.trained_ = names, sorted(set(trained))
-        self.n_queries_, self.n_unseen_ = int(met.sum()), int(of_unseen.sum())
+        self.n_queries_, self.n_unseen_ = n, int(of_unseen.sum())
         return self
 
     def fuse(self, runs: Mapping[str, Run]) -> Run:
@@ -188,10 +200,13 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
 
     @property
     def weights_(self) -> pd.DataFrame:
-        """Columns ``run``, ``feature``, ``weight`` and ``standardised``, the weight of a standard deviation."""
+        """Columns ``run``, ``feature``, ``weight``, ``standardised``, the weight of a standard deviation, and
+        ``towards``, what that is drawn to.
+        """
         check_is_fitted(self, "coef_")
         frame = pd.DataFrame(feature_list(self.runs_, self.trained_), columns=["run", "feature"])
-        return frame.assign(weight=self.coef_, standardised=self.coef_ * self.spread_)
+        standardised, towards = self.coef_ * self.spread_, self.towards_ * self.spread_
+        return frame.assign(weight=self.coef_, standardised=standardised, towards=towards)
 
     def _pool(self, runs: Mapping[str, Run], query_ids: Sequence[str]) -> Pool:
         check_is_fitted(self, "coef_")
@@ -209,13 +224,16 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: ``format``, ``version``, the estimator's ``parameters``, names of ``runs`` and
-        ``trained`` ones, ``weights`` (run, feature, weight, spread), ``n_queries``, ``n_unseen``, ``loss``, ``n_iter``.
+        ``trained`` ones, ``weights`` (run, feature, weight, spread, towards), ``n_queries``, ``n_unseen``, ``best``,
+        ``loss``, ``n_iter``.
         """
         check_is_fitted(self, "coef_")
-        rows = zip(feature_list(self.runs_, self.trained_), self.coef_.tolist(), self.spread_.tolist(), strict=True)
+        numbers = np.stack([self.coef_, self.spread_, self.towards_], axis=1).tolist()
         weights = [
-            {"run": run, "feature": feature, "weight": weight, "spread": spread}
-            for (run, feature), weight, spread in rows
+            {"run": run, "feature": feature, "weight": weight, "spread": spread, "towards": towards}
+            for (run, feature), (weight, spread, towards) in zip(
+                feature_list(self.runs_, self.trained_), numbers, strict=True
+            )
         ]
         about = {
             "format": FORMAT,
@@ -238,13 +256,14 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             fusion.runs_, fusion.trained_ = sorted(values["runs"]), sorted(values["trained"])
             fusion.__dict__.update({f"{name}_": values[name] for name in _FACTS})
             names = [(row["run"], row["feature"]) for row in values["weights"]]
-            numbers = np.array([(row["weight"], row["spread"]) for row in values["weights"]], dtype=np.float64)
+            rows = [(row["weight"], row["spread"], row["towards"]) for row in values["weights"]]
+            numbers = np.array(rows, dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"fusion: {type(error).__name__}: {error}") from None
-        known = set(fusion.trained_) <= set(fusion.runs_)
+        known = {fusion.best_, *fusion.trained_} <= set(fusion.runs_)
         if not known or names != feature_list(fusion.runs_, fusion.trained_) or not np.isfinite(numbers).all():
             raise InputError("fusion: expected a finite weight for each feature of its runs")
-        fusion.coef_, fusion.spread_ = numbers.T.copy()
+        fusion.coef_, fusion.spread_, fusion.towards_ = numbers.T.copy()
         return fusion
 
 
@@ -286,6 +305,22 @@ def run_features(pool: Pool, runs: Sequence[str], trained: Collection[str]) -> F
     return table
 
 
+def ndcg(run: Run, query_ids: Sequence[str], judged: pd.DataFrame) -> Array:
+    """(n,) nDCG@10 of judged queries, every relevant document of which is as good as another.
+
+    Järvelin & Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002.
+    """
+    pool = pooled([run], query_ids, _FIRST)
+    [listing] = pool.listings
+    right = relevant_rows(pool, judged)[listing.place]
+    terms = 1 / np.log2(listing.rank[right] + 1)
+    gains = np.bincount(listing.query[right], terms, minlength=len(query_ids))
+    counts = judged.groupby("query_id").size().reindex(list(query_ids)).to_numpy()
+    ideal = np.cumsum(1 / np.log2(np.arange(_FIRST) + 2))[np.minimum(counts, _FIRST) - 1]
+    found: Array = gains / ideal
+    return found
+
+
 def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
     """(n,) whether a document of the pool is among its query's relevant ones: ``query_id`` and ``doc_id``."""
     row = pd.Index(pool.query_ids).get_indexer(pd.Index(judged["query_id"]))
@@ -297,13 +332,14 @@ def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
 
 @one_blas_thread()
 def conditional_logit(
-    query: Ints, features: Floats, target: Array, l2: float, max_iter: int
+    query: Ints, features: Floats, target: Array, l2: float, max_iter: int, towards: Array | None = None
 ) -> tuple[Array, Array, float, int]:
     """``(weights, spread, loss, steps)`` of the minimum: of features (f, n) as they are, and their deviations.
 
-    loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query, + l2·|w|²
-    of the weights of standardised features; a constant one has weight 0. ``query`` (n,) rises; ``target`` (n,) sums to
-    each query's share of the loss. By Newton's method from 0, whose steps are halved until they lower the loss. The
+    loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query,
+    + l2·|w − w⁰|² of the weights of standardised features; a constant one has weight 0. w⁰ are ``towards`` (f,), of
+    features as they are; default 0. ``query`` (n,) rises; ``target`` (n,) sums to each query's share of the loss. By
+    Newton's method from w⁰, whose steps are halved until they lower the loss. The
     same bits whatever the number of threads, on processors of one kind: blocks of queries are computed apart, by one
     thread each, and added in their order.
 
@@ -342,9 +378,11 @@ def conditional_logit(
         for added, slope, bend in in_threads(lambda block: of_block(weights * scale, *block), pairwise(cuts)):
             loss, gradient, hessian = loss + added, gradient + slope, hessian + bend
         hessian = hessian * scale[:, None] * scale + 2 * l2 * np.eye(len(scale))
-        return float(loss + l2 * weights @ weights), gradient * scale + 2 * l2 * weights, hessian
+        away = weights - centre
+        return float(loss + l2 * away @ away), gradient * scale + 2 * l2 * away, hessian
 
-    weights = np.zeros(len(scale))
+    centre = np.zeros(len(scale)) if towards is None else towards * spread
+    weights = centre.copy()
     loss, gradient, hessian = at(weights)
     for n_iter in range(max_iter):
         step = -np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # singular without l2, if features are collinear

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from haybale.engine import Engine
 from haybale.ensemble import LearnedFusion, unseen_queries
-from haybale.ensemble.learned_fusion import relevant_rows
+from haybale.ensemble.learned_fusion import ndcg
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
 from haybale.rankers.batch import Batch, Training
@@ -26,13 +26,12 @@ from haybale.rankers.rrf import Fusion
 from haybale.rankers.similar_queries import SimilarQueries, places
 from haybale.rankers.svr import SVR
 from haybale.retrieval import Run
-from haybale.retrieval.fusion import completed, pooled
+from haybale.retrieval.fusion import completed
 from haybale.stages import stage
 
 _FOLDS = 5
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)  # of the loss, for unseen queries
 _FEW = 10  # unseen queries, of which nothing is told by folds
-_FIRST = 10  # documents that count in the choice
 
 
 class Learned(Fusion):
@@ -75,7 +74,7 @@ class Learned(Fusion):
         depth: int = 100,
         unseen_share: float | str = "auto",
         n_queries: int = 3000,
-        l2: float = 1e-3,
+        l2: float = 100.0,
         max_iter: int = 50,
         random_state: int | None = 0,
     ) -> None:
@@ -242,24 +241,8 @@ class Learned(Fusion):
         fusion, weights = self.fusion_, self.fusion_.weights_
         counts = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
         named = (weights["run"] + " " + weights["feature"]).tolist()
-        counts |= {"unseen share": fusion.unseen_share} | self.choice_
+        counts |= {"unseen share": fusion.unseen_share} | self.choice_ | {"drawn to the weights of": fusion.best_}
         return counts | dict(zip(named, weights["standardised"], strict=True))
-
-
-def ndcg(run: Run, query_ids: list[str], judged: pd.DataFrame) -> NDArray[np.float64]:
-    """(n,) nDCG@10 of judged queries, every relevant document of which is as good as another.
-
-    Järvelin & Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002.
-    """
-    pool = pooled([run], query_ids, _FIRST)
-    [listing] = pool.listings
-    right = relevant_rows(pool, judged)[listing.place]
-    terms = 1 / np.log2(listing.rank[right] + 1)
-    gains = np.bincount(listing.query[right], terms, minlength=len(query_ids))
-    counts = judged.groupby("query_id").size().reindex(query_ids).to_numpy()
-    ideal = np.cumsum(1 / np.log2(np.arange(_FIRST) + 2))[np.minimum(counts, _FIRST) - 1]
-    found: NDArray[np.float64] = gains / ideal
-    return found
 
 
 def everything() -> tuple[Ranker, ...]:

@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from haybale.collections.ids import id_table
 from haybale.ensemble import LearnedFusion, unseen_queries
-from haybale.ensemble.learned_fusion import conditional_logit
+from haybale.ensemble.learned_fusion import conditional_logit, ndcg
 from haybale.errors import InputError
 from haybale.retrieval import Run
 
@@ -56,14 +56,15 @@ def test_the_loss_is_the_oracles(
 ) -> None:
     trained &= set(world)
     try:
-        fusion = learned(runs_of(world), relevant, trained, unseen, depth=depth, unseen_share=share, l2=0.01)
+        fusion = learned(runs_of(world), relevant, trained, unseen, depth=depth, unseen_share=share, l2=2)
     except InputError:
         assert not any(set(oracle(world, q, depth, trained)) & set(relevant[q]) for q in QUERIES)
         return
     frame = fusion.weights_
     weights = {(row.run, row.feature): row.weight for row in frame.itertuples()}
     loss = oracle_loss(world, relevant, depth, trained, unseen, share, weights)
-    penalty = 0.01 * (frame["standardised"] ** 2).sum()
+    n = fusion.n_queries_
+    penalty = 2 / n * ((frame["standardised"] - frame["towards"]) ** 2).sum()
     assert fusion.loss_ == pytest.approx(loss + penalty, rel=1e-5, abs=1e-6)
     # No step in any direction is better: it is the minimum.
     for key, row in zip(weights, frame.itertuples(), strict=True):
@@ -71,8 +72,24 @@ def test_the_loss_is_the_oracles(
             if row.weight:
                 there = {**weights, key: row.weight + step / (row.standardised / row.weight)}
                 moved = oracle_loss(world, relevant, depth, trained, unseen, share, there)
-                other = penalty + 0.01 * ((row.standardised + step) ** 2 - row.standardised**2)
+                away = row.standardised - row.towards
+                other = penalty + 2 / n * ((away + step) ** 2 - away**2)
                 assert moved + other >= fusion.loss_ - 1e-6
+    # Nor is one for the best run, of the weights it has by itself, which the others are drawn to.
+    own = frame[frame["run"] == fusion.best_]
+    assert not frame.drop(own.index)["towards"].any()
+    spread = dict(zip(weights, fusion.spread_, strict=True))
+    alone = {(row.run, row.feature): row.towards for row in own.itertuples()}
+
+    def lost(standardised: dict[Any, float]) -> float:
+        raw = {key: value / spread[key] for key, value in standardised.items() if spread[key]}
+        squares = sum(value**2 for value in standardised.values()) / n
+        return oracle_loss(world, relevant, depth, trained, unseen, 0.0, raw) + squares
+
+    for key in alone:
+        for step in (-0.05, 0.05):
+            if spread[key]:
+                assert lost({**alone, key: alone[key] + step}) >= lost(alone) - 1e-6
 
 
 @given(world=several.filter(lambda world: any(any(q.values()) for q in world.values())))
@@ -173,7 +190,27 @@ def test_good_runs_weigh_more_and_a_constant_one_nothing() -> None:
     assert shares == sorted(shares, reverse=True)
     fused = fusion.fuse(runs)
     assert all({d for d, _ in fused[query][:2]} == set(ids) for query, ids in relevant.items())
-    assert fusion.weights_.set_index(["run", "feature"]).loc[("same", "level")].tolist() == [0, 0]
+    assert fusion.weights_.set_index(["run", "feature"]).loc[("same", "level")].tolist() == [0, 0, 0]
+
+
+def test_few_queries_change_little_about_the_best_run() -> None:
+    """Weights that are drawn to 0 instead lose to it on queries that they were not learned from."""
+    lost = []
+    for seed in range(8):
+        runs, relevant = sample(seed)
+        runs |= {f"noise{i}": sample(100 + 8 * i + seed)[0]["noise"] for i in range(6)}
+        few, others = ({q: relevant[q] for q in part} for part in (list(relevant)[:5], list(relevant)[5:]))
+        fusion = learned({name: of.take(list(few)) for name, of in runs.items()}, few)
+        assert fusion.best_ == "good"
+        asked = {name: of.take(list(others)) for name, of in runs.items()}
+        best = ndcg(asked["good"], list(others), qrels(others)).mean()
+        fused = ndcg(fusion.fuse(asked), list(others), qrels(others)).mean()
+        pulled = learned({name: of.take(list(few)) for name, of in runs.items()}, few, l2=0.005)
+        loose = ndcg(pulled.fuse(asked), list(others), qrels(others)).mean()
+        lost.append((best - fused, best - loose))
+    ours, loose = np.mean(lost, axis=0)
+    assert ours < 0.02
+    assert loose > 0.1
 
 
 def test_a_share_for_unseen_queries_lowers_the_trust_in_trained_runs() -> None:
@@ -279,7 +316,7 @@ def test_a_fusion_of_its_plain_values_fuses_to_the_same_bits() -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, "expected format 'haybale fusion', found 'other'"),
-        ({"version": 1}, "expected version 2, found 1"),
+        ({"version": 1}, "expected version 3, found 1"),
         ({"parameters": {"depth": 0}}, "depth"),
         ({"parameters": {"deep": 3}}, "deep"),
         ({"runs": ["good"]}, "expected a finite weight for each feature"),

@@ -11,9 +11,9 @@ import pytest
 from haybale import BM25, Engine, Learned, LearnedFusion, SimilarQueries, evaluate, load
 from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import unseen_queries
+from haybale.ensemble.learned_fusion import ndcg
 from haybale.errors import InputError
 from haybale.rankers import Batch
-from haybale.rankers.learned import ndcg
 from haybale.retrieval import Run
 
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
