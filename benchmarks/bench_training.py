@@ -140,7 +140,7 @@ def measured(
         "values": {split: {name: means(found) for name, found in of.items()} for split, of in tables.items()},
         "groups": {split: by_group(collection, split, of) for split, of in tables.items()},
         "tests": {split: tests(of) for split, of in tables.items()},
-        "seconds": stages.seconds,
+        "seconds": {stage.replace(f"{work}/", ""): taken for stage, taken in stages.seconds.items()},
         "peak memory": peak_memory(),
     }
 
