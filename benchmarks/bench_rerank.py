@@ -1,11 +1,12 @@
 """Re-rankers that read paragraphs together: what they add to the run they re-order, alone and fused; and their speed.
 
     python benchmarks/bench_rerank.py speed --model FOLDER
+    python benchmarks/bench_rerank.py tune COLLECTION --model FOLDER --out FOLDER
     python benchmarks/bench_rerank.py effectiveness COLLECTION --model FOLDER --tuned FOLDER --work FOLDER [--test]
 
-Half of the training queries, drawn at random, are for tuning a cross-encoder (`halves` says which), the other half for
-what is learned here, so that nothing is learned from queries that a model was tuned on. Pairs are kept in the work
-folder; the same command goes on where it was.
+Half of the training queries, drawn at random, are for tuning a cross-encoder (`tune`; `halves` says which), the other
+half for what is learned here, so that nothing is learned from queries that a model was tuned on. Pairs are kept in the
+work folder; the same command goes on where it was.
 """
 
 from __future__ import annotations
@@ -13,13 +14,30 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 from provenance import commit, machine, shown, timed
 
-from haybale import CrossPairs, Engine, Ranker, evaluate, interact, open_collection, parse
+from haybale import (
+    CrossEncoder,
+    CrossPairs,
+    Engine,
+    MaxSim,
+    PairEncoder,
+    Ranker,
+    evaluate,
+    interact,
+    open_collection,
+    parse,
+    train_pair_encoder,
+    training_pairs,
+)
 from haybale.collections import Collection
 from haybale.evaluation import paired_tests
 from haybale.rankers import Batch, Training
@@ -41,6 +59,22 @@ def main() -> None:
     fast.add_argument("--device", default="cpu")
     fast.add_argument("--collection", default="pydocs")
     fast.set_defaults(run=speed)
+    tuned = commands.add_parser("tune")
+    tuned.add_argument("collection")
+    tuned.add_argument("--model", required=True)
+    tuned.add_argument("--out", type=Path, required=True)
+    tuned.add_argument("--queries", type=int, help="of the first half; default: all")
+    tuned.add_argument("--rows", type=int, default=1000, help="of training pairs, a positive and a negative each")
+    tuned.add_argument("--per-paragraph", type=int, default=2)
+    tuned.add_argument("--per-document", type=int, default=4)
+    tuned.add_argument("--negatives", default="random")
+    tuned.add_argument("--longest", type=int, help="characters of a text; rows with a longer one are left out")
+    tuned.add_argument("--learning-rate", type=float, default=2e-4)
+    tuned.add_argument("--epochs", type=int, default=1)
+    tuned.add_argument("--frozen-layers", type=int, default=1)
+    tuned.add_argument("--max-length", type=int, default=128)
+    tuned.add_argument("--precision", default="bfloat16")
+    tuned.set_defaults(run=tune)
     good = commands.add_parser("effectiveness")
     good.add_argument("collection")
     good.add_argument("--model", help="a BERT; without, pairs are products of vectors alone")
@@ -53,6 +87,8 @@ def main() -> None:
     good.add_argument("--pairs", type=int, default=4, help="of a document that a cross-encoder reads")
     good.add_argument("--max-length", type=int, default=128)
     good.add_argument("--precision", default="bfloat16")
+    good.add_argument("--only", action="append", help="rankers by name, beside the first stage and `learned`")
+    good.add_argument("--store", action="append", default=[], help="more interactions of the model")
     good.add_argument("--test", action="store_true")
     good.add_argument("--read-only", action="store_true", help="make the stores, and nothing else")
     good.set_defaults(run=effectiveness)
@@ -64,6 +100,45 @@ def halves(collection: Collection, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     """Numbers of the training queries for tuning a cross-encoder, and of those that rankers learn from."""
     order = np.random.default_rng(seed).permutation(collection.split("train").queries)
     return np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+
+
+def tune(a: Any) -> None:
+    """A pair encoder of the first half of the training queries: stage 1."""
+    before = time.process_time()
+    rows = tuning_rows(a)
+    made_in = time.process_time()
+    how = {"learning_rate": a.learning_rate, "epochs": a.epochs, "frozen_layers": a.frozen_layers, "device": "cpu"}
+    done = train_pair_encoder(a.model, rows, a.out, **how, max_length=a.max_length, precision=a.precision)
+    record = vars(done) | {"queries": rows["query_id"].nunique(), "CPU-seconds of rows": round(made_in - before)}
+    record |= {"CPU-seconds of training": round(time.process_time() - made_in)}
+    print(json.dumps(record | {"made": made("tune", a)}, indent=1))
+
+
+def tuning_rows(a: Any) -> pd.DataFrame:
+    """``anchor``, ``positive``, ``negative``; with ``--longest`` texts of 60 characters to so many, and no others.
+
+    Of long paragraphs a model that reads 128 tokens of a pair sees the beginnings, where what made them match is not.
+    """
+    collection = open_collection(a.collection)
+    tuning = halves(collection)[0]
+    if a.queries is not None and a.queries < len(tuning):
+        tuning = np.sort(np.random.default_rng(5).permutation(tuning)[: a.queries])
+    asked = collection.queries.take(tuning)
+    qrels = collection.qrels_frame("train")
+    how: dict[str, Any] = {"per_paragraph": a.per_paragraph, "per_document": a.per_document, "negatives": a.negatives}
+    how["n_negatives"] = 1 if a.longest is None else 3
+    found = training_pairs(Engine(collection), asked, qrels[qrels["query_id"].isin(asked.ids.to_pylist())], **how)
+    rows = found.to_pandas()
+    if a.longest is not None:  # the first of three negatives that is not too long either
+        several = [f"negative_{i}" for i in (1, 2, 3)]
+        texts_of = ["anchor", "positive", *several]
+        short = {name: rows[name].str.len().between(60, a.longest).to_numpy() for name in texts_of}
+        fits = np.stack([short[name] for name in several], axis=1)
+        kept = np.flatnonzero(short["anchor"] & short["positive"] & fits.any(axis=1))
+        texts = rows[several].to_numpy()[kept, fits[kept].argmax(axis=1)]
+        rows = rows.drop(columns=several).iloc[kept].assign(negative=texts)
+    chosen = np.random.default_rng(0).permutation(len(rows))[: a.rows]
+    return rows.iloc[np.sort(chosen)]
 
 
 def speed(a: Any) -> None:
@@ -116,7 +191,44 @@ def speed(a: Any) -> None:
     print(json.dumps(record | {"made": made("speed", a)}, indent=1))
 
 
+class Remembered:
+    """A pair encoder of scores that reads each pair once, whichever ranker asks: those of now, and those of a file."""
+
+    def __init__(self, pairs: PairEncoder, folder: Path, precision: str) -> None:
+        self.pairs, self.dim, self.padding, self.describe = pairs, 1, pairs.padding, pairs.describe
+        self.rough = precision == "bfloat16"  # MaxSim has no option for it
+        said = json.dumps(pairs.describe() | {"rough": self.rough}, sort_keys=True)
+        self.path = folder / f"scores-{sha256(said.encode()).hexdigest()[:12]}.json"
+        self.scores: dict[str, float] = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Any) -> Any:
+        names = [sha256(f"{firsts[i]}\0{seconds[j]}".encode()).hexdigest()[:24] for i, j in which.tolist()]
+        new = np.array([row for row, name in enumerate(names) if name not in self.scores], dtype=np.int64)
+        for part in np.array_split(new, -(-len(new) // 1024)) if len(new) else ():
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.rough):
+                found = self.pairs.encode(firsts, seconds, which[part])[:, 0]
+            self.scores |= zip((names[row] for row in part), found.tolist(), strict=True)
+            self.path.write_text(json.dumps(self.scores))
+            print(f"{self.path.name}: {len(self.scores)} pairs, {time.process_time():.0f} CPU-s", flush=True)
+        return np.array([[self.scores[name]] for name in names], dtype=np.float32)
+
+
+def remember(kind: type[CrossEncoder] | type[MaxSim], folder: Path, precision: str) -> None:
+    """Rankers of a kind share one encoder: all of them here are of one model."""
+    load: Any = kind._load
+    encoders: list[PairEncoder] = []
+
+    def once(ranker: Any, name: str | None = None) -> PairEncoder:
+        if not encoders:
+            encoders.append(Remembered(load(ranker), folder, precision))
+        return encoders[0]
+
+    kind._load = once  # type: ignore[assignment, method-assign]
+
+
 def effectiveness(a: Any) -> None:
+    remember(CrossEncoder, a.work, a.precision)
+    remember(MaxSim, a.work, a.precision)
     engine = Engine.build(a.collection, a.work / "engine")
     collection = engine.collection
     tuning, learning = halves(collection)
@@ -145,7 +257,7 @@ def effectiveness(a: Any) -> None:
         if split != "train"
     }
     read = f"n_documents={a.k},n={a.n},m={a.m},max_length={a.max_length},precision={a.precision},device=cpu"
-    stores = ",".join(f"'{a.work / split}'" for split in splits)
+    stores = ",".join(f"'{folder}'" for folder in [*(a.work / split for split in splits), *a.store])
     pli = f"pli({FIRST},model='{a.model}',store=[{stores}],{read})"
     named = {"first": FIRST, "learned": f"learned({SEARCHES})"}
     products = f"pli({FIRST},n_documents={a.k},n={a.n},m={a.m})"
@@ -156,11 +268,14 @@ def effectiveness(a: Any) -> None:
         named[f"learned with {name}"] = f"learned({SEARCHES},{ranker})"
     more = f"n_documents={a.k},n_pairs={a.pairs},max_length={a.max_length},device=cpu"
     if a.model:
-        named["maxsim"] = f"maxsim({FIRST},'{a.model}',{more})"
+        named["maxsim"] = f"maxsim({FIRST},model='{a.model}',{more},aggregation=mean)"
+        named["learned with maxsim"] = f"learned({SEARCHES},{named['maxsim']})"
     if a.tuned:
         for name, how in (("cross, max", "aggregation=max"), ("cross, mean of 3", "aggregation=mean")):
-            named[name] = f"cross-encoder({FIRST},'{a.tuned}',{more},precision={a.precision},{how})"
+            named[name] = f"cross-encoder({FIRST},model='{a.tuned}',{more},precision={a.precision},{how})"
         named["learned with cross, mean of 3"] = f"learned({SEARCHES},{named['cross, mean of 3']})"
+    if a.only:
+        named = {name: text for name, text in named.items() if name in ("first", "learned", *a.only)}
     found: dict[str, Any] = {}
     tables: dict[str, dict[str, Any]] = {split: {} for split in batches}
     for name, text in named.items():
