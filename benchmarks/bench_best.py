@@ -36,7 +36,7 @@ AIMED = {"gesetze": "MRR@10"}  # of others nDCG@10
 DEPTH = 1000
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
 COUNTS = (10, 30, 100, 300, 1000)
-TOLD = ("unseen share", "new training queries", "nDCG@10 of these, by folds", "of the best that learns nothing")
+TOLD = ("unseen share", "new ones of these", "nDCG@10 of new ones", "of the best that learns nothing")
 
 
 def main() -> None:
