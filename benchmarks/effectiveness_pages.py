@@ -67,7 +67,8 @@ def page(record: Record) -> str:
         "",
         "The weights of `best` learned with other shares. The last column is MRR@10 of the queries none of whose"
         f" relevant documents was relevant to a training query; BM25 ({record['baseline']}, tuned) has"
-        f" {in_group(record, 'dev', 'none seen', record['baseline'])} there. The default is 0.3.",
+        f" {in_group(record, 'dev', 'none seen', record['baseline'])} there. `best` above has"
+        f" {record['facts'][record['best']]['unseen share']:g}.",
         *table(f"{parameter} | MRR@10 | nDCG@10 | Recall@100 | none seen", rows, words=0, show=cell4),
         "",
         "## What was learned",
