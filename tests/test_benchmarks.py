@@ -174,6 +174,25 @@ def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: py
     assert all(f"| `{name}` |" in page for name in serving.RANKERS)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = script("bench_best")
+    monkeypatch.setattr(best, "COUNTS", (4,))
+    assert parse(best.FUSED).nested() == Learned().nested()  # `learned` is the default one
+    record = best.measured(str(words), None, None, 32, "float32")
+    assert record["values"]["dev"] == record["values"]["test"]  # the same queries here
+    assert record["values"]["dev"]["policy"] == record["values"]["dev"][best.FUSED]
+    page = "\n".join(best.page([record]))
+    tuned = max(np.mean(record["values"]["test"][each]["nDCG@10"]) for each in best.BM25S)
+    assert f"| words | nDCG@10 | {tuned:.4f} (`bm25" in page
+    assert "| words | all seen | " in page
+    found = best.curve(str(words))
+    assert [row["queries"] for row in found["rows"]] == [4, record["collection"]["queries"]["train"]]
+    of_all = float(np.mean(record["values"]["dev"]["knn"]["nDCG@10"]))
+    assert found["plain"]["knn"] == pytest.approx(of_all)
+    assert "| words | 4 | " in "\n".join(best.curve_lines([found]))
+
+
 def test_small_effectiveness(
     script: Any, words: Path, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +208,8 @@ def test_small_effectiveness(
     rows = record["unseen share"]
     assert [row[effectiveness.UNSEEN_SHARE] for row in rows] == list(effectiveness.SHARES)
     best = record["rankers"]["dev"][record["best"]]["measures"]["MRR@10"]
-    assert rows[effectiveness.SHARES.index(0.3)]["MRR@10"] == pytest.approx(best)
+    share = record["facts"][record["best"]]["unseen share"]
+    assert rows[effectiveness.SHARES.index(share)]["MRR@10"] == pytest.approx(best)
     assert {"training queries", "bm25 rank", "bm25-doc level"} <= record["facts"][record["best"]].keys()
     *whole, unseen = record["comparisons"]  # their means are those of the other tables
     assert [row["group"] for row in whole] == ["all"] * 5
