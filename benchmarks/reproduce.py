@@ -29,7 +29,7 @@ from haybale import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "benchmarks" / "reproductions.yaml"
-COLLECTIONS = ("pydocs", "gesetze", "irled", "peps")
+COLLECTIONS = ("pydocs", "gesetze", "irled", "peps", "scifact", "obliqa-mp")
 EDITION = ("numpy", "scipy", "scikit-learn", "pandas")  # pydocs is their docstrings
 
 Entry = dict[str, Any]
