@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check docs hostile browser bench serving reproduce figures gpu-test gpu-bench clean
+.PHONY: demo test check docs hostile browser bench best serving reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -38,6 +38,10 @@ check: $(VENV)/$(EXTRAS)
 # Every ranker on the built-in collection, and on those named: make bench COLLECTIONS="FOLDER …"
 bench: $(VENV)/base
 	$(BIN)/python benchmarks/effectiveness.py pydocs $(COLLECTIONS)
+
+# One policy on the same: make best COLLECTIONS="FOLDER …" ENCODER="--encoder FOLDER --work FOLDER" (English ones)
+best: $(VENV)/base
+	$(BIN)/python benchmarks/bench_best.py pydocs $(COLLECTIONS) $(ENCODER)
 
 # What an engine costs to build, keep, open, ask and grow, on the same.
 serving: $(VENV)/base
