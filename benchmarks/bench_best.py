@@ -174,7 +174,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "documents (k1, b, k3 tuned on dev), kNN of both, PARM, similar queries and the SVR ensemble over TF-IDF; and,",
         "where a line says *neural*, kNN and PARM in the space of all-MiniLM-L6-v2, an English encoder as published.",
         "It knows no judgement of these; but it was trained on abstracts (S2ORC) and code (CodeSearchNet), and some",
-        "texts of scifact and pydocs may be among them. Nothing else is tuned, one policy serves all. The defaults were",
+        "texts of scifact and pydocs may be among them. Nothing else is tuned, one policy serves all. Defaults were",
         "decided on dev and by folds of training queries; an earlier form of the fusion had been ranked on test too",
         "(policy on peps .6617, scifact .8528, obliqa-mp .6370), and was not changed because of that.",
     ]
