@@ -321,10 +321,13 @@ def test_small_protocols(script: Any) -> None:
 
 
 def test_the_readme_has_the_summary(script: Any) -> None:
-    pages = script("effectiveness_pages")
-    whole = pages.summary(pages.read(RESULTS))
-    assert (RESULTS / "effectiveness.md").read_text(encoding="utf-8") == whole
-    lines = [line for line in whole.split("Recall@100:")[0].splitlines() if line.startswith("|")]
+    pages, best = script("effectiveness_pages"), script("bench_best")
+    assert (RESULTS / "effectiveness.md").read_text(encoding="utf-8") == pages.summary(pages.read(RESULTS))
+    of_all, curves = ([loaded(path) for path in sorted(RESULTS.glob(f"{kind}-*.json"))] for kind in ("best", "curve"))
+    whole = "\n".join([*best.page(of_all), *best.curve_lines(curves)])
+    assert (RESULTS / "best.md").read_text(encoding="utf-8").strip() == whole.strip()
+    lines = [line for line in whole.split("nDCG@10 of test queries")[0].splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + 6
     assert "\n".join(lines) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
