@@ -114,6 +114,8 @@ class Learned(Fusion):
         with batch.stage("learn fusion"):
             share = self._chosen_share() if isinstance(self.unseen_share, str) else self.unseen_share
             self.fusion_ = self._learned(*self._learned_from, share)
+        if self.choice_:
+            del self._learned_from  # those of folds were learned with it
 
     def _chosen_share(self) -> float:
         """The share that loses least; what was measured of it becomes ``choice_``."""

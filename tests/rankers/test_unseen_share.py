@@ -81,6 +81,7 @@ def test_where_there_is_nothing_to_choose_by(misled: Any) -> None:
 
 
 def test_the_choice_is_kept_and_told(misled: Any, tmp_path: Any) -> None:
+    assert not hasattr(misled, "_learned_from"), "runs of training queries are large"
     misled.save(tmp_path / "kept")
     again: Any = load(tmp_path / "kept", misled.engine_)
     assert again.facts == misled.facts
