@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -213,8 +214,9 @@ class Remembered:
         return np.array([[self.scores[name]] for name in names], dtype=np.float32)
 
 
-def remember(kind: type[CrossEncoder] | type[MaxSim], folder: Path, precision: str) -> None:
-    """Rankers of a kind share one encoder: all of them here are of one model."""
+@contextmanager
+def remembered(kind: type[CrossEncoder] | type[MaxSim], folder: Path, precision: str) -> Iterator[None]:
+    """Rankers of a kind share one encoder meanwhile: all of them here are of one model."""
     load: Any = kind._load
     encoders: list[PairEncoder] = []
 
@@ -224,11 +226,18 @@ def remember(kind: type[CrossEncoder] | type[MaxSim], folder: Path, precision: s
         return encoders[0]
 
     kind._load = once  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        kind._load = load
 
 
 def effectiveness(a: Any) -> None:
-    remember(CrossEncoder, a.work, a.precision)
-    remember(MaxSim, a.work, a.precision)
+    with remembered(CrossEncoder, a.work, a.precision), remembered(MaxSim, a.work, a.precision):
+        rerank(a)
+
+
+def rerank(a: Any) -> None:
     engine = Engine.build(a.collection, a.work / "engine")
     collection = engine.collection
     tuning, learning = halves(collection)
