@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from effectiveness import SEARCHES, SPLITS, Space, by_relevant, parameters, tuned_bm25
+from effectiveness import SEARCHES, SPLITS, Space, by_relevant, described, parameters, tuned_bm25
 from provenance import cell4, commit, machine, options, peak_memory, shown, table, write_page
 
-from haybale import Collection, Engine, SentenceTransformerEncoder, evaluate, open_collection, parse
+from haybale import Engine, SentenceTransformerEncoder, evaluate, open_collection, parse
 from haybale.evaluation import paired_tests
 from haybale.rankers import Training, set_all
 from haybale.stages import listening
@@ -33,7 +33,6 @@ FUSED = f"learned({SEARCHES},knn-queries,svr)"
 IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
 MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 AIMED = {"gesetze": "MRR@10"}  # of others nDCG@10
-DEPTH = 1000
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
 COUNTS = (10, 30, 100, 300, 1000)
 TOLD = ("unseen share", "new ones of these", "nDCG@10 of new ones", "of the best that learns nothing")
@@ -84,12 +83,10 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         values: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
         facts = {}
         for title, ranker in zip(rankers, set_all(list(rankers.values()), chosen), strict=True):
-            fitted = space.training.fitted(ranker)
-            for split, batch in space.batches.items():
-                judged = collection.qrels_frame(split)
-                found = evaluate(batch.run(fitted, DEPTH), judged, MEASURES).reindex(ids_of(collection, split))
+            for split, run in space.runs(ranker).items():
+                found = evaluate(run, collection.qrels_frame(split), MEASURES).reindex(space.batches[split].ids)
                 values[split][title] = {m: found[m].round(6).tolist() for m in MEASURES}
-            facts[title] = {key: value for key, value in fitted.facts.items() if key in TOLD}
+            facts[title] = {key: value for key, value in space.training.fitted(ranker).facts.items() if key in TOLD}
             print(title, round(float(np.nanmean(values["dev"][title]["nDCG@10"])), 4), flush=True)
     if "policy" not in rankers:
         for of in (*values.values(), facts):
@@ -97,12 +94,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
     groups = {split: {g: m.tolist() for g, m in by_relevant(collection, split).items()} for split in SPLITS}
     arguments = [name, *(["--encoder", encoder, "--length", str(length), "--dtype", dtype] if encoder else [])]
     return {
-        "collection": {
-            "name": collection.name,
-            "documents": collection.n_documents,
-            "passages": collection.n_passages,
-            "queries": {split: len(part.queries) for split, part in collection.splits.items()},
-        },
+        "collection": described(collection),
         "neural": encoder is not None,
         "bm25": chosen,
         "values": values,
@@ -159,11 +151,6 @@ def curve_lines(curves: list[dict[str, Any]]) -> list[str]:
             rows[-1] += [row[ranker] for ranker in ("knn-queries", "svr", FUSED)]
     origins = [f"- `{found['made']['command']}`, commit {found['made']['commit']}" for found in curves]
     return [*lines, *table(columns, rows, 2, cell4), "", *origins]
-
-
-def ids_of(collection: Collection, split: str) -> list[str]:
-    ids: list[str] = collection.queries.ids.take(collection.split(split).queries).to_pylist()
-    return ids
 
 
 def page(records: list[dict[str, Any]]) -> list[str]:

@@ -109,12 +109,7 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
     }
     seconds = {"tune BM25": tuning} | stages.seconds | {"all": time.perf_counter() - start}
     return {
-        "collection": {
-            "name": collection.name,
-            "documents": collection.n_documents,
-            "passages": collection.n_passages,
-            "queries": {split: len(part.queries) for split, part in collection.splits.items()},
-        },
+        "collection": described(collection),
         "baseline": baseline,
         "best": BEST,
         "alone": ALONE,
@@ -134,6 +129,16 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
             "processor": machine(),
             "environment": {"python": sys.version.split()[0]} | {package: version(package) for package in PACKAGES},
         },
+    }
+
+
+def described(collection: Collection) -> dict[str, Any]:
+    """What pages say of a collection."""
+    return {
+        "name": collection.name,
+        "documents": collection.n_documents,
+        "passages": collection.n_passages,
+        "queries": {split: len(part.queries) for split, part in collection.splits.items()},
     }
 
 

@@ -16,7 +16,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -114,15 +114,8 @@ class StoreFiles:
 
     def manifest(self) -> dict[str, Any]:
         """The manifest of a finished store (or shard), checked for kind and version."""
-        if not self.exists(MANIFEST):
-            if self.exists(BUILDING):
-                raise StoreError(f"{self}: this store is not finished; run the same embed command again to go on")
-            raise InputError(f"{self}: expected a store of embeddings (a folder with {MANIFEST})")
-        manifest = self.read_json(MANIFEST)
-        if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
-            raise InputError(f"{self.at(MANIFEST)}: expected the manifest of a store of embeddings, version {VERSION}")
-        check_kinds(self.at(MANIFEST), manifest, _KINDS)
-        return manifest
+        unfinished = "this store is not finished; run the same embed command again to go on"
+        return finished_manifest(self, "embeddings", unfinished, (FORMAT, VERSION), _KINDS)
 
     def fitted_encoder(self) -> Any:
         """The encoder that the store keeps."""
@@ -138,6 +131,21 @@ class StoreFiles:
         if self.is_local:
             return storage.LocalStore(self.at(VECTORS))
         return storage.FsspecStore.from_url(f"{self.url.rstrip('/')}/{VECTORS}")
+
+
+def finished_manifest(
+    files: StoreFiles, of: str, unfinished: str, kind: tuple[str, int], kinds: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The manifest of a finished store of something, checked for its kind, which is format and version."""
+    if not files.exists(MANIFEST):
+        if files.exists(BUILDING):
+            raise StoreError(f"{files}: {unfinished}")
+        raise InputError(f"{files}: expected a store of {of} (a folder with {MANIFEST})")
+    manifest = files.read_json(MANIFEST)
+    if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != kind:
+        raise InputError(f"{files.at(MANIFEST)}: expected the manifest of a store of {of}, version {kind[1]}")
+    check_kinds(files.at(MANIFEST), manifest, kinds)
+    return manifest
 
 
 class Chunks:

@@ -122,13 +122,7 @@ def embed(
         For a folder that holds something else.
     """
     check_parameters("embed", locals(), _RANGES)
-    files, (i, n) = StoreFiles(out), (1, 1)
-    if shard is not None:
-        if len(shard) != 2:
-            raise InputError(f"shard must be two numbers, i and n, found {shard!r}")
-        i, n = shard
-        check_no_store(files)
-        files = files.within(shard_name(i, n))
+    files, (i, n) = shard_of(out, shard)
     check_ours(files, (MANIFEST, BUILDING, PASSAGES))
     with goes_on(files), writer_lock(files):
         begun = files.read_json(BUILDING) if files.exists(BUILDING) else None
@@ -169,6 +163,17 @@ def goes_on(files: StoreFiles) -> Iterator[None]:
         if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
             raise
         raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
+
+
+def shard_of(out: str | Path, shard: tuple[int, int] | None) -> tuple[StoreFiles, tuple[int, int]]:
+    """The files of one shard of a store that is written, and which of how many it is; None: of the whole."""
+    files = StoreFiles(out)
+    if shard is None:
+        return files, (1, 1)
+    if len(shard) != 2:
+        raise InputError(f"shard must be two numbers, i and n, found {shard!r}")
+    check_no_store(files)
+    return files.within(shard_name(*shard)), shard
 
 
 def check_no_store(files: StoreFiles) -> None:

@@ -26,19 +26,17 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from haybale.collections import Queries
-from haybale.embeddings.store import BUILDING, DIGESTS, MANIFEST, StoreFiles, as_json
+from haybale.embeddings.store import BUILDING, DIGESTS, MANIFEST, StoreFiles, as_json, finished_manifest
 from haybale.embeddings.writing import (
-    check_no_store,
     check_ours,
     check_same,
     goes_on,
-    shard_name,
+    shard_of,
     versions_here,
     writer_lock,
 )
 from haybale.engine import Engine
 from haybale.errors import InputError, StoreError
-from haybale.manifest import check_kinds
 from haybale.parameters import COUNT, Constraints, check_parameters, one_of
 from haybale.progress import track
 from haybale.rerank.interactions import Interactions, Reading
@@ -116,13 +114,7 @@ def interact(
         As of :class:`Reading`; NaN, or values beyond float16.
     """
     check_parameters("interact", {"dtype": dtype, "pairs_per_chunk": pairs_per_chunk, "shard": shard}, _RANGES)
-    files, (part, parts) = StoreFiles(out), (1, 1)
-    if shard is not None:
-        if len(shard) != 2:
-            raise InputError(f"shard must be two numbers, i and n, found {shard!r}")
-        part, parts = shard
-        check_no_store(files)
-        files = files.within(shard_name(part, parts))
+    files, (part, parts) = shard_of(out, shard)
     check_ours(files, (MANIFEST, BUILDING))
     reading = Reading(engine, queries, run, pairs, k=k, n=n, m=m, select=select)
     with goes_on(files), writer_lock(files):
@@ -299,12 +291,5 @@ class InteractionStore:
 
 def _manifest(files: StoreFiles) -> dict[str, Any]:
     """The manifest of a finished store (or shard), checked for kind and version."""
-    if not files.exists(MANIFEST):
-        if files.exists(BUILDING):
-            raise StoreError(f"{files}: these interactions are not finished; run the same command again to go on")
-        raise InputError(f"{files}: expected a store of interactions (a folder with {MANIFEST})")
-    manifest = files.read_json(MANIFEST)
-    if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
-        raise InputError(f"{files.at(MANIFEST)}: expected the manifest of a store of interactions, version {VERSION}")
-    check_kinds(files.at(MANIFEST), manifest, _KINDS)
-    return manifest
+    unfinished = "these interactions are not finished; run the same command again to go on"
+    return finished_manifest(files, "interactions", unfinished, (FORMAT, VERSION), _KINDS)
