@@ -4,9 +4,10 @@
     python benchmarks/bench_best.py COLLECTION … --curve
 
 The policy: BM25's parameters by `tune_bm25` on dev, `Learned()` as its defaults are, and beside it a neural space where
-an encoder is given that reads the collection's language. Nothing else is chosen. Every collection
-writes `best-NAME.json`, of which the page is made. Without collections only the page is made. --curve: rankers that
-learn from few judged queries and from many, on dev; `curve-NAME.json`.
+an encoder is given that reads the collection's language. Nothing else is chosen. Every collection writes
+`best-NAME.json`, of which the page is made: also what other shares of the loss for new queries give on dev, with the
+ceiling of who knew which are new, and the policy adapted to test queries of one kind. Without collections only the page
+is made. --curve: rankers that learn from few judged queries and from many, on dev; `curve-NAME.json`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from effectiveness import SEARCHES, SPLITS, Space, by_relevant, described, parameters, tuned_bm25
+from effectiveness import SEARCHES, SHARES, SPLITS, UNSEEN_SHARE, Space, by_relevant, described, parameters, tuned_bm25
 from provenance import cell4, commit, machine, options, peak_memory, shown, table, write_page
 
-from haybale import Engine, SentenceTransformerEncoder, evaluate, open_collection, parse
+from haybale import Engine, Ranker, Run, SentenceTransformerEncoder, evaluate, open_collection, parse
 from haybale.evaluation import paired_tests
-from haybale.rankers import Training, set_all
+from haybale.rankers import Batch, Training, set_all, set_values
 from haybale.stages import listening
 
 BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
@@ -35,6 +36,7 @@ MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 AIMED = {"gesetze": "MRR@10"}  # of others nDCG@10
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
 COUNTS = (10, 30, 100, 300, 1000)
+FEW = 20  # test queries of a kind, for a figure of it
 TOLD = ("unseen share", "new ones of these", "nDCG@10 of new ones", "of the best that learns nothing")
 
 
@@ -92,6 +94,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         for of in (*values.values(), facts):
             of["policy"] = of[FUSED]
     groups = {split: {g: m.tolist() for g, m in by_relevant(collection, split).items()} for split in SPLITS}
+    [best] = set_all([rankers.get("policy", rankers[FUSED])], chosen)
     arguments = [name, *(["--encoder", encoder, "--length", str(length), "--dtype", dtype] if encoder else [])]
     return {
         "collection": described(collection),
@@ -100,6 +103,8 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         "values": values,
         "groups": groups,
         "facts": {key: facts[key] for key in (FUSED, "policy")},
+        "shares": by_share(space, best),
+        "adapted": adapted(space, best, groups["test"]),
         "CPU seconds": round(time.process_time() - start),
         "peak memory": peak_memory(),
         "made": {
@@ -109,6 +114,34 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
             "processor": machine(),
         },
     }
+
+
+def by_share(space: Space, best: Ranker) -> dict[str, list[float]]:
+    """nDCG@10 of every query of dev, by the share of the loss for new queries that the weights were learned with."""
+    batch, found = space.batches["dev"], {}
+    for share in SHARES:
+        run = batch.run(space.training.fitted(set_values(best, {UNSEEN_SHARE: share})), 100)
+        found[f"{share:g}"] = ndcg(batch, run, "dev")
+    return found
+
+
+def adapted(space: Space, best: Ranker, groups: dict[str, list[bool]]) -> dict[str, dict[str, Any]]:
+    """The policy for test queries of one kind alone, which it is given without judgements: all are known, or new."""
+    fitted, found = space.training.fitted(best), {}
+    for group, members in {"all": [True] * len(next(iter(groups.values()))), **groups}.items():
+        rows = np.flatnonzero(members)
+        if len(rows) >= FEW and fitted.choices_:
+            batch = space.batches["test"].take(rows)
+            ranker = fitted.adapted(batch.queries)
+            run = batch.run(ranker, 100)
+            told = {"expected": ranker.facts["queries expected to be new"], "share": ranker.unseen_share}
+            found[group] = told | {"rows": rows.tolist(), "nDCG@10": ndcg(batch, run, "test")}
+    return found
+
+
+def ndcg(batch: Batch, run: Run, split: str) -> list[float]:
+    found = evaluate(run, batch.engine.collection.qrels_frame(split), ["nDCG@10"])["nDCG@10"].reindex(batch.ids)
+    return list(found.round(6))
 
 
 def curve(name: str) -> dict[str, Any]:
@@ -206,6 +239,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         "(the first table, its groups, two recalls).",
         "",
     ]
+    lines += of_new(records)
     for record in records:
         counts, made, of = record["collection"], record["made"], record["values"]
         facts = record["facts"]["policy"]
@@ -217,6 +251,49 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         origin = f"`{made['command']}`; commit {made['commit']}, {made['date']}; {made['processor']}"
         lines += [f"- {counts['name']}: {size}; policy on test: {', '.join(more)}; {told}; {cost}; {origin}"]
     return lines
+
+
+def of_new(records: list[dict[str, Any]]) -> list[str]:
+    """What new queries cost the others, and the policy for queries of one kind."""
+    curves, rows = [], []
+    for record in records:
+        name = f"{record['collection']['name']}, neural" if record["neural"] else record["collection"]["name"]
+        new = np.array(record["groups"]["dev"]["none seen"])
+        values = {share: np.array(each, dtype=float) for share, each in record["shares"].items()}
+        pairs = {share: (mean(each[~new]), mean(each[new])) for share, each in values.items()}
+        chosen = f"{record['facts']['policy']['unseen share']:g}"
+        known, unknown = (max(pairs, key=lambda share: pairs[share][at]) for at in (0, 1))
+        of = record["values"]["dev"]
+        better = max(mean(np.array(of[each]["nDCG@10"], dtype=float)[new]) for each in (*BM25S, *KNNS))
+        cells = [f"{pairs[s][0]:.3f} / {pairs[s][1]:.3f}" for s in pairs]
+        cells = [f"**{text}**" if share == chosen else text for share, text in zip(pairs, cells, strict=True)]
+        ceiling = mean(np.where(new, values[unknown], values[known]))
+        curves.append([name, f"{int(new.sum())} of {len(new)}", *cells, better, mean(values[chosen]), ceiling])
+        for group, found in record["adapted"].items():
+            test, at = record["values"]["test"], found["rows"]
+            of_test = {each: np.array(test[each]["nDCG@10"], dtype=float)[at] for each in (*BM25S, *KNNS, "policy")}
+            ours, plain = np.array(found["nDCG@10"], dtype=float), of_test.pop("policy")
+            best = max(of_test, key=lambda each: mean(of_test[each]))
+            is_new = np.array(record["groups"]["test"]["none seen"])[at]
+            row = [name, group, len(at), float(is_new.mean()), found["expected"], f"{found['share']:g}"]
+            rows.append([*row, mean(plain), mean(ours), p_of(ours, plain, len(record["adapted"]))])
+            rows[-1] += [f"{mean(of_test[best]):.4f} (`{best}`)"]
+    shares = next(iter(records))["shares"]
+    return [
+        "## What new queries cost the others",
+        "",
+        "nDCG@10 on dev, of queries with a relevant document that training had / of the others, by the share of the",
+        "loss that new queries have when weights are learned; bold: what the policy takes by folds of training",
+        "queries. Beside the better of both BM25s and both kNNs on the new ones; all queries; and the ceiling, all",
+        "queries if it were known which are new and each kind had its best share.",
+        *table("|".join(["collection|new", *shares, "BM25 or kNN, new|all|ceiling"]), curves, 2, cell4),
+        "",
+        "Queries that are not judged say how many of them are new (`Learned.adapted`), and the weights are then the",
+        "best for so many. Test queries of one kind alone, nDCG@10; p of the adapted against the policy as it is,",
+        "corrected for the lines of the collection:",
+        *table("collection|test queries|number|new|estimated|share|policy|adapted|p|BM25 or kNN", rows, 2, cell4),
+        "",
+    ]
 
 
 def mean(values: Any) -> float:

@@ -252,7 +252,7 @@ def draw_unseen(records: list[Record], path: Path) -> None:
         unseen = record["strata"]["dev"]["none seen"]["rankers"][base]["MRR@10"]
         x, level = [row["none seen"] / unseen for row in rows], dev[base]["measures"]["MRR@10"]
         curves[record["collection"]["name"]] = (x, [row["MRR@10"] / level for row in rows])
-    title = f"MRR@10 on dev, times tuned BM25: from {next(iter(rows[0]))} = 0 (left) to 0.9 (right)"
+    title = f"MRR@10 on dev, times tuned BM25: from {next(iter(rows[0]))} = 0 (left) to 1 (right)"
     x_label = "queries whose relevant documents are all new"
     draw_lines(curves, title=title, x_label=x_label, y_label="all queries", path=path)
 

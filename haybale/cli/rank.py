@@ -43,6 +43,10 @@ def rank(
         option("Another's name or YAML file; default: rrf(bm25-doc,parm-vrrf), which needs no training.", RANKING),
     ] = None,
     set_values: options.SetValues = None,
+    adapt: Annotated[
+        bool,
+        option("Learned weights for these queries: how many are new is estimated from them.", RANKING, "--adapt"),
+    ] = False,
     k: Annotated[int | None, option("Documents a query; else 10 shown, 1000 written.", RANKING, "--k", min=1)] = None,
     within: Annotated[Path | None, option("Only these documents: a file with an id a line.", RANKING)] = None,
     paragraphs: Annotated[
@@ -79,6 +83,12 @@ def rank(
     if out is not None and out.name.endswith(_TREC):
         check_trec([*asked.ids.to_pylist(), *(base.collection.doc_ids.to_pylist() if limits is None else limits)])
     chosen = haybale.load(model, base) if named is None else _fitted(named, base)
+    if adapt:
+        if not isinstance(chosen, haybale.Learned):
+            raise InputError(f"--adapt chooses learned weights, which {chosen} does not have")
+        chosen = chosen.adapted(asked)
+        told = chosen.facts
+        say(f"{told['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
     if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []

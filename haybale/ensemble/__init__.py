@@ -4,6 +4,7 @@ from haybale.ensemble.bags import STRATEGIES
 from haybale.ensemble.batch_scoring import score_frame
 from haybale.ensemble.explanation import Explanation
 from haybale.ensemble.learned_fusion import LearnedFusion, unseen_queries
+from haybale.ensemble.new_queries import NewQueries
 from haybale.ensemble.pair_features import pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.product_kernel_svr import ProductKernelSVR
@@ -19,6 +20,7 @@ __all__ = [
     "Dual",
     "Explanation",
     "LearnedFusion",
+    "NewQueries",
     "Problem",
     "ProductKernelSVR",
     "SVREnsemble",

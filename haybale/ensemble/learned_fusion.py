@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -30,11 +31,13 @@ from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, check_parameters
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import Pool, pooled, same_queries
 from haybale.retrieval.hits import Ints
+from haybale.retrieval.run import Scores
 from haybale.vectors import Floats
 
 FEATURES = ("level", "rank", "first")
 FORMAT, VERSION = "haybale fusion", 3  # 1 had other names, 2 drew all weights to 0
 _FACTS = ("n_queries", "n_unseen", "best", "loss", "n_iter")
+_STEPS = 50  # Newton's, of the weights that others are drawn to
 _FIRST = 10  # documents that tell which run is best
 _ROWS = 2**12  # turned to float64 at once: with 20 features they and their product stay in a core's cache
 
@@ -136,37 +139,27 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             For runs about different queries, a name or query id that there is not, or where no query has a relevant
             document in its pool.
         """
+        return self.learn(JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen))
+
+    def learn(self, judged: JudgedPools) -> Self:
+        """:meth:`fit` on pools that were made before, from which several fusions are learned.
+
+        Their ``depth`` is this one's.
+        """
         check_parameters("LearnedFusion", self.get_params(), self._parameter_constraints)
-        known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
-        for name in sorted(set(trained) - set(runs)):
-            raise UnknownNameError("run", name, names)
-        for query in sorted(new - known):
-            raise InputError(f"unseen: unknown query id {query!r}")
-        judged = judgements(qrels)
-        judged = judged[judged["relevance"] > 0]
-        query_ids = sorted(known.intersection(judged["query_id"]))
-        pool = pooled([runs[name] for name in names], query_ids, self.depth)
-        right = relevant_rows(pool, judged)
-        if not right.any():
-            raise InputError("no query has a relevant document in its pool; there is nothing to learn from")
-        counts = np.bincount(pool.query[right], minlength=len(query_ids))
+        counts = np.bincount(judged.pool.query[judged.right], minlength=len(judged.pool.query_ids))
         met = counts > 0
-        of_unseen = met & np.array([query_id in new for query_id in query_ids])
+        if not met.any():
+            raise InputError("no query has a relevant document in its pool; there is nothing to learn from")
+        of_unseen, n = met & judged.unseen, int(met.sum())
         # The share of each query in the loss; they sum to 1.
         share = self.unseen_share if of_unseen.any() else 0.0
-        shares = (1 - share) * met / met.sum() + share * of_unseen / max(1, of_unseen.sum())
-        features, n = run_features(pool, names, trained), int(met.sum())
-        values = {name: ndcg(runs[name], query_ids, judged).mean() for name in names}
-        self.best_ = max(names, key=lambda name: values[name])
-        own = np.array([name == self.best_ for name, _ in feature_list(names, trained)])
-        self.towards_ = np.zeros(len(own))
-        per_query = right / np.maximum(counts, 1)[pool.query]
-        alone = conditional_logit(pool.query, features[own], per_query / n, 1 / n, self.max_iter)
-        self.towards_[own] = alone[0]
-        target = per_query * shares[pool.query]
-        found = conditional_logit(pool.query, features, target, self.l2 / n, self.max_iter, self.towards_)
+        shares = (1 - share) * met / n + share * of_unseen / max(1, of_unseen.sum())
+        target = (judged.right / np.maximum(counts, 1)[judged.pool.query]) * shares[judged.pool.query]
+        self.best_, self.towards_ = judged.alone
+        found = conditional_logit(judged.pool.query, judged.features, target, self.l2 / n, self.max_iter, self.towards_)
         self.coef_, self.spread_, self.loss_, self.n_iter_ = found
-        self.runs_, self.trained_ = names, sorted(set(trained))
+        self.runs_, self.trained_ = judged.runs, judged.trained
         self.n_queries_, self.n_unseen_ = n, int(of_unseen.sum())
         return self
 
@@ -176,8 +169,12 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         ``runs`` have the names they had in :meth:`fit` and are about the same queries; others are refused.
         """
         pool = self._pool(runs, same_queries(list(runs.values())))
-        scores = self._shares(run_features(pool, self.runs_, self.trained_)).sum(axis=0)
-        return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, len(pool))
+        return pool_run(pool, self.scores(run_features(pool, self.runs_, self.trained_)))
+
+    def scores(self, features: Floats) -> Array:
+        """(n,) the score of documents by their features (f, n), which are those of :func:`run_features`."""
+        found: Array = self._shares(features).sum(axis=0)
+        return found
 
     def explain(self, runs: Mapping[str, Run], query_id: str, doc_id: str) -> pd.DataFrame:
         """A row a run: ``run``, its ``rank`` and ``score``, and the ``share`` it adds to the document's fused score.
@@ -267,6 +264,72 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         return fusion
 
 
+@dataclass(frozen=True, eq=False)
+class JudgedPools:
+    """What weights are learned from: the pools of judged queries, their features and their relevant documents."""
+
+    runs: list[str]  # sorted
+    trained: list[str]  # sorted
+    pool: Pool
+    features: Floats  # (f, n) float32
+    right: NDArray[np.bool_]  # (n,) the relevant ones
+    unseen: NDArray[np.bool_]  # (m,) queries
+    ndcg: Mapping[str, Array]  # (m,) of each run
+
+    @classmethod
+    def of(
+        cls,
+        runs: Mapping[str, Run],
+        qrels: Frame,
+        depth: int,
+        *,
+        trained: Collection[str] = (),
+        unseen: Collection[str] = (),
+    ) -> JudgedPools:
+        """Of what :meth:`LearnedFusion.fit` takes."""
+        known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
+        for name in sorted(set(trained) - set(runs)):
+            raise UnknownNameError("run", name, names)
+        for query in sorted(new - known):
+            raise InputError(f"unseen: unknown query id {query!r}")
+        judged = judgements(qrels)
+        judged = judged[judged["relevance"] > 0]
+        query_ids = sorted(known.intersection(judged["query_id"]))
+        pool = pooled([runs[name] for name in names], query_ids, depth)
+        features, right = run_features(pool, names, trained), relevant_rows(pool, judged)
+        is_new = np.array([query_id in new for query_id in query_ids], dtype=bool)
+        values = {name: ndcg(runs[name], query_ids, judged) for name in names}
+        return cls(names, sorted(set(trained)), pool, features, right, is_new, values)
+
+    def take(self, chosen: NDArray[np.bool_]) -> JudgedPools:
+        """Of some queries, (m,) bool."""
+        rows = chosen[self.pool.query]
+        query_ids = [query for query, there in zip(self.pool.query_ids, chosen, strict=True) if there]
+        query, document = (np.cumsum(chosen) - 1)[self.pool.query[rows]], self.pool.document[rows]
+        pool = Pool(query_ids, self.pool.doc_ids, query, document, [])
+        values = {name: each[chosen] for name, each in self.ndcg.items()}
+        return replace(
+            self,
+            pool=pool,
+            features=self.features[:, rows],
+            right=self.right[rows],
+            unseen=self.unseen[chosen],
+            ndcg=values,
+        )
+
+    @cached_property
+    def alone(self) -> tuple[str, Array]:
+        """The best run, and the weights (f,) it has by itself, of features as they are."""
+        counts = np.bincount(self.pool.query[self.right], minlength=len(self.pool.query_ids))
+        n = int((counts > 0).sum())
+        best = max(self.runs, key=lambda name: self.ndcg[name].mean())
+        own = np.array([name == best for name, _ in feature_list(self.runs, self.trained)])
+        target = self.right / np.maximum(counts, 1)[self.pool.query] / n
+        towards = np.zeros(len(own))
+        towards[own] = conditional_logit(self.pool.query, self.features[own], target, 1 / n, _STEPS)[0]
+        return best, towards
+
+
 def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None) -> NDArray[np.bool_]:
     """(m,) bool: queries with relevant documents, given as a list of ids each, none of which another query has.
 
@@ -303,6 +366,11 @@ def run_features(pool: Pool, runs: Sequence[str], trained: Collection[str]) -> F
         for values, row in zip(columns, rows, strict=False):
             row[listing.place] = values
     return table
+
+
+def pool_run(pool: Pool, scores: Scores) -> Run:
+    """All of a pool's documents by their scores (n,)."""
+    return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, len(pool))
 
 
 def ndcg(run: Run, query_ids: Sequence[str], judged: pd.DataFrame) -> Array:
@@ -394,5 +462,5 @@ def conditional_logit(
             length /= 2
             following = at(weights + length * step)
         weights, (loss, gradient, hessian) = weights + length * step, following
-    warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=4)
+    warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=5)
     return weights * scale, spread, loss, max_iter

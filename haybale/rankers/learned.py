@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from haybale.engine import Engine
-from haybale.ensemble import LearnedFusion, unseen_queries
-from haybale.ensemble.learned_fusion import ndcg
+from haybale.ensemble import LearnedFusion, NewQueries, unseen_queries
+from haybale.ensemble.learned_fusion import JudgedPools, ndcg, pool_run
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
-from haybale.rankers.batch import Batch, Training
+from haybale.rankers.batch import Asked, Batch, Training
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
@@ -26,11 +29,28 @@ from haybale.rankers.similar_queries import SimilarQueries, places
 from haybale.rankers.svr import SVR
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
+from haybale.retrieval.hits import Ints
 from haybale.stages import stage
 
 _FOLDS = 5
-_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)  # of the loss, for unseen queries
+_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the loss, for unseen queries
 _FEW = 10  # unseen queries, of which nothing is told by folds
+_EXPECTED = "queries expected to be new"  # a fact
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A share of the loss for unseen queries, what it would give, and its weights."""
+
+    share: float
+    known: float  # nDCG@10 of training queries by folds: of those that are not new
+    new: float
+    fusion: LearnedFusion
+    folds: list[LearnedFusion | None]
+
+    def expected(self, new: float) -> float:
+        """nDCG@10 where such a share of the queries is new."""
+        return (1 - new) * self.known + new * self.new
 
 
 class Learned(Fusion):
@@ -47,7 +67,7 @@ class Learned(Fusion):
     depth : int, default 100
         Documents of each ranker that are fused. What is ranked beyond them follows by the best rank that any gives it.
     unseen_share : "auto" or float, default "auto"
-        As of :class:`~haybale.LearnedFusion`. "auto": of 0, 0.2, … 0.8 the one that loses least, by folds of the
+        As of :class:`~haybale.LearnedFusion`. "auto": of 0, 0.2, … 1 the one that loses least, by folds of the
         training queries. It may lose in nDCG@10 over all of them, against the best of these shares; and over unseen
         ones, against the best of the rankers that learn nothing: the larger of both counts. 0 where fewer than 10 are
         unseen or all rankers learn.
@@ -107,75 +127,119 @@ class Learned(Fusion):
         is_unseen = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
         qrels = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
         unseen = {query_id for query_id, new in zip(batch.ids, is_unseen, strict=True) if new}
+        trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
         self.__dict__.pop("fold_fusions_", None)
-        self._learned_from = runs, qrels, unseen
-        self.choice_: dict[str, Any] = {}
+        self.choices_: list[Choice] = []
+        self.told_: dict[str, Any] = {}
+        self.new_queries_: NewQueries | None = None
         with batch.stage("learn fusion"):
-            share = self._chosen_share() if isinstance(self.unseen_share, str) else self.unseen_share
-            self.fusion_ = self._learned(*self._learned_from, share)
-        if self.choice_:
-            del self._learned_from  # those of folds were learned with it
+            judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
+            plain = sorted(set(runs) - set(trained))
+            if self.unseen_share == "auto" and plain and judged.unseen.sum() >= _FEW:
+                if not judged.unseen.all():
+                    self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
+                self.choices_ = self._tried(judged, qrels)
+                of_new = {name: float(judged.ndcg[name][judged.unseen].mean()) for name in plain}
+                self._choose(of_new, judged.unseen)
+            else:
+                share = 0.0 if isinstance(self.unseen_share, str) else self.unseen_share
+                self.fusion_, self._judged = self._learned(judged, share), judged
 
-    def _chosen_share(self) -> float:
-        """The share that loses least; what was measured of it becomes ``choice_``."""
-        runs, qrels, unseen = self._learned_from
-        judged = set(qrels["query_id"])
-        asked = [(query, fold) for query, fold in zip(self.query_ids_, self.fold_of_, strict=True) if query in judged]
-        ids, is_new = [query for query, _ in asked], np.array([query in unseen for query, _ in asked])
-        plain = [str(ranker) for ranker in self.rankers_ if not ranker.learns_documents]
-        if is_new.sum() < _FEW or not plain:
-            return 0.0
-        of_new = {name: float(ndcg(runs[name], ids, qrels)[is_new].mean()) for name in plain}
-        best = max(sorted(plain), key=lambda name: of_new[name])
-        folds = {share: self._of_folds(share) for share in _SHARES}
-        values = {}
-        for share, fusions in folds.items():
-            values[share] = np.zeros(len(ids))
-            for number, fusion in enumerate(fusions):
-                inside = np.array([fold == number for _, fold in asked])
-                part = [query for query, there in zip(ids, inside, strict=True) if there]
-                if fusion is not None and part:
-                    fused = fusion.fuse({name: run.take(part) for name, run in runs.items()})
-                    values[share][inside] = ndcg(fused, part, qrels)
-        most = max(float(each.mean()) for each in values.values())
-        means = {share: (float(each.mean()), float(each[is_new].mean())) for share, each in values.items()}
-        share = min(_SHARES, key=lambda share: max(most - means[share][0], of_new[best] - means[share][1]))
-        self.fold_fusions_ = folds[share]
-        self.choice_ = {
-            "training queries, nDCG@10 by folds": means[share][0],
+    def _tried(self, judged: JudgedPools, qrels: pd.DataFrame) -> list[Choice]:
+        """Every share, by folds of the training queries."""
+        folds = [[self._learned(part, share) for share in _SHARES] if part else None for part in self._outside(judged)]
+        inside = self._folds(judged)
+        told = np.array([folds[fold] is not None for fold in inside])
+        found = []
+        for number, share in enumerate(_SHARES):
+            scores = np.zeros(len(judged.pool))
+            fusions = [None if fold is None else fold[number] for fold in folds]
+            for fold, fusion in enumerate(fusions):
+                rows = inside[judged.pool.query] == fold
+                if fusion is not None:
+                    scores[rows] = fusion.scores(judged.features[:, rows])
+            values = ndcg(pool_run(judged.pool, scores), judged.pool.query_ids, qrels) * told
+            known, new = (float(values[of].mean()) if of.any() else 0.0 for of in (~judged.unseen, judged.unseen))
+            found.append(Choice(share, known, new, self._learned(judged, share), fusions))
+        return found
+
+    def _choose(self, of_new: dict[str, float], is_new: NDArray[np.bool_]) -> None:
+        """The share that loses least; ``of_new``: nDCG@10 over new training queries of rankers that learn nothing."""
+        best = max(sorted(of_new), key=lambda name: of_new[name])
+        share = float(is_new.mean())
+        most = max(choice.expected(share) for choice in self.choices_)
+        loss = [max(most - choice.expected(share), of_new[best] - choice.new) for choice in self.choices_]
+        chosen = self.choices_[int(np.argmin(loss))]
+        self._take(chosen)
+        self.told_ = {
+            "training queries, nDCG@10 by folds": chosen.expected(share),
             "the most, with another share": most,
             "new ones of these": int(is_new.sum()),
-            "nDCG@10 of new ones": means[share][1],
+            "nDCG@10 of new ones": chosen.new,
             "of the best that learns nothing": of_new[best],
             "which is": best,
         }
-        return share
+
+    def _take(self, chosen: Choice) -> None:
+        self.fusion_, self.fold_fusions_ = chosen.fusion, chosen.folds
+
+    def adapted(self, queries: Asked) -> Learned:
+        """A copy whose weights are the best for these queries, of which nothing has to be judged.
+
+        :class:`~haybale.ensemble.NewQueries` estimates how many of them are new; the copy's ``unseen_share`` is the one
+        with the largest nDCG@10 of training queries, by folds, were as many of them new. A hundred queries tell the
+        share to some .1; ``facts`` of the copy say it.
+
+        Parameters
+        ----------
+        queries : mapping, sequence, frame, str or Path
+            As of :meth:`rank`; at least 10.
+
+        Raises
+        ------
+        InputError
+            Fewer queries; ``unseen_share`` was given; fewer than 10 training queries were new, or all of them.
+        """
+        self.check_fitted()
+        if self.new_queries_ is None:
+            raise InputError(f"{self}: needs unseen_share='auto', {_FEW} new training queries and others to adapt")
+        parts = [self._runs(batch) for batch in self.batches(queries)]
+        runs = {name: Run.joined([part[name] for part in parts]).top(self.depth) for name in self._named}
+        if len(next(iter(runs.values())).query_ids) < _FEW:
+            raise InputError(f"adapted: fewer than {_FEW} queries do not tell how many are new")
+        share = self.new_queries_.estimate(runs)
+        found = copy(self)
+        chosen = max(self.choices_, key=lambda choice: (choice.expected(share), -choice.share))
+        found._take(chosen)
+        found.unseen_share = chosen.share
+        found.told_ = {_EXPECTED: share, "nDCG@10 to expect, by folds": chosen.expected(share)}
+        found.fitted_key = found.key()
+        return found
 
     @cached_property
     def fold_fusions_(self) -> list[LearnedFusion | None]:
         """Weights of the queries outside each fold: learned when somebody asks for them, or saves."""
         with stage("learn fusion of folds"):
-            found = self._of_folds(self.fusion_.unseen_share)
-        del self._learned_from
+            share = self.fusion_.unseen_share
+            found = [self._learned(part, share) if part else None for part in self._outside(self._judged)]
+        del self._judged
         return found
 
-    def _of_folds(self, share: float) -> list[LearnedFusion | None]:
-        """None where the others have nothing to learn from."""
-        runs, qrels, unseen = self._learned_from
-        found: list[LearnedFusion | None] = []
+    def _outside(self, judged: JudgedPools) -> Iterator[JudgedPools | None]:
+        """The pools of the queries outside each fold; None where they have nothing to learn from."""
+        inside = self._folds(judged)
         for fold in range(self.fold_of_.max() + 1):
-            inside = np.array(self.query_ids_)[self.fold_of_ == fold]
-            try:
-                found.append(self._learned(runs, qrels[~qrels["query_id"].isin(inside)], unseen, share))
-            except InputError:
-                found.append(None)
-        return found
+            part = judged.take(inside != fold)
+            yield part if part.right.any() else None
 
-    def _learned(self, runs: dict[str, Run], qrels: pd.DataFrame, unseen: set[str], share: float) -> LearnedFusion:
+    def _folds(self, judged: JudgedPools) -> Ints:
+        """(m,) the fold of each query of the pools."""
+        return self.fold_of_[places(self.query_ids_, judged.pool.query_ids)]
+
+    def _learned(self, judged: JudgedPools, share: float) -> LearnedFusion:
         settings = {name: getattr(self, name) for name in ("depth", "l2", "max_iter")}
-        trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
-        return LearnedFusion(unseen_share=share, **settings).fit(runs, qrels, trained=trained, unseen=unseen)
+        return LearnedFusion(unseen_share=share, **settings).learn(judged)
 
     def _rank(self, batch: Batch, depth: int) -> Run:
         runs = self._runs(batch, depth)
@@ -208,9 +272,11 @@ class Learned(Fusion):
             inner = self._named[name].explained(batch, document)
             shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
-        if self.choice_:
+        if self.told_:
             share = self.fusion_.unseen_share
             notes.append(f"weights were learned with {share:.0%} of the loss for queries that training had not met")
+        if _EXPECTED in self.told_:
+            notes.append(f"as {self.told_[_EXPECTED]:.0%} of the queries to be ranked were expected to be such")
         return replace(base, shares=by_size(shares), notes=notes)
 
     def _explain_below(self, batch: Batch, document: int, base: Explanation) -> Explanation:
@@ -228,21 +294,36 @@ class Learned(Fusion):
 
     def _state(self, folder: Path) -> dict[str, Any]:
         self._write_folds(folder)
-        folds = [None if fusion is None else fusion.to_dict() for fusion in self.fold_fusions_]
-        return {"fusion": self.fusion_.to_dict(), "folds": folds, "choice": self.choice_}
+        facts = {"fusion": self.fusion_.to_dict(), "folds": _plain(self.fold_fusions_), "told": self.told_}
+        choices = [vars(c) | {"fusion": c.fusion.to_dict(), "folds": _plain(c.folds)} for c in self.choices_]
+        new = None if self.new_queries_ is None else self.new_queries_.to_dict()
+        return facts | {"choices": choices, "new queries": new}
 
     def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         self._read_folds(folder)
-        self.fusion_, self.choice_ = LearnedFusion.from_dict(facts["fusion"]), dict(facts["choice"])
-        self.fold_fusions_ = [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in facts["folds"]]
+        self.fusion_, self.told_ = LearnedFusion.from_dict(facts["fusion"]), dict(facts["told"])
+        self.fold_fusions_ = _fusions(facts["folds"])
+        self.choices_ = [
+            Choice(**each | {"fusion": LearnedFusion.from_dict(each["fusion"]), "folds": _fusions(each["folds"])})
+            for each in facts["choices"]
+        ]
+        self.new_queries_ = None if facts["new queries"] is None else NewQueries(**facts["new queries"])
 
     @property
     def facts(self) -> dict[str, Any]:
         fusion, weights = self.fusion_, self.fusion_.weights_
         counts = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
         named = (weights["run"] + " " + weights["feature"]).tolist()
-        counts |= {"unseen share": fusion.unseen_share} | self.choice_ | {"drawn to the weights of": fusion.best_}
+        counts |= {"unseen share": fusion.unseen_share} | self.told_ | {"drawn to the weights of": fusion.best_}
         return counts | dict(zip(named, weights["standardised"], strict=True))
+
+
+def _plain(fusions: list[LearnedFusion | None]) -> list[dict[str, Any] | None]:
+    return [None if fusion is None else fusion.to_dict() for fusion in fusions]
+
+
+def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
+    return [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in plain]
 
 
 def everything() -> tuple[Ranker, ...]:

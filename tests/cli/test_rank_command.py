@@ -119,6 +119,25 @@ def test_a_ranker_is_trained_on_the_fly(built: Path, here: Call) -> None:
     assert re.search(r"^   1  d\d\d ", shown, re.M)
 
 
+def test_weights_for_the_queries_that_are_asked(tmp_path: Path, here: Call) -> None:
+    builder = CollectionBuilder("asked", language="none")
+    for doc in range(60):
+        builder.add_document(f"d{doc:02}", [f"word{doc} common{doc % 9} ask{doc % 5}"])
+    for i in range(60):
+        new = i % 2
+        builder.add_query(f"q{i:02}", [f"word{i}" if new else f"ask{i % 5} common{i % 9}"], split="train")
+        builder.add_judgement("train", f"q{i:02}", f"d{i if new else i % 5:02}", 1)
+    engine = Engine.build(builder.build(), tmp_path / "e", encoder="tfidf").prepare()
+    adapted = parse("learned(bm25,knn-queries)").fit(engine).adapted("train")
+    asked = ("rank", str(tmp_path / "e"), "train", "--ranker")
+    status, _, said = here(*asked, "learned(bm25,knn-queries)", "--adapt", "--out", str(tmp_path / "run.trec"))
+    assert status == 0, said
+    assert f"{adapted.facts['queries expected to be new']:.0%} of the queries are expected to be new: {adapted}" in said
+    assert ids_of(Run.from_trec(tmp_path / "run.trec")) == ids_of(adapted.rank("train"))
+    status, _, said = here(*asked, "bm25", "--adapt")
+    assert (status, said) == (2, "haybale: --adapt chooses learned weights, which bm25 does not have\n")
+
+
 def test_nothing_that_a_terminal_obeys_is_sent(tmp_path: Path, here: Call) -> None:
     builder = CollectionBuilder("odd", language="english")
     builder.add_document("evil\x1b[2J", ["one word\x07 \x9b31m more\u202e"], title="Title\x1b]0;owned\x07")
