@@ -176,13 +176,17 @@ def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.filterwarnings("ignore")
 def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    best = script("bench_best")
+    best, pages = script("bench_best"), script("best_pages")
     monkeypatch.setattr(best, "COUNTS", (4,))
+    monkeypatch.setattr(best, "FEW", 1)
     assert parse(best.FUSED).nested() == Learned().nested()  # `learned` is the default one
     record = best.measured(str(words), None, None, 32, "float32")
     assert record["values"]["dev"] == record["values"]["test"]  # the same queries here
     assert record["values"]["dev"]["policy"] == record["values"]["dev"][best.FUSED]
-    page = "\n".join(best.page([record]))
+    assert list(record["shares"]) == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert record["shares"]["0"] == record["values"]["dev"]["policy"]["nDCG@10"]  # few are new: 0 is taken
+    assert record["adapted"] == {}  # and nothing tells them from others
+    page = "\n".join(pages.page([record]))
     tuned = max(np.mean(record["values"]["test"][each]["nDCG@10"]) for each in best.BM25S)
     assert f"| words | nDCG@10 | {tuned:.4f} (`bm25" in page
     assert "| words | all seen | " in page
@@ -190,7 +194,44 @@ def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytes
     assert [row["queries"] for row in found["rows"]] == [4, record["collection"]["queries"]["train"]]
     of_all = float(np.mean(record["values"]["dev"]["knn"]["nDCG@10"]))
     assert found["plain"]["knn"] == pytest.approx(of_all)
-    assert "| words | 4 | " in "\n".join(best.curve_lines([found]))
+    assert "| words | 4 | " in "\n".join(pages.curve_lines([found]))
+
+
+def test_what_new_queries_cost(script: Any) -> None:
+    pages = script("best_pages")
+    shares = {"0": [0.9, 0.7, 0.1, 0.1], "1": [0.1, 0.1, 0.5, 0.3]}
+    groups = {"all seen": [True, True, False, False], "some seen": [False] * 4, "none seen": [False, False, True, True]}
+    plain = {each: {"nDCG@10": [0.2, 0.2, 0.2, 0.4]} for each in ("bm25", "bm25-doc", "knn", "knn-doc", "policy")}
+    adapted = {"expected": 0.98, "share": 1.0, "rows": [2, 3], "nDCG@10": [0.5, 0.3]}
+    record = {
+        "collection": {"name": "few"},
+        "neural": False,
+        "groups": {"dev": groups, "test": groups},
+        "shares": shares,
+        "facts": {"policy": {"unseen share": 0.0}},
+        "values": {"dev": plain, "test": plain},
+        "adapted": {"none seen": adapted},
+    }
+    lines = pages.of_new([record])
+    assert "| few | 2 of 4 | **0.800 / 0.100** | 0.100 / 0.400 | 0.3000 | 0.4500 | 0.6000 |" in lines
+    [line] = [line for line in lines if line.startswith("| few | none seen")]
+    assert line.startswith("| few | none seen | 2 | 1.0000 | 0.9800 | 1 | 0.3000 | 0.4000 | ")
+    assert line.endswith("| 0.3000 (`bm25`) |")
+
+
+def test_every_system_has_the_figures_of_its_page(script: Any) -> None:
+    pages = script("best_pages")
+    records = [loaded(path) for path in sorted(RESULTS.glob("best-*.json"))]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in pages.every_system(RESULTS, records)[4:]]
+    of = {(row[0].strip("[").split("]")[0], row[1]): row[2:] for row in lines if len(row) > 3}
+    names = [record["collection"]["name"] for record in records]
+    assert of["page", "system"] == names
+    at = names.index("peps")
+    graph, training = (RESULTS / f"{name}.md" for name in ("graph", "training-peps"))
+    for key, page in (("graph", graph), ("training", training)):
+        values = [row[at] for (kind, _), row in of.items() if kind == key]
+        assert len(values) > 4
+        assert all(value in page.read_text(encoding="utf-8") for value in values), (key, values)
 
 
 def test_small_effectiveness(
@@ -321,11 +362,10 @@ def test_small_protocols(script: Any) -> None:
 
 
 def test_the_readme_has_the_summary(script: Any) -> None:
-    pages, best = script("effectiveness_pages"), script("bench_best")
+    pages, best = script("effectiveness_pages"), script("best_pages")
     assert (RESULTS / "effectiveness.md").read_text(encoding="utf-8") == pages.summary(pages.read(RESULTS))
-    of_all, curves = ([loaded(path) for path in sorted(RESULTS.glob(f"{kind}-*.json"))] for kind in ("best", "curve"))
-    whole = "\n".join([*best.page(of_all), *best.curve_lines(curves)])
-    assert (RESULTS / "best.md").read_text(encoding="utf-8").strip() == whole.strip()
+    whole = "\n".join(best.whole(RESULTS))
+    assert (RESULTS / "best.md").read_text(encoding="utf-8") == whole + "\n"
     lines = [line for line in whole.split("nDCG@10 of test queries")[0].splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 6
     assert "\n".join(lines) in (ROOT / "README.md").read_text(encoding="utf-8")

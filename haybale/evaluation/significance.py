@@ -32,6 +32,11 @@ class Comparison:
     p_randomization: float  # sign-flip randomisation test
     effect_size: float | None  # Cohen's d of the differences; None where they have no spread
 
+    @property
+    def p(self) -> float:
+        """The larger of both tests' p."""
+        return max(self.p_t, self.p_randomization)
+
 
 @dataclass(frozen=True)
 class Results:

@@ -92,7 +92,7 @@ def cells(results: Results, ranker: str, columns: Sequence[tuple[str, str]]) -> 
         compared = results.comparisons.get(ranker, {}).get(measure)
         if title == measure:
             value = means[ranker][measure]
-            p = 1.0 if compared is None else max(compared.p_t, compared.p_randomization)
+            p = 1.0 if compared is None else compared.p
             marks = "‡" if p < 0.01 else "†" if p < 0.05 else ""
             found.append(Cell(f"{value:.4f}", value, marks, value == max(other[measure] for other in means.values())))
         elif compared is None:
