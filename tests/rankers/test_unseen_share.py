@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from haybale import BM25, Engine, Learned, LearnedFusion, SimilarQueries, evaluate, load
+from haybale import BM25, KNN, Engine, Learned, LearnedFusion, SimilarQueries, evaluate, load
 from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import NewQueries, unseen_queries
 from haybale.ensemble.learned_fusion import ndcg
@@ -192,6 +192,17 @@ def test_what_cannot_be_adapted(telling: Any) -> None:
     given = Learned(BM25(), SimilarQueries(), depth=30, unseen_share=0.2).fit(telling.engine_)
     with pytest.raises(InputError, match="unseen_share='auto'"):
         given.adapted(asked(30, 30))
+    plain = Learned(BM25(), KNN(), depth=30).fit(telling.engine_)  # no ranker learns: nothing is new to it
+    with pytest.raises(InputError, match="a ranker that learns"):
+        plain.adapted(asked(30, 30))
+    builder = CollectionBuilder("all new", language="none")
+    for i in range(20):
+        builder.add_document(f"d{i:02}", [f"word{i} common{i % 3}"])
+        builder.add_query(f"q{i:02}", [f"word{i}"], split="train")
+        builder.add_judgement("train", f"q{i:02}", f"d{i:02}", 1)
+    new = Learned(BM25(), SimilarQueries(), depth=30).fit(Engine(builder.build(), encoder="tfidf"))
+    with pytest.raises(InputError, match="and others"):
+        new.adapted("train")
 
 
 def test_ndcg_is_that_of_ir_measures(misled: Any) -> None:
