@@ -188,9 +188,9 @@ class Learned(Fusion):
         """A copy whose weights are the best for these queries, of which nothing has to be judged.
 
         :class:`~haybale.ensemble.NewQueries` estimates how many of them are new; the copy's ``unseen_share`` is the one
-        with the largest nDCG@10 of training queries, by folds, were as many of them new. ``facts`` of the copy say both.
-        Sixty queries tell the share to .06 to .17 on five collections (root mean square error), the worse the fewer
-        training queries there are.
+        with the largest nDCG@10 of training queries, by folds, were as many of them new. Its ``facts`` say both. Sixty
+        queries tell the share to .06 to .17 on five collections (root mean square error), the worse the fewer training
+        queries there are.
 
         Parameters
         ----------
