@@ -3,12 +3,11 @@
     python benchmarks/bench_best.py COLLECTION … [--encoder FOLDER --work FOLDER] [--results benchmarks/results]
     python benchmarks/bench_best.py COLLECTION … --curve
 
-The policy: BM25's parameters by `tune_bm25` on dev, `Learned()` as its defaults are; beside it a neural space where an
-encoder is given that reads the collection's language, and the ensemble over passages where documents have many. Nothing
-else is chosen. Every collection writes `best-NAME.json`, of which the page is made: also what other shares of the loss
-for new queries give on dev, with the ceiling of who knew which are new, and the policy adapted to test queries of one
-kind. Without collections only the page is made. --curve: rankers that learn from few judged queries and from many, on
-dev; `curve-NAME.json`.
+The policy: BM25's parameters by `tune_bm25` on dev, `Learned()` as its defaults are, and beside it a neural space where
+an encoder is given that reads the collection's language. Nothing else is chosen. Every collection writes
+`best-NAME.json`, of which the page is made: also what other shares of the loss for new queries give on dev, with the
+ceiling of who knew which are new, and the policy adapted to test queries of one kind. Without collections only the page
+is made. --curve: rankers that learn from few judged queries and from many, on dev; `curve-NAME.json`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from haybale.rankers import Batch, Training, set_all, set_values
 from haybale.stages import listening
 
 PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
-OF_PASSAGES, LONG = "svr(unit=passage)", 10  # where documents have more passages
 IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
 COUNTS = (10, 30, 100, 300, 1000)
 FEW = 20  # test queries of a kind, for a figure of it
@@ -78,17 +76,13 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         chosen = parameters(tuned_bm25(collection))
         space = Space(collection, "tfidf", 1)
         rankers = {part: parse(part) for part in (*PARTS, FUSED)}
-        more = [OF_PASSAGES] if collection.n_passages > LONG * collection.n_documents else []
-        rankers |= {part: parse(part) for part in more}
         if encoder is not None and work is not None:
             folder = work / collection.name
             made = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
             _ = Engine.build(collection, folder, encoder=made).passages
             neural = [f"space({part},engine='{folder}')" for part in IN_SPACE]
             rankers |= {f"neural {part}": parse(text) for part, text in zip(IN_SPACE, neural, strict=True)}
-            more += neural
-        if more:
-            rankers["policy"] = parse(f"{FUSED[:-1]},{','.join(more)})")
+            rankers["policy"] = parse(f"{FUSED[:-1]},{','.join(neural)})")
         values: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
         facts = {}
         for title, ranker in zip(rankers, set_all(list(rankers.values()), chosen), strict=True):
