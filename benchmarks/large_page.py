@@ -1,0 +1,163 @@
+"""The page of bench_large.py: what was measured, size by size, and what is extrapolated from it, which says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import resampled
+from bench_serving import cost, mb
+from provenance import cell, table
+
+Record = dict[str, Any]
+ROWS, CANDIDATES = "rows a bag is trained on (mean)", "candidate rows"
+
+
+def page(records: dict[str, Record]) -> str:
+    """What holds for all sizes, a section each, largest first, and how costs grow with the size."""
+    other, first = f"{resampled.OTHER:.0%}", f"{resampled.FIRST:.0%}"
+    lines = [
+        "# A collection of GerDaLIR's size, from end to end on text",
+        "",
+        "Text is **resampled**: documents are copies of gesetze's with about 24 passages each; a passage is as"
+        " long as one of the document it is a copy of, and its words are drawn from that with replacement,"
+        f" {other} of them from all words of gesetze. A query is drawn likewise from the words of a real one, and"
+        f" relevant to it is a copy of each relevant document, the first copy {first} of the time. Words, document"
+        " frequencies and lengths are real, sentences are not: **no figure of effectiveness means anything"
+        " elsewhere**. Recall@100 only shows that a stage finds what there is to be found; queries of training"
+        " and of test are drawn from different real ones.",
+        "",
+        "Vectors are TF-IDF, everything else as the defaults are. Every stage is a process of its own that starts"
+        " from the files of the one before it, does what `haybale index`, `train` or `rank` does, on all queries"
+        " of a split or a part of them, and can be taken alone. Seconds and memory are those of the whole"
+        " process, from its start to its files, by the clock and, in parentheses, of all cores that computed; `ms"
+        " a query` leaves out importing and opening the engine. One core computed, unless it says otherwise,"
+        " while other work used the other one.",
+    ]
+    for record in sorted(records.values(), key=lambda record: -size_of(record)):
+        lines += ["", *section(record["stages"]), "", record["provenance"]]
+    return "\n".join([*lines, *growth(sorted(records.values(), key=size_of)), ""])
+
+
+def size_of(record: Record) -> int:
+    return int(record["stages"]["make"]["counts"]["passages"])
+
+
+def section(found: dict[str, Record]) -> list[str]:
+    """One size."""
+    counts = found["make"]["counts"]
+    queries = ", ".join(f"{split} {counts[split]:,}" for split in ("train", "dev", "test"))
+    lines = [
+        f"## {counts['passages']:,} passages",
+        "",
+        f"{counts['documents']:,} documents, {counts['words']:,} words; queries: {queries}.",
+        *table("stage|queries|s|ms a query|memory, MB|disk, MB|Recall@100", (row(*each) for each in found.items())),
+    ]
+    trained = sorted((of for name, of in found.items() if name.startswith("train svr ")), key=lambda of: of["n"])
+    if trained:
+        n, parts = trained[-1]["n"], of_training(trained[-1])
+        named = ", ".join(f"{name} {1e3 * taken / n:.1f}" for name, taken in parts.items() if 1e3 * taken / n >= 0.05)
+        lines += ["", f"Searches for training `svr` on {n:,} queries, ms a query: {named}."]
+    if len(trained) > 1:
+        large = sorted((of for name, of in found.items() if "large bags" in name), key=lambda of: of["n"])
+        lines += whole_training(trained, large, counts["train"])
+    if "train svr, two Dask workers 1" in found:
+        lines += two_workers(found["train svr 1"], found["train svr, two Dask workers 1"])
+    return lines
+
+
+def row(name: str, found: Record) -> list[str]:
+    n, recall = found.get("n"), found.get("Recall@100")
+    queries = ["", cost(found), ""] if n is None else [cell(n), cost(found), f"{1e3 * found['work']['wall'] / n:.1f}"]
+    return [name, *queries, mb(found["peak"]), mb(found["disk"]), "" if recall is None else f"{recall:.3f}"]
+
+
+def of_training(found: Record) -> Record:
+    """Seconds of training before the bags, by what they were for."""
+    named = {name.removesuffix(" (train)"): taken for name, taken in found["stages"].items() if "(train)" in name}
+    return {name: taken for name, taken in named.items() if not name.startswith("fit ")}
+
+
+def bags_of(found: Record) -> float:
+    """Seconds of the bags."""
+    return float(sum(taken for name, taken in found["stages"].items() if name.startswith("fit svr")))
+
+
+def growing(points: list[tuple[float, float]]) -> float:
+    """The exponent of a curve: the slope of least squares through the logarithms."""
+    return float(np.polyfit(*np.log(np.array(points)).T, 1)[0])
+
+
+def extrapolated(points: list[tuple[float, float]], n: float) -> float:
+    """Along the curve, from its last point."""
+    return points[-1][1] * (n / points[-1][0]) ** growing(points)
+
+
+def whole_training(trained: list[Record], large: list[Record], n: int) -> list[str]:
+    """What all training queries would take: searches along their curve, bags along theirs."""
+    points = [(of["n"], sum(of_training(of).values())) for of in trained]
+    n_bags, rows = trained[-1]["facts"]["bags"], trained[-1]["facts"][CANDIDATES] / trained[-1]["n"] * n
+    seconds = extrapolated(points, n)
+    lines = [
+        "",
+        "Bags: of `svr` as it is, up to about 30,000 rows each; and *two large bags*, of half of the rows each and with"
+        " BM25 and kNN over documents alone as candidates and evidence, which searches for less.",
+        *table(
+            "trained|queries|bags|rows a bag|s a bag|support rows|memory, MB",
+            (bag_row(name, of) for name, some in (("`svr`", trained), ("two large bags", large)) for of in some),
+        ),
+        "",
+        f"**Extrapolated**, not measured: `svr` on all {n:,} training queries has {rows:,.0f} candidate rows, since one"
+        f" query has {rows / n:.1f}, and its {n_bags} bags {rows / n_bags:,.0f} each. Searches grow as"
+        f" queries^{growing(points):.2f} and take {seconds / 3600:.1f} hours on one core",
+    ]
+    if len(large) > 1:
+        curve = [(of["facts"][ROWS], bags_of(of) / of["facts"]["bags"]) for of in large]
+        every = n_bags * extrapolated(curve, rows / n_bags)
+        lines[-1] += (
+            f"; a bag grows as rows^{growing(curve):.2f} along the large ones, and {n_bags} take {every / 3600:.1f}"
+            f" hours. Together {(seconds + every) / 3600:.1f} hours"
+        )
+    return [*lines[:-1], f"{lines[-1]}."]
+
+
+def bag_row(name: str, found: Record) -> list[Any]:
+    facts = found["facts"]
+    a_bag = bags_of(found) / facts["bags"]
+    counts = f"{facts[ROWS]:,.0f}", f"{a_bag:,.3g}", f"{facts['support rows']:,}"
+    return [name, found["n"], facts["bags"], *counts, mb(found["peak"])]
+
+
+def two_workers(one: Record, two: Record) -> list[str]:
+    """One process with one thread beside two workers of a Dask cluster on the same machine."""
+    cpu = two["cpu"] + sum(each["cpu"] for each in two["workers"])
+    memory = " + ".join(mb(each["peak"]) for each in (two, *two["workers"]))
+    rows = [
+        ["one thread", cost(one), sum(of_training(one).values()), bags_of(one), mb(one["peak"])],
+        ["two Dask workers", cost(two | {"cpu": cpu}), sum(of_training(two).values()), bags_of(two), memory],
+    ]
+    return [
+        "",
+        "The same training in one process with one thread, and with its bags on two Dask workers of one thread each, on"
+        " both cores, which other work used too; memory is that of the process, then of each worker.",
+        *table("`svr`|s|searches, s|bags, s|memory, MB", rows),
+        "",
+        "Dask helps where bags are trained, and where passages are encoded into a store (`haybale embed`), which TF-IDF"
+        " does not need. It does not help today where a collection is read and indexed, where an engine is searched,"
+        " for training or for ranking (the threads of one machine do it), nor where weights of `learned` are learned.",
+    ]
+
+
+def growth(records: list[Record]) -> list[str]:
+    """The stages that all sizes have, side by side."""
+    of_sizes = [record["stages"] for record in records]
+    if len(of_sizes) < 2:
+        return []
+    rows = []
+    for name in (name for name in of_sizes[-1] if all(name in of for of in of_sizes)):
+        queries = "n" in of_sizes[-1][name]
+        taken = [1e3 * of[name]["work"]["wall"] / of[name]["n"] if queries else of[name]["wall"] for of in of_sizes]
+        p = growing(list(zip(map(size_of, records), taken, strict=True)))
+        rows.append([f"{name}, {'ms a query' if queries else 's'}", *(f"{each:,.3g}" for each in taken), f"{p:.2f}"])
+    columns = "|".join(f"{size_of(record):,} passages" for record in records)
+    return ["", "## How it grows with the passages", *table(f"stage|{columns}|exponent", rows)]
