@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -65,12 +66,13 @@ def main() -> None:
     path = a.results / "large.json"
     records = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if a.source:
+        given = shown("bench_large.py", sys.argv[1:])
         training = a.queries or round(TRAINING * a.documents / DOCUMENTS)
         for name, found in stages(a.source, a.folder, a.documents, training, a.shares, a.tested, a.stages, a.rankers):
-            given = shown("bench_large.py", sys.argv[1:])
-            record = records.setdefault(f"{a.documents} documents, {training} queries", {"stages": {}})
+            record = records.setdefault(f"{a.documents} documents, {training} queries", {"stages": {}, "calls": []})
             if record["stages"].get(name) != found:
                 record["stages"][name] = found
+                record["calls"] = list(dict.fromkeys([*record["calls"], given]))
                 record["provenance"] = provenance(given, more=("scipy", "pyarrow", "safetensors"))
             write_json(path, records)
     path.with_suffix(".md").write_text(page(records), encoding="utf-8")
@@ -79,8 +81,8 @@ def main() -> None:
 def in_a_process(step: str, **given: Any) -> Record:
     """A step of :data:`STEPS`, and the seconds of the whole process."""
     command = [sys.executable, __file__, "--step", json.dumps({"step": step, **given}, default=str)]
-    whole, done = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True))
-    return json.loads(done.stdout.splitlines()[-1]) | {"wall": whole}
+    taken, done = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True))
+    return json.loads(done.stdout.splitlines()[-1]) | {"wall": taken}
 
 
 def stages(
@@ -118,11 +120,14 @@ def stages(
         known = folder / "records" / f"{name}.json"
         if not (known.exists() and out.exists()):
             print(f"  {name}", flush=True)
+            resumed = stage == "index" and out.exists()
+            if out.exists() and not resumed:  # whole, but what it took was not written: it is measured again
+                shutil.rmtree(out) if out.is_dir() else out.unlink()
             found = ask(**{"step": stage, "out": out} | given)
             disk = sum(sizes(out).values()) if out.is_dir() else out.stat().st_size
             known.parent.mkdir(parents=True, exist_ok=True)
             with replaced(known) as aside:
-                write_json(aside, found | {"disk": disk})
+                write_json(aside, found | {"disk": disk, "resumed": resumed})
         yield name, json.loads(known.read_text(encoding="utf-8"))
 
 
@@ -136,8 +141,9 @@ def make(source: str, out: str, documents: int, training: int) -> Record:
 def index(collection: str, out: str) -> Record:
     """What ``haybale index`` does: an engine with all its indexes."""
     with clocked() as taken, listening() as seconds:
-        found = haybale.Engine.build(collection, out, encoder="tfidf").prepare().collection
-    counts = {"documents": found.n_documents, "passages": found.n_passages}
+        built = haybale.Engine.build(collection, out, encoder="tfidf").prepare()
+    counts = {"documents": built.collection.n_documents, "passages": len(built.passages)}
+    counts |= {"terms": len(built.encoder.vocabulary_), "postings": int(built.passages.vectors.nnz)}
     return whole() | {"work": taken, "stages": seconds.seconds, "counts": counts}
 
 

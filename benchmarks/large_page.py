@@ -10,6 +10,7 @@ from bench_serving import cost, mb
 from provenance import cell, table
 
 Record = dict[str, Any]
+DASK = "train svr, two Dask workers "
 ROWS, CANDIDATES = "rows a bag is trained on (mean)", "candidate rows"
 
 
@@ -35,8 +36,11 @@ def page(records: dict[str, Record]) -> str:
         " while other work used the other one.",
     ]
     for record in sorted(records.values(), key=lambda record: -size_of(record)):
-        lines += ["", *section(record["stages"]), "", record["provenance"]]
-    return "\n".join([*lines, *growth(sorted(records.values(), key=size_of)), ""])
+        # The last call is in the provenance too.
+        calls = [f"- before it: `{call}`" for call in record["calls"][:-1]]
+        lines += ["", *section(record["stages"]), "", record["provenance"], *calls]
+    by_size = sorted(records.values(), key=size_of)
+    return "\n".join([*lines, *growth(by_size), *two_workers(by_size), ""])
 
 
 def size_of(record: Record) -> int:
@@ -61,15 +65,27 @@ def section(found: dict[str, Record]) -> list[str]:
     if len(trained) > 1:
         large = sorted((of for name, of in found.items() if "large bags" in name), key=lambda of: of["n"])
         lines += whole_training(trained, large, counts["train"])
-    if "train svr, two Dask workers 1" in found:
-        lines += two_workers(found["train svr 1"], found["train svr, two Dask workers 1"])
+    rankings = sorted((of for of in found.items() if of[0].startswith("rank ")), key=lambda of: of[1]["n"])
+    ranked = {name.split()[1]: of for name, of in rankings}
+    parts = {name: of for name, of in ranked.items() if of["n"] < counts["test"]}
+    if parts:
+        n = counts["test"]
+        named = ", ".join(f"`{name}` {of['work']['cpu'] / of['n'] * n / 60:.0f}" for name, of in parts.items())
+        lines += ["", f"In proportion, **not measured**, ranking all {n:,} test queries takes CPU-minutes: {named}."]
     return lines
 
 
 def row(name: str, found: Record) -> list[str]:
     n, recall = found.get("n"), found.get("Recall@100")
-    queries = ["", cost(found), ""] if n is None else [cell(n), cost(found), f"{1e3 * found['work']['wall'] / n:.1f}"]
-    return [name, *queries, mb(found["peak"]), mb(found["disk"]), "" if recall is None else f"{recall:.3f}"]
+    taken = cost(everywhere(found))
+    queries = ["", taken, ""] if n is None else [cell(n), taken, f"{1e3 * found['work']['wall'] / n:.1f}"]
+    return [
+        name + (", resumed" if found.get("resumed") else ""),
+        *queries,
+        mb(found["peak"]),
+        mb(found["disk"]),
+        "" if recall is None else f"{recall:.3f}",
+    ]
 
 
 def of_training(found: Record) -> Record:
@@ -81,6 +97,11 @@ def of_training(found: Record) -> Record:
 def bags_of(found: Record) -> float:
     """Seconds of the bags."""
     return float(sum(taken for name, taken in found["stages"].items() if name.startswith("fit svr")))
+
+
+def alone(found: Record) -> float:
+    """The share of its seconds in which a process on one core computed, and others did not."""
+    return float(found["work"]["cpu"] / found["work"]["wall"])
 
 
 def growing(points: list[tuple[float, float]]) -> float:
@@ -95,24 +116,25 @@ def extrapolated(points: list[tuple[float, float]], n: float) -> float:
 
 def whole_training(trained: list[Record], large: list[Record], n: int) -> list[str]:
     """What all training queries would take: searches along their curve, bags along theirs."""
-    points = [(of["n"], sum(of_training(of).values())) for of in trained]
+    points = [(of["n"], alone(of) * sum(of_training(of).values())) for of in trained]
     n_bags, rows = trained[-1]["facts"]["bags"], trained[-1]["facts"][CANDIDATES] / trained[-1]["n"] * n
     seconds = extrapolated(points, n)
     lines = [
         "",
         "Bags: of `svr` as it is, up to about 30,000 rows each; and *two large bags*, of half of the rows each and with"
-        " BM25 and kNN over documents alone as candidates and evidence, which searches for less.",
+        " BM25 and kNN over documents alone as candidates and evidence, which searches for less. CPU seconds: those by"
+        " the clock times the share of them in which the process had its core.",
         *table(
-            "trained|queries|bags|rows a bag|s a bag|support rows|memory, MB",
+            "trained|queries|bags|rows a bag|CPU s a bag|support rows|memory, MB",
             (bag_row(name, of) for name, some in (("`svr`", trained), ("two large bags", large)) for of in some),
         ),
         "",
         f"**Extrapolated**, not measured: `svr` on all {n:,} training queries has {rows:,.0f} candidate rows, since one"
         f" query has {rows / n:.1f}, and its {n_bags} bags {rows / n_bags:,.0f} each. Searches grow as"
-        f" queries^{growing(points):.2f} and take {seconds / 3600:.1f} hours on one core",
+        f" queries^{growing(points):.2f} and take {seconds / 3600:.1f} CPU-hours",
     ]
     if len(large) > 1:
-        curve = [(of["facts"][ROWS], bags_of(of) / of["facts"]["bags"]) for of in large]
+        curve = [(of["facts"][ROWS], alone(of) * bags_of(of) / of["facts"]["bags"]) for of in large]
         every = n_bags * extrapolated(curve, rows / n_bags)
         lines[-1] += (
             f"; a bag grows as rows^{growing(curve):.2f} along the large ones, and {n_bags} take {every / 3600:.1f}"
@@ -123,24 +145,30 @@ def whole_training(trained: list[Record], large: list[Record], n: int) -> list[s
 
 def bag_row(name: str, found: Record) -> list[Any]:
     facts = found["facts"]
-    a_bag = bags_of(found) / facts["bags"]
+    a_bag = alone(found) * bags_of(found) / facts["bags"]
     counts = f"{facts[ROWS]:,.0f}", f"{a_bag:,.3g}", f"{facts['support rows']:,}"
     return [name, found["n"], facts["bags"], *counts, mb(found["peak"])]
 
 
-def two_workers(one: Record, two: Record) -> list[str]:
+def two_workers(records: list[Record]) -> list[str]:
     """One process with one thread beside two workers of a Dask cluster on the same machine."""
-    cpu = two["cpu"] + sum(each["cpu"] for each in two["workers"])
-    memory = " + ".join(mb(each["peak"]) for each in (two, *two["workers"]))
-    rows = [
-        ["one thread", cost(one), sum(of_training(one).values()), bags_of(one), mb(one["peak"])],
-        ["two Dask workers", cost(two | {"cpu": cpu}), sum(of_training(two).values()), bags_of(two), memory],
-    ]
+    rows: list[list[Any]] = []
+    for record in records:
+        for name, two in record["stages"].items():
+            if name.startswith(DASK):
+                one = record["stages"][f"train svr {name.removeprefix(DASK)}"]
+                for how, of in (("one thread", one), ("two Dask workers", two)):
+                    memory = " + ".join(mb(each["peak"]) for each in (of, *of.get("workers", ())))
+                    parts = sum(of_training(of).values()), bags_of(of)
+                    rows.append([how, size_of(record), of["n"], cost(everywhere(of)), *parts, memory])
     return [
         "",
-        "The same training in one process with one thread, and with its bags on two Dask workers of one thread each, on"
-        " both cores, which other work used too; memory is that of the process, then of each worker.",
-        *table("`svr`|s|searches, s|bags, s|memory, MB", rows),
+        "## Dask",
+        "",
+        "Training `svr` in one process with one thread, and with its bags on two Dask workers of one thread each, on"
+        " both cores, of which other work used one; memory is that of the process, then of each worker. A worker makes"
+        " the Gram matrices of its bags itself, where threads of one process share them.",
+        *table("`svr`|passages|queries|s|searches, s|bags, s|memory, MB", rows),
         "",
         "Dask helps where bags are trained, and where passages are encoded into a store (`haybale embed`), which TF-IDF"
         " does not need. It does not help today where a collection is read and indexed, where an engine is searched,"
@@ -148,16 +176,29 @@ def two_workers(one: Record, two: Record) -> list[str]:
     ]
 
 
+def everywhere(found: Record) -> Record:
+    """With the seconds of workers."""
+    return found | {"cpu": found["cpu"] + sum(each["cpu"] for each in found.get("workers", ()))}
+
+
 def growth(records: list[Record]) -> list[str]:
-    """The stages that all sizes have, side by side."""
-    of_sizes = [record["stages"] for record in records]
-    if len(of_sizes) < 2:
+    """The stages that all sizes have, side by side; those of rankings by their largest share of the queries."""
+    if len(records) < 2:
         return []
+    of_sizes: list[dict[str, Record]] = []
+    for record in records:
+        rankings = sorted(
+            (of for of in record["stages"].items() if of[0].startswith("rank ")), key=lambda of: of[1]["n"]
+        )
+        of_sizes.append({name: record["stages"][name] for name in ("make", "index")})
+        of_sizes[-1] |= {" ".join(name.split()[:2]): of for name, of in rankings}
     rows = []
     for name in (name for name in of_sizes[-1] if all(name in of for of in of_sizes)):
-        queries = "n" in of_sizes[-1][name]
-        taken = [1e3 * of[name]["work"]["wall"] / of[name]["n"] if queries else of[name]["wall"] for of in of_sizes]
+        taken = [of[name]["cpu"] for of in of_sizes]
+        if name.startswith("rank "):
+            taken = [1e3 * of[name]["work"]["cpu"] / of[name]["n"] for of in of_sizes]
         p = growing(list(zip(map(size_of, records), taken, strict=True)))
-        rows.append([f"{name}, {'ms a query' if queries else 's'}", *(f"{each:,.3g}" for each in taken), f"{p:.2f}"])
+        unit = "ms a query" if name.startswith("rank ") else "s"
+        rows.append([f"{name}, {unit}", *(f"{each:,.3g}" for each in taken), f"{p:.2f}"])
     columns = "|".join(f"{size_of(record):,} passages" for record in records)
-    return ["", "## How it grows with the passages", *table(f"stage|{columns}|exponent", rows)]
+    return ["", "## How it grows with the passages, CPU", *table(f"stage|{columns}|exponent", rows)]
