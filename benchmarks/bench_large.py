@@ -22,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ from haybale.rankers.learned import everything
 from haybale.stages import listening
 
 DOCUMENTS, TRAINING, TESTED = 131_446, 98_380, 12_297  # of GerDaLIR, which has as many queries in dev as in test
-TRAINED = {"svr": "svr", "dask": "svr, two Dask workers", "bags": "two large bags", "learned": "learned"}
+TRAINED = {"svr": "svr", "dask": "svr, two Dask workers", "learned": "learned"}
+TRAINED |= {"bags": "two large bags", "tight": "two bags in 2 GB"}
 STAGES = ("make", "index", *TRAINED, "rank")
 RANKERS = ("bm25-doc", "knn", "parm-vrrf", "svr", "learned")
 WIDE = 25  # candidates of each of two searches, for bags as large as those of all training queries
@@ -69,10 +70,10 @@ def main() -> None:
         given = shown("bench_large.py", sys.argv[1:])
         training = a.queries or round(TRAINING * a.documents / DOCUMENTS)
         for name, found in stages(a.source, a.folder, a.documents, training, a.shares, a.tested, a.stages, a.rankers):
-            record = records.setdefault(f"{a.documents} documents, {training} queries", {"stages": {}, "calls": []})
+            record = records.setdefault(f"{a.documents} documents, {training} queries", {"stages": {}})
             if record["stages"].get(name) != found:
                 record["stages"][name] = found
-                record["calls"] = list(dict.fromkeys([*record["calls"], given]))
+                record["calls"] = list(dict.fromkeys([*record.get("calls", []), given]))
                 record["provenance"] = provenance(given, more=("scipy", "pyarrow", "safetensors"))
             write_json(path, records)
     path.with_suffix(".md").write_text(page(records), encoding="utf-8")
@@ -152,16 +153,25 @@ def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
     opened = haybale.Engine.open(engine)
     queries, qrels = asked(opened.collection, "train", share)
     chosen: Any = haybale.SVR()
-    if ranker == "bags":
+    if ranker in ("bags", "tight"):
         few = haybale.BM25("document"), haybale.KNN("document")
-        chosen = haybale.SVR(few, n_train=WIDE, n_bags=2, overlap=0.0)
+        budget = 2e9 if ranker == "tight" else None
+        chosen = haybale.SVR(few, n_train=WIDE, n_bags=2, overlap=0.0, memory_budget=budget)
     elif ranker == "learned":
         chosen = haybale.Learned(*everything()[:-1], haybale.load(svr, opened))
     with clustered(2 if ranker == "dask" else 0) as used, clocked() as taken, listening() as seconds:
         chosen.fit(opened, queries, qrels).save(out)
         there = used()
     counted = {name: value for name, value in chosen.facts.items() if isinstance(value, int | float)}
+    if ranker != "learned":
+        counted["support documents a bag (mean)"] = documents_of(chosen)
     return whole() | there | {"work": taken, "stages": seconds.seconds, "n": len(queries), "facts": counted}
+
+
+def documents_of(svr: haybale.SVR) -> float:
+    """Different documents among a bag's support rows: of so many, squared, kernel values are held at least."""
+    support = svr.ensemble_.support_
+    return float(np.mean([len(np.unique(support.passage[a:b])) for a, b in pairwise(support.offsets.tolist())]))
 
 
 def rank(engine: str, share: float, out: str, ranker: str, model: str | None) -> Record:

@@ -11,6 +11,7 @@ from provenance import cell, table
 
 Record = dict[str, Any]
 DASK = "train svr, two Dask workers "
+LARGE, TIGHT, SUPPORT = "two large bags", "two bags in 2 GB", "support documents a bag (mean)"
 ROWS, CANDIDATES = "rows a bag is trained on (mean)", "candidate rows"
 
 
@@ -38,7 +39,8 @@ def page(records: dict[str, Record]) -> str:
     for record in sorted(records.values(), key=lambda record: -size_of(record)):
         # The last call is in the provenance too.
         calls = [f"- before it: `{call}`" for call in record["calls"][:-1]]
-        lines += ["", *section(record["stages"]), "", record["provenance"], *calls]
+        notes = [line for note in record.get("notes", ()) for line in ("", note)]  # written by hand
+        lines += ["", *section(record["stages"]), *notes, "", record["provenance"], *calls]
     by_size = sorted(records.values(), key=size_of)
     return "\n".join([*lines, *growth(by_size), *two_workers(by_size), ""])
 
@@ -63,8 +65,7 @@ def section(found: dict[str, Record]) -> list[str]:
         named = ", ".join(f"{name} {1e3 * taken / n:.1f}" for name, taken in parts.items() if 1e3 * taken / n >= 0.05)
         lines += ["", f"Searches for training `svr` on {n:,} queries, ms a query: {named}."]
     if len(trained) > 1:
-        large = sorted((of for name, of in found.items() if "large bags" in name), key=lambda of: of["n"])
-        lines += whole_training(trained, large, counts["train"])
+        lines += whole_training(found, trained, counts["train"])
     rankings = sorted((of for of in found.items() if of[0].startswith("rank ")), key=lambda of: of[1]["n"])
     ranked = {name.split()[1]: of for name, of in rankings}
     parts = {name: of for name, of in ranked.items() if of["n"] < counts["test"]}
@@ -114,19 +115,23 @@ def extrapolated(points: list[tuple[float, float]], n: float) -> float:
     return points[-1][1] * (n / points[-1][0]) ** growing(points)
 
 
-def whole_training(trained: list[Record], large: list[Record], n: int) -> list[str]:
+def whole_training(found: dict[str, Record], trained: list[Record], n: int) -> list[str]:
     """What all training queries would take: searches along their curve, bags along theirs."""
+    large, tight = ([of for name, of in found.items() if name.startswith(f"train {what}")] for what in (LARGE, TIGHT))
     points = [(of["n"], alone(of) * sum(of_training(of).values())) for of in trained]
     n_bags, rows = trained[-1]["facts"]["bags"], trained[-1]["facts"][CANDIDATES] / trained[-1]["n"] * n
     seconds = extrapolated(points, n)
+    kinds = ("`svr`", trained), (LARGE, large), (TIGHT, tight)
     lines = [
         "",
-        "Bags: of `svr` as it is, up to about 30,000 rows each; and *two large bags*, of half of the rows each and with"
-        " BM25 and kNN over documents alone as candidates and evidence, which searches for less. CPU seconds: those by"
-        " the clock times the share of them in which the process had its core.",
+        "Bags: of `svr` as it is, up to about 30,000 rows each; *two large bags*, of half of the rows each and with"
+        " BM25 and kNN over documents alone as candidates and evidence, which searches for less; and the same where"
+        " kernel values may take 2 GB (`memory_budget`) and not half of the machine's memory: what does not fit is"
+        " computed again. A bag's support documents need kernel values with each other: 4 bytes times the square of"
+        " their number, at least. CPU seconds: those by the clock times the share in which the process had its core.",
         *table(
-            "trained|queries|bags|rows a bag|CPU s a bag|support rows|memory, MB",
-            (bag_row(name, of) for name, some in (("`svr`", trained), ("two large bags", large)) for of in some),
+            "trained|queries|bags|rows a bag|CPU s a bag|support documents a bag|their values, GB|memory, MB",
+            (bag_row(name, of) for name, some in kinds for of in some),
         ),
         "",
         f"**Extrapolated**, not measured: `svr` on all {n:,} training queries has {rows:,.0f} candidate rows, since one"
@@ -134,20 +139,30 @@ def whole_training(trained: list[Record], large: list[Record], n: int) -> list[s
         f" queries^{growing(points):.2f} and take {seconds / 3600:.1f} CPU-hours",
     ]
     if len(large) > 1:
-        curve = [(of["facts"][ROWS], alone(of) * bags_of(of) / of["facts"]["bags"]) for of in large]
-        every = n_bags * extrapolated(curve, rows / n_bags)
+        curve, documents = (sorted((of["facts"][ROWS], value(of)) for of in large) for value in (a_bag, support_of))
+        every, values = n_bags * extrapolated(curve, rows / n_bags), 4 * extrapolated(documents, rows / n_bags) ** 2
         lines[-1] += (
             f"; a bag grows as rows^{growing(curve):.2f} along the large ones, and {n_bags} take {every / 3600:.1f}"
-            f" hours. Together {(seconds + every) / 3600:.1f} hours"
+            f" hours, together {(seconds + every) / 3600:.1f}. That holds where there is memory for kernel values:"
+            f" support documents grow as rows^{growing(documents):.2f}, and their values are then {values / 1e9:.0f}"
+            " GB, where half of 24 GiB is 13 GB"
         )
     return [*lines[:-1], f"{lines[-1]}."]
 
 
+def a_bag(found: Record) -> float:
+    """CPU seconds."""
+    return alone(found) * bags_of(found) / float(found["facts"]["bags"])
+
+
+def support_of(found: Record) -> float:
+    return float(found["facts"][SUPPORT])
+
+
 def bag_row(name: str, found: Record) -> list[Any]:
     facts = found["facts"]
-    a_bag = alone(found) * bags_of(found) / facts["bags"]
-    counts = f"{facts[ROWS]:,.0f}", f"{a_bag:,.3g}", f"{facts['support rows']:,}"
-    return [name, found["n"], facts["bags"], *counts, mb(found["peak"])]
+    counts = f"{facts[ROWS]:,.0f}", f"{a_bag(found):,.3g}", f"{support_of(found):,.0f}"
+    return [name, found["n"], facts["bags"], *counts, f"{4e-9 * support_of(found) ** 2:.2f}", mb(found["peak"])]
 
 
 def two_workers(records: list[Record]) -> list[str]:

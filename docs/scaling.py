@@ -136,6 +136,7 @@ def on_text(records: dict[str, Any]) -> dict[str, Any]:
         "text_bags": bags,
         "text_searched": duration(searched),
         "text_bag": duration(bag),
+        "text_bag_rows": of_bags[-1]["n"],
         "text_bag_memory": size(large[-1]["peak"]),
         "text_all_bags": duration(bags * bag),
         "text_all": duration(searched + bags * bag),

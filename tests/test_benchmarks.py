@@ -211,9 +211,12 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
     assert asked == [tmp_path / "collection"]
     assert open_collection(tmp_path / "collection").digest() == digest
     more = {f"train {name} 0.5": found[f"train {name} 1"] | {"n": 20} for name in ("svr", "two large bags")}
-    page = script("large_page").page({"60": {"stages": found | more, "provenance": "", "calls": [""]}})
+    page = script("large_page").page(
+        {"60": {"stages": found | more, "provenance": "", "calls": ["", ""], "notes": ["By hand."]}}
+    )
     assert all(f"| {name} |" in page for name in found)
     assert "**Extrapolated**, not measured: `svr` on all 40 training queries" in page
+    assert "By hand." in page
 
 
 @pytest.mark.filterwarnings("ignore")
