@@ -33,8 +33,9 @@ def page(records: dict[str, Record]) -> str:
         " from the files of the one before it, does what `haybale index`, `train` or `rank` does, on all queries"
         " of a split or a part of them, and can be taken alone. Seconds and memory are those of the whole"
         " process, from its start to its files, by the clock and, in parentheses, of all cores that computed; `ms"
-        " a query` leaves out importing and opening the engine. One core computed, unless it says otherwise,"
-        " while other work used the other one.",
+        " a query` leaves out importing and opening the engine. One core computed, unless it says otherwise; other"
+        " work used the second, and at times this one too: the seconds of the cores are those to go by. The number"
+        " behind a stage is its share of the training or the test queries; behind *of* stands that of the model.",
     ]
     for record in sorted(records.values(), key=lambda record: -size_of(record)):
         # The last call is in the provenance too.
@@ -181,7 +182,7 @@ def two_workers(records: list[Record]) -> list[str]:
         "## Dask",
         "",
         "Training `svr` in one process with one thread, and with its bags on two Dask workers of one thread each, on"
-        " both cores, of which other work used one; memory is that of the process, then of each worker. A worker makes"
+        " both cores, which other work used too; memory is that of the process, then of each worker. A worker makes"
         " the Gram matrices of its bags itself, where threads of one process share them.",
         *table("`svr`|passages|queries|s|searches, s|bags, s|memory, MB", rows),
         "",
