@@ -1,4 +1,5 @@
-"""Makes docs/scaling.md from docs/scaling_template.md and the measured curves in benchmarks/results/scaling.json.
+"""Makes docs/scaling.md from docs/scaling_template.md and benchmarks/results: the measured curves in scaling.json, and
+what a collection of GerDaLIR's size took on text, large.json.
 
     python docs/scaling.py [FOLDER]
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 SIZES = {"3 M": 3_095_383, "100 M": 100_000_000, "10 B": 10_000_000_000}
 WIDTH, QUERIES, TRAINING, CANDIDATES, BAGS, OVERLAP = 768, 10_000, 98_380, 50, 35, 0.6
 TOKENS = 200  # of a passage
+SAME = ("score", "aggregate", "fit svr", "fuse", "learn", "encode quer")  # stages that do not grow with the passages
 # Of a base-size encoder: 12 layers of 768, 3,072 inside: weights that every token meets, and attention.
 LAYER_WEIGHTS = 12 * (4 * 768**2 + 2 * 768 * 3072)
 # Assumed of a GPU: an H200 as its maker describes it, and the shares of it that are reached. Nothing was measured.
@@ -27,12 +29,13 @@ HELD, OF_BANDWIDTH, OF_TENSOR, OF_SINGLE = 0.8, 0.6, 0.3, 0.5
 EMBED_MS, OF_PEAK = 177.6, 0.90  # results/longformer.md, 200 tokens, two cores
 
 
-def make(folder: Path, source: Path = ROOT / "benchmarks" / "results" / "scaling.json") -> None:
+def make(folder: Path, results: Path = ROOT / "benchmarks" / "results") -> None:
     """Write scaling.md."""
-    (folder / "scaling.md").write_text(page(json.loads(source.read_text(encoding="utf-8"))), encoding="utf-8")
+    found, large = (json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("scaling", "large"))
+    (folder / "scaling.md").write_text(page(found, on_text(large)), encoding="utf-8")
 
 
-def page(found: dict[str, Any]) -> str:
+def page(found: dict[str, Any], text: dict[str, Any]) -> str:
     """The template with the constants above and the local names here in it."""
     curves, machine, provenance, peak = found["curves"], found["machine"], found["provenance"], found["peak"] / 1e9
     half, full, weights = 2 * WIDTH, 4 * WIDTH, LAYER_WEIGHTS / 1e6
@@ -78,7 +81,84 @@ def page(found: dict[str, Any]) -> str:
     rrf, vrrf = (curves[name][-1]["seconds"] / curves[name][-1]["hits"] * 1e9 for name in ("rrf", "vrrf"))
     rrf_doc, vrrf_doc = (near * 45_000 / 1e6 for near in (rrf, vrrf))
     template = (Path(__file__).parent / "scaling_template.md").read_text(encoding="utf-8")
-    return template.format(**{**globals(), **locals()})
+    return template.format(**{**globals(), **locals(), **text})
+
+
+def on_text(records: dict[str, Any]) -> dict[str, Any]:
+    """The figures of the section on text: of the largest collection, and of two Dask workers where they were tried."""
+    by_size = sorted(records.values(), key=lambda record: record["stages"]["make"]["counts"]["passages"])
+    stages, rows_a_bag = by_size[-1]["stages"], "rows a bag is trained on (mean)"
+    counts, indexed = stages["make"]["counts"], stages["index"]
+    n, passages, postings = counts["train"], counts["passages"], indexed["counts"]["postings"]
+    factor = SIZES["100 M"] / passages
+
+    def named(name: str) -> list[dict[str, Any]]:
+        return sorted((of for stage, of in stages.items() if stage.startswith(name)), key=lambda of: of["n"])
+
+    def longest(name: str) -> dict[str, Any]:
+        """Of the shares of the queries the largest; what ranks is the model of one."""
+        return named(" ".join(name.split()[:2]) + " ")[-1]
+
+    trained, large = named("train svr "), named("train two large bags ")
+    bags, rows = trained[-1]["facts"]["bags"], trained[-1]["facts"]["candidate rows"] / trained[-1]["n"] * n
+    of_searches, of_bags = [], []
+    for each in trained:
+        parts = [taken for name, taken in each["stages"].items() if "(train)" in name and not name.startswith("fit ")]
+        of_searches.append({"n": each["n"], "seconds": alone(each) * sum(parts)})
+    for each in large:
+        of_bags.append({"n": each["facts"][rows_a_bag], "seconds": alone(each) * bags_of(each) / each["facts"]["bags"]})
+    searched, bag = curve_at(of_searches, n), curve_at(of_bags, rows / bags)
+    last = trained[-1]["stages"]
+    lexical = alone(trained[-1]) * last["search BM25 (passages) (train)"] * n / trained[-1]["n"]
+    lines = []
+    for name, each in stages.items():
+        # Of the others: candidates and hits are as many however many passages there are.
+        same = alone(each) * sum(taken for part, taken in each.get("stages", {}).items() if part.startswith(SAME))
+        if name == "index" or (name.startswith(("rank ", "train svr ", "train learned ")) and each is longest(name)):
+            of = (duration, each["cpu"], same), (size, each["peak"], 0.0), (size, each["disk"], 0.0)
+            grown = [shown((value - still) * factor + still) for shown, value, still in of]
+            measured = " | ".join(shown(value) for shown, value, _ in of)
+            if name != "index":
+                grown[2] = of[2][0](each["disk"])  # a model or a run
+            lines.append(f"| {name} | {each.get('n', '')} | {measured} | {' | '.join(grown)} |")
+    dask, tried = "train svr, two Dask workers ", []
+    for of in (record["stages"] for record in by_size):
+        for name, two in of.items():
+            if name.startswith(dask):
+                one = of[f"train svr {name.removeprefix(dask)}"]
+                where = f"{one['n']:,} queries over {of['make']['counts']['passages']:,} passages"
+                tried.append(f"{where}: {bags_of(one):.0f} s in one thread, {bags_of(two):.0f} s on two workers")
+    return {
+        "text_passages": passages,
+        "text_table": "\n".join(lines),
+        "text_trained": n,
+        "text_rows": rows / bags,
+        "text_bags": bags,
+        "text_searched": duration(searched),
+        "text_bag": duration(bag),
+        "text_bag_rows": of_bags[-1]["n"],
+        "text_bag_memory": size(large[-1]["peak"]),
+        "text_all_bags": duration(bags * bag),
+        "text_all": duration(searched + bags * bag),
+        "text_machines": math.ceil(indexed["peak"] * factor / 2**30 / 24),
+        "text_postings": postings,
+        "text_gpu": n * postings * 8 / (BANDWIDTH * OF_BANDWIDTH * 1e12),
+        "text_lexical": duration(lexical),
+        "text_few": bags_of(by_size[0]["stages"]["train svr 1"]),
+        "text_few_passages": by_size[0]["stages"]["make"]["counts"]["passages"],
+        "text_many": bags_of(trained[-1]),
+        "text_dask": "; ".join(tried),
+    }
+
+
+def bags_of(found: dict[str, Any]) -> float:
+    """Seconds of the bags of a stage of training."""
+    return float(sum(taken for name, taken in found["stages"].items() if name.startswith("fit svr")))
+
+
+def alone(found: dict[str, Any]) -> float:
+    """The share of its seconds in which a process on one core computed, and others did not."""
+    return float(found["work"]["cpu"] / found["work"]["wall"])
 
 
 def exponent(points: list[dict[str, float]]) -> float:

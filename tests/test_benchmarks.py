@@ -9,6 +9,7 @@ import json
 import re
 import runpy
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -31,7 +32,7 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parent.parent
 BENCHMARKS, RESULTS = ROOT / "benchmarks", ROOT / "benchmarks" / "results"
 SPLITS = (("train", "train"), ("dev", "dev"), ("dev", "test"))
-LIBRARIES = ("protocol_tables", "provenance", "synthetic")
+LIBRARIES = ("large_page", "protocol_tables", "provenance", "resampled", "synthetic")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in LIBRARIES)
 ENTRIES = yaml.safe_load((BENCHMARKS / "reproductions.yaml").read_text(encoding="utf-8"))
 
@@ -172,6 +173,50 @@ def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: py
     assert grown["rankers"]["bm25-doc"] == whole["rankers"]["bm25-doc"]
     page = serving.page({"words": record | {"provenance": ""}})
     assert all(f"| `{name}` |" in page for name in serving.RANKERS)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    large, asked = script("bench_large"), []
+    monkeypatch.setattr(script("resampled"), "PASSAGES", 3)
+    monkeypatch.setitem(large.LOCAL, "processes", False)  # which start and end sooner
+
+    def ask(step: str, **given: Any) -> Any:  # in this process
+        asked.append(given["out"])
+        return json.loads(json.dumps(large.STEPS[step](**json.loads(json.dumps(given, default=str))))) | {"wall": 1.0}
+
+    def run(*chosen: str) -> dict[str, Any]:
+        asked.clear()
+        how = [1.0], [1.0], chosen or large.STAGES, large.RANKERS
+        return dict(large.stages(str(words), tmp_path, 60, 40, *how, ask))
+
+    found = run()
+    assert len(asked) == len(found) == 2 + len(large.TRAINED) + len(large.RANKERS)
+    assert all(found["index"]["counts"][name] == found["make"]["counts"][name] for name in ("documents", "passages"))
+    assert found["train two large bags 1"]["facts"]["rows a bag is trained on (mean)"] > 0
+    assert len(found["train svr, two Dask workers 1"]["workers"]) == 2
+    assert found["rank bm25-doc 1"]["Recall@100"] == 1.0  # all there are
+    assert run() == found
+    assert asked == []  # all of it is finished
+    one = tmp_path / "runs" / "svr-1-of-1.trec.gz"
+    before = one.read_bytes()
+    one.unlink()
+    run()
+    assert asked == [one]
+    assert one.read_bytes() == before  # from the engine and the model that are there
+    digest = open_collection(tmp_path / "collection").digest()
+    shutil.rmtree(tmp_path / "collection")
+    assert run("make", "svr").keys() == {"make", "train svr 1"}
+    assert asked == [tmp_path / "collection"]
+    assert open_collection(tmp_path / "collection").digest() == digest
+    more = {f"train {name} 0.5": found[f"train {name} 1"] | {"n": 20} for name in ("svr", "two large bags")}
+    page = script("large_page").page(
+        {"60": {"stages": found | more, "provenance": "", "calls": ["", ""], "notes": ["By hand."]}}
+    )
+    assert all(f"| {name} |" in page for name in found)
+    assert "**Extrapolated**, not measured: `svr` on all 40 training queries" in page
+    assert "By hand." in page
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -373,6 +418,7 @@ def test_the_readme_has_the_summary(script: Any) -> None:
 
 def test_pages_say_what_was_measured(script: Any) -> None:
     kinds = {"effectiveness": "effectiveness_pages", "protocols": "protocol_tables", "serving": "bench_serving"}
+    kinds["large"] = "large_page"
     for name, module in kinds.items():
         for source in RESULTS.glob(f"{name}*.json"):
             assert source.with_suffix(".md").read_text(encoding="utf-8") == script(module).page(loaded(source)), source
