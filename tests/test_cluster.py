@@ -56,7 +56,7 @@ def local() -> Iterator[Any]:
     """Two workers, which nannies start again."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0", silence_logs=60) as local,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=60) as local,
     ):
         yield local
 

@@ -82,7 +82,8 @@ class SVR(Ranker):
     eta : float, default 1
         Weight of the evidence.
     n_bags : int, default 24
-        Where there are fewer queries (or documents that they were taken from), there are fewer bags.
+        Where there are fewer queries (or documents that they were taken from), there are fewer bags. Where each would
+        hold more than 60,000 candidate rows, and neither overlap nor rows_per_bag is given: as many as hold 30,000.
     overlap : float, optional
         A bag holds (1 + overlap)/n_bags of the queries. Default: so much that it holds a quarter of them, or about
         30,000 candidate rows where that is less.
@@ -181,6 +182,8 @@ class SVR(Ranker):
         evidence, sources = self._hits(batch, out_of_fold=True)
         candidates = pool(*(hits.top(self.n_train) for hits in sources))
         n_bags, n_rows = settings["n_bags"], int((candidates.passages >= 0).sum())
+        if self.overlap is None and self.rows_per_bag is None and n_rows > 2 * _ROWS * n_bags:  # too large for memory
+            n_bags = settings["n_bags"] = -(-n_rows // _ROWS)
         share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
         settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags know nothing of it
         if evidence and self.eta:
