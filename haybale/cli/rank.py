@@ -82,13 +82,13 @@ def rank(
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     if out is not None and out.name.endswith(_TREC):
         check_trec([*asked.ids.to_pylist(), *(base.collection.doc_ids.to_pylist() if limits is None else limits)])
-    chosen = haybale.load(model, base) if named is None else _fitted(named, base)
-    if adapt:
-        if not isinstance(chosen, haybale.Learned):
-            raise InputError(f"--adapt chooses learned weights, which {chosen} does not have")
+    given = haybale.load(model, base) if named is None else named
+    if adapt and not isinstance(given, haybale.Learned):
+        raise InputError(f"--adapt chooses learned weights, which {given} does not have")
+    chosen = given if named is None else _fitted(named, base)
+    if isinstance(chosen, haybale.Learned) and adapt:
         chosen = chosen.adapted(asked)
-        told = chosen.facts
-        say(f"{told['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
+        say(f"{chosen.facts['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
     if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []

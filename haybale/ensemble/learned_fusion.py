@@ -139,6 +139,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             For runs about different queries, a name or query id that there is not, or where no query has a relevant
             document in its pool.
         """
+        check_parameters("LearnedFusion", self.get_params(), self._parameter_constraints)
         return self.learn(JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen))
 
     def learn(self, judged: JudgedPools) -> Self:
