@@ -80,10 +80,10 @@ def page(records: list[dict[str, Any]]) -> list[str]:
         rows.append([*said, p_of(ours, theirs, family)])
         for group, members in counts.items():
             if members.any():
-                level = {each: mean(np.array(of[each]["nDCG@10"], dtype=float)[members]) for each in (*BM25S, *KNNS)}
+                level = {each: mean(at10(of, each)[members]) for each in (*BM25S, *KNNS)}
                 best = max(level, key=lambda each: level[each])
-                a, b = (np.array(of[each]["nDCG@10"], dtype=float)[members] for each in ("policy", best))
-                parts = [mean(np.array(of[each]["nDCG@10"], dtype=float)[members]) for each in ("svr", FUSED)]
+                a, b = (at10(of, each)[members] for each in ("policy", best))
+                parts = [mean(at10(of, each)[members]) for each in ("svr", FUSED)]
                 grouped.append([title, group, int(members.sum()), f"{level[best]:.4f} (`{best}`)", *parts, mean(a)])
                 grouped[-1].append(p_of(a, b, family))
         row: list[Any] = [title]
@@ -131,14 +131,14 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
         chosen = f"{record['facts']['policy']['unseen share']:g}"
         known, unknown = (max(pairs, key=lambda share: pairs[share][at]) for at in (0, 1))
         of = record["values"]["dev"]
-        better = max(mean(np.array(of[each]["nDCG@10"], dtype=float)[new]) for each in (*BM25S, *KNNS))
+        better = max(mean(at10(of, each)[new]) for each in (*BM25S, *KNNS))
         cells = [f"{pairs[s][0]:.3f} / {pairs[s][1]:.3f}" for s in pairs]
         cells = [f"**{text}**" if share == chosen else text for share, text in zip(pairs, cells, strict=True)]
         ceiling = mean(np.where(new, values[unknown], values[known]))
         curves.append([name, f"{int(new.sum())} of {len(new)}", *cells, better, mean(values[chosen]), ceiling])
         for group, found in record["adapted"].items():
             test, at = record["values"]["test"], found["rows"]
-            of_test = {each: np.array(test[each]["nDCG@10"], dtype=float)[at] for each in (*BM25S, *KNNS, "policy")}
+            of_test = {each: at10(test, each)[at] for each in (*BM25S, *KNNS, "policy")}
             ours, plain = np.array(found["nDCG@10"], dtype=float), of_test.pop("policy")
             best = max(of_test, key=lambda each: mean(of_test[each]))
             is_new = np.array(record["groups"]["test"]["none seen"])[at]
@@ -202,6 +202,11 @@ def every_system(folder: Path, records: list[dict[str, Any]]) -> list[str]:
         "fusion; each has its commit.",
         *table("|".join(["page", "system", *names]), rows, 2, cell4),
     ]
+
+
+def at10(values: dict[str, Any], ranker: str) -> Any:
+    """(m,) nDCG@10 of a ranker; NaN where nothing is judged."""
+    return np.array(values[ranker]["nDCG@10"], dtype=float)
 
 
 def mean(values: Any) -> float:
