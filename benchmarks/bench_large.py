@@ -34,6 +34,7 @@ from provenance import options, peak_memory, provenance, shown, timed
 
 import haybale
 from haybale.folders import replaced, write_json
+from haybale.machine import cpus
 from haybale.rankers.learned import everything
 from haybale.stages import listening
 
@@ -196,8 +197,8 @@ def asked(collection: Any, split: str, share: float) -> tuple[Any, Any]:
 
 
 def whole() -> Record:
-    """The seconds that all cores computed for this process from its start, and the peak of its memory."""
-    return {"cpu": time.process_time(), "peak": peak_memory()}
+    """The cores of this process, the seconds that all of them computed from its start, the peak of its memory."""
+    return {"cores": cpus(), "cpu": time.process_time(), "peak": peak_memory()}
 
 
 @contextmanager
