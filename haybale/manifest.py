@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -119,10 +119,13 @@ def check_files(folder: Path, manifest: dict[str, Any], names: Iterable[str], *,
             raise FileFormatError(folder / name, None, "not found, the manifest lists it")
     if verify:
         with ThreadPoolExecutor(cpus()) as threads:
-            found = list(threads.map(digest, [folder / name for name in names]))
-        for name, value in zip(names, found, strict=True):
-            if value != files[name]:
-                raise FileFormatError(folder / name, None, _CHANGED)
+            list(threads.map(lambda name: check_file(folder / name, files[name]), names))
+
+
+def check_file(path: Path, expected: str) -> None:
+    """A file must have the digest of what was written."""
+    if digest(path) != expected:
+        raise FileFormatError(path, None, _CHANGED)
 
 
 def check_all_files(folder: Path, manifest: dict[str, Any], name: str) -> None:
@@ -216,14 +219,16 @@ def write_table(path: Path, table: pa.Table) -> None:
             writer.write_table(table.slice(start, _ROWS).combine_chunks(), row_group_size=_ROWS)
 
 
-def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """A table of Parquet, which must have just these columns, without missing values."""
+def read_table(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+    """A table of Parquet, which must have just these columns, without missing values; or some columns of it."""
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
-            table = file.read(use_threads=False)  # a column is most of a file: others would wait for it
+            found = file.schema_arrow
+            # A column is most of a file: others would wait for it.
+            table = file.read(columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise FileFormatError(path, None, f"expected Parquet: {error}") from None
-    if not table.schema.equals(schema):
+    if not found.equals(schema):
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
         raise FileFormatError(path, None, f"expected columns {columns}")
     if any(column.null_count for column in table.columns):

@@ -8,7 +8,7 @@ files; the numbers are what the other rooms work with, the string ids are for th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -82,6 +82,21 @@ class Passages:
     def doc_of(self) -> Ints:
         """(n_passages,) the document of each passage."""
         return np.repeat(np.arange(len(self.doc_offsets) - 1), np.diff(self.doc_offsets))
+
+
+class LazyPassages(Passages):
+    """Passages whose texts are read, or made, when they are first asked for: ranking does not need them."""
+
+    def __init__(
+        self, ids: Strings, texts: Callable[[], Strings] | Strings, doc_offsets: Ints, sections: Ints | None = None
+    ) -> None:
+        vars(self).update(ids=ids, doc_offsets=doc_offsets, sections=sections, _given=texts)
+
+    @cached_property
+    def texts(self) -> Strings:
+        """(n_passages,)"""
+        given: Any = vars(self)["_given"]  # what dataclasses.replace gives are texts
+        return given() if callable(given) else given
 
 
 @dataclass(frozen=True)
@@ -275,9 +290,9 @@ class Collection:
             self,
             doc_ids=strings_at(self.doc_ids, chosen),
             doc_titles=strings_at(self.doc_titles, chosen),
-            passages=Passages(
+            passages=LazyPassages(
                 ids=strings_at(self.passages.ids, rows),
-                texts=strings_at(self.passages.texts, rows),
+                texts=lambda: strings_at(self.passages.texts, rows),
                 doc_offsets=offsets,
                 sections=None if of_section is None else new_section[of_section[rows]],
             ),
@@ -321,9 +336,9 @@ class Collection:
             self,
             doc_ids=joined_strings(self.doc_ids, other.doc_ids),
             doc_titles=joined_strings(self.doc_titles, other.doc_titles),
-            passages=Passages(
+            passages=LazyPassages(
                 ids=joined_strings(self.passages.ids, other.passages.ids),
-                texts=joined_strings(self.passages.texts, other.passages.texts),
+                texts=lambda: joined_strings(self.passages.texts, other.passages.texts),
                 doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
                 sections=None if all(part is None for part in given) else behind(*of_passages),
             ),

@@ -28,16 +28,17 @@ import pyarrow.compute as pc
 from haybale.collections.collection import (
     Collection,
     Ints,
+    LazyPassages,
     Links,
-    Passages,
     Queries,
     Sections,
     Split,
+    Strings,
     offsets_of,
 )
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.manifest import MANIFEST, check_files, read_manifest, read_table, write_manifest, write_table
+from haybale.manifest import MANIFEST, check_file, check_files, read_manifest, read_table, write_manifest, write_table
 
 FORMAT, VERSION = "haybale collection", 1
 _TEXT, _NUMBER = pa.large_string(), pa.int64()
@@ -52,6 +53,7 @@ _COLUMNS = {
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
 _OPTIONAL = ("sections", "links")
+_LATER = {"texts": "text"}  # a column of a table that is read when it is asked for
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
@@ -114,7 +116,8 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     Parameters
     ----------
     folder : path
-        All of it is read; :class:`FileFormatError` where it is not what was written, or of another version.
+        Texts of passages are read when they are first asked for, all else at once; :class:`FileFormatError` where it is
+        not what was written, or of another version.
     verify : bool, default True
         Whether the digest of every file is computed.
     """
@@ -125,7 +128,7 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
         raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
     there = [part for part in _COLUMNS if part in parts or part not in _OPTIONAL]
     check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
-    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part]) for part in there}
+    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part], _LATER.get(part)) for part in there}
     documents, texts, queries, asked, judged = (
         tables[part] for part in ("documents", "texts", "queries", "splits", "judgements")
     )
@@ -158,9 +161,9 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
         name=name,
         doc_ids=documents.table["id"],
         doc_titles=documents.table["title"],
-        passages=Passages(
+        passages=LazyPassages(
             ids=texts.table["id"],
-            texts=texts.table["text"],
+            texts=lambda: texts.later("text", manifest["files"]["texts.parquet"] if verify else None),
             doc_offsets=documents.offsets("passages", n_texts),
             sections=of_section if manifest.get("passages_in_sections") is True else None,
         ),
@@ -184,8 +187,15 @@ def _names(values: Any) -> TypeGuard[list[str]]:
 class _Table:
     """A file of a collection; an error names it."""
 
-    def __init__(self, path: Path, columns: dict[str, Any]) -> None:
-        self.path, self.table = path, read_table(path, pa.schema(columns))
+    def __init__(self, path: Path, columns: dict[str, Any], later: str | None = None) -> None:
+        self.path, self.schema, self._absolute = path, pa.schema(columns), path.absolute()
+        self.table = read_table(path, self.schema, [name for name in columns if name != later])
+
+    def later(self, name: str, expected: str | None) -> Strings:
+        """A column that was left aside; with a digest, the file must still have it."""
+        if expected is not None:
+            check_file(self._absolute, expected)
+        return read_table(self._absolute, self.schema, [name])[name]
 
     def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
         """A column of numbers from ``least`` to ``end`` - 1."""

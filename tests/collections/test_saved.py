@@ -341,6 +341,24 @@ def test_what_was_not_written_is_refused(
     assert "\n" not in str(error.value)
 
 
+def test_texts_are_read_when_they_are_asked_for(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, texts = tmp_path / "c", filled().passages.texts
+    shutil.copytree(saved, folder)
+    monkeypatch.chdir(tmp_path)
+    loaded, changed = load_collection("c"), load_collection("c")
+    monkeypatch.chdir("/")
+    some = loaded.take([0])
+    assert all("texts" not in vars(found.passages) for found in (loaded, some))
+    assert some.passages.texts.equals(texts[: some.n_passages])
+    kept = replace(loaded.passages, sections=None)
+    assert kept.texts.equals(texts)
+    assert kept.sections is None
+    (folder / "texts.parquet").write_bytes(b"x")  # since it was loaded
+    with pytest.raises(FileFormatError, match=r"texts\.parquet: its content is not what was saved"):
+        changed.take([0]).passages.texts  # noqa: B018
+    assert loaded.passages.texts.equals(texts)
+
+
 def test_a_folder_that_is_not_empty_is_left_alone(saved: Path, toy: Collection) -> None:
     before = content(saved)
     with pytest.raises(OutputExistsError, match="exists and is not empty"):
