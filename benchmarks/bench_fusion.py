@@ -150,11 +150,12 @@ def page(folder: Path) -> list[str]:
         "and the score of those that learn. Here LightGBM's LambdaMART has the same: features, training queries (3,000",
         "at most, ranked as new ones are), pools of the first 100 documents of each ranker, and folds, by which leaves",
         f"({', '.join(map(str, LEAVES))}), the least rows of a leaf ({', '.join(map(str, ROWS))}) and the number of",
-        f"trees (up to {MOST:,}, at a rate of {STEP}) are chosen; *share as learned's*: new queries have the same share",
-        "of its loss. The rankers are those of the policy of [best.md](best.md), BM25 tuned on dev, without a neural",
-        "space. nDCG@10; *best part*: the ranker among those fused that is best on dev; *new*: test queries of whose",
-        "relevant documents none was relevant in training; differences: learned less trees, on test, with the p of",
-        "paired tests (the larger of two), not corrected. Seconds by the clock, of one thread, with the choice by folds.",
+        f"trees (up to {MOST:,}, at a rate of {STEP}) are chosen; *share as learned's*: new queries have the same",
+        "share of its loss. The rankers are those of the policy of [best.md](best.md), BM25 tuned on dev, without a",
+        "neural space. nDCG@10; *best part*: the ranker among those fused that is best on dev; *new*: test queries of",
+        "whose relevant documents none was relevant in training; differences: learned less trees, on test, with the p",
+        "of paired tests (the larger of two), not corrected. Seconds by the clock, of one thread, with the choice by",
+        "folds.",
     ]
     titles = "best part", LEARNED, PLAIN, TREES, SAME
     rows: list[list[Any]] = []
@@ -190,7 +191,7 @@ def page(folder: Path) -> list[str]:
     lines += ["", "## What it takes"]
     columns = "collection|training queries|documents|learned, s|trees, s|ms a query|trees, ms a query|trees"
     lines += [*table(columns, costs, show=cell), ""]
-    return lines + [f"- {record['collection']}: {line}" for record in records for line in [record["provenance"]]]
+    return [*lines, *(record["provenance"] for record in records)]
 
 
 if __name__ == "__main__":

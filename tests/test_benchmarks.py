@@ -242,6 +242,20 @@ def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytes
     assert "| words | 4 | " in "\n".join(pages.curve_lines([found]))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_small_fusion(script: Any, words: Path, tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    fusion = script("bench_fusion")
+    record = fusion.measured(str(words))
+    for values in record["values"].values():
+        assert set(values) == {str(each) for each in Learned().nested()} | set(record["chosen"])
+    assert set(record["chosen"]) == set(record["seconds"]) == set(record["ms a query"])
+    (tmp_path / "fusion-words.json").write_text(json.dumps(record | {"provenance": "- here"}))
+    page = fusion.page(tmp_path)
+    assert page[-1] == "- here"
+    assert f"{np.mean(record['values']['test'][fusion.TREES]):.4f}" in "\n".join(page)
+
+
 def test_what_new_queries_cost(script: Any) -> None:
     pages = script("best_pages")
     shares = {"0": [0.9, 0.7, 0.1, 0.1], "1": [0.1, 0.1, 0.5, 0.3]}
