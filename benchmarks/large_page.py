@@ -34,9 +34,10 @@ def page(records: dict[str, Record]) -> str:
         " from the files of the one before it, does what `haybale index`, `train` or `rank` does, on all queries"
         " of a split or a part of them, and can be taken alone. Seconds and memory are those of the whole"
         " process, from its start to its files, by the clock and, in parentheses, of all cores that computed; `ms"
-        " a query` leaves out importing and opening the engine. One core computed, unless it says otherwise; other"
-        " work used the second, and at times this one too: the seconds of the cores are those to go by. The number"
-        " behind a stage is its share of the training or the test queries; behind *of* stands that of the model.",
+        " a query` leaves out importing and opening the engine. One core computed, where the stage does not say *two"
+        " cores*; other work used the second, or both, at times: the seconds of the cores are those to go by. The"
+        " number behind a stage is its share of the training or the test queries; behind *of* stands that of the"
+        " model.",
     ]
     for record in sorted(records.values(), key=lambda record: -size_of(record)):
         # The last call is in the provenance too.
@@ -65,8 +66,8 @@ def section(found: dict[str, Record]) -> list[str]:
     if trained:
         n, parts = trained[-1]["n"], of_training(trained[-1])
         named = ", ".join(f"{name} {1e3 * taken / n:.1f}" for name, taken in parts.items() if 1e3 * taken / n >= 0.05)
-        lines += ["", f"Searches for training `svr` on {n:,} queries, ms a query: {named}."]
-    if len(trained) > 1:
+        lines += ["", f"Searches for training `svr` on {n:,} queries, ms a query by the clock: {named}."]
+    if len([of for of in trained if of["n"] < counts["train"]]) > 1:
         lines += whole_training(found, trained, counts["train"])
     rankings = sorted((of for of in found.items() if of[0].startswith("rank ")), key=lambda of: of[1]["n"])
     ranked = {name.split()[1]: of for name, of in rankings}
@@ -83,7 +84,7 @@ def row(name: str, found: Record) -> list[str]:
     taken = cost(everywhere(found))
     queries = ["", taken, ""] if n is None else [cell(n), taken, f"{1e3 * found['work']['wall'] / n:.1f}"]
     return [
-        name + (", resumed" if found.get("resumed") else ""),
+        name + (", two cores" if found.get("cores", 1) > 1 else "") + (", resumed" if found.get("resumed") else ""),
         *queries,
         mb(found["peak"]),
         mb(found["disk"]),
@@ -118,13 +119,13 @@ def extrapolated(points: list[tuple[float, float]], n: float) -> float:
 
 
 def whole_training(found: dict[str, Record], trained: list[Record], n: int) -> list[str]:
-    """What all training queries would take: searches along their curve, bags along theirs."""
+    """What all training queries would take: searches along their curve, bags along theirs; and what they took."""
     large, tight = ([of for name, of in found.items() if name.startswith(f"train {what}")] for what in (LARGE, TIGHT))
-    points = [(of["n"], alone(of) * sum(of_training(of).values())) for of in trained]
-    rows = trained[-1]["facts"][CANDIDATES] / trained[-1]["n"] * n
-    few = trained[-1]["facts"]["bags"]
+    parts, every = ([of for of in trained if (of["n"] == n) == whole] for whole in (False, True))
+    points, last = [(of["n"], alone(of) * sum(of_training(of).values())) for of in parts], parts[-1]
+    rows, few = last["facts"][CANDIDATES] / last["n"] * n, last["facts"]["bags"]
     n_bags = -(-int(rows) // ROWS_A_BAG) if rows > 2 * ROWS_A_BAG * few else few
-    seconds, of_bags = extrapolated(points, n), n_bags * a_bag(trained[-1])
+    seconds, of_bags = extrapolated(points, n), n_bags * a_bag(last)
     kinds = ("`svr`", trained), (LARGE, large), (TIGHT, tight)
     lines = [
         "",
@@ -138,21 +139,29 @@ def whole_training(found: dict[str, Record], trained: list[Record], n: int) -> l
             (bag_row(name, of) for name, some in kinds for of in some),
         ),
         "",
-        f"**Extrapolated**, not measured: `svr` on all {n:,} training queries has {rows:,.0f} candidate rows, since one"
+        f"**Extrapolated** from shares of the queries: `svr` on all {n:,} has {rows:,.0f} candidate rows, since one"
         f" query has {rows / n:.1f}, in {n_bags} bags. Searches grow as queries^{growing(points):.2f} and take"
-        f" {seconds / 3600:.1f} CPU-hours, and bags of {trained[-1]['facts'][ROWS]:,.0f} rows, as measured,"
-        f" {of_bags / 60:.0f} minutes: together {(seconds + of_bags) / 3600:.1f} hours",
+        f" {seconds / 3600:.1f} CPU-hours, and bags of {last['facts'][ROWS]:,.0f} rows, as measured,"
+        f" {of_bags / 60:.0f} minutes: together {(seconds + of_bags) / 3600:.1f} hours.",
     ]
+    for of in every:
+        facts, clock = of["facts"], (sum(of_training(of).values()), bags_of(of))
+        lines[-1] += (
+            f" **Measured**, on {of['cores']} cores: {facts[CANDIDATES]:,} rows, {facts['bags']} bags of"
+            f" {facts[ROWS]:,.0f}; {of['cpu'] / 3600:.1f} CPU-hours, {of['wall'] / 3600:.1f} by the clock, of which"
+            f" searches {clock[0] / 60:.0f} minutes and bags {clock[1] / 60:.0f}; {of['peak'] / 1e9:.1f} GB."
+        )
     if len(large) > 1:
         curve, documents = (sorted((of["facts"][ROWS], value(of)) for of in large) for value in (a_bag, support_of))
-        every, values = few * extrapolated(curve, rows / few), 4 * extrapolated(documents, rows / few) ** 2
-        lines[-1] += (
-            f". When this was measured there were {few} bags however many the queries, of {rows / few:,.0f} rows each"
-            f" for all of them: {every / 3600:.1f} hours (a bag grows as rows^{growing(curve):.2f}), and, as support"
-            f" documents grow as rows^{growing(documents):.2f}, {values / 1e9:.0f} GB of kernel values, where half of"
-            " 24 GiB is 13 GB. That is why there are more bags now where they would be so large"
-        )
-    return [*lines[:-1], f"{lines[-1]}."]
+        each, values = few * extrapolated(curve, rows / few), 4 * extrapolated(documents, rows / few) ** 2
+        lines += [
+            "",
+            f"There were {few} bags once however many the queries, of {rows / few:,.0f} rows each for all of them:"
+            f" {each / 3600:.1f} hours (a bag grows as rows^{growing(curve):.2f}), and, as support documents grow as"
+            f" rows^{growing(documents):.2f}, {values / 1e9:.0f} GB of kernel values, where half of 24 GiB is 13 GB."
+            " That is why there are more bags where they would be so large.",
+        ]
+    return lines
 
 
 def a_bag(found: Record) -> float:
@@ -166,7 +175,9 @@ def support_of(found: Record) -> float:
 
 def bag_row(name: str, found: Record) -> list[Any]:
     facts = found["facts"]
-    counts = f"{facts[ROWS]:,.0f}", f"{a_bag(found):,.3g}", f"{support_of(found):,.0f}"
+    # Of two cores nobody knows how long either computed for bags, and how long for searches.
+    seconds = f"{a_bag(found):,.3g}" if found.get("cores", 1) == 1 else ""
+    counts = f"{facts[ROWS]:,.0f}", seconds, f"{support_of(found):,.0f}"
     return [name, found["n"], facts["bags"], *counts, f"{4e-9 * support_of(found) ** 2:.2f}", mb(found["peak"])]
 
 

@@ -26,6 +26,7 @@ from worlds import word_collection
 
 from haybale import Engine, Hits, Learned, PassageIndex, open_collection, parse, tune_bm25
 from haybale.evaluation import classify_injected
+from haybale.machine import cpus
 from haybale.rankers import parse_all, parse_value, set_all
 
 yaml = pytest.importorskip("yaml")
@@ -210,12 +211,15 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
     assert run("make", "svr").keys() == {"make", "train svr 1"}
     assert asked == [tmp_path / "collection"]
     assert open_collection(tmp_path / "collection").digest() == digest
+    assert found["train svr 1"]["cores"] == cpus()
     more = {f"train {name} 0.5": found[f"train {name} 1"] | {"n": 20} for name in ("svr", "two large bags")}
+    more["train svr 0.2"] = found["train svr 1"] | {"n": 8}
     page = script("large_page").page(
         {"60": {"stages": found | more, "provenance": "", "calls": ["", ""], "notes": ["By hand."]}}
     )
-    assert all(f"| {name} |" in page for name in found)
-    assert "**Extrapolated**, not measured: `svr` on all 40 training queries" in page
+    assert all(f"| {name}" in page for name in found)
+    assert "**Extrapolated** from shares of the queries: `svr` on all 40" in page
+    assert f"**Measured**, on {cpus()} cores: {found['train svr 1']['facts']['candidate rows']:,} rows" in page
     assert "By hand." in page
 
 
