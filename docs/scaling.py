@@ -20,7 +20,6 @@ SIZES = {"3 M": 3_095_383, "100 M": 100_000_000, "10 B": 10_000_000_000}
 WIDTH, QUERIES, TRAINING, CANDIDATES, BAGS, OVERLAP = 768, 10_000, 98_380, 50, 35, 0.6
 TOKENS = 200  # of a passage
 SAME = ("score", "aggregate", "fit svr", "fuse", "learn", "encode quer")  # stages that do not grow with the passages
-ROWS_A_BAG = 30_000  # what SVR gives a bag where 24 of all queries would have more than twice as many
 # Of a base-size encoder: 12 layers of 768, 3,072 inside: weights that every token meets, and attention.
 LAYER_WEIGHTS = 12 * (4 * 768**2 + 2 * 768 * 3072)
 # Assumed of a GPU: an H200 as its maker describes it, and the shares of it that are reached. Nothing was measured.
@@ -101,16 +100,15 @@ def on_text(records: dict[str, Any]) -> dict[str, Any]:
         return named(" ".join(name.split()[:2]) + " ")[-1]
 
     trained, large = named("train svr "), named("train two large bags ")
-    rows = trained[-1]["facts"]["candidate rows"] / trained[-1]["n"] * n
-    few, of_searches = trained[-1]["facts"]["bags"], []
-    bags = -(-int(rows) // ROWS_A_BAG) if rows > 2 * ROWS_A_BAG * few else few
-    for each in trained:
-        parts = [taken for name, taken in each["stages"].items() if "(train)" in name and not name.startswith("fit ")]
-        of_searches.append({"n": each["n"], "seconds": alone(each) * sum(parts)})
+    part, whole = trained[-2], trained[-1]  # the largest share of the queries, and all of them
+    if whole["n"] != n:
+        raise ValueError("large.json: svr was not trained on all queries")
+    bags, of_searches = whole["facts"]["bags"], []
+    for each in trained[:-1]:
+        of_searches.append({"n": each["n"], "seconds": alone(each) * searches_of(each)})
+    bag = alone(part) * bags_of(part) / part["facts"]["bags"]
     searched = curve_at(of_searches, n)
-    bag = alone(trained[-1]) * bags_of(trained[-1]) / trained[-1]["facts"]["bags"]
-    last = trained[-1]["stages"]
-    lexical = alone(trained[-1]) * last["search BM25 (passages) (train)"] * n / trained[-1]["n"]
+    lexical = alone(part) * part["stages"]["search BM25 (passages) (train)"] * n / part["n"]
     lines = []
     for name, each in stages.items():
         # Of the others: candidates and hits are as many however many passages there are.
@@ -133,21 +131,25 @@ def on_text(records: dict[str, Any]) -> dict[str, Any]:
         "text_passages": passages,
         "text_table": "\n".join(lines),
         "text_trained": n,
-        "text_rows": trained[-1]["facts"][rows_a_bag],
+        "text_rows": whole["facts"][rows_a_bag],
         "text_bags": bags,
-        "text_searched": duration(searched),
+        "text_cores": whole["cores"],
+        "text_clock": duration(whole["wall"]),
+        "text_cpu": whole["cpu"] / 3600,
+        "text_searches": duration(searches_of(whole)),
+        "text_all_bags": duration(bags_of(whole)),
+        "text_part": part["n"],
         "text_bag": duration(bag),
         "text_bag_rows": large[-1]["facts"][rows_a_bag],
         "text_bag_memory": size(large[-1]["peak"]),
-        "text_all_bags": duration(bags * bag),
-        "text_all": duration(searched + bags * bag),
+        "text_expected": (searched + bags * bag) / 3600,
         "text_machines": math.ceil(indexed["peak"] * factor / 2**30 / 24),
         "text_postings": postings,
         "text_gpu": n * postings * 8 / (BANDWIDTH * OF_BANDWIDTH * 1e12),
         "text_lexical": duration(lexical),
         "text_few": bags_of(by_size[0]["stages"]["train svr 1"]),
         "text_few_passages": by_size[0]["stages"]["make"]["counts"]["passages"],
-        "text_many": bags_of(trained[-1]),
+        "text_many": bags_of(part),
         "text_dask": "; ".join(tried),
     }
 
@@ -157,8 +159,14 @@ def bags_of(found: dict[str, Any]) -> float:
     return float(sum(taken for name, taken in found["stages"].items() if name.startswith("fit svr")))
 
 
+def searches_of(found: dict[str, Any]) -> float:
+    """Seconds of a stage of training before the bags."""
+    parts = {name: taken for name, taken in found["stages"].items() if "(train)" in name}
+    return float(sum(taken for name, taken in parts.items() if not name.startswith("fit ")))
+
+
 def alone(found: dict[str, Any]) -> float:
-    """The share of its seconds in which a process on one core computed, and others did not."""
+    """The share of its seconds in which a process on one core computed, and others did not; of two cores the sum."""
     return float(found["work"]["cpu"] / found["work"]["wall"])
 
 

@@ -98,6 +98,10 @@ class LazyPassages(Passages):
         given: Any = vars(self)["_given"]  # what dataclasses.replace gives are texts
         return given() if callable(given) else given
 
+    def __reduce__(self) -> tuple[type[Passages], tuple[Any, ...]]:
+        """Whoever sends passages to another process sends the texts."""
+        return Passages, (self.ids, self.texts, self.doc_offsets, self.sections)
+
 
 @dataclass(frozen=True)
 class Queries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -353,6 +354,7 @@ def test_texts_are_read_when_they_are_asked_for(saved: Path, tmp_path: Path, mon
     kept = replace(loaded.passages, sections=None)
     assert kept.texts.equals(texts)
     assert kept.sections is None
+    assert pickle.loads(pickle.dumps(loaded)).digest() == filled().digest()
     (folder / "texts.parquet").write_bytes(b"x")  # since it was loaded
     with pytest.raises(FileFormatError, match=r"texts\.parquet: its content is not what was saved"):
         changed.take([0]).passages.texts  # noqa: B018
