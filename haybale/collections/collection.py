@@ -342,7 +342,7 @@ class Collection:
             doc_titles=joined_strings(self.doc_titles, other.doc_titles),
             passages=LazyPassages(
                 ids=joined_strings(self.passages.ids, other.passages.ids),
-                texts=lambda: joined_strings(self.passages.texts, other.passages.texts),
+                texts=_Joined.of(self.passages, other.passages),
                 doc_offsets=joined_offsets(self.passages.doc_offsets, other.passages.doc_offsets),
                 sections=None if all(part is None for part in given) else behind(*of_passages),
             ),
@@ -408,9 +408,25 @@ def strings_at(strings: Strings, numbers: Ints) -> Strings:
     return strings.take(pa.array(numbers))
 
 
-def joined_strings(first: Strings, second: Strings) -> Strings:
-    """One column behind the other, in few chunks."""
-    joined = pa.chunked_array([*first.chunks, *second.chunks], type=pa.large_string())
+@dataclass(frozen=True)
+class _Joined:
+    """The texts of passages behind one another, however often more were joined to them: one call reads them all."""
+
+    parts: tuple[Passages, ...]
+
+    @classmethod
+    def of(cls, *passages: Passages) -> _Joined:
+        known = [vars(each).get("_given") for each in passages]
+        parts = [g.parts if isinstance(g, _Joined) else (p,) for g, p in zip(known, passages, strict=True)]
+        return cls(sum(parts, ()))
+
+    def __call__(self) -> Strings:
+        return joined_strings(*(part.texts for part in self.parts))
+
+
+def joined_strings(*columns: Strings) -> Strings:
+    """Columns behind one another, in few chunks."""
+    joined = pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=pa.large_string())
     return joined if joined.num_chunks <= _CHUNKS else pa.chunked_array([joined.combine_chunks()])
 
 

@@ -361,6 +361,16 @@ def test_texts_are_read_when_they_are_asked_for(saved: Path, tmp_path: Path, mon
     assert loaded.passages.texts.equals(texts)
 
 
+def test_texts_of_what_was_extended_a_thousand_times(toy: Collection) -> None:
+    whole, n = toy, 1000  # as an engine to which a document was added so often
+    for number in range(n):
+        builder = CollectionBuilder("more")
+        builder.add_document(f"more {number}", [f"text {number}"])
+        whole = whole.extended(builder.build())
+    assert whole.passages.texts.to_pylist() == toy.passages.texts.to_pylist() + [f"text {i}" for i in range(n)]
+    assert whole.take([0, whole.n_documents - 1]).passages.texts.to_pylist()[-1] == f"text {n - 1}"
+
+
 def test_a_folder_that_is_not_empty_is_left_alone(saved: Path, toy: Collection) -> None:
     before = content(saved)
     with pytest.raises(OutputExistsError, match="exists and is not empty"):
