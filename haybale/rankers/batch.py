@@ -24,7 +24,7 @@ from haybale.embeddings import encode_queries
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.frames import Frame, check_filled, column_names, to_pandas
-from haybale.retrieval import BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
+from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
 from haybale.retrieval.hits import Ints
 from haybale.stages import stage
 from haybale.vectors import Matrix
@@ -135,6 +135,11 @@ class Batch:
         """(m,) the document that each query was taken from, -1 for none."""
         return self.queries.own
 
+    @property
+    def single(self) -> bool:
+        """Whether every query is one paragraph."""
+        return len(self.queries.paragraphs) == len(self) and bool((np.diff(self.queries.offsets) == 1).all())
+
     @cached_property
     def vectors(self) -> Matrix:
         """(m, d), each query one vector."""
@@ -149,6 +154,8 @@ class Batch:
         """Of each query, the vectors of its paragraphs."""
         if self._from is not None and "paragraph_vectors" in self._from[0].__dict__:
             return [self._from[0].paragraph_vectors[row] for row in self._from[1]]
+        if self.single:
+            return [self.vectors[row : row + 1] for row in range(len(self))]
         encoder = self.engine.encoder
         with self.stage("encode query paragraphs"):
             flat = encode_queries(encoder, [text for each in self.paragraphs for text in each])
@@ -165,6 +172,13 @@ class Batch:
                 self._made[index, n_hits] = search.search(given, exclude=self.own, query_ids=self.ids)
         found: ParagraphHits = self._made[index, n_hits]
         return found
+
+    def single_hits(self, index: PassageIndex, n_hits: int) -> Hits | None:
+        """The same where every query is one paragraph, and somebody has asked for them or will, as in training; or
+        None.
+        """
+        wanted = bool(self.label) or (index, n_hits) in self._made
+        return self.paragraph_hits(index, n_hits).hits if wanted and self.single else None
 
     def run(self, ranker: Asking, depth: int) -> Run:
         """The ranker's run, ``depth`` documents a query; of equal rankers the one of the first that was asked."""

@@ -17,6 +17,9 @@ from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Hits, PassageIndex, Run
 
+_HITS = 1000  # as PARM has them by default
+_A_DOCUMENT = 3  # of the first passages
+
 
 @dataclass(eq=False, repr=False)
 class KNN(Ranker):
@@ -48,8 +51,11 @@ class KNN(Ranker):
     def _rank(self, batch: Batch, depth: int) -> Run:
         index, ids = self._index(batch.engine), batch.engine.collection.doc_ids
         _ = batch.vectors
+        # PARM finds the same passages for a query of one paragraph: enough of them tell the best documents.
+        enough = self.unit == "passage" and _A_DOCUMENT * depth <= min(_HITS, len(index))
+        hits = batch.single_hits(index, _HITS) if enough else None
         with batch.stage(f"search kNN ({self.unit}s)"):
-            rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own)
+            rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own, hits=hits)
             return Run.from_numbers(batch.ids, ids, rows, documents, scores, depth)
 
     def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.collections import Collection
@@ -311,7 +312,9 @@ class PassageIndex(PassageTable):
             hits = Hits(passages, scores)
             return hits.to_numpy() if on_host else hits
 
-    def documents(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> tuple[Ints, Ints, Any]:
+    def documents(
+        self, queries: Matrix, k: int, *, exclude: Exclude | None = None, hits: Hits | None = None
+    ) -> tuple[Ints, Ints, Any]:
         """Documents by their nearest passage (MaxP), over all passages: no list of passages is cut off.
 
         Parameters
@@ -320,6 +323,8 @@ class PassageIndex(PassageTable):
             As in :meth:`search`.
         k : int
             From 1 on.
+        hits : Hits, optional
+            What :meth:`search` found for the same: only rows that these are too few for are searched.
 
         Returns
         -------
@@ -330,32 +335,49 @@ class PassageIndex(PassageTable):
         check_parameters("documents", {"k": k}, {"k": COUNT})
         given, _ = self._placed(queries)
         excluded = self.excluded(exclude, int(given.shape[0]))
-        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
-            return self._sparse_search.documents(given, k, excluded, self.doc_of)
         parts: list[tuple[Ints, Ints, Any]] = []
         wanted, depth = np.arange(len(excluded)), min(len(self), 3 * k)
+        if hits is not None:
+            if len(hits) != len(wanted):
+                raise InputError(f"hits of {len(hits)} queries for {len(wanted)}")
+            too_few = []
+            for start in range(0, len(hits), _BATCH):
+                tile = slice(start, start + _BATCH)
+                whole, found = self._by_document(Hits(hits.passages[tile], hits.scores[tile]), k)
+                parts.append((wanted[tile][found[0]], *found[1:]))
+                too_few.append(wanted[tile][~whole])
+            wanted = np.concatenate(too_few or [wanted])
+        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex) and (len(wanted) or not parts):
+            rows, documents, scores = self._sparse_search.documents(given[wanted], k, excluded[wanted], self.doc_of)
+            parts.append((wanted[rows], documents, scores))
+            wanted = wanted[:0]
         while len(wanted) or not parts:
             with self.device.current():
                 asked = given[self.device.xp.asarray(wanted)]
-            hits = self.search(asked, depth, exclude=excluded[wanted]).to_numpy()
-            rows, _, passages, scores = hits.flat()
-            documents = self.doc_of[passages]
-            _, first = np.unique(rows * len(self.doc_ids) + documents, return_index=True)
-            first.sort()  # a document's best passage is the first in the list
-            rows, documents, scores = rows[first], documents[first], scores[first]
-            counts = np.bincount(rows, minlength=len(hits))
-            nth = np.full(len(hits), -np.inf)
-            enough = counts >= k
-            nth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
-            # Of too few documents, or with a further passage that may tie with the last one wanted: search deeper.
-            last = hits.scores[:, -1]  # -inf where all are found
-            done = np.isneginf(last) | (enough & (nth > last)) | (depth >= len(self))
-            found = done[rows] & (scores >= nth[rows])
-            parts.append((wanted[rows[found]], documents[found], scores[found]))
-            wanted, depth = wanted[~done], min(len(self), 4 * depth)
+            whole, found = self._by_document(self.search(asked, depth, exclude=excluded[wanted]), k)
+            parts.append((wanted[found[0]], *found[1:]))
+            wanted, depth = wanted[~whole], min(len(self), 4 * depth)
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         return columns[0][order], columns[1][order], columns[2][order]
+
+    def _by_document(self, hits: Hits, k: int) -> tuple[NDArray[np.bool_], tuple[Ints, Ints, Any]]:
+        """(m,) bool, rows whose hits are enough to tell which documents score as high as the k-th best; these."""
+        hits = hits.to_numpy()
+        rows, _, passages, scores = hits.flat()
+        documents = self.doc_of[passages]
+        _, first = np.unique(rows * len(self.doc_ids) + documents, return_index=True)
+        first.sort()  # a document's best passage is the first in the list
+        rows, documents, scores = rows[first], documents[first], scores[first]
+        counts = np.bincount(rows, minlength=len(hits))
+        nth = np.full(len(hits), -np.inf)
+        enough = counts >= k
+        nth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
+        # Of too few documents, or with a further passage that may tie with the last one wanted, there may be more.
+        last = hits.scores[:, -1]  # -inf where all are found
+        whole = np.isneginf(last) | (enough & (nth > last)) | (hits.scores.shape[1] >= len(self))
+        found = whole[rows] & (scores >= nth[rows])
+        return whole, (rows[found], documents[found], scores[found])
 
     def similarities(self, queries: Matrix, document: int) -> Any:
         """(m, passages of the document) inner products of query vectors (m, d) with its passages; NumPy."""

@@ -38,8 +38,9 @@ from haybale.rankers import (
 )
 from haybale.rankers import SVR as SVRRanker
 from haybale.rankers import svr as module
+from haybale.rankers.batch import queries_of
 from haybale.rankers.bm25 import weighted
-from haybale.retrieval import Hits, QueryNeighbours, Run, reciprocal_rank_fusion
+from haybale.retrieval import Hits, PassageIndex, QueryNeighbours, Run, reciprocal_rank_fusion
 from haybale.stages import listening
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
@@ -210,6 +211,32 @@ def test_nearest_neighbours(fitted: Fitted, encoder: str, name: str, vectors: st
             if document != batch.own[row] and (value != 0 or not index.is_sparse):
                 best[doc] = max(best.get(doc, -np.inf), float(value))
         assert dict(run[query]) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_training_queries_of_one_paragraph_are_searched_once(
+    engines: dict[str, Engine], encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearest neighbours and PARM take the same hits of passages; what they find is as it is of each by itself."""
+    engine, asked = engines[encoder], []
+    search = PassageIndex.search
+    monkeypatch.setattr(PassageIndex, "search", lambda *a, **how: (asked.append(a[0]), search(*a, **how))[1])
+    monkeypatch.setattr("haybale.rankers.knn._HITS", 40)
+    monkeypatch.setattr("haybale.rankers.batch._DEEP", 5)
+    knn, parm = KNN().fit(engine), parse("parm-rrf(n_hits=40)").fit(engine)
+    queries = engine.collection.queries
+    ids, texts = queries.ids.to_pylist(), queries.texts(range(len(queries)))
+    for batch in (Batch(engine, queries_of(engine.collection, ids, texts), "train"), Batch(engine, queries, "train")):
+        alone = Batch(engine, batch.queries)
+        asked.clear()
+        runs = [batch.run(ranker, 5) for ranker in (knn, parm)]
+        once = len(asked)
+        for run, ranker in zip(runs, (knn, parm), strict=True):
+            assert_same(run, alone.run(ranker, 5))
+        assert batch.single == (batch.queries is not queries)
+        if batch.single:
+            assert once == 1
+            assert len(asked) > once
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -55,6 +55,21 @@ def test_hits_are_the_oracles(data: st.DataObject, seed: int, name: str) -> None
     np.testing.assert_array_equal(hits.scores, expected[1])
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_documents_of_hits_that_are_known(data: st.DataObject, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without them, however few they are, and in whatever pieces they are looked at."""
+    passages, queries, offsets, own, k = case(data, seed, 90)
+    index = PassageIndex(passages, offsets)
+    hits = index.search(queries, data.draw(st.integers(1, len(passages))), exclude=own)
+    monkeypatch.setattr("haybale.retrieval.index._BATCH", 2)
+    found = [index.documents(queries, k, exclude=own, hits=each) for each in (None, hits)]
+    assert sorted(zip(*found[0], strict=True)) == sorted(zip(*found[1], strict=True))
+    assert (np.diff(found[1][0]) >= 0).all()
+    with pytest.raises(InputError, match=f"hits of {len(hits) + 1} queries for {len(hits)}"):
+        index.documents(queries, k, hits=Hits(*(np.r_[each, each[:1]] for each in (hits.passages, hits.scores))))
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_hits_are_the_oracles_on_a_device(cupy: Any, data: st.DataObject, seed: int) -> None:

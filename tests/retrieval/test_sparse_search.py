@@ -63,8 +63,13 @@ def test_hits_are_the_oracles(cupy: Any, data: st.DataObject, seed: int) -> None
     products = queries.toarray() @ passages.toarray()[offsets[document] : offsets[document + 1]].T
     for each in (index, there):
         np.testing.assert_array_equal(each.similarities(queries, document), products)
-    by_document = [sorted(zip(*each.documents(queries, k), strict=True)) for each in (index, there)]
-    assert by_document[0] == by_document[1]
+    some = index.search(queries, data.draw(st.integers(1, n)), exclude=own)
+    by_document = [
+        sorted(zip(*each.documents(queries, k, exclude=own, hits=hits), strict=True))
+        for each in (index, there)
+        for hits in (None, some)
+    ]
+    assert all(found == by_document[0] for found in by_document)
 
 
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
