@@ -11,14 +11,13 @@ that `Learned` chose, or 0), or trees. Leaves, rows of a leaf and the number of 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_serving import clocked
 from best_pages import FUSED
 from effectiveness import SHARES, SPLITS, Space, by_relevant, parameters, tuned_bm25
 from provenance import cell, cell4, options, provenance, shown, table, write_page
@@ -83,8 +82,9 @@ def measured(name: str) -> dict[str, Any]:
         # By the names without the values that were set.
         ranked = {str(short): run for short, run in zip(parse(FUSED).nested(), runs.values(), strict=True)}
         for system, (_, _, scores) in found.items():
-            taken, of = computed(partial(scores, features))
-            ranked[system], scoring[system] = pool_run(pool, of), scoring[system] + taken
+            with clocked() as taken:
+                of = scores(features)
+            ranked[system], scoring[system] = pool_run(pool, of), scoring[system] + taken["cpu"]
         tables = {system: evaluate(run, qrels, ["nDCG@10"])["nDCG@10"] for system, run in ranked.items()}
         values[split] = {system: each.reindex(batch.ids).round(6).tolist() for system, each in tables.items()}
     asked = sum(len(batch) for batch in space.batches.values())
@@ -112,17 +112,11 @@ def training_pools(space: Space, fitted: Any) -> tuple[JudgedPools, Ints]:
     return judged, fitted.fold_of_[places(fitted.query_ids_, judged.pool.query_ids)]
 
 
-def computed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of this process, and the result."""
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
-
-
 def line(judged: JudgedPools, share: float) -> Learned:
     """A line of weights."""
-    taken, fusion = computed(lambda: LearnedFusion(unseen_share=share).learn(judged))
-    return f"share {share:g}", taken, fusion.scores
+    with clocked() as taken:
+        fusion = LearnedFusion(unseen_share=share).learn(judged)
+    return f"share {share:g}", taken["cpu"], fusion.scores
 
 
 def trees(judged: JudgedPools, fold: Ints, share: float) -> Learned:
@@ -149,9 +143,10 @@ def trees(judged: JudgedPools, fold: Ints, share: float) -> Learned:
         of = lightgbm.cv(settings, data, MOST, folds=folds, callbacks=[stop])["valid ndcg@10-mean"]
         tried.append((max(of), settings, len(of)))
     _, settings, n = max(tried, key=lambda each: each[0])
-    taken, model = computed(lambda: lightgbm.train(settings, data, n))
+    with clocked() as taken:
+        model = lightgbm.train(settings, data, n)
     what = f"{n} trees of {settings['num_leaves']} leaves, {settings['min_data_in_leaf']} rows at least"
-    return what, taken, lambda features: model.predict(features.T, num_threads=1)
+    return what, taken["cpu"], lambda features: model.predict(features.T, num_threads=1)
 
 
 def page(folder: Path) -> list[str]:
@@ -179,12 +174,9 @@ def page(folder: Path) -> list[str]:
         name, of = record["collection"], record["values"]
         parts = [part for part in of["dev"] if part not in titles]
         best = max(parts, key=lambda part: np.nanmean(of["dev"][part]))
-        everyone = np.full(len(record["new"]["test"]), True)
-        for split, group, members in (
-            ("dev", "all", np.full(len(record["new"]["dev"]), True)),
-            ("test", "all", everyone),
-            ("test", "new", np.array(record["new"]["test"])),
-        ):
+        for split, group in (("dev", "all"), ("test", "all"), ("test", "new")):
+            new = np.array(record["new"][split])
+            members = new if group == "new" else np.ones_like(new)
             if not members.any():
                 continue
             values = {title: np.array(of[split][best if title == "best part" else title])[members] for title in titles}
