@@ -5,7 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 _MODULES = {
-    "torch": ("haybale/embeddings/longformer*", "haybale/graph/attention.py", "haybale/graph/token_attention.py"),
+    "torch": (
+        "haybale/embeddings/longformer*",
+        "haybale/context/networks/attention.py",
+        "haybale/context/networks/token_attention.py",
+    ),
     "pyterrier": ("haybale/pyterrier.py",),
 }
 collect_ignore_glob = [path for package, paths in _MODULES.items() if not find_spec(package) for path in paths]

@@ -34,8 +34,8 @@ from effectiveness import (
 from provenance import commit, machine, options, peak_memory, shown, write_page
 
 from haybale import Engine, Ranker, Run, SentenceTransformerEncoder, evaluate, open_collection, parse
-from haybale.rankers import Batch, Training, set_all, set_values
-from haybale.stages import listening
+from haybale.rankers import QueryBatch, Training, set_all, set_values
+from haybale.timing import record_timings
 
 PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
 IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
@@ -72,7 +72,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         print(f"  {time.process_time() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
 
     collection = open_collection(name, missing_judgements="skip")
-    with listening(report):
+    with record_timings(report):
         chosen = parameters(tuned_bm25(collection))
         space = Space(collection, "tfidf", 1)
         rankers = {part: parse(part) for part in (*PARTS, FUSED)}
@@ -89,7 +89,9 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
             for split, run in space.runs(ranker).items():
                 found = evaluate(run, collection.qrels_frame(split), MEASURES).reindex(space.batches[split].ids)
                 values[split][title] = {m: found[m].round(6).tolist() for m in MEASURES}
-            facts[title] = {key: value for key, value in space.training.fitted(ranker).facts.items() if key in TOLD}
+            facts[title] = {
+                key: value for key, value in space.training.fitted(ranker).fit_report_.items() if key in TOLD
+            }
             print(title, round(float(np.nanmean(values["dev"][title]["nDCG@10"])), 4), flush=True)
     if "policy" not in rankers:
         for of in (*values.values(), facts):
@@ -135,12 +137,12 @@ def adapted(space: Space, best: Ranker, groups: dict[str, list[bool]]) -> dict[s
             batch = space.batches["test"].take(rows)
             ranker = fitted.adapted(batch.queries)
             run = batch.run(ranker, 100)
-            told = {"expected": ranker.facts["queries expected to be new"], "share": ranker.unseen_share}
+            told = {"expected": ranker.fit_report_["queries expected to be new"], "share": ranker.unseen_share}
             found[group] = told | {"rows": rows.tolist(), "nDCG@10": ndcg(batch, run, "test")}
     return found
 
 
-def ndcg(batch: Batch, run: Run, split: str) -> list[float]:
+def ndcg(batch: QueryBatch, run: Run, split: str) -> list[float]:
     found = evaluate(run, batch.engine.collection.qrels_frame(split), ["nDCG@10"])["nDCG@10"].reindex(batch.ids)
     return list(found.round(6))
 

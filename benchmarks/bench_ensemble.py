@@ -18,7 +18,7 @@ from provenance import cell4, options, provenance, shown, table, write_page
 
 from haybale import Collection, Engine, InputError, Ranker, evaluate, open_collection
 from haybale.evaluation.significance import t_test
-from haybale.rankers import Batch, Training
+from haybale.rankers import QueryBatch, Training
 
 SEARCHES = "bm25,knn,bm25-doc,knn-doc,parm-rrf,parm-vrrf"
 EVIDENCE = f"{SEARCHES},knn-queries"
@@ -79,7 +79,7 @@ def page(collection: Collection, n_queries: int | None) -> list[str]:
     searches = EVIDENCE.split(",")
     rankers = with_values((*(spec for specs in TRIALS.values() for spec in specs), *searches), values)
     engine, train = Engine(collection, encoder="tfidf"), collection.split("train")
-    judged = Batch(engine, collection.queries.take(collection.split("dev").queries))
+    judged = QueryBatch(engine, collection.queries.take(collection.split("dev").queries))
     training = sample(engine, n_queries or len(train.queries))
     rows = [
         measured(changed, shortened(spec), rankers[spec], training, judged)
@@ -90,7 +90,7 @@ def page(collection: Collection, n_queries: int | None) -> list[str]:
         fewer = sample(engine, int(share * len(training)))
         rows.append(measured("training queries learned from", f"{len(fewer):,}", rankers["svr"], fewer, judged))
     dense = Engine(collection, encoder="lsa")
-    over = sample(dense, len(training)), Batch(dense, judged.queries)
+    over = sample(dense, len(training)), QueryBatch(dense, judged.queries)
     rows.append(measured("vectors", "LSA", rankers["svr"], *over))
     rows += [measured("a search alone", name, rankers[name], training, judged) for name in searches]
     first = rows[0]["table"]
@@ -124,7 +124,7 @@ def shortened(spec: str) -> str:
     return spec.removeprefix("svr(").removesuffix(")") if spec.startswith("svr(") else spec
 
 
-def measured(changed: str, to: str, ranker: Ranker, training: Training, judged: Batch) -> dict[str, Any]:
+def measured(changed: str, to: str, ranker: Ranker, training: Training, judged: QueryBatch) -> dict[str, Any]:
     """A row of the page."""
     collection = judged.engine.collection
     within = [*ranker.nested(), *(each for made in ranker.implied().values() for each in made)]
@@ -146,7 +146,7 @@ def measured(changed: str, to: str, ranker: Ranker, training: Training, judged: 
     return {"changed": changed, "to": to, "out of bag": out_of_bag, "table": found, "none": none, "seconds": seconds}
 
 
-def unseen(training: Training, judged: Batch) -> np.ndarray:
+def unseen(training: Training, judged: QueryBatch) -> np.ndarray:
     """(n_dev,) dev queries none of whose relevant documents was relevant to a training query."""
     return by_relevant(judged.engine.collection, "dev", training.relevant)["none seen"]
 

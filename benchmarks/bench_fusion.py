@@ -23,14 +23,13 @@ from effectiveness import SHARES, SPLITS, Space, by_relevant, parameters, tuned_
 from provenance import cell, cell4, options, provenance, shown, table, write_page
 
 from haybale import LearnedFusion, evaluate, open_collection, parse
-from haybale.ensemble import unseen_queries
-from haybale.ensemble.learned_fusion import JudgedPools, pool_run, run_features
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_all
-from haybale.rankers.similar_queries import places
+from haybale.rankers.learned_fusion import JudgedPools, pool_run, run_features, unseen_queries
+from haybale.rankers.similar_queries import positions
 from haybale.retrieval.fusion import pooled
 from haybale.retrieval.hits import Ints
-from haybale.stages import listening
+from haybale.timing import record_timings
 from haybale.vectors import Floats
 
 LEAVES, ROWS, STEP, MOST, PATIENCE = (4, 8, 16, 32), (20, 200), 0.05, 1000, 50
@@ -56,7 +55,7 @@ def main() -> None:
 def measured(name: str) -> dict[str, Any]:
     """nDCG@10 of every query of dev and test, by system; seconds of learning and of scoring."""
     collection = open_collection(name, missing_judgements="skip")
-    with listening(lambda stage, taken: print(f"  {stage} {taken:.1f} s", flush=True)):
+    with record_timings(lambda stage, taken: print(f"  {stage} {taken:.1f} s", flush=True)):
         space = Space(collection, "tfidf", 1)
         [ranker] = set_all([parse(FUSED)], parameters(tuned_bm25(collection)))
         fitted: Any = space.training.fitted(ranker)
@@ -102,14 +101,14 @@ def measured(name: str) -> dict[str, Any]:
 def training_pools(space: Space, fitted: Any) -> tuple[JudgedPools, Ints]:
     """The pools that the fitted ``learned`` had its weights from, and the fold of each query."""
     training = space.training
-    rows = places(training.batch.ids, fitted.query_ids_)
+    rows = positions(training.batch.ids, fitted.query_ids_)
     batch = training.batch.take(rows)
     runs = {str(ranker): batch.out_of_fold(ranker, fitted.depth) for ranker in fitted.rankers_}
     new = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
     unseen = [query for query, is_new in zip(batch.ids, new, strict=True) if is_new]
     qrels = batch.engine.collection.qrels_frame("train")
     judged = JudgedPools.of(runs, qrels, fitted.depth, trained=fitted.fusion_.trained_, unseen=unseen)
-    return judged, fitted.fold_of_[places(fitted.query_ids_, judged.pool.query_ids)]
+    return judged, fitted.fold_of_[positions(fitted.query_ids_, judged.pool.query_ids)]
 
 
 def line(judged: JudgedPools, share: float) -> Learned:

@@ -152,7 +152,7 @@ def parm(bench: Bench) -> Iterator[str]:
 def whole(bench: Bench) -> Iterator[str]:
     stages: dict[str, float] = {}
 
-    def stage(name: str, work: Callable[[], Any]) -> Any:
+    def step(name: str, work: Callable[[], Any]) -> Any:
         stages[name], (result, _) = timed(lambda: (work(), bench.wait()))
         return result
 
@@ -161,11 +161,11 @@ def whole(bench: Bench) -> Iterator[str]:
     ranked, asked = made.queries(bench.count(RANKED, 4), 2)
     ensemble = SVREnsemble(BAGS, k=CANDIDATES, device=str(bench.device))
     relevant, ids = [[str(document)] for document in about], [f"q{number}" for number in range(len(ranked))]
-    hits = stage("search the training queries", lambda: index.search(learned, CANDIDATES))
-    stage("train the bags", lambda: ensemble.fit(index, learned, relevant, candidates=hits))
-    found = stage("search the ranked queries", lambda: index.search(ranked, CANDIDATES))
-    scores = stage("score their candidates", lambda: ensemble.score_candidates(ranked, found.passages))
-    run = stage("rank documents", lambda: rank_documents(index, Hits(found.passages, scores), ids))
+    hits = step("search the training queries", lambda: index.search(learned, CANDIDATES))
+    step("train the bags", lambda: ensemble.fit(index, learned, relevant, candidates=hits))
+    found = step("search the ranked queries", lambda: index.search(ranked, CANDIDATES))
+    scores = step("score their candidates", lambda: ensemble.score_candidates(ranked, found.passages))
+    run = step("rank documents", lambda: rank_documents(index, Hits(found.passages, scores), ids))
     best = np.mean([run[query][0][0] == str(document) for query, document in zip(ids, asked, strict=True)])
     yield f"{len(index):,} passages, {len(learned):,} training queries, bags of {np.mean(ensemble.bag_sizes_):,.0f} "
     yield f"rows; {len(ids):,} queries ranked, {best:.1%} with their document first."

@@ -21,9 +21,9 @@ from effectiveness import BEST, SEARCHES, Space, parameters, tuned_bm25
 from provenance import cell4, commit, machine, options, peak_memory, shown, table
 
 from haybale import Collection, LearnedFusion, Ranker, Run, evaluate, open_collection, parse
-from haybale.ensemble import unseen_queries
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_values
+from haybale.rankers.learned_fusion import unseen_queries
 
 DIM, FIRST = 256, "knn-doc"
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100", "PRES@100")
@@ -91,13 +91,13 @@ def measured(name: str, results: Path, only: str | None) -> None:
         for text in (*MASKED, *CONTEXT[1:]):
             ranker = dense.training.fitted(parse(text))
             train = dense.training.batch.out_of_fold(ranker, 1000) if text in MASKED else None
-            keep(str(parse(text)), dense.runs(ranker), ranker.facts, train)
+            keep(str(parse(text)), dense.runs(ranker), ranker.fit_report_, train)
     if only in ("tfidf", "fused", None):
         sparse, chosen = Space(collection, "tfidf", DIM), parameters(tuned_bm25(collection))
     if only in ("tfidf", None):
         for text in (WITHOUT, WITH, BEST, BOTH):
             ranker = sparse.training.fitted(set_values(parse(text), chosen))
-            keep(text, sparse.runs(ranker), ranker.facts)
+            keep(text, sparse.runs(ranker), ranker.fit_report_)
     if only in ("fused", None):
         training, last = sparse.training, set_values(parse(BOTH), chosen)
         spaces = {"lim": (dense, parse(CONTEXT[3])), "tfidf": (sparse, last)}

@@ -23,8 +23,8 @@ import numpy as np
 from provenance import options, peak_memory, provenance, table, write_page
 
 from haybale.collections.collection import Ints
-from haybale.graph import DocumentGraph, RelationPaths
-from haybale.graph.neighbourhoods import SELF
+from haybale.context import DocumentGraph, RelationPaths
+from haybale.context.neighbourhoods import SELF
 
 SIZES = (30_000, 100_000, 300_000)
 PER_DOCUMENT, SECTIONS, LINKS, DIM, CHUNK = 40, 20, 2, 64, 20_000
@@ -70,7 +70,7 @@ def beside_peer(rounds: int = 7) -> list[str]:
     import torch
     from torch_geometric.nn import TransformerConv
 
-    from haybale.graph.attention import RelationAttention
+    from haybale.context.networks.attention import RelationAttention
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -135,7 +135,7 @@ def measured(n: int) -> dict[str, float]:
     """Seconds of each part for n passages."""
     import torch
 
-    from haybale.graph.attention import RelationAttention
+    from haybale.context.networks.attention import RelationAttention
 
     torch.set_num_threads(1)
     found: dict[str, float] = {"passages": n}

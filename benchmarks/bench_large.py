@@ -34,9 +34,9 @@ from provenance import options, peak_memory, provenance, shown, timed
 
 import haybale
 from haybale.folders import replaced, write_json
-from haybale.machine import cpus
+from haybale.parallel import cpus
 from haybale.rankers.learned import everything
-from haybale.stages import listening
+from haybale.timing import record_timings
 
 DOCUMENTS, TRAINING, TESTED = 131_446, 98_380, 12_297  # of GerDaLIR, which has as many queries in dev as in test
 TRAINED = {"svr": "svr", "dask": "svr, two Dask workers", "learned": "learned"}
@@ -142,7 +142,7 @@ def make(source: str, out: str, documents: int, training: int) -> Record:
 
 def index(collection: str, out: str) -> Record:
     """What ``haybale index`` does: an engine with all its indexes."""
-    with clocked() as taken, listening() as seconds:
+    with clocked() as taken, record_timings() as seconds:
         built = haybale.Engine.build(collection, out, encoder="tfidf").prepare()
     counts = {"documents": built.collection.n_documents, "passages": len(built.passages)}
     counts |= {"terms": len(built.encoder.vocabulary_), "postings": int(built.passages.vectors.nnz)}
@@ -160,10 +160,10 @@ def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
         chosen = haybale.SVR(few, n_train=WIDE, n_bags=2, overlap=0.0, memory_budget=budget)
     elif ranker == "learned":
         chosen = haybale.Learned(*everything()[:-1], haybale.load(svr, opened))
-    with clustered(2 if ranker == "dask" else 0) as used, clocked() as taken, listening() as seconds:
+    with clustered(2 if ranker == "dask" else 0) as used, clocked() as taken, record_timings() as seconds:
         chosen.fit(opened, queries, qrels).save(out)
         there = used()
-    counted = {name: value for name, value in chosen.facts.items() if isinstance(value, int | float)}
+    counted = {name: value for name, value in chosen.fit_report_.items() if isinstance(value, int | float)}
     if ranker != "learned":
         counted["support documents a bag (mean)"] = documents_of(chosen)
     return whole() | there | {"work": taken, "stages": seconds.seconds, "n": len(queries), "facts": counted}
@@ -179,7 +179,7 @@ def rank(engine: str, share: float, out: str, ranker: str, model: str | None) ->
     """What ``haybale rank`` does: a run of a share of the test queries; that it finds anything is looked at."""
     opened = haybale.Engine.open(engine)
     queries, qrels = asked(opened.collection, "test", share)
-    with clocked() as taken, listening() as seconds:
+    with clocked() as taken, record_timings() as seconds:
         chosen = haybale.parse(ranker).fit(opened) if model is None else haybale.load(model, opened)
         run = chosen.rank(queries)
         Path(out).parent.mkdir(exist_ok=True)

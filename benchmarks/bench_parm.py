@@ -20,9 +20,9 @@ from provenance import alternating, median, options, provenance, shown, timed, w
 
 from haybale import Hits, Run, rank_documents
 from haybale.engine import Engine
-from haybale.rankers import Batch
+from haybale.rankers import QueryBatch
 from haybale.retrieval import ParagraphHits, Vectors, aggregate
-from haybale.stages import listening
+from haybale.timing import record_timings
 
 NAMES = ("combsum", "rrf", "vsum", "vavg", "vmin", "vmax", "vscores", "vranks", "vrrf")
 Scores = list[dict[str, float]]  # of each query document, its documents
@@ -37,10 +37,10 @@ def main() -> None:
     parser.add_argument("--hits", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     a = parser.parse_args()
-    with listening(lambda stage, seconds: print(stage, seconds, flush=True)) as stages:
+    with record_timings(lambda stage, seconds: print(stage, seconds, flush=True)) as stages:
         engine = Engine(a.collection, encoder=a.encoder, store=a.store)
         collection, index = engine.collection, engine.passages
-        batch = Batch(engine, collection.queries.take(collection.split(a.split).queries))
+        batch = QueryBatch(engine, collection.queries.take(collection.split(a.split).queries))
         found = batch.paragraph_hits(index, a.hits)
         lexical = batch.paragraph_hits(engine.bm25(), a.hits)
     parts = {
@@ -76,17 +76,17 @@ def main() -> None:
     write_page(a.results / "parm.md", lines)
 
 
-def ranked(batch: Batch, name: str, found: ParagraphHits) -> Run:
+def ranked(batch: QueryBatch, name: str, found: ParagraphHits) -> Run:
     index = batch.engine.passages
     return rank_documents(index, found.hits, batch.ids, name, found.offsets, vectors=found.vectors)
 
 
-def ids_of(batch: Batch) -> np.ndarray:
+def ids_of(batch: QueryBatch) -> np.ndarray:
     """(n_documents,) the ids, as objects."""
     return np.asarray(batch.engine.passages.doc_ids.to_pylist(), dtype=object)
 
 
-def against_dictionaries(name: str, batch: Batch, found: ParagraphHits, rounds: int) -> str:
+def against_dictionaries(name: str, batch: QueryBatch, found: ParagraphHits, rounds: int) -> str:
     """One aggregation's line, results compared."""
     doc_of, offsets, vectors = batch.engine.passages.doc_of, found.offsets, found.vectors
     documents = ids_of(batch)[doc_of].tolist()
@@ -161,7 +161,7 @@ def _query(name: str, lists: list[Any], documents: list[str], vectors: Any, firs
     return {doc: float(query @ vector) for doc, vector in found.items()}
 
 
-def against_ranx(batch: Batch, found: ParagraphHits, rounds: int) -> list[str]:
+def against_ranx(batch: QueryBatch, found: ParagraphHits, rounds: int) -> list[str]:
     """Lists in which every document stands once, fused by ranx and aggregated by ours."""
     try:
         import ranx

@@ -24,8 +24,8 @@ from provenance import options, provenance, shown
 from haybale import BM25, KNN, Engine, Hits, PassageIndex, SVREnsemble, rank_documents
 from haybale.ensemble import CandidateRows, candidate_rows
 from haybale.evaluation import averages, classify, evaluate
-from haybale.rankers import Batch, Training
-from haybale.stages import listening, stage
+from haybale.rankers import QueryBatch, Training
+from haybale.timing import record_timings, timed
 
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100")
 CHOICES = ("last", "random", "nearest")  # of the passage that is injected
@@ -46,7 +46,7 @@ def main() -> None:
     a.results.mkdir(parents=True, exist_ok=True)
     for name in a.collections:
         engine = Engine(name, encoder="lsa", n_components=a.width)
-        with listening(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
+        with record_timings(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
             found = compared(engine, a.split, a.rows_per_bag)
         found |= {"seconds": stages.seconds, "provenance": provenance(shown("bench_protocols.py", sys.argv[1:]))}
         path = a.results / f"protocols-{engine.collection.name}-{a.split}"
@@ -57,11 +57,14 @@ def main() -> None:
 def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, k: int = K) -> dict[str, Any]:
     """All figures of one collection, as JSON."""
     collection, index = engine.collection, engine.passages
-    asked, learned = Batch(engine, collection.queries.take(collection.split(split).queries)), Training.of(engine).batch
+    asked, learned = (
+        QueryBatch(engine, collection.queries.take(collection.split(split).queries)),
+        Training.of(engine).batch,
+    )
     vectors, train_vectors = asked.vectors, learned.vectors
-    with stage("search kNN"):
+    with timed("search kNN"):
         near = index.search(vectors, k, exclude=asked.own).to_numpy()
-    with stage("search kNN (train)"):
+    with timed("search kNN (train)"):
         train_near = index.search(train_vectors, k, exclude=learned.own).to_numpy()
     pairs, train_pairs = judged(engine, asked, split), judged(engine, learned, "train")
 
@@ -71,7 +74,7 @@ def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, 
 
     def fitted(name: str, rows: CandidateRows) -> SVREnsemble:
         ensemble = SVREnsemble.as_published(n_bags=n_bags, k=k, rows_per_bag=rows_per_bag, random_state=0, n_jobs=-1)
-        with stage(f"train {name}"):
+        with timed(f"train {name}"):
             return ensemble.fit_rows(index, train_vectors, rows)
 
     tests = {choice: injected(choice, test=True) for choice in CHOICES}
@@ -141,20 +144,20 @@ def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, 
     return found | {"same queries": curve(said, apart.label > 0)[0]}
 
 
-def judged(engine: Engine, batch: Batch, split: str) -> Pairs:
+def judged(engine: Engine, batch: QueryBatch, split: str) -> Pairs:
     """The relevant pairs of a split, but a query's own document and documents without a passage."""
     rows, documents = engine.collection.split(split).relevant_rows()
     usable = (documents != batch.own[rows]) & (np.diff(engine.passages.doc_offsets)[documents] > 0)
     return rows[usable], documents[usable]
 
 
-def rankings(batch: Batch, split: str, models: dict[str, SVREnsemble], near: Hits) -> dict[str, dict[str, float]]:
+def rankings(batch: QueryBatch, split: str, models: dict[str, SVREnsemble], near: Hits) -> dict[str, dict[str, float]]:
     """End to end: nothing but the query decides what is ranked."""
     engine, ids = batch.engine, batch.ids
     runs = {str(ranker): batch.run(ranker, DEPTH) for ranker in (BM25(), KNN())}
     runs["knn, the same neighbours"] = rank_documents(engine.passages, near, ids)
     for name, model in models.items():
-        with stage(f"score {name}"):
+        with timed(f"score {name}"):
             scores = model.score_candidates(batch.vectors, near.passages)
         runs[name] = rank_documents(engine.passages, Hits(near.passages, scores), ids)
     qrels = engine.collection.qrels_frame(split)
@@ -207,7 +210,7 @@ class Votes:
         at = np.arange(len(query)) - np.searchsorted(query, query)
         asked = np.full((len(vectors), at.max(initial=0) + 1), -1)
         asked[query, at] = passage
-        with stage(f"votes of {name}"):
+        with timed(f"votes of {name}"):
             self._votes = ensemble.votes(vectors, asked)[asked >= 0]
 
     def __getitem__(self, wanted: Ints) -> Ints:

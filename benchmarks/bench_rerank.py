@@ -41,8 +41,8 @@ from haybale import (
 )
 from haybale.collections import Collection
 from haybale.evaluation import paired_tests
-from haybale.rankers import Batch, Training
-from haybale.stages import listening
+from haybale.rankers import QueryBatch, Training
+from haybale.timing import record_timings
 
 SEARCHES = "bm25(k1=6,b=0.9,k3=0),bm25-doc(k1=18,b=1,k3=2),knn,knn-doc,parm-rrf,parm-vrrf"  # tuned on dev of irled
 FIRST = "bm25(k1=6,b=0.9,k3=0)"
@@ -261,7 +261,7 @@ def rerank(a: Any) -> None:
     learned_ids = set(collection.queries.take(learning).ids.to_pylist())
     training = Training.of(engine, collection.queries.take(learning), qrels[qrels["query_id"].isin(learned_ids)])
     batches = {
-        split: Batch(engine, collection.queries.take(collection.split(split).queries))
+        split: QueryBatch(engine, collection.queries.take(collection.split(split).queries))
         for split in splits
         if split != "train"
     }
@@ -288,12 +288,12 @@ def rerank(a: Any) -> None:
     found: dict[str, Any] = {}
     tables: dict[str, dict[str, Any]] = {split: {} for split in batches}
     for name, text in named.items():
-        with listening() as stages:
+        with record_timings() as stages:
             ranker: Ranker = training.fitted(parse(text))
             for split, batch in batches.items():
                 run = batch.run(ranker, 100)
                 tables[split][name] = evaluate(run, collection.qrels_frame(split), MEASURES)
-        found[name] = {"ranker": text, "seconds": dict(stages.seconds), "facts": ranker.facts}
+        found[name] = {"ranker": text, "seconds": dict(stages.seconds), "facts": ranker.fit_report_}
         for split in batches:  # learned runs stand beside the one without
             values, base = tables[split][name], tables[split]["learned" if name.startswith("learned ") else "first"]
             test = paired_tests(values["nDCG@10"].to_numpy(), base["nDCG@10"].to_numpy())

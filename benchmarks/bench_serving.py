@@ -28,7 +28,7 @@ from typing import Any
 from provenance import cell, options, peak_memory, provenance, shown, table, timed
 
 import haybale  # which imports nothing until it is asked for a name: what that costs is measured
-from haybale.stages import listening
+from haybale.timing import record_timings
 
 RANKERS = ("bm25-doc", "parm-vrrf", "svr", "learned")
 MEASURED = ("bm25-doc", "knn-doc")  # after adding, against an engine that was built on everything
@@ -122,7 +122,7 @@ def clocked() -> Iterator[Record]:
 
 def build(collection: str, engine: str) -> Record:
     """An engine with all its indexes, from a collection's files to a folder."""
-    with clocked() as taken, listening() as stages:
+    with clocked() as taken, record_timings() as stages:
         found = haybale.Engine.build(collection, engine, encoder="tfidf").prepare().collection
     counts = {"name": found.name, "documents": found.n_documents, "passages": found.n_passages}
     return {"collection": counts, "build": taken | {"stages": stages.seconds}}
@@ -198,7 +198,7 @@ def effectiveness(collection: str, what: str, share: float = SHARE) -> Record:
     import numpy as np
 
     from haybale.evaluation import averages
-    from haybale.rankers import Batch
+    from haybale.rankers import QueryBatch
 
     whole = haybale.open_collection(collection)
     order = np.random.default_rng(0).permutation(whole.n_documents)
@@ -210,7 +210,7 @@ def effectiveness(collection: str, what: str, share: float = SHARE) -> Record:
     # Documents have other numbers where some were added, a query's own too.
     has, own = queries.own >= 0, np.full(len(queries), -1)
     own[has] = engine.collection.document_numbers(whole.doc_ids.take(queries.own[has]).to_pylist())
-    batch, qrels = Batch(engine, replace(queries, own=own)), whole.qrels_frame("dev")
+    batch, qrels = QueryBatch(engine, replace(queries, own=own)), whole.qrels_frame("dev")
     runs = {name: batch.run(haybale.parse(name), 1000) for name in MEASURED}
     measures = {name: averages(haybale.evaluate(run, qrels, MEASURES)) for name, run in runs.items()}
     return {"documents": engine.collection.n_documents, "rankers": measures}

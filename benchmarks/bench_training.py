@@ -36,8 +36,8 @@ from haybale import (
 )
 from haybale.cli.engines import values_of
 from haybale.evaluation import paired_tests
-from haybale.rankers import Batch, Training, set_all
-from haybale.stages import listening
+from haybale.rankers import QueryBatch, Training, set_all
+from haybale.timing import record_timings
 
 FOLDS = 2
 IN_SPACE = ("knn", "parm-rrf", "parm-vrrf")
@@ -98,7 +98,7 @@ def measured(
     def report(stage: str, taken: float) -> None:
         print(f"  {time.perf_counter() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
 
-    with listening(report) as stages:
+    with record_timings(report) as stages:
         engine = Engine(collection)
         how = {"dtype": dtype, "max_length": length, **recipe}
         n_folds = 0 if apart or alone else FOLDS
@@ -115,7 +115,9 @@ def measured(
             return {}
         splits = ("dev", "test") if test else ("dev",)
         training, runs = Training.of(engine), {split: dict[str, Run]() for split in splits}
-        batches = {split: Batch(engine, collection.queries.take(collection.split(split).queries)) for split in splits}
+        batches = {
+            split: QueryBatch(engine, collection.queries.take(collection.split(split).queries)) for split in splits
+        }
         rankers: dict[str, Ranker] = {
             f"{name} {when}": InSpace(parse(name), str(work / f"engine-{when}"))
             for when in ("before", "after")

@@ -29,8 +29,8 @@ from provenance import commit, machine, options, peak_memory, shown, timed
 
 from haybale import Collection, Engine, Ranker, Run, evaluate, open_collection, parse, tune_bm25
 from haybale.evaluation import Tuned, paired_tests, results
-from haybale.rankers import Batch, Training, set_all, set_values
-from haybale.stages import listening
+from haybale.rankers import QueryBatch, Training, set_all, set_values
+from haybale.timing import record_timings
 
 UNSEEN_SHARE = "unseen_share"  # the parameter of Learned: the share of the loss for queries that training has not met
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
@@ -74,7 +74,7 @@ class Space:
         engine = Engine(collection, encoder=encoder, n_components=width)
         self.training = Training.of(engine)
         queries = collection.queries
-        self.batches = {split: Batch(engine, queries.take(collection.split(split).queries)) for split in SPLITS}
+        self.batches = {split: QueryBatch(engine, queries.take(collection.split(split).queries)) for split in SPLITS}
 
     def runs(self, ranker: Ranker) -> dict[str, Run]:
         """The ranker's run of each split, fitted on the training queries."""
@@ -89,7 +89,7 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
     def report(stage: str, taken: float) -> None:
         print(f"  {time.perf_counter() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
 
-    with listening(report) as stages:
+    with record_timings(report) as stages:
         collection = open_collection(name, missing_judgements="skip")
         tuning, tuned = timed(lambda: tuned_bm25(collection))
         baseline = "bm25-doc" if tuned["document"].best[3] > tuned["passage"].best[3] else "bm25"
@@ -178,7 +178,7 @@ def facts_of(fitted: Ranker, plain: Ranker) -> dict[str, Any]:
     within = plain.nested() or [each for made in plain.implied().values() for each in made]
     names = {str(inner): str(short) for inner, short in zip(fitted.rankers_, within, strict=False)}
     found = {}
-    for key, value in fitted.facts.items():
+    for key, value in fitted.fit_report_.items():
         inner, space, feature = key.partition(" ")
         found[names.get(inner, inner) + space + feature] = value
     return found

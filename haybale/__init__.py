@@ -8,8 +8,8 @@
 
 The rooms follow the way of the data, and none imports from one behind it: :mod:`~haybale.collections` →
 :mod:`~haybale.embeddings` → :mod:`~haybale.retrieval` → :mod:`~haybale.ensemble` → :mod:`~haybale.engine` →
-:mod:`~haybale.graph`, :mod:`~haybale.rerank` → :mod:`~haybale.rankers` → :mod:`~haybale.evaluation` →
-:mod:`~haybale.training`, :mod:`~haybale.reports`.
+:mod:`~haybale.context`, :mod:`~haybale.pairs` → :mod:`~haybale.rankers` → :mod:`~haybale.evaluation` →
+:mod:`~haybale.finetune`, :mod:`~haybale.reports`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOME = {
         *("SentenceTransformerEncoder", "TfidfEncoder", "embed", "embed_shards"),
     ),
     "haybale.engine": ("Engine",),
-    "haybale.ensemble": ("LearnedFusion", "ProductKernelSVR", "SVREnsemble", "score_frame"),
+    "haybale.ensemble": ("ProductKernelSVR", "SVREnsemble", "score_frame"),
     "haybale.errors": (
         *("ClusterError", "DeviceError", "FileFormatError", "HaybaleError", "InputError", "MissingExtraError"),
         *("NotFittedError", "OutputExistsError", "StoreError", "TruncationWarning", "UnknownNameError", "VectorError"),
@@ -36,21 +36,22 @@ _HOME = {
     "haybale.evaluation": (
         *("compare", "evaluate", "evaluate_passages", "rank_passages", "section_qrels", "tune_bm25"),
     ),
-    "haybale.graph": ("DocumentGraph",),
-    "haybale.rankers": (
-        *("BM25", "KNN", "PARM", "PLI", "RRF", "SVR", "CrossEncoder", "Explanation", "InSpace", "Learned", "MaxSim"),
-        *("GraphContext", "LinearContext", "LinkedDocuments", "SectionPropagation", "TokenContext"),
-        *("EmptyRankingWarning", "Ranker", "SimilarQueries", "load", "parse"),
+    "haybale.context": (
+        *("DocumentGraph", "GraphContext", "LinearContext", "LinkedDocuments", "SectionPropagation", "TokenContext"),
     ),
-    "haybale.rerank": (
-        *("BERTPLI", "CrossPairs", "InteractionStore", "Interactions", "PairEncoder", "Reading", "TokenPairs"),
-        *("VectorPairs", "interact", "train_pair_encoder"),
+    "haybale.rankers": (
+        *("BM25", "KNN", "PARM", "RRF", "SVR", "EmptyRankingWarning", "Explanation", "InSpace", "Learned"),
+        *("LearnedFusion", "Ranker", "SimilarQueries", "load", "parse"),
+    ),
+    "haybale.pairs": (
+        *("BERTPLI", "PLI", "CrossEncoder", "CrossPairs", "InteractionStore", "Interactions", "MaxSim"),
+        *("PairEncoder", "Reading", "TokenPairs", "VectorPairs", "interact", "train_pair_encoder"),
     ),
     "haybale.retrieval": (
         *("BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),
         *("ShardedIndex", "pool", "rank_documents", "reciprocal_rank_fusion"),
     ),
-    "haybale.training": ("Recipe", "TrainedEncoder", "train_encoder", "training_pairs"),
+    "haybale.finetune": ("Recipe", "TrainedEncoder", "train_encoder", "training_pairs"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

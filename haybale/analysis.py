@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from haybale.errors import InputError, UnknownNameError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.progress import track
 
 NO_LANGUAGE = "none"  # neither stop words nor a stemmer
@@ -56,7 +56,7 @@ _WORD = re.compile(r"\w{2,}")
 _RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]{{2,}}")
 _KNOWN_WORDS = 2**20  # whose terms are remembered while texts are analysed
 
-Split = Callable[[str], Sequence[str]]
+Tokenize = Callable[[str], Sequence[str]]
 
 
 class LanguageWarning(UserWarning):
@@ -96,7 +96,7 @@ class Analyzer:
 
     language: str = "english"
     stop_words: Iterable[str] | None = None
-    function: Split | None = None
+    function: Tokenize | None = None
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
@@ -142,7 +142,7 @@ class Analyzer:
             return str
         try:
             # Without its cache, which is slower than stemming: each word is stemmed once.
-            stem: Callable[[str], str] = require("Stemmer").Stemmer(self.language, 0).stemWord
+            stem: Callable[[str], str] = import_optional("Stemmer").Stemmer(self.language, 0).stemWord
         except KeyError:
             raise InputError(f"the PyStemmer that is installed has no stemmer for {self.language!r}") from None
         return stem
@@ -189,7 +189,7 @@ class _Known(dict[str, int]):
         return number
 
 
-def as_analyzer(given: Analyzer | Split | str) -> Analyzer:
+def as_analyzer(given: Analyzer | Tokenize | str) -> Analyzer:
     """An analyzer as it is, of a language, or of a function from text to terms."""
     if isinstance(given, Analyzer):
         return given
@@ -200,7 +200,7 @@ def as_analyzer(given: Analyzer | Split | str) -> Analyzer:
 def stop_words(language: str) -> frozenset[str]:
     """bm25s's stop words of one of the :data:`LANGUAGES`; none where it has none."""
     name = _STOP_WORDS.get(language)
-    return frozenset(getattr(require("bm25s.stopwords"), name)) if name else frozenset()
+    return frozenset(getattr(import_optional("bm25s.stopwords"), name)) if name else frozenset()
 
 
 def guess_language(texts: Iterable[str]) -> str:
@@ -240,7 +240,7 @@ def guess_language(texts: Iterable[str]) -> str:
 @cache
 def _detector() -> Any:
     """py3langid's; its probabilities do not depend on the length of the text."""
-    langid = require("py3langid.langid")
+    langid = import_optional("py3langid.langid")
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 

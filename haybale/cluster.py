@@ -20,8 +20,8 @@ from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from joblib.parallel import get_active_backend
 
 from haybale.errors import ClusterError
-from haybale.extras import require
-from haybale.machine import cpus, half_of_memory
+from haybale.extras import import_optional
+from haybale.parallel import cpus, half_of_memory
 from haybale.parameters import POSITIVE, check_parameters
 from haybale.progress import track
 
@@ -75,7 +75,7 @@ def _by_joblib(function: Callable[..., T], arguments: Tasks, n_jobs: int | None,
 
 def _by_dask(client: Any, function: Callable[..., T], arguments: Tasks, n_jobs: int | None, doing: str) -> Iterator[T]:
     """Dask does tasks again whose worker died, until as many workers died of one as the scheduler allows."""
-    address, distributed = client.scheduler.address, require("distributed", "dask")
+    address, distributed = client.scheduler.address, import_optional("distributed", "dask")
     running: deque[Any] = deque()  # futures in order, results not yet here
 
     def first() -> Any:
@@ -152,7 +152,7 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
         NumPy, SciPy or Numba, and where the cluster goes away.
     """
     check_parameters("on_cluster", {"timeout": timeout}, {"timeout": POSITIVE})
-    dask, distributed = require("dask", "dask"), require("distributed", "dask")
+    dask, distributed = import_optional("dask", "dask"), import_optional("distributed", "dask")
     logger = logging.getLogger("distributed")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)  # what matters is raised

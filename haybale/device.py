@@ -15,8 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError
-from haybale.extras import require
-from haybale.machine import half_of_memory
+from haybale.extras import import_optional
+from haybale.parallel import half_of_memory
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Device:
     @property
     def xp(self) -> ModuleType:
         """The array library of the device: numpy or cupy."""
-        return np if self.is_cpu else require("cupy", "gpu")
+        return np if self.is_cpu else import_optional("cupy", "gpu")
 
     @property
     def sparse(self) -> ModuleType:
         """The library of sparse matrices: scipy.sparse or cupyx.scipy.sparse."""
-        return sparse if self.is_cpu else require("cupyx.scipy.sparse", "gpu")
+        return sparse if self.is_cpu else import_optional("cupyx.scipy.sparse", "gpu")
 
     def current(self) -> AbstractContextManager[Any]:
         """A context in which new CuPy arrays are made on this device."""
@@ -79,7 +79,7 @@ def find_device(name: str | Device) -> Device:
     kind, _, number = str(name).partition(":")
     if kind != "cuda" or (":" in name and not number.isdecimal()):
         raise UnknownNameError("device", name, ["auto", "cpu", "cuda", "cuda:0", "cuda:1", "…"])
-    runtime = require("cupy", "gpu").cuda.runtime
+    runtime = import_optional("cupy", "gpu").cuda.runtime
     try:
         count = int(runtime.getDeviceCount())
     except RuntimeError as error:  # CuPy's CUDARuntimeError: no driver, or no device
@@ -101,7 +101,7 @@ def device_of(array: Any) -> Device:
     if _library(array) in ("cupy", "cupyx"):
         return Device("cuda", int(array.device.id))
     if hasattr(array, "__cuda_array_interface__"):
-        return Device("cuda", int(require("cupy", "gpu").asarray(array).device.id))
+        return Device("cuda", int(import_optional("cupy", "gpu").asarray(array).device.id))
     return CPU
 
 
@@ -124,7 +124,7 @@ def to_numpy(array: Any) -> Any:
         return array.get() if _library(array) == "cupyx" else array
     on_device = hasattr(array, "__cuda_array_interface__")
     try:
-        return require("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
+        return import_optional("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
     except ValueError as error:  # rows of several lengths
         raise InputError(f"expected an array: {error}") from None
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from haybale.errors import InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.folders import replaced
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def draw_heatmap(
     axes = figure.add_subplot()
     greatest = float(np.nanmax(np.abs(table), initial=0)) or 1.0
     low = -greatest if np.nanmin(table, initial=0) < 0 else 0
-    colours = require("matplotlib").colormaps["RdBu_r" if low else "Blues"].with_extremes(bad="#c8c8c8")
+    colours = import_optional("matplotlib").colormaps["RdBu_r" if low else "Blues"].with_extremes(bad="#c8c8c8")
     image = axes.imshow(table, colours, vmin=low, vmax=greatest, aspect="auto")
     _ticks(axes.xaxis, columns, width / len(columns), _LINE if upright else across)
     _ticks(axes.yaxis, rows, height / len(rows), _LINE)
@@ -128,7 +128,7 @@ def check_figure(path: Path) -> str:
     kind = path.suffix.lower()
     if kind not in _SUFFIXES:
         raise InputError(f"{path}: a figure is saved as one of {', '.join(_SUFFIXES)}; found {path.suffix!r}")
-    require("matplotlib")
+    import_optional("matplotlib")
     return kind
 
 
@@ -138,16 +138,16 @@ def save_figure(figure: Figure, path: Path | str) -> None:
     Folders above the file are made. Errors: :class:`InputError` for another suffix.
     """
     kind = check_figure(Path(path))
-    matplotlib = require("matplotlib")
+    matplotlib = import_optional("matplotlib")
     fixed = {"svg.hashsalt": "haybale", "svg.fonttype": "path"}
     with replaced(Path(path)) as aside, matplotlib.rc_context(fixed):
         figure.savefig(aside, format=kind[1:], dpi=_DPI, metadata=_SUFFIXES[kind])
 
 
 def _figure(width: float, height: float) -> Figure:
-    require("matplotlib")
-    figure: Figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    require("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    import_optional("matplotlib")
+    figure: Figure = import_optional("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    import_optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure
 
 

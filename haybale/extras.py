@@ -12,15 +12,15 @@ from haybale.errors import MissingExtraError
 _DISTRIBUTIONS = {"Stemmer": "PyStemmer", "faiss": "faiss-cpu"}  # where they are not named as the module is
 
 
-def require(module: str, extra: str | None = None) -> ModuleType:
+def import_optional(module: str, extra: str | None = None) -> ModuleType:
     """Import ``module``, or raise :class:`~haybale.errors.MissingExtraError` with its pip line.
 
     That is the line of ``extra``, or, without one, of the distribution itself, which is part of the base install.
 
-    >>> require("no_such_package", "neural")
+    >>> import_optional("no_such_package", "neural")
     Traceback (most recent call last):
     haybale.errors.MissingExtraError: no_such_package is not installed; pip install "haybale[neural]"
-    >>> require("no_such_package.part")
+    >>> import_optional("no_such_package.part")
     Traceback (most recent call last):
     haybale.errors.MissingExtraError: no_such_package is not installed; pip install no_such_package
     """
@@ -37,7 +37,7 @@ def require(module: str, extra: str | None = None) -> ModuleType:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Without transformers' report of missing heads, and its bars: what matters of a model is checked, and raised."""
-    logging = require("transformers.utils.logging", "neural")
+    logging = import_optional("transformers.utils.logging", "neural")
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -16,7 +16,7 @@ from narwhals import dependencies
 from numpy.typing import NDArray
 
 from haybale.errors import InputError, UnknownNameError
-from haybale.extras import require
+from haybale.extras import import_optional
 
 Frame: TypeAlias = Any  # a frame of one of the libraries
 _TESTS = {
@@ -82,7 +82,7 @@ def in_library(result: pd.DataFrame, library: str) -> Frame:
         raise UnknownNameError("frame library", library, LIBRARIES)
     if library == "pandas":
         return result
-    require(library, "gpu" if library == "cudf" else None)
+    import_optional(library, "gpu" if library == "cudf" else None)
     result = result.reset_index(drop=result.index.name is None)
     table = pa.Table.from_pandas(result, preserve_index=False).replace_schema_metadata(None)
     backend: Any = library

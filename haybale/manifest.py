@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 
 from haybale.errors import FileFormatError
 from haybale.folders import parsed_json, reading, write_json
-from haybale.machine import cpus
+from haybale.parallel import cpus
 
 MANIFEST = "manifest.json"
 Tensors = dict[str, NDArray[Any]]
@@ -46,7 +46,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """
     paths = [path / MANIFEST if path.is_dir() else path for path in sorted(folder.iterdir())]
     files = {path.relative_to(folder).as_posix(): digest(path) for path in paths}
-    write_json(folder / MANIFEST, signed({**manifest, "haybale": version("haybale"), "files": files}))
+    write_json(folder / MANIFEST, with_checksum({**manifest, "haybale": version("haybale"), "files": files}))
 
 
 def read_manifest(
@@ -72,7 +72,7 @@ def read_manifest(
         found = manifest.get(entry) if isinstance(manifest, dict) else None
         if found != value:
             raise FileFormatError(path, None, f"expected {entry} {value!r}, found {found!r}")
-    manifest = dict(manifest) if unsigned and "sha256" not in manifest else check_signed(path, manifest)
+    manifest = dict(manifest) if unsigned and "sha256" not in manifest else verify_checksum(path, manifest)
     check_kinds(path, manifest, kinds or {})
     return manifest
 
@@ -143,7 +143,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def signed(values: dict[str, Any]) -> dict[str, Any]:
+def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
     """Values for a JSON file that says itself, last, what its SHA-256 is: of the values, as JSON without spaces.
 
     >>> signed({"n": 1})
@@ -154,9 +154,9 @@ def signed(values: dict[str, Any]) -> dict[str, Any]:
     return plain | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def check_signed(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+def verify_checksum(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     """The values of a file that were :func:`signed`, without the digest; others are refused."""
-    if signed(values) != values:
+    if with_checksum(values) != values:
         raise FileFormatError(path, None, _CHANGED)
     return {name: value for name, value in values.items() if name != "sha256"}
 

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from haybale.collections import Paragraph, Queries, find_splitter
 from haybale.collections.collection import Ints
 from haybale.errors import InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers import Ranker
-from haybale.rankers.batch import queries_of
+from haybale.rankers.query_batch import queries_of
 from haybale.retrieval.run import DEPTH
 
-require("pyterrier", "pyterrier")
+import_optional("pyterrier", "pyterrier")
 
 import pyterrier as pt  # noqa: E402
 

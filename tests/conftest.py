@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cupy_double import HAS_CUDA, installed
 from hypothesis import settings
-from topics import topic_collection
+from support.cupy_double import HAS_CUDA, installed
+from support.topics import topic_collection
 
 from haybale.cli import main
 from haybale.collections import Collection, CollectionBuilder, read_pydocs

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cupy_double import HAS_CUDA
-from structured import structured_collection
-from tiny_models import save_bi_encoder
-from worlds import word_collection
+from support.cupy_double import HAS_CUDA
+from support.structured import structured_collection
+from support.tiny_models import save_bi_encoder
+from support.worlds import word_collection
 
 from haybale import Engine, Hits, Learned, PassageIndex, open_collection, parse, tune_bm25
 from haybale.evaluation import classify_injected
-from haybale.machine import cpus
+from haybale.parallel import cpus
 from haybale.rankers import parse_all, parse_value, set_all
 
 yaml = pytest.importorskip("yaml")

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dask_tasks
 import joblib
 import numpy as np
 import pytest
-from commands import word_folder
-from encoders import HashEncoder
-from layouts import folder_of
-from worlds import world
+from support import dask_tasks
+from support.commands import word_folder
+from support.encoders import HashEncoder
+from support.layouts import folder_of
+from support.worlds import world
 
 from haybale import cluster
 from haybale.cluster import on_cluster, spread

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cupy_double import installed
 from scipy import sparse
+from support.cupy_double import installed
 
 from haybale.device import CPU, Device, device_of, find_device, is_sparse, placed, to_device, to_numpy
 from haybale.errors import DeviceError, MissingExtraError, UnknownNameError

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import cudf_double
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from support import cudf_double
 
 from haybale import Run, evaluate
 from haybale.errors import InputError, MissingExtraError, UnknownNameError

@@ -16,7 +16,7 @@ def test_longformer_on_the_device(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    from longformers import hidden, save_longformer, texts
+    from support.longformers import hidden, save_longformer, texts
 
     from haybale import LongformerEncoder
 

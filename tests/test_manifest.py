@@ -19,11 +19,11 @@ from safetensors.numpy import load_file
 from haybale.errors import FileFormatError
 from haybale.manifest import (
     check_files,
-    check_signed,
     mapped_tensors,
     read_manifest,
     read_table,
-    signed,
+    verify_checksum,
+    with_checksum,
     write_manifest,
     write_table,
     write_tensors,
@@ -157,8 +157,8 @@ def test_files_are_found_to_be_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_signed_manifest_is_what_was_signed(tmp_path: Path) -> None:
-    values = signed({"format": "a thing", "version": 1, "n": 3})
-    assert check_signed(tmp_path / "m.json", values) == {"format": "a thing", "version": 1, "n": 3}
+    values = with_checksum({"format": "a thing", "version": 1, "n": 3})
+    assert verify_checksum(tmp_path / "m.json", values) == {"format": "a thing", "version": 1, "n": 3}
     for changed in (values | {"n": 4}, values | {"more": 1}, values | {"sha256": "0" * 64}):
         with pytest.raises(FileFormatError, match=r"m\.json: .*SHA-256 differs"):
-            check_signed(tmp_path / "m.json", changed)
+            verify_checksum(tmp_path / "m.json", changed)

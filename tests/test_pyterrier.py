@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pages import small
+from support.pages import small
 
 from haybale import BM25, KNN, PARM, RRF, Learned, SimilarQueries
 from haybale.collections import Collection, CollectionBuilder

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cupy_double import HAS_CUDA, installed
 from scipy import sparse
+from support.cupy_double import HAS_CUDA, installed
 
 from haybale import ParagraphSearch, PassageIndex, ProductKernelSVR, SVREnsemble
 from haybale.device import Device, device_of, to_device, to_numpy

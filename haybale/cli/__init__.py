@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from haybale.cli.terminal import say
 from haybale.errors import HaybaleError, InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 
 __all__ = ["main"]
 
@@ -29,8 +29,8 @@ def main() -> NoReturn:
         for text in sys.argv[1:]:
             if re.search(r"[\ud800-\udfff]", text):  # what stands for bytes that Python could not decode
                 raise InputError(f"{text} is not UTF-8")
-        require("typer")
-        for commands in ("engines", "fine_tune", "rank", "trials", "embed", "rerank", "doctor"):
+        import_optional("typer")
+        for commands in ("engines", "rank", "trials", "embed", "rerank", "doctor"):
             importlib.import_module(f"haybale.cli.{commands}")
         from haybale.cli.options import app
 

@@ -42,15 +42,15 @@ def index(
     Interrupted, the same command goes on where it was.
     """
     from haybale.folders import check_file
-    from haybale.stages import listening, stage
+    from haybale.timing import record_timings, timed
 
     start = time.perf_counter()
     check_file(out / "engine.json")
     settings = settings_of(encoder=encoder, store=store, language=language, paragraphs=paragraphs, device=device)
     settings |= given(query_prompt=query_prompt, passage_prompt=passage_prompt, chunking=chunking_of(pieces, stride))
     settings |= given(n_components=n_components, random_state=random_state)
-    with resumable(), listening(reporter()):
-        with stage("read collection"):
+    with resumable(), record_timings(reporter()):
+        with timed("read collection"):
             read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
         engine = haybale.Engine.build(read, out, **settings).prepare()
     show(f"{engine!r}; language: {engine.language}; {time.perf_counter() - start:.1f} s, {size_on_disk(out)} on disk")
@@ -64,10 +64,10 @@ def add(
     ],
 ) -> None:
     """Add documents, which can be found at once; models need not be trained anew. All of them, or none."""
-    from haybale.stages import listening
+    from haybale.timing import record_timings
 
     start = time.perf_counter()
-    with listening(reporter()):
+    with record_timings(reporter()):
         grown = haybale.Engine.open(engine)
         added = _documents_of(files)
         grown.add(added)
@@ -98,13 +98,13 @@ def train(
 ) -> None:
     """Train a ranker on an engine's judged queries, and keep it in a folder, for rank and compare."""
     from haybale.folders import check_output, write_or_rescue
-    from haybale.stages import listening
+    from haybale.timing import record_timings
 
     start = time.perf_counter()
     chosen = ranker_of(ranker, set_values)
     check_output(out)
     opened = haybale.Engine.open(engine, device=device)
-    with nullcontext() if dask is None else haybale.on_cluster(dask), listening(reporter()):
+    with nullcontext() if dask is None else haybale.on_cluster(dask), record_timings(reporter()):
         chosen.fit(opened, split)
         write_or_rescue(chosen.save, out)
     show(f"{chosen}: {time.perf_counter() - start:.1f} s, {size_on_disk(out)} in {out}")
@@ -193,7 +193,7 @@ def _documents_of(files: Sequence[Path]) -> Collection:
 
 def _what_was_learned(ranker: Ranker, indent: str = "  ") -> Iterator[str]:
     """Lines of the facts of a ranker and of those within."""
-    for name, value in ranker.facts.items():
+    for name, value in ranker.fit_report_.items():
         yield f"{indent}{name}: {value:,.4g}" if isinstance(value, float) else f"{indent}{name}: {value}"
     for inner in ranker.rankers_:
         below = list(_what_was_learned(inner, f"{indent}  "))

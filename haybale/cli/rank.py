@@ -17,7 +17,7 @@ from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from haybale import Collection, Engine, Explanation, Ranker, Run
-    from haybale.rankers.batch import Asked
+    from haybale.rankers.query_batch import QueriesLike
     from haybale.retrieval import ParagraphExplanation
 
 DEFAULT = "rrf(bm25-doc,parm-vrrf)"
@@ -117,12 +117,12 @@ def rank(
 
 
 def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
-    from haybale.stages import listening
+    from haybale.timing import record_timings
 
     if not ranker.needs_training:
         return ranker.fit(engine)
     say(f"{ranker} is trained first; haybale train would keep it")
-    with listening(reporter()):
+    with record_timings(reporter()):
         return ranker.fit(engine)
 
 
@@ -132,7 +132,7 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
         yield from _all(inner)
 
 
-def _queries_of(given: str, paragraphs: str | None) -> Asked:
+def _queries_of(given: str, paragraphs: str | None) -> QueriesLike:
     """What QUERIES stands for: a document, which is split by ``paragraphs``, a file, the name of a split, or a text."""
     from haybale.collections.lines import decoded, read_text
 

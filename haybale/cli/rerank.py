@@ -34,8 +34,8 @@ def interactions(
 
     Interrupted, the same command goes on where it was.
     """
-    from haybale.rankers import Batch, Training
-    from haybale.stages import listening
+    from haybale.rankers import QueryBatch, Training
+    from haybale.timing import record_timings
 
     part = options.part_of("shard", shard, "2/8")
     chosen = ranker_of(ranker, set_values)
@@ -43,10 +43,10 @@ def interactions(
         raise InputError(f"interactions are of pli, such as pli(bm25-doc); found {chosen}")
     opened = haybale.Engine.open(engine, device=device)
     asked = opened.collection.queries.take(opened.collection.split(split).queries)
-    with resumable(), listening(reporter()):
+    with resumable(), record_timings(reporter()):
         pairs = chosen.pairs(opened)  # a model that is not there is refused before the first stage is fitted
         inner = Training.of(opened).fitted(chosen.ranker)
-        run = Batch(opened, asked, split).out_of_fold(inner, chosen.n_documents)
+        run = QueryBatch(opened, asked, split).out_of_fold(inner, chosen.n_documents)
         how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
         how |= given(dtype=dtype, pairs_per_chunk=pairs_per_chunk)
         done = haybale.interact(opened, asked, run, pairs, out, shard=part, **how)
@@ -92,7 +92,7 @@ def cross_domain(
     from haybale.evaluation import cross_domain as experiment
     from haybale.evaluation.cross_domain import cross_domain_table
     from haybale.folders import check_file, replace_json, whole_file
-    from haybale.stages import listening
+    from haybale.timing import record_timings
 
     check_file(out / "results.json")
     names = (model, *(tuned or (model, model)))
@@ -101,7 +101,7 @@ def cross_domain(
     }
     chosen = haybale.parse(ranker or "bm25-doc(k1=0.9,b=0.4)")
     seed = given(random_state=random_state)
-    with resumable(), listening(reporter()):
+    with resumable(), record_timings(reporter()):
         how: dict[str, Any] = {"split": split, "k": k, "k_train": k, "add_relevant": add_relevant}
         how |= {"n_train": n_train, "n_test": n_test}
         domains = [Domain.of(haybale.Engine.open(folder), chosen.clone(), **how, **seed) for folder in (first, second)]

@@ -52,7 +52,7 @@ def compare(
     from haybale.folders import check_output, write_or_rescue
     from haybale.rankers import parse_all, set_all
     from haybale.retrieval.run import check_trec
-    from haybale.stages import listening, stage
+    from haybale.timing import record_timings, timed
 
     if out is not None:
         check_output(out)
@@ -64,7 +64,7 @@ def compare(
     named = dict(zip(named, set_all(list(named.values()), values_of(set_values)), strict=True))
     report = reporter()
     with nullcontext() if dask is None else haybale.on_cluster(dask):
-        with listening(report) as before:
+        with record_timings(report) as before:
             if (Path(collection) / "engine.json").is_file():
                 for name in settings | given(layout=layout, missing_judgements=missing_judgements):
                     option = f"--{name.replace('_', '-')}"
@@ -73,7 +73,7 @@ def compare(
                     )
                 engine = haybale.Engine.open(collection, device=device)
             else:
-                with stage("read collection"):
+                with timed("read collection"):
                     read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
                 engine = haybale.Engine(read, **settings, device=device)
             ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
@@ -133,14 +133,14 @@ def tune(
 
     from haybale.folders import check_file, check_new_file, new_json, write_or_rescue
     from haybale.rankers.ranker import shown
-    from haybale.stages import listening, stage
+    from haybale.timing import record_timings, timed
 
     if out is not None:
         check_new_file(out)
         check_file(out)
     how = given(measure=measure, split=split, n_queries=queries, language=language, random_state=random_state)
-    with listening(reporter()):
-        with stage("read collection"):
+    with record_timings(reporter()):
+        with timed("read collection"):
             read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
         found = [haybale.tune_bm25(read, unit, **how) for unit in ("passage", "document")]
     if out is not None:

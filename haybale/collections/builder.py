@@ -15,7 +15,16 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 
-from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split, offsets_of, strings_of
+from haybale.collections.collection import (
+    Collection,
+    Links,
+    Passages,
+    Queries,
+    Sections,
+    Split,
+    indptr_from_counts,
+    strings_of,
+)
 from haybale.collections.ids import Ints, Strings
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.parameters import check_parameters, one_of
@@ -282,4 +291,4 @@ def _check_characters(at: At, name: str, *texts: str) -> None:
 def _grouped(owner: array[int], n: int) -> tuple[Ints, Ints]:
     """Offsets by owner, and the stable order that puts each owner's things side by side."""
     owners = np.array(owner, dtype=np.int64)
-    return offsets_of(np.bincount(owners, minlength=n)), np.argsort(owners, kind="stable")
+    return indptr_from_counts(np.bincount(owners, minlength=n)), np.argsort(owners, kind="stable")

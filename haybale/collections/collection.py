@@ -137,7 +137,7 @@ class Queries:
         chosen = numbers_below(numbers, len(self), "query")
         if len(np.unique(chosen)) != len(chosen):
             raise InputError("queries to be taken must be different ones")
-        rows, offsets = members(self.offsets, chosen)
+        rows, offsets = ragged_take(self.offsets, chosen)
         return Queries(strings_at(self.ids, chosen), strings_at(self.paragraphs, rows), offsets, self.own[chosen])
 
 
@@ -229,8 +229,8 @@ class Collection:
         part = self.split(split)
         return pd.DataFrame(
             {
-                "query_id": pick(self.queries.ids, part.judged_queries),
-                "doc_id": pick(self.doc_ids, part.judged_documents),
+                "query_id": take_strings(self.queries.ids, part.judged_queries),
+                "doc_id": take_strings(self.doc_ids, part.judged_documents),
                 "relevance": part.grades,
             }
         )
@@ -240,7 +240,7 @@ class Collection:
         part = self.split(split)
         ids: list[list[str]] = [[] for _ in part.queries]
         rows, documents = part.relevant_rows()
-        for row, doc_id in zip(rows, pick(self.doc_ids, documents), strict=True):
+        for row, doc_id in zip(rows, take_strings(self.doc_ids, documents), strict=True):
             ids[row].append(doc_id)
         return ids
 
@@ -272,11 +272,11 @@ class Collection:
         none. Numbers that do not rise or are no documents are refused, and documents without a passage.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
-        rows, offsets = members(self.passages.doc_offsets, chosen)
+        rows, offsets = ragged_take(self.passages.doc_offsets, chosen)
         if not len(rows):
             raise InputError(f"collection {self.name!r}: none of the {len(chosen)} documents to be taken has a passage")
         old, of_section = self.sections or _no_sections(self.n_documents), self.passages.sections
-        numbers, section_offsets = members(old.doc_offsets, chosen)
+        numbers, section_offsets = ragged_take(old.doc_offsets, chosen)
         new_section, new = _renumbered(numbers, len(old)), _renumbered(chosen, self.n_documents)
         links = self.links and self.links.renumbered(_renumbered(rows, self.n_passages), new_section, new)
         sections = Sections(
@@ -393,7 +393,7 @@ class Collection:
         return f"Collection {self.name!r}: {counts} ({splits})"
 
 
-def pick(strings: Strings, numbers: Ints) -> list[str]:
+def take_strings(strings: Strings, numbers: Ints) -> list[str]:
     """The strings at those numbers, as a list."""
     return list(strings_at(strings, numbers).to_pylist())
 
@@ -435,19 +435,19 @@ def joined_offsets(first: Ints, second: Ints) -> Ints:
     return np.concatenate([first, second[1:] + first[-1]])
 
 
-def offsets_of(counts: Sequence[int] | Ints) -> Ints:
+def indptr_from_counts(counts: Sequence[int] | Ints) -> Ints:
     """Where things begin of which each owner has so many."""
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
-def members(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
+def ragged_take(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
     """What belongs to some owners, of things side by side: their numbers, and where each owner's begin among them.
 
     >>> members(np.array([0, 2, 2, 5]), np.array([0, 2]))
     (array([0, 1, 2, 3, 4]), array([0, 2, 5]))
     """
     counts = np.diff(offsets)[owners]
-    new = offsets_of(counts)
+    new = indptr_from_counts(counts)
     return np.repeat(offsets[owners] - new[:-1], counts) + np.arange(new[-1]), new
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from haybale.collections.collection import Collection, Ints, Links, Passages, offsets_of, strings_of
+from haybale.collections.collection import Collection, Ints, Links, Passages, indptr_from_counts, strings_of
 from haybale.collections.splitters import SPLITTERS, Splitter, split_or_whole
 from haybale.errors import InputError, UnknownNameError
 
@@ -43,8 +43,8 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
     paragraphs = strings_of(part.text for found in asked for part in found)
     return replace(
         collection,
-        passages=Passages(strings_of(ids), texts, offsets_of([len(found) for found in split])),
-        queries=replace(queries, paragraphs=paragraphs, offsets=offsets_of([len(found) for found in asked])),
+        passages=Passages(strings_of(ids), texts, indptr_from_counts([len(found) for found in split])),
+        queries=replace(queries, paragraphs=paragraphs, offsets=indptr_from_counts([len(found) for found in asked])),
         sections=None,
         links=None,
     )
@@ -84,7 +84,7 @@ def by_section(collection: Collection) -> Collection:
         passages=Passages(
             ids=strings_of(ids),
             texts=strings_of("\n".join(texts[number] for number in numbers) for numbers in joined.values()),
-            doc_offsets=offsets_of(np.bincount(passages.doc_of[first], minlength=collection.n_documents)),
+            doc_offsets=indptr_from_counts(np.bincount(passages.doc_of[first], minlength=collection.n_documents)),
             sections=passages.sections[first],
         ),
         links=links,

@@ -34,7 +34,7 @@ from haybale.collections.collection import (
     Sections,
     Split,
     Strings,
-    offsets_of,
+    indptr_from_counts,
 )
 from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
@@ -206,7 +206,7 @@ class _Table:
 
     def offsets(self, name: str, total: int) -> Ints:
         """Where things begin of which a column says how many there are; ``total`` in all."""
-        offsets = offsets_of(self.numbers(name, 0, total + 1))
+        offsets = indptr_from_counts(self.numbers(name, 0, total + 1))
         if offsets[-1] != total:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
         return offsets

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from haybale.collections.collection import Collection
 
 SCHEMA = pa.schema([(name, pa.large_string()) for name in ("passage_id", "doc_id", "text")])
-Split = Callable[[str], list[tuple[int, int]]]  # a passage to the spans of its pieces
+SpanChunker = Callable[[str], list[tuple[int, int]]]  # a passage to the spans of its pieces
 Row = tuple[str, str, str]
 
 
@@ -29,7 +29,7 @@ def spool(
     file: BinaryIO | None,
     rows_per_group: int,
     shard: tuple[int, int] = (0, 1),
-    split: Split | None = None,
+    split: SpanChunker | None = None,
 ) -> Spooled:
     """Write rows of (passage id, document id, text), ``rows_per_group`` in a row group.
 
@@ -66,7 +66,7 @@ def spool(
     return Spooled(seen, written, sha.hexdigest())
 
 
-def _rows(collection: Collection, split: Split | None) -> Iterator[Row]:
+def _rows(collection: Collection, split: SpanChunker | None) -> Iterator[Row]:
     passages, doc_ids = collection.passages, collection.doc_ids.to_pylist()
     for passage_id, document, text in zip(passages.ids, passages.doc_of, passages.texts, strict=True):
         name, whole = passage_id.as_py(), text.as_py()

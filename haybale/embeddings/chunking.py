@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from haybale.collections import Collection, Links, Passages
 from haybale.collections.collection import Ints
-from haybale.collections.spool import Split, piece_id
+from haybale.collections.spool import SpanChunker, piece_id
 from haybale.errors import InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.parameters import COUNT, COUNT_OR_NONE, TEXT_OR_NONE, check_parameters, one_of
 
 _CONSTRAINTS = {
@@ -64,7 +64,7 @@ class Chunking:
         if (self.unit == "tokens") != (self.tokenizer is not None):
             raise InputError("pieces counted in tokens, and only they, need a tokenizer: a hub id or folder")
 
-    def splitter(self) -> Split:
+    def splitter(self) -> SpanChunker:
         """What finds the pieces of a passage, at least one, in characters; the tokenizer is loaded once for many."""
         units, stride = _words if self.tokenizer is None else _tokens(self.tokenizer), self.stride or self.length
 
@@ -87,7 +87,7 @@ def _words(text: str) -> list[tuple[int, int]]:
 
 def _tokens(name: str) -> Callable[[str], list[tuple[int, int]]]:
     try:
-        tokenizer = require("transformers", "neural").AutoTokenizer.from_pretrained(name)
+        tokenizer = import_optional("transformers", "neural").AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot load the tokenizer {name!r}: {error}") from error
     if not tokenizer.is_fast:

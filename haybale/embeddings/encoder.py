@@ -11,9 +11,9 @@ from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import FileFormatError, InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.folders import parsed_json
-from haybale.stages import stage
+from haybale.timing import timed
 from haybale.vectors import Floats
 
 FITTED = {"LSAEncoder": LSAEncoder, "TfidfEncoder": TfidfEncoder}
@@ -90,7 +90,7 @@ def model_name(name: str) -> str:
 def longformer_encoder() -> Any:
     """The class, a module of torch, which the base install lacks: so it is imported when it is asked for."""
     for package in ("torch", "transformers", "sentence_transformers"):
-        require(package, "neural")
+        import_optional(package, "neural")
     from haybale.embeddings.longformer import LongformerEncoder
 
     return LongformerEncoder
@@ -119,7 +119,7 @@ def rebuild(described: dict[str, Any], where: str) -> Any:
 
 def say_model(where: str, name: Any) -> None:
     """Tell whoever listens which model is named in what was opened, before it is loaded."""
-    with stage(f"{where} names the model {name!r}"):
+    with timed(f"{where} names the model {name!r}"):
         pass  # a stage is told of when it has ended
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from haybale.embeddings.longformer_model import PackedLongformer, State
 from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, token_rows, weights_digest
 from haybale.errors import InputError
-from haybale.extras import quiet_transformers, require
+from haybale.extras import import_optional, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import Floats
 
@@ -169,7 +169,7 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
 
     Errors: :class:`InputError` for what cannot be reached, is no Longformer, lacks its tokenizer, or lacks weights.
     """
-    transformers = require("transformers", "neural")
+    transformers = import_optional("transformers", "neural")
     modules = Path(model, "modules.json")  # of sentence-transformers
     with quiet_transformers():
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.analysis import Analyzer, Split
+from haybale.analysis import Analyzer, Tokenize
 from haybale.collections.collection import Strings
 from haybale.embeddings.counting import TermCounts, strings
 from haybale.embeddings.tfidf import LexicalEncoder, TfidfEncoder
@@ -64,7 +64,7 @@ class LSAEncoder(LexicalEncoder):
         n_components: int = 1024,
         *,
         language: str | None = "english",
-        analyzer: Analyzer | Split | None = None,
+        analyzer: Analyzer | Tokenize | None = None,
         char_ngrams: tuple[int, int] | None = None,
         min_df: int = 2,
         sublinear_tf: bool = True,
@@ -99,7 +99,7 @@ class LSAEncoder(LexicalEncoder):
         components = randomized_svd(
             matrix, d, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
         )[2]
-        self._restore(tfidf, {"projection": components.T})
+        self.load_state(tfidf, {"projection": components.T})
         return self
 
     @property
@@ -119,7 +119,7 @@ class LSAEncoder(LexicalEncoder):
         check_is_fitted(self, "components_")
         return self.tfidf_, {"idf": self.tfidf_.idf_, "projection": self.components_.T}
 
-    def _restore(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
+    def load_state(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
         # Held as (n_terms, d): SciPy multiplies by that as it lies, and would copy (d, n_terms) for each batch.
         self.tfidf_: TfidfEncoder = tfidf
         self.components_: Floats = np.ascontiguousarray(tensors["projection"], dtype=np.float32).T

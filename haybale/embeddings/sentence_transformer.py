@@ -11,7 +11,7 @@ import numpy as np
 
 from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_rows, weights_digest
 from haybale.errors import InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import Floats, check_vectors
 
@@ -67,7 +67,7 @@ class SentenceTransformerEncoder:
         check_parameters("SentenceTransformerEncoder", locals(), _CONSTRAINTS)
         self.batch_size, self.query_prompt, self.passage_prompt = batch_size, query_prompt, passage_prompt
         self.dtype = dtype
-        library = require("sentence_transformers", "neural")
+        library = import_optional("sentence_transformers", "neural")
         self.model, self.name = model, type(model).__name__
         if isinstance(model, (str, Path)):
             self.name = str(model)
@@ -112,7 +112,7 @@ class SentenceTransformerEncoder:
             self.counts.update(tokens=sum(map(len, rows)), truncated=truncated)
         # The task is what a model with two towers goes by; others do not mind.
         how = {"prompt": prompt, "task": kind, "show_progress_bar": False, "normalize_embeddings": True}
-        torch = require("torch", "neural")
+        torch = import_optional("torch", "neural")
         type_of, mixed = getattr(torch, self.dtype), self.dtype != "float32"
 
         def one(batch: Batch) -> Any:

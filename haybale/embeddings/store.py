@@ -34,7 +34,7 @@ from haybale.device import Device, find_device, to_device
 from haybale.embeddings.encoder import Encoder, encode_queries, load_fitted, rebuild
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError, StoreError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.folders import parsed_json, reading
 from haybale.manifest import MANY, check_kinds
 from haybale.progress import track
@@ -127,7 +127,7 @@ class StoreFiles:
 
     def zarr(self) -> Any:
         """What zarr is given for the array."""
-        storage = require("zarr.storage")
+        storage = import_optional("zarr.storage")
         if self.is_local:
             return storage.LocalStore(self.at(VECTORS))
         return storage.FsspecStore.from_url(f"{self.url.rstrip('/')}/{VECTORS}")
@@ -155,7 +155,7 @@ class Chunks:
     """
 
     def __init__(self, files: StoreFiles, settings: dict[str, Any], writable: bool = False) -> None:
-        zarr = require("zarr")
+        zarr = import_optional("zarr")
         try:
             array = zarr.open_array(files.zarr(), mode="r+" if writable else "r")
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
@@ -176,7 +176,7 @@ class Chunks:
 
     @classmethod
     def create(cls, files: StoreFiles, settings: dict[str, Any], rows: int, dim: int) -> Chunks:
-        zarr, codecs = require("zarr"), require("zarr.codecs")
+        zarr, codecs = import_optional("zarr"), import_optional("zarr.codecs")
         zarr.create_array(
             files.zarr(),
             shape=(rows, dim),
@@ -350,7 +350,7 @@ class EmbeddingStore:
 
     def dask(self) -> Any:
         """(n, d) Dask array over the chunks; nothing is read yet. (Extra ``dask``.)"""
-        array = require("dask.array", "dask")
+        array = import_optional("dask.array", "dask")
         parts = [array.from_zarr(part.array) for part in self._parts]
         return parts[0] if len(parts) == 1 else array.concatenate(list(self._by_turns(parts)))
 

@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils.validation import check_is_fitted
 
-from haybale.analysis import NO_LANGUAGE, Analyzer, Split, as_analyzer
+from haybale.analysis import NO_LANGUAGE, Analyzer, Tokenize, as_analyzer
 from haybale.collections.collection import Strings
 from haybale.embeddings.counting import TermCounts
 from haybale.embeddings.token_batches import check_texts
@@ -91,7 +91,7 @@ class LexicalEncoder(BaseEstimator):  # type: ignore[misc]
             expected = f"finite tensors {', '.join(cls._tensors)}, of {len(terms)} terms"
             raise FileFormatError(folder / _TENSORS, None, f"expected {expected}, found {shapes}")
         tfidf.idf_ = np.asarray(tensors["idf"], dtype=np.float64)
-        encoder._restore(tfidf, tensors)
+        encoder.load_state(tfidf, tensors)
         return encoder
 
     _tensors: ClassVar[tuple[str, ...]] = ("idf",)
@@ -103,7 +103,7 @@ class LexicalEncoder(BaseEstimator):  # type: ignore[misc]
     def _learned(self) -> tuple[TfidfEncoder, Tensors]:
         raise NotImplementedError
 
-    def _restore(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
+    def load_state(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
         raise NotImplementedError
 
 
@@ -150,7 +150,7 @@ class TfidfEncoder(LexicalEncoder):
         self,
         *,
         language: str | None = "english",
-        analyzer: Analyzer | Split | None = None,
+        analyzer: Analyzer | Tokenize | None = None,
         char_ngrams: tuple[int, int] | None = None,
         min_df: int = 2,
         sublinear_tf: bool = True,
@@ -212,7 +212,7 @@ class TfidfEncoder(LexicalEncoder):
         check_is_fitted(self, "idf_")
         return self, {"idf": self.idf_}
 
-    def _restore(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
+    def load_state(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
         self.vocabulary_, self.idf_, self.analyzer_ = tfidf.vocabulary_, tfidf.idf_, tfidf.analyzer_
 
     @property

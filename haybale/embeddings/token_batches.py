@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.errors import InputError, TruncationWarning
-from haybale.extras import require
-from haybale.machine import in_tiles
+from haybale.extras import import_optional
+from haybale.parallel import iter_chunks
 from haybale.progress import track
 
 _TOKENISED = 4096  # texts tokenised at once: bounds the memory of the tokenizer's own objects
@@ -88,12 +88,12 @@ def in_batches(batches: Sequence[Batch], work: Callable[[Batch], T]) -> Iterator
         def one(tile: slice, batch: Batch = batch) -> tuple[Batch, T]:
             return batch[tile], work(batch[tile])
 
-        yield from in_tiles(len(batch), len(batch), one, what="texts")
+        yield from iter_chunks(len(batch), len(batch), one, what="texts")
 
 
 def weights_digest(module: Any) -> str:
     """SHA-256 over names, shapes, dtypes and values of a torch module's weights, in hexadecimal."""
-    torch = require("torch", "neural")
+    torch = import_optional("torch", "neural")
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())

@@ -29,7 +29,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.analysis import Analyzer, Split, as_analyzer, guess_language
+from haybale.analysis import Analyzer, Tokenize, as_analyzer, guess_language
 from haybale.collections import Collection, open_documents, with_paragraphs
 from haybale.collections.collection import Ints
 from haybale.collections.ids import as_ids
@@ -43,10 +43,10 @@ from haybale.embeddings.writing import is_fitted, writer_lock
 from haybale.engine.segment import Segment, one_each, with_passages
 from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import read_json, reading, replace_json
-from haybale.manifest import MANY, read_manifest, signed
+from haybale.manifest import MANY, read_manifest, with_checksum
 from haybale.parameters import COUNT, RANDOM_STATE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
-from haybale.stages import stage
+from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 2  # 1 had another name for n_components
 UNITS = ("passage", "document")
@@ -142,7 +142,7 @@ class Engine:
         encoder: Any = "tfidf",
         n_components: int = 1024,
         language: str | None = None,
-        analyzer: Analyzer | Split | None = None,
+        analyzer: Analyzer | Tokenize | None = None,
         paragraphs: str | None = None,
         chunking: Chunking | None = None,
         store: str | Path | None = None,
@@ -236,7 +236,7 @@ class Engine:
                     _check_same(folder, read_json(folder / _BUILDING), begun)
                 replace_json(folder / _BUILDING, begun)
                 if not (folder / "0" / "collection").exists():
-                    with stage("write collection"):
+                    with timed("write collection"):
                         save_collection(engine._segments[0].whole, folder / "0" / "collection")
                 engine.folder = folder
                 try:
@@ -280,7 +280,7 @@ class Engine:
         engine._analyzer = None if analyzer is None else Analyzer.from_dict(analyzer)
         if encoder is not None and as_json(_described(encoder)) != then:
             raise StoreError(f"{folder}: this engine was built with the encoder {then!r}, now it is {encoder!r}")
-        with stage("read collection"):
+        with timed("read collection"):
             segments = [load_collection(folder / str(n) / "collection") for n in range(manifest["segments"])]
         engine._begin(segments, manifest["removed"], encoder, device)
         engine.folder, engine._written = folder, manifest
@@ -318,7 +318,7 @@ class Engine:
             "segments": len(self._segments),
             "removed": self._removed,
         }
-        replace_json(self.folder / _MANIFEST, signed(manifest))
+        replace_json(self.folder / _MANIFEST, with_checksum(manifest))
         self._written = manifest
 
     @cached_property
@@ -384,7 +384,7 @@ class Engine:
                 return self.store.encoder()
             kept = None if self.folder is None else self.folder / "encoder"
             described, encoder = self.settings["encoder"], self._given_encoder
-            with stage("load encoder"):
+            with timed("load encoder"):
                 if kept is not None and (kept.exists() or (self._written is not None and self._written["encoder"])):
                     return load_fitted(kept)
                 if encoder is None and isinstance(described, dict):
@@ -399,7 +399,7 @@ class Engine:
                 encoder.set_params(language=None, analyzer=self._analyzer)
             if hasattr(encoder, "fit") and not is_fitted(encoder):
                 encoder = copy.deepcopy(encoder)  # the caller's stays as it was
-                with stage("fit encoder"):
+                with timed("fit encoder"):
                     first = self._segments[0]
                     if first.counted(encoder):
                         encoder.fit_counts(first.counts("passage"))

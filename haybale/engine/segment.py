@@ -13,7 +13,7 @@ from scipy import sparse
 
 from haybale.analysis import Analyzer, as_analyzer
 from haybale.collections import Collection, Passages
-from haybale.collections.collection import Ints, pick
+from haybale.collections.collection import Ints, take_strings
 from haybale.collections.saved import load_collection, save_collection
 from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
@@ -22,7 +22,7 @@ from haybale.embeddings.writing import LOCK
 from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES
-from haybale.stages import stage
+from haybale.timing import timed
 from haybale.vectors import Matrix
 
 INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
@@ -70,7 +70,7 @@ class Segment:
             if self.folder is not None and (self.folder / "pieces").exists():
                 self._cut = load_collection(self.folder / "pieces")
             else:
-                with stage("cut passages"):
+                with timed("cut passages"):
                     self._cut = found = cut(self.whole, chunking)
                 self._keep("pieces", lambda folder: save_collection(found, folder))
         return self._cut
@@ -81,7 +81,7 @@ class Segment:
             folder = None if self.folder is None else self.folder / name
             device = self._engine.device
             if folder is not None and _is_saved(folder, name):
-                with stage(f"open {name}"):
+                with timed(f"open {name}"):
                     lexical = name.startswith("bm25")
                     found = BM25Index.open(folder) if lexical else PassageIndex.open(folder, device=device)
             else:
@@ -106,7 +106,7 @@ class Segment:
     def counts(self, unit: str) -> TermCounts:
         """How often terms occur in each ``"passage"`` or ``"document"``: counted once, for BM25 and for TF-IDF."""
         if self._counts is None:
-            with stage("count terms"):
+            with timed("count terms"):
                 self._counts = TermCounts.of(self.cut.passages.texts, self._engine.analyzer)
         return self._counts if unit == "passage" else self._counts.merged(self.cut.passages.doc_offsets)
 
@@ -116,7 +116,7 @@ class Segment:
         ids = {"passage_ids": part.passages.ids if by_passage else part.doc_ids, "doc_ids": part.doc_ids}
         # A document's terms are those of its passages, unless these are pieces, which may overlap.
         counts = self.counts(unit) if by_passage or self._engine.chunking is None else None
-        with stage(f"index BM25 ({unit}s)"):
+        with timed(f"index BM25 ({unit}s)"):
             if counts is not None:
                 index = BM25Index.from_counts(counts, part.passages.doc_offsets if by_passage else None, **ids)
             else:
@@ -139,20 +139,20 @@ class Segment:
         encoder, store = self._engine.encoder, self._engine.store
         vectors: Matrix
         if name == "passages" and store is not None and self.number == 0:
-            with stage("read vectors"):
+            with timed("read vectors"):
                 vectors = store.vectors_of(part)
         elif self.counted(encoder):
             counts = self.counts(name.removesuffix("s"))
-            with stage(f"encode {name}"):
+            with timed(f"encode {name}"):
                 vectors = encoder.encode_counts(counts)
                 vectors = vectors if name == "passages" else vectors[with_passages(part)]
         elif self.folder is None or isinstance(encoder, TfidfEncoder):
-            with stage(f"encode {name}"):
+            with timed(f"encode {name}"):
                 vectors = encoder.encode(_texts(part, name))
         else:
             vectors = self._embedded(part, name)
         device = self._engine.device
-        with stage(f"index {name}"):
+        with timed(f"index {name}"):
             if name == "documents":
                 index = one_each(vectors, part, device)
             else:
@@ -167,12 +167,12 @@ class Segment:
         source = part if name == "passages" else _as_passages(part)
         store = self.folder / name  # whole once it has a manifest, and ended when it is no longer building
         if not (store / MANIFEST).exists() or (store / BUILDING).exists():
-            with self._engine.writing(self.folder.parent), stage(f"encode {name}"):
+            with self._engine.writing(self.folder.parent), timed(f"encode {name}"):
                 embed(source, self._engine.encoder, store)
         else:
             with suppress(OSError):  # of a writer that was killed at its very end
                 (store / LOCK).unlink(missing_ok=True)
-        with stage("read vectors"):
+        with timed("read vectors"):
             return EmbeddingStore(store).vectors_of(source)
 
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
@@ -180,7 +180,7 @@ class Segment:
         if self.folder is None or (self.folder / name).exists():  # an index, or a store
             return
         try:
-            with self._engine.writing(self.folder.parent), stage(f"write {name}"):
+            with self._engine.writing(self.folder.parent), timed(f"write {name}"):
                 if not (self.folder / name).exists():
                     save(self.folder / name)
         except (StoreError, PermissionError):
@@ -190,7 +190,7 @@ class Segment:
 def one_each(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:
     """An index of documents with one vector each; those without a passage have none."""
     offsets = np.concatenate(([0], np.cumsum(np.diff(part.passages.doc_offsets) > 0)))
-    ids = {"passage_ids": pick(part.doc_ids, with_passages(part)), "doc_ids": part.doc_ids}
+    ids = {"passage_ids": take_strings(part.doc_ids, with_passages(part)), "doc_ids": part.doc_ids}
     return PassageIndex(vectors, offsets, device=device, **ids)
 
 
@@ -214,7 +214,7 @@ def _texts(part: Collection, name: str) -> list[str]:
 def _as_passages(part: Collection) -> Collection:
     """The documents as a collection whose passages they are."""
     full = with_passages(part)
-    ids = pa.chunked_array([pa.array(pick(part.doc_ids, full), type=pa.large_string())])
+    ids = pa.chunked_array([pa.array(take_strings(part.doc_ids, full), type=pa.large_string())])
     texts = pa.chunked_array([pa.array(_texts(part, "documents"), type=pa.large_string())])
     passages = Passages(ids, texts, np.arange(len(full) + 1))
     titles, queries = part.doc_titles.take(pa.array(full)), part.queries.take(np.empty(0, dtype=np.int64))

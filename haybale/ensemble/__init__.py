@@ -1,10 +1,8 @@
-"""(query, passage) to relevance: candidate rows, bags, support vector regressors, the ensemble, learned fusion."""
+"""(query, passage) to relevance: candidate rows, bags, support vector regressors, the ensemble."""
 
 from haybale.ensemble.bags import STRATEGIES
 from haybale.ensemble.batch_scoring import score_frame
 from haybale.ensemble.explanation import Explanation
-from haybale.ensemble.learned_fusion import LearnedFusion, unseen_queries
-from haybale.ensemble.new_queries import NewQueries
 from haybale.ensemble.pair_features import pair_features
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.product_kernel_svr import ProductKernelSVR
@@ -19,13 +17,10 @@ __all__ = [
     "CandidateRows",
     "Dual",
     "Explanation",
-    "LearnedFusion",
-    "NewQueries",
     "Problem",
     "ProductKernelSVR",
     "SVREnsemble",
     "candidate_rows",
     "pair_features",
     "score_frame",
-    "unseen_queries",
 ]

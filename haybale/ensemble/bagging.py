@@ -19,7 +19,7 @@ from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.support import Support
-from haybale.machine import cpus, one_blas_thread
+from haybale.parallel import cpus, one_blas_thread
 from haybale.vectors import Floats
 
 Used = tuple[Ints, Ints]  # numbers of distinct queries and passages

@@ -11,7 +11,7 @@ import numpy as np
 from haybale.device import to_device, to_numpy
 from haybale.ensemble.problem import Dual, Problem
 from haybale.errors import InputError, MissingExtraError
-from haybale.extras import require
+from haybale.extras import import_optional
 
 _INDEXABLE = 2**31 - 1
 _OLDEST = (26, 2)  # the first release whose SVR takes a kernel matrix
@@ -29,7 +29,7 @@ def cuml_takes(problem: Problem) -> bool:
 def solve_cuml(problem: Problem) -> Dual:
     """On the kernel matrix, of up to 46,340 rows; :class:`InputError` for a bag beyond it or ``memory_budget``."""
     _check(problem)
-    svm = require("cuml.svm", "gpu")
+    svm = import_optional("cuml.svm", "gpu")
     settings = {"C": problem.C, "epsilon": problem.epsilon, "tol": problem.tol, "max_iter": problem.max_iter}
     with problem.device.current():
         # A number as gamma: 'scale' would take the variance of the whole kernel matrix.
@@ -46,7 +46,7 @@ def solve_cuml(problem: Problem) -> Dual:
 
 
 def _check(problem: Problem) -> None:
-    version = str(require("cuml", "gpu").__version__)
+    version = str(import_optional("cuml", "gpu").__version__)
     found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if found < _OLDEST:
         raise InputError(f"cuML {version} has no kernel='precomputed' in its SVR; 26.02 or later is expected")

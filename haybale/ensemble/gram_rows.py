@@ -14,7 +14,7 @@ from numba import njit
 
 from haybale.ensemble.kernel import TILE, Points, gram, kernel_tile
 from haybale.ensemble.rows import Ints
-from haybale.machine import in_threads
+from haybale.parallel import in_threads
 from haybale.vectors import Floats
 
 _HELD = 0.2  # of the columns that are computed: when so many of their points' rows are held, they are left out

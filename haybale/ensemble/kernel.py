@@ -28,7 +28,7 @@ from numba import njit
 from haybale.device import CPU, Device, device_of, is_sparse, to_device
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError
-from haybale.machine import in_threads, is_out_of_memory
+from haybale.parallel import in_threads, is_out_of_memory
 from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import squared_lengths
 

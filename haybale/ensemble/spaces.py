@@ -22,7 +22,7 @@ from haybale.device import CPU, Device, device_of, find_device, is_sparse, place
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError, VectorError
-from haybale.machine import fitting, in_tiles, one_blas_thread
+from haybale.parallel import batch_size_for_memory, iter_chunks, one_blas_thread
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_like, check_matrix
 
@@ -246,7 +246,7 @@ def _mean_and_deviation(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(d,) each, over rows (n,) of the vectors that count ``share`` (n,); sums in float64."""
     where, width = device_of(vectors), int(vectors.shape[1])
-    size = len(numbers) if where.is_cpu else fitting(where.half_of_memory() / 4, 24 * width)
+    size = len(numbers) if where.is_cpu else batch_size_for_memory(where.half_of_memory() / 4, 24 * width)
 
     def summed(part: slice, mean: Any = None) -> Any:
         chosen = vectors[to_device(numbers[part], where)].astype(np.float64)
@@ -256,8 +256,8 @@ def _mean_and_deviation(
         return to_device(share[part], where) @ chosen
 
     with where.current(), one_blas_thread():
-        mean = sum(in_tiles(len(numbers), size, summed, what="vectors"))
-        squares = sum(in_tiles(len(numbers), size, lambda part: summed(part, mean), what="vectors"))
+        mean = sum(iter_chunks(len(numbers), size, summed, what="vectors"))
+        squares = sum(iter_chunks(len(numbers), size, lambda part: summed(part, mean), what="vectors"))
     return to_numpy(mean), np.sqrt(to_numpy(squares))
 
 

@@ -27,7 +27,7 @@ from haybale.device import Device, to_device, to_numpy
 from haybale.ensemble.kernel import Points, kernel_tile
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
-from haybale.machine import cpus, in_threads, in_tiles
+from haybale.parallel import cpus, in_threads, iter_chunks
 from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, select
 from haybale.vectors import Floats
@@ -229,7 +229,7 @@ class Support:
         size = _MEMORY // (len(self.queries) + len(self.passages) + 8 * step * threads)
         with where.current():
             none = xp.full((0, min(k, n)), NO_PASSAGE)
-            return xp.concatenate([none, *in_tiles(len(queries), size, search, what="queries")])
+            return xp.concatenate([none, *iter_chunks(len(queries), size, search, what="queries")])
 
     def error(self, pairs: Pairs, exact: Support | None = None, same: Pairs | None = None) -> float:
         """How far the mean predictions of pairs, without features, are from what they are in float64; at most.
@@ -276,7 +276,7 @@ def expand(support: Support, pairs: Pairs, groups: list[Group], bag_weights: Flo
         return _chunk(support, pairs, groups, bag_weights, queries[part], chosen)
 
     size = max(1, _MEMORY // (len(support.queries) + _SUPPORT * len(groups)))
-    for chosen, sums in in_tiles(len(queries), size, score, what="queries"):
+    for chosen, sums in iter_chunks(len(queries), size, score, what="queries"):
         out[:, to_device(chosen, where)] = sums
     return out.T
 

@@ -32,7 +32,7 @@ from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import check_spaces, described, fit_features, fit_spaces, home_of, rows_of
 from haybale.ensemble.support import Pairs
 from haybale.errors import InputError, VectorError
-from haybale.machine import fitting, in_tiles
+from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.parameters import (
     BOOLEAN,
     COUNT,
@@ -546,9 +546,11 @@ class SVREnsemble(BaseEstimator):  # type: ignore[misc]
 
         size: float = len(query)
         if not where.is_cpu:
-            size = fitting(where.half_of_memory() / 4, 8 * (int(vectors.shape[1]) + 3 * self.support_.n_bags))
+            size = batch_size_for_memory(
+                where.half_of_memory() / 4, 8 * (int(vectors.shape[1]) + 3 * self.support_.n_bags)
+            )
         with where.current():
-            return np.concatenate([np.zeros(0), *in_tiles(len(query), size, part_of, what="pairs")])
+            return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, part_of, what="pairs")])
 
     def _pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
         """Scaled pairs, where the support is."""

@@ -26,7 +26,7 @@ from haybale.ensemble.problem import Dual, Problem, Solution
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.smo import KernelRows, State, optimise
 from haybale.errors import DeviceError
-from haybale.machine import fitting, free_cached, in_threads, one_blas_thread
+from haybale.parallel import batch_size_for_memory, free_cached, in_threads, one_blas_thread
 
 WORKING_SET = 1024  # rows
 FRACTION = 0.3  # of the violation at its start, at which a working set is left
@@ -175,7 +175,12 @@ class _Held:
         halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
         rooms = len(halves[0]), len(halves[1])
         # The small problem's kernel, and what making it takes, is held beside the rows.
-        self.q = min(n, fitting(np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set or WORKING_SET))
+        self.q = min(
+            n,
+            batch_size_for_memory(
+                np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set or WORKING_SET
+            ),
+        )
         if problem.grams is None:
             rooms = _rooms(*rooms, problem.memory_budget - 12 * self.q**2)
             self.q = min(self.q, *(room if room < len(of) else n for room, of in zip(rooms, halves, strict=True)))
@@ -264,10 +269,12 @@ def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
     if min(sizes) <= budget / 4:
         left = budget - min(sizes)
         if sizes[0] < sizes[1]:
-            return n_queries, fitting(left, 4 * n_passages, least=_LEAST)
-        return fitting(left, 4 * n_queries, least=_LEAST), n_passages
+            return n_queries, batch_size_for_memory(left, 4 * n_passages, least=_LEAST)
+        return batch_size_for_memory(left, 4 * n_queries, least=_LEAST), n_passages
     share = budget / sum(sizes)
-    return fitting(n_queries * share, 1, least=_LEAST), fitting(n_passages * share, 1, least=_LEAST)
+    return batch_size_for_memory(n_queries * share, 1, least=_LEAST), batch_size_for_memory(
+        n_passages * share, 1, least=_LEAST
+    )
 
 
 @njit(nogil=True, cache=True)
@@ -330,7 +337,9 @@ class _OnDevice:
         self.problem, self.xp = _with_grams(problem), problem.queries.xp
         n = len(problem.label)
         # A block of kernel rows, and what making it takes.
-        self.q = min(n, fitting(problem.memory_budget, 16 * n, least=_LEAST, most=working_set or WORKING_SET))
+        self.q = min(
+            n, batch_size_for_memory(problem.memory_budget, 16 * n, least=_LEAST, most=working_set or WORKING_SET)
+        )
         self.chosen, self.block = np.zeros(0, dtype=np.int64), self.xp.empty((0, n), dtype=np.float32)
 
     def among(self, rows: Ints) -> KernelRows:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from haybale.collections import Collection
-from haybale.collections.collection import pick
+from haybale.collections.collection import take_strings
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation.measures import MEASURES, all_parsed, evaluate
@@ -22,11 +22,11 @@ from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
 from haybale.parameters import SEQUENCE, Constraints, check_parameters
-from haybale.rankers import BM25, KNN, PARM, SVR, Batch, Learned, Ranker, Training, from_spec, parse_all
+from haybale.rankers import BM25, KNN, PARM, SVR, Learned, QueryBatch, Ranker, Training, from_spec, parse_all
 from haybale.rankers.ranker import warn_of_empty
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
-from haybale.stages import listening, stage
+from haybale.timing import record_timings, timed
 
 Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
 
@@ -144,24 +144,24 @@ def compare(
     for name in named:
         if (other := files.setdefault(file_name(name).casefold(), name)) != name:
             raise InputError(f"rankers {other!r} and {name!r} would be written to one file; give them other names")
-    with listening(report) as stages:
+    with record_timings(report) as stages:
         engine = engine if isinstance(engine, Engine) else Engine(engine)
         part = engine.collection.split(split)
         _check_training(engine, named, split, train)
         qrels = engine.collection.qrels_frame(split)
         evaluate(Run.joined([]), qrels, measures)  # refuses, before the work, what cannot be measured
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
-        batch = Batch(engine, engine.collection.queries.take(part.queries))
+        batch = QueryBatch(engine, engine.collection.queries.take(part.queries))
         fitted = {
             name: ranker if _is_fitted_on(ranker, engine) else training.fitted(ranker) for name, ranker in named.items()
         }
         runs = {name: batch.run(ranker, DEPTH) for name, ranker in fitted.items()}
         for name, run in runs.items():
             warn_of_empty(run, name)
-        with stage("evaluate"):
+        with timed("evaluate"):
             table = results({name: evaluate(run, qrels, measures) for name, run in runs.items()}, first)
     facts: dict[str, Any] = {"vectors": list(engine.passages.vectors.shape)} if "passages" in engine.made else {}
-    facts |= {name: ranker.facts for name, ranker in _all_of(fitted).items() if ranker.facts}
+    facts |= {name: ranker.fit_report_ for name, ranker in _all_of(fitted).items() if ranker.fit_report_}
     return Outcome(engine.collection, split, fitted, runs, table, stages.seconds, facts, engine.settings)
 
 
@@ -177,7 +177,7 @@ def _is_fitted_on(ranker: Ranker, engine: Engine) -> bool:
 
 
 def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, train: str) -> None:
-    asked = set(pick(engine.collection.queries.ids, engine.collection.split(split).queries))
+    asked = set(take_strings(engine.collection.queries.ids, engine.collection.split(split).queries))
     for name, ranker in rankers.items():
         ranker.check_params()
         if _is_fitted_on(ranker, engine):

@@ -23,11 +23,11 @@ from haybale.collections import Queries
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation.significance import paired_tests
+from haybale.pairs import BERTPLI, PAPER, Interactions, InteractionStore, PairEncoder, interact
 from haybale.parameters import BOOLEAN, COUNT, COUNT_OR_NONE, RANDOM_STATE, Constraints, check_parameters
 from haybale.rankers import Ranker, Training
-from haybale.rerank import BERTPLI, PAPER, Interactions, InteractionStore, PairEncoder, interact
 from haybale.retrieval import Run
-from haybale.stages import stage
+from haybale.timing import timed
 
 # Encoder and domain of the network of each result: 0 is untuned, 1 and 2 are the first domain and the second.
 CELLS = {"R1": (0, 1), "R2": (0, 2), "R3": (1, 1), "R4": (1, 2), "R5": (2, 1), "R6": (2, 2)}
@@ -180,7 +180,7 @@ def cross_domain(
                 if first == number:
                     where = Path(out) / f"encoder-{number}-domain-{place + 1}-{split}"
                     how: dict[str, Any] = {"n": n, "m": m, "select": select, "k": max(1, _deepest(run))}
-                    with stage(f"read pairs ({where.name})"):
+                    with timed(f"read pairs ({where.name})"):
                         interact(domain.engine, domain.queries, run, encoder, where, **how)
                     read[number, place, split] = InteractionStore(where).read()
                 else:
@@ -195,7 +195,7 @@ def cross_domain(
         for name, (which, of) in CELLS.items():
             settings = PAPER | network | {"cell": cell, "n_seeds": n_seeds, "random_state": random_state}
             domain = domains[of - 1]
-            with stage(f"train {name}, {cell}"):
+            with timed(f"train {name}, {cell}"):
                 model = BERTPLI(**settings).fit(read[which, of - 1, "train"], domain.relevant)
             for place, tested in enumerate(domains):
                 found = read[which, place, "test"]

@@ -18,9 +18,9 @@ from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 from haybale.engine import Engine
 from haybale.ensemble import SVREnsemble, candidate_rows
 from haybale.errors import InputError
-from haybale.rankers import Batch, Training
+from haybale.rankers import QueryBatch, Training
 from haybale.retrieval.hits import from_flat
-from haybale.stages import stage
+from haybale.timing import timed
 
 CAVEAT = (
     "protocol 'injected': relevant passages are put among the candidates by their labels, and relevant neighbours "
@@ -76,11 +76,11 @@ def classify_injected(engine: Engine, split: str = "dev", train: str = "train", 
         raise InputError(f"the ensemble would be trained and evaluated on the same split, {split!r}")
     ensemble = SVREnsemble.as_published(**({"protocol": "injected", "n_jobs": -1} | settings))
     training, index = Training.of(engine, train), engine.passages
-    with stage("train svr-paper"):
+    with timed("train svr-paper"):
         ensemble.fit(index, training.batch.vectors, training.relevant, exclude=training.batch.own)
-    batch = Batch(engine, engine.collection.queries.take(part.queries))
+    batch = QueryBatch(engine, engine.collection.queries.take(part.queries))
     asked = batch.vectors
-    with stage("classify"):
+    with timed("classify"):
         near = index.search(asked, min(ensemble.k, len(index)), exclude=batch.own)
         rows = candidate_rows("injected", near, engine.collection.relevant_ids(split), index, asked)
         # The labels travel as scores: one table holds the candidates of each query, the other what they are.

@@ -10,7 +10,7 @@ import pandas as pd
 
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.frames import Frame, like, to_pandas
 from haybale.parameters import SEQUENCE, check_parameters
 from haybale.retrieval import Run
@@ -64,7 +64,7 @@ def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Fram
     first = {kind for kind in kinds if kind.NAME == "RR" and "cutoff" in kind.params}
     depth = max((int(kind["cutoff"]) for kind in first), default=1)
     for some, part in ((first, run.top(depth)), (set(kinds) - first, run)):
-        for found in require("ir_measures").iter_calc(some, grades, _ranked(part, grades)) if some else ():
+        for found in import_optional("ir_measures").iter_calc(some, grades, _ranked(part, grades)) if some else ():
             by[found.query_id, found.measure] = found.value
     values = [[by.get((query, kind), 0.0) for kind in kinds] for query in queries]
     return like(pd.DataFrame(values, pd.Index(queries, name="query_id"), list(measures)), qrels)
@@ -111,10 +111,10 @@ def all_parsed(measures: Sequence[str]) -> list[Any]:
 def parsed(name: str) -> Any:
     """The measure of ir_measures of that name; an unknown one raises."""
     # Not by ir_measures.parse_measure, which uses what Python 3.14 no longer has (ast.Num).
-    registry = require("ir_measures.measures").registry
+    registry = import_optional("ir_measures.measures").registry
     base, at, cutoff = str(name).partition("@")
     if base == "PRES" and cutoff.isdecimal() and int(cutoff) > 0:
-        define = require("ir_measures").define_byquery
+        define = import_optional("ir_measures").define_byquery
         return define(lambda qrels, run: pres(qrels, run, int(cutoff)), name, support_cutoff=False)
     if base not in registry or (at and not cutoff.isdecimal()):
         raise InputError(f"unknown measure {name!r}; known: {', '.join(MEASURES)} and those of ir_measures")

@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 
 from haybale.collections import Collection
-from haybale.collections.collection import pick
+from haybale.collections.collection import take_strings
+from haybale.context import DocumentGraph
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
-from haybale.graph import DocumentGraph
-from haybale.rankers import Batch, Ranker, queries_from
-from haybale.rankers.batch import Asked
+from haybale.rankers import QueryBatch, Ranker, queries_from
+from haybale.rankers.query_batch import QueriesLike
 from haybale.retrieval import Run
 
 
-def rank_passages(ranker: Ranker, queries: Asked, *, k: int = 1000) -> Run:
+def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run:
     """The run of the k best passages of each query, in place of documents.
 
     Parameters
@@ -32,7 +32,7 @@ def rank_passages(ranker: Ranker, queries: Asked, *, k: int = 1000) -> Run:
     hits = getattr(ranker, "passage_hits", None)
     if hits is None or getattr(ranker, "unit", "passage") != "passage":
         raise InputError(f"{ranker} ranks documents, not passages")
-    batch = Batch(ranker.engine_, queries_from(ranker.engine_, queries))
+    batch = QueryBatch(ranker.engine_, queries_from(ranker.engine_, queries))
     rows, _, passages, scores = hits(batch, k).flat()
     return Run.from_numbers(batch.ids, batch.engine.collection.passages.ids, rows, passages, scores, k)
 
@@ -112,5 +112,5 @@ def section_qrels(collection: Collection, qrels: Frame) -> pd.DataFrame:
         rows += [(str(query), passage, int(grade)) for passage in inside.get(known[section_id], [])]
     table = pd.DataFrame(rows, columns=["query_id", "passage", "relevance"])
     best = table.groupby(["query_id", "passage"], sort=False)["relevance"].max().reset_index()
-    ids = pick(collection.passages.ids, best["passage"].to_numpy(dtype=np.int64))
+    ids = take_strings(collection.passages.ids, best["passage"].to_numpy(dtype=np.int64))
     return pd.DataFrame({"query_id": best["query_id"], "passage_id": ids, "relevance": best["relevance"]})

@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 
 from haybale.analysis import guess_language
 from haybale.collections import Collection
-from haybale.collections.collection import pick
+from haybale.collections.collection import take_strings
 from haybale.errors import InputError
 from haybale.evaluation.measures import evaluate, parsed
 from haybale.parameters import (
@@ -167,7 +167,7 @@ def tune_bm25(
     zs = sorted({None if z is None else float(z) for z in k3}, key=_rising)
     index = BM25Index.from_collection(collection, unit, language=language)
     terms, own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
-    ids, qrels = pick(collection.queries.ids, judged), collection.qrels_frame(split)
+    ids, qrels = take_strings(collection.queries.ids, judged), collection.qrels_frame(split)
     qrels = qrels[qrels["query_id"].isin(ids)]
     cutoff = measure.partition("@")[2]
     depth = int(cutoff) if cutoff else RUN_DEPTH

@@ -9,8 +9,8 @@ import numpy as np
 
 from haybale.engine import Engine
 from haybale.parameters import BM25_RANGES, one_of
-from haybale.rankers.batch import Batch
 from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import BM25Index, Hits, Run
 
@@ -35,7 +35,7 @@ class BM25(Ranker):
     """
 
     name = "bm25"
-    names: ClassVar = {"bm25": {}, "bm25-doc": {"unit": "document"}}
+    variants: ClassVar = {"bm25": {}, "bm25-doc": {"unit": "document"}}
     _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document"]), **BM25_RANGES}
 
     unit: str = "passage"
@@ -49,19 +49,19 @@ class BM25(Ranker):
         """It counts words."""
         return False
 
-    def passage_hits(self, batch: Batch, k: int) -> Hits:
+    def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """The k best passages of each query."""
-        index = weighted(batch.engine, "passage", self.k1, self.b, self.k3)
+        index = bm25_with_parameters(batch.engine, "passage", self.k1, self.b, self.k3)
         return index.search(batch.texts, min(k, len(index)), exclude=batch.own)
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
-        index, texts = weighted(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts
-        with batch.stage(f"search BM25 ({self.unit}s)"):
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
+        index, texts = bm25_with_parameters(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts
+        with batch.timed(f"search BM25 ({self.unit}s)"):
             rows, documents, scores = index.documents(texts, depth, exclude=batch.own)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        index, text = weighted(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts[0]
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
+        index, text = bm25_with_parameters(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts[0]
         within = index.similarities([text], document)[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
         shares = [Share(f"term {term}", share) for term, share in index.term_shares(text, passage).items()]
@@ -69,7 +69,7 @@ class BM25(Ranker):
         return replace(base, shares=by_size(shares), notes=notes)
 
 
-def weighted(engine: Engine, unit: str, k1: float, b: float, k3: float | None) -> BM25Index:
+def bm25_with_parameters(engine: Engine, unit: str, k1: float, b: float, k3: float | None) -> BM25Index:
     """The engine's BM25 index with other parameters; those that differ in ``k3`` alone share its weights."""
     name, index = f"bm25-{unit}", engine.bm25(unit)
     if (k1, b) != (index.k1, index.b):

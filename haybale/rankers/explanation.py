@@ -99,21 +99,21 @@ class Explanation:
 
     def _lines(self, top: int, width: int, indent: str) -> Iterator[str]:
         for share in self.shares[:top]:
-            yield f"{indent}{signed(share.share)}  {share.what}"
+            yield f"{indent}{format_share(share.share)}  {share.what}"
             if share.text:
                 yield f"{indent}         {shortened(share.text, width)}"
             if share.of is not None:
                 yield from share.of._lines(top, width, indent + "      ")
         rest = self.shares[top:]
         if rest:
-            yield f"{indent}{signed(math.fsum(share.share for share in rest))}  {len(rest):,} more"
+            yield f"{indent}{format_share(math.fsum(share.share for share in rest))}  {len(rest):,} more"
         yield from (f"{indent}{note}" for note in self.notes)
 
     def __str__(self) -> str:
         return self.text()
 
 
-def signed(share: float) -> str:
+def format_share(share: float) -> str:
     """A share in seven characters or so: small ones keep their size.
 
     >>> signed(2.40151), signed(-0.0000123), signed(0.0)

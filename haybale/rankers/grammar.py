@@ -3,7 +3,7 @@
     ranker = name [ "(" [ ranker { "," ranker } ] { "," parameter "=" value } ")" ]
     value  = number | true | false | none | 'text' | "[" value { "," value } "]" | ranker
 
-This is the one place where names become rankers: a new one has its names in its class, and a place in :data:`KINDS`.
+Names come from the registry of :mod:`haybale.rankers.ranker`, where each class of rankers registers itself.
 """
 
 from __future__ import annotations
@@ -18,33 +18,8 @@ import yaml
 
 from haybale.collections.lines import read_text
 from haybale.errors import FileFormatError, InputError, UnknownNameError
-from haybale.parameters import BM25_RANGES
-from haybale.rankers.bm25 import BM25
-from haybale.rankers.cross_encoder import CrossEncoder
-from haybale.rankers.graph_context import GraphContext
-from haybale.rankers.in_space import InSpace
-from haybale.rankers.knn import KNN
-from haybale.rankers.learned import Learned
-from haybale.rankers.linear_context import LinearContext
-from haybale.rankers.linked_documents import LinkedDocuments
-from haybale.rankers.max_sim import MaxSim
-from haybale.rankers.parm import PARM
-from haybale.rankers.pli import PLI
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.rrf import RRF
-from haybale.rankers.section_propagation import SectionPropagation
-from haybale.rankers.similar_queries import SimilarQueries
-from haybale.rankers.svr import SVR
-from haybale.rankers.token_context import TokenContext
+from haybale.rankers.ranker import RANKERS, Ranker
 
-KINDS: tuple[type[Ranker], ...] = (
-    *(BM25, KNN, SimilarQueries, SVR, PARM, RRF, Learned, CrossEncoder, MaxSim, PLI, InSpace),
-    *(SectionPropagation, LinearContext, GraphContext, TokenContext, LinkedDocuments),
-)
-Kind = tuple[type[Ranker], dict[str, Any]]
-RANKERS: dict[str, Kind] = {name: (kind, fixed) for kind in KINDS for name, fixed in kind.names.items()}
-_NAMED: dict[str, Kind] = {kind.name: (kind, {}) for kind in KINDS} | RANKERS  # by a class too, as files have them
-SHORT = {"vrrf": "parm-vrrf", "cross": "cross-encoder"}
 _HYPHEN = "__"  # the grammar is Python's but for hyphens in names, which are written so for it
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
@@ -148,11 +123,8 @@ def read_yaml(path: Path) -> Ranker:
 
 def made(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
     """The ranker of that name; parameters that it does not have are refused."""
-    name = SHORT.get(name, name)
-    if name not in _NAMED:
-        raise UnknownNameError("ranker", name, [*RANKERS, *SHORT])
-    kind, fixed = _NAMED[name]
-    known = [parameter for parameter in kind._parameters() if parameter != "rankers"]
+    kind, fixed = RANKERS[name]
+    known = [parameter for parameter in kind.parameters() if parameter != "rankers"]
     for parameter in params:
         if parameter not in known:
             raise UnknownNameError(f"parameter of {name}", parameter, known)
@@ -195,7 +167,7 @@ def _unplain(value: Any) -> Any:
 
 
 def _is_ranker(text: str) -> bool:
-    return re.split(r"[(\s]", text.strip(), maxsplit=1)[0] in RANKERS | SHORT
+    return re.split(r"[(\s]", text.strip(), maxsplit=1)[0] in RANKERS
 
 
 def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
@@ -217,7 +189,7 @@ def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker
     for name, value in values.items():
         whose, _, parameter = name.rpartition(".")
         if not sum(_set(ranker, whose, parameter, value) for ranker in copies):
-            inside = sorted({p for each in rankers for r in _all(each) for p in r._parameters() if p != "rankers"})
+            inside = sorted({p for each in rankers for r in _all(each) for p in r.parameters() if p != "rankers"})
             raise UnknownNameError(f"parameter of {', '.join(map(str, rankers))}", name, inside)
     for ranker in copies:
         ranker.check_params()
@@ -227,7 +199,7 @@ def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker
 def _set(ranker: Ranker, whose: str, parameter: str, value: Any) -> int:
     """In how many rankers it was set."""
     found = 0
-    if parameter in ranker._parameters() and (not whose or _is_called(ranker, whose, parameter)):
+    if parameter in ranker.parameters() and (not whose or _is_called(ranker, whose, parameter)):
         setattr(ranker, parameter, value)
         found += 1
     for name, made in ranker.implied().items():
@@ -246,7 +218,9 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
 
 def _is_called(ranker: Ranker, name: str, parameter: str) -> bool:
     """Whether a name of the grammar is the ranker's; a name that is none of the grammar's is that of a class."""
-    name = SHORT.get(name, name)
-    if name == "bm25" and isinstance(ranker, PARM) and ranker.over == "bm25" and parameter in BM25_RANGES:
+    if ranker.answers_to(name, parameter):
         return True
-    return (str(ranker).partition("(")[0] if name in RANKERS else ranker.name) == name
+    found = RANKERS.find(name)
+    return (
+        str(ranker).partition("(")[0] if found is not None and name in found.ranker.variants else ranker.name
+    ) == name

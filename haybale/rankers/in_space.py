@@ -14,8 +14,8 @@ from haybale.embeddings.lineage import trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import SEQUENCE
-from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.query_batch import QueryBatch, Training, numbered
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Run
 
@@ -45,7 +45,7 @@ class InSpace(Ranker):
     """
 
     name = "space"
-    names: ClassVar = {"space": {}}
+    variants: ClassVar = {"space": {}}
     _parameter_constraints: ClassVar = {"ranker": [Ranker], "engine": [str], "folds": SEQUENCE}
 
     ranker: Ranker
@@ -63,20 +63,20 @@ class InSpace(Ranker):
         """Not those of the engine that it is fitted on."""
         return False
 
-    def _fit(self, training: Training) -> None:
+    def fit_batch(self, training: Training) -> None:
         batch = training.batch
-        self.there_ = []
-        for engine in self._elsewhere():
+        self.external_rankers_ = []
+        for engine in self.external_engines():
             known = set(engine.collection.doc_ids.to_pylist())
             asked = batch.over(engine)
             part = Training(engine, asked.queries, [[doc for doc in ids if doc in known] for ids in training.relevant])
             part.batch = asked  # which has what others asked of it
-            self.there_.append(part.fitted(self.ranker))
+            self.external_rankers_.append(part.fitted(self.ranker))
         self._look()
 
     def _look(self) -> None:
         """Find out which queries each encoder has seen."""
-        self.seen_ = [ranker.encoder_queries for ranker in self.there_]
+        self.seen_ = [ranker.encoder_queries for ranker in self.external_rankers_]
 
     @property
     def encoder_queries(self) -> frozenset[str]:
@@ -85,13 +85,13 @@ class InSpace(Ranker):
 
     def learned_from(self) -> set[str]:
         """The ids of the queries that the rankers there, or their encoders, were trained on."""
-        return set().union(*(ranker.learned_from() for ranker in self.there_))
+        return set().union(*(ranker.learned_from() for ranker in self.external_rankers_))
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
-        ranker = self.there_[0]
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
+        ranker = self.external_rankers_[0]
         return _told(batch, batch.over(_limited(ranker.engine_, batch.engine)).run(ranker, depth), depth)
 
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Each query by the first engine whose encoder has not seen it."""
         first = np.array([_first(query, self.seen_) for query in batch.ids])
         if (first < 0).any():
@@ -99,32 +99,34 @@ class InSpace(Ranker):
             raise InputError(f"{self}: every encoder was trained on query {query!r}; none can rank it out of fold")
         parts = []
         for number in np.unique(first).tolist():
-            ranker, part = self.there_[number], batch.part(np.flatnonzero(first == number))
+            ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
             there = part.over(_limited(ranker.engine_, batch.engine))
             parts.append(_told(part, there.out_of_fold(ranker, depth), depth))
         return Run.joined(parts).take(batch.ids)
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        ranker = self.there_[0]
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
+        ranker = self.external_rankers_[0]
         there = batch.over(_limited(ranker.engine_, batch.engine))
         found = ranker.explained(there, int(there.engine.collection.document_numbers([base.doc_id])[0]))
         return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=found)])
 
-    def _state(self, folder: Path) -> dict[str, Any]:
-        for number, ranker in enumerate(self.there_):
+    def save_state(self, folder: Path) -> dict[str, Any]:
+        for number, ranker in enumerate(self.external_rankers_):
             ranker.save(folder / str(number))
         return {}
 
-    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         self._look()
 
-    def _elsewhere(self) -> Sequence[Engine]:
+    def external_engines(self) -> Sequence[Engine]:
         return [_opened(each) for each in (self.engine, *self.folds)]
 
     @property
-    def facts(self) -> dict[str, Any]:
-        encoder = self.there_[0].engine_.encoder
-        return {"queries that its encoder was trained on": len(trained_queries(encoder))} | self.there_[0].facts
+    def fit_report_(self) -> dict[str, Any]:
+        encoder = self.external_rankers_[0].engine_.encoder
+        return {"queries that its encoder was trained on": len(trained_queries(encoder))} | self.external_rankers_[
+            0
+        ].fit_report_
 
 
 def _opened(folder: str) -> Engine:
@@ -149,7 +151,7 @@ def _limited(there: Engine, here: Engine) -> Engine:
     return here.cached(("documents in another space", there), made)
 
 
-def _told(batch: Batch, run: Run, depth: int) -> Run:
+def _told(batch: QueryBatch, run: Run, depth: int) -> Run:
     """A run by the documents here."""
     rows, _, documents = numbered(run, batch.engine.collection)
     return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, run.coded()[-1], depth)

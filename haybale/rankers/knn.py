@@ -11,9 +11,9 @@ from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.parameters import one_of
-from haybale.rankers.batch import Batch
 from haybale.rankers.bm25 import passage_note
 from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Hits, PassageIndex, Run
 
@@ -33,7 +33,7 @@ class KNN(Ranker):
     """
 
     name = "knn"
-    names: ClassVar = {"knn": {}, "knn-doc": {"unit": "document"}, "knn-firstp": {"unit": "first passage"}}
+    variants: ClassVar = {"knn": {}, "knn-doc": {"unit": "document"}, "knn-firstp": {"unit": "first passage"}}
     _parameter_constraints: ClassVar = {"unit": one_of(["passage", "document", "first passage"])}
 
     unit: str = "passage"
@@ -43,22 +43,22 @@ class KNN(Ranker):
             return engine.documents
         return engine.passages if self.unit == "passage" else engine.first_passages
 
-    def passage_hits(self, batch: Batch, k: int) -> Hits:
+    def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """The k nearest passages of each query."""
         index = batch.engine.passages
         return index.search(batch.vectors, min(k, len(index)), exclude=batch.own).to_numpy()
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index, ids = self._index(batch.engine), batch.engine.collection.doc_ids
         _ = batch.vectors
         # PARM finds the same passages for a query of one paragraph: enough of them tell the best documents.
         enough = self.unit == "passage" and _A_DOCUMENT * depth <= min(_HITS, len(index))
         hits = batch.single_hits(index, _HITS) if enough else None
-        with batch.stage(f"search kNN ({self.unit}s)"):
+        with batch.timed(f"search kNN ({self.unit}s)"):
             rows, documents, scores = index.documents(batch.vectors, depth, exclude=batch.own, hits=hits)
             return Run.from_numbers(batch.ids, ids, rows, documents, scores, depth)
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         index = self._index(batch.engine)
         within = np.asarray(index.similarities(batch.vectors, document))[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))

@@ -14,23 +14,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from haybale.engine import Engine
-from haybale.ensemble import LearnedFusion, NewQueries, unseen_queries
-from haybale.ensemble.learned_fusion import JudgedPools, ndcg, pool_run
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
-from haybale.rankers.batch import Asked, Batch, Training
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
+from haybale.rankers.learned_fusion import JudgedPools, LearnedFusion, ndcg, pool_run, unseen_queries
+from haybale.rankers.new_queries import NewQueries
 from haybale.rankers.parm import PARM
+from haybale.rankers.query_batch import QueriesLike, QueryBatch, Training
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.rrf import Fusion
-from haybale.rankers.similar_queries import SimilarQueries, places
+from haybale.rankers.similar_queries import SimilarQueries, positions
 from haybale.rankers.svr import SVR
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
 from haybale.retrieval.hits import Ints
-from haybale.stages import stage
+from haybale.timing import timed
 
 _FOLDS = 5
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the loss, for unseen queries
@@ -39,7 +39,7 @@ _EXPECTED = "queries expected to be new"  # a fact
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Candidate:
     """A share of the loss for unseen queries, what it would give, and its weights."""
 
     share: float
@@ -79,7 +79,7 @@ class Learned(Fusion):
     """
 
     name = "learned"
-    names: ClassVar = {"learned": {}}
+    variants: ClassVar = {"learned": {}}
     needs_training = True
     _parameter_constraints: ClassVar = {
         **LearnedFusion._parameter_constraints,
@@ -114,9 +114,9 @@ class Learned(Fusion):
         """What is fused where nothing was given."""
         return {} if self.rankers else {"rankers": everything()}
 
-    def _fit(self, training: Training) -> None:
-        super()._fit(training)
-        batch, known = training.batch, self._learnable(training)
+    def fit_batch(self, training: Training) -> None:
+        super().fit_batch(training)
+        batch, known = training.batch, self.learnable_rows(training)
         drawn = np.random.default_rng(self.random_state).choice(
             len(known), size=min(len(known), self.n_queries), replace=False
         )
@@ -130,23 +130,23 @@ class Learned(Fusion):
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
         self.__dict__.pop("fold_fusions_", None)
-        self.choices_: list[Choice] = []
-        self.told_: dict[str, Any] = {}
+        self.choices_: list[Candidate] = []
+        self.selection_report_: dict[str, Any] = {}
         self.new_queries_: NewQueries | None = None
-        with batch.stage("learn fusion"):
+        with batch.timed("learn fusion"):
             judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
             plain = sorted(set(runs) - set(trained))
             if self.unseen_share == "auto" and plain and judged.unseen.sum() >= _FEW:
                 if trained and not judged.unseen.all():
                     self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
-                self.choices_ = self._tried(judged, qrels)
+                self.choices_ = self.cross_validated(judged, qrels)
                 of_new = {name: float(judged.ndcg[name][judged.unseen].mean()) for name in plain}
                 self._choose(of_new, judged.unseen)
             else:
                 share = 0.0 if isinstance(self.unseen_share, str) else self.unseen_share
                 self.fusion_, self._judged = self._learned(judged, share), judged
 
-    def _tried(self, judged: JudgedPools, qrels: pd.DataFrame) -> list[Choice]:
+    def cross_validated(self, judged: JudgedPools, qrels: pd.DataFrame) -> list[Candidate]:
         """Every share, by folds of the training queries."""
         folds = [[self._learned(part, share) for share in _SHARES] if part else None for part in self._outside(judged)]
         inside = self._folds(judged)
@@ -161,7 +161,7 @@ class Learned(Fusion):
                     scores[rows] = fusion.scores(judged.features[:, rows])
             values = ndcg(pool_run(judged.pool, scores), judged.pool.query_ids, qrels) * told
             known, new = (float(values[of].mean()) if of.any() else 0.0 for of in (~judged.unseen, judged.unseen))
-            found.append(Choice(share, known, new, self._learned(judged, share), fusions))
+            found.append(Candidate(share, known, new, self._learned(judged, share), fusions))
         return found
 
     def _choose(self, of_new: dict[str, float], is_new: NDArray[np.bool_]) -> None:
@@ -172,7 +172,7 @@ class Learned(Fusion):
         loss = [max(most - choice.expected(share), of_new[best] - choice.new) for choice in self.choices_]
         chosen = self.choices_[int(np.argmin(loss))]
         self._take(chosen)
-        self.told_ = {
+        self.selection_report_ = {
             "training queries, nDCG@10 by folds": chosen.expected(share),
             "the most, with another share": most,
             "new ones of these": int(is_new.sum()),
@@ -181,10 +181,10 @@ class Learned(Fusion):
             "which is": best,
         }
 
-    def _take(self, chosen: Choice) -> None:
+    def _take(self, chosen: Candidate) -> None:
         self.fusion_, self.fold_fusions_ = chosen.fusion, chosen.folds
 
-    def adapted(self, queries: Asked) -> Learned:
+    def adapted(self, queries: QueriesLike) -> Learned:
         """A copy whose weights are the best for these queries, of which nothing has to be judged.
 
         :class:`~haybale.ensemble.NewQueries` estimates how many of them are new; the copy's ``unseen_share`` is the one
@@ -215,14 +215,14 @@ class Learned(Fusion):
         chosen = max(self.choices_, key=lambda choice: (choice.expected(share), -choice.share))
         found._take(chosen)
         found.unseen_share = chosen.share
-        found.told_ = {_EXPECTED: share, "nDCG@10 to expect, by folds": chosen.expected(share)}
+        found.selection_report_ = {_EXPECTED: share, "nDCG@10 to expect, by folds": chosen.expected(share)}
         found.fitted_key = found.key()
         return found
 
     @cached_property
     def fold_fusions_(self) -> list[LearnedFusion | None]:
         """Weights of the queries outside each fold: learned when somebody asks for them, or saves."""
-        with stage("learn fusion of folds"):
+        with timed("learn fusion of folds"):
             share = self.fusion_.unseen_share
             found = [self._learned(part, share) if part else None for part in self._outside(self._judged)]
         del self._judged
@@ -237,23 +237,23 @@ class Learned(Fusion):
 
     def _folds(self, judged: JudgedPools) -> Ints:
         """(m,) the fold of each query of the pools."""
-        return self.fold_of_[places(self.query_ids_, judged.pool.query_ids)]
+        return self.fold_of_[positions(self.query_ids_, judged.pool.query_ids)]
 
     def _learned(self, judged: JudgedPools, share: float) -> LearnedFusion:
         settings = {name: getattr(self, name) for name in ("depth", "l2", "max_iter")}
         return LearnedFusion(unseen_share=share, **settings).learn(judged)
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         runs = self._runs(batch, depth)
-        with batch.stage("fuse (learned)"):
+        with batch.timed("fuse (learned)"):
             return completed(self.fusion_.fuse(runs), list(runs.values()), depth)
 
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Queries that were learned from by the weights of the other folds, others by the weights of all."""
         runs = self._runs(batch, depth, out_of_fold=True)
-        where = places(self.query_ids_, batch.ids)
+        where = positions(self.query_ids_, batch.ids)
         folds = np.where(where >= 0, self.fold_of_[where], -1)
-        with batch.stage("fuse (learned)"):
+        with batch.timed("fuse (learned)"):
             parts = []
             for fold in np.unique(folds):
                 ids = np.array(batch.ids)[folds == fold].tolist()
@@ -263,7 +263,7 @@ class Learned(Fusion):
                 parts.append(fusion.fuse({name: run.take(ids) for name, run in runs.items()}))
             return completed(Run.joined(parts).take(batch.ids), list(runs.values()), depth)
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         runs = self._runs(batch)
         if not any(base.doc_id in dict(run[base.query_id]) for run in runs.values()):
             return self._explain_below(batch, document, base)
@@ -274,14 +274,16 @@ class Learned(Fusion):
             inner = self._named[name].explained(batch, document)
             shares.append(Share(f"{name}, rank {int(found[name]['rank']):,}", found[name]["share"], of=inner))
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
-        if self.told_:
+        if self.selection_report_:
             share = self.fusion_.unseen_share
             notes.append(f"weights were learned with {share:.0%} of the loss for queries that training had not met")
-        if _EXPECTED in self.told_:
-            notes.append(f"as {self.told_[_EXPECTED]:.0%} of the queries to be ranked were expected to be such")
+        if _EXPECTED in self.selection_report_:
+            notes.append(
+                f"as {self.selection_report_[_EXPECTED]:.0%} of the queries to be ranked were expected to be such"
+            )
         return replace(base, shares=by_size(shares), notes=notes)
 
-    def _explain_below(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def _explain_below(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         """Of a document behind those that are fused: who has it highest."""
         ranks = {}
         for name, run in self._runs(batch, base.rank or 0).items():
@@ -294,29 +296,31 @@ class Learned(Fusion):
         notes = [f"not among the first {self.depth} of any ranker: behind those that are, by its best rank"]
         return replace(base, shares=shares, notes=notes)
 
-    def _state(self, folder: Path) -> dict[str, Any]:
-        self._write_folds(folder)
-        facts = {"fusion": self.fusion_.to_dict(), "folds": _plain(self.fold_fusions_), "told": self.told_}
+    def save_state(self, folder: Path) -> dict[str, Any]:
+        self.write_folds(folder)
+        facts = {"fusion": self.fusion_.to_dict(), "folds": _plain(self.fold_fusions_), "told": self.selection_report_}
         choices = [vars(c) | {"fusion": c.fusion.to_dict(), "folds": _plain(c.folds)} for c in self.choices_]
         new = None if self.new_queries_ is None else self.new_queries_.to_dict()
         return facts | {"choices": choices, "new queries": new}
 
-    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        self._read_folds(folder)
-        self.fusion_, self.told_ = LearnedFusion.from_dict(facts["fusion"]), dict(facts["told"])
+    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+        self.read_folds(folder)
+        self.fusion_, self.selection_report_ = LearnedFusion.from_dict(facts["fusion"]), dict(facts["told"])
         self.fold_fusions_ = _fusions(facts["folds"])
         self.choices_ = [
-            Choice(**each | {"fusion": LearnedFusion.from_dict(each["fusion"]), "folds": _fusions(each["folds"])})
+            Candidate(**each | {"fusion": LearnedFusion.from_dict(each["fusion"]), "folds": _fusions(each["folds"])})
             for each in facts["choices"]
         ]
         self.new_queries_ = None if facts["new queries"] is None else NewQueries(**facts["new queries"])
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def fit_report_(self) -> dict[str, Any]:
         fusion, weights = self.fusion_, self.fusion_.weights_
         counts = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
         named = (weights["run"] + " " + weights["feature"]).tolist()
-        counts |= {"unseen share": fusion.unseen_share} | self.told_ | {"drawn to the weights of": fusion.best_}
+        counts |= (
+            {"unseen share": fusion.unseen_share} | self.selection_report_ | {"drawn to the weights of": fusion.best_}
+        )
         return counts | dict(zip(named, weights["standardised"], strict=True))
 
 

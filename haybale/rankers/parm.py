@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.batch import Batch
-from haybale.rankers.bm25 import weighted
+from haybale.rankers.bm25 import bm25_with_parameters
 from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphSearch, PassageIndex, Run
 
@@ -39,7 +39,7 @@ class PARM(Ranker):
     """
 
     name = "parm"
-    names: ClassVar = {
+    variants: ClassVar = {
         **{f"parm-{name}": {"aggregation": name} for name in AGGREGATIONS},
         **{
             f"bm25-parm-{name}": {"aggregation": name, "over": "bm25"}
@@ -73,27 +73,35 @@ class PARM(Ranker):
             without = ", ".join(name for name, made in AGGREGATIONS.items() if made.vectors is None)
             raise InputError(f"{self.aggregation!r} needs vectors, which BM25 lacks; without them there are {without}")
 
+    def answers_to(self, name: str, parameter: str) -> bool:
+        """Whether ``name.parameter`` of ``--set`` means this ranker: ``bm25.k1`` does, where it searches BM25."""
+        return name == "bm25" and self.over == "bm25" and parameter in BM25_RANGES
+
     @property
     def uses_vectors(self) -> bool:
         """Not over BM25."""
         return self.over == "vectors"
 
     def _index(self, engine: Engine) -> PassageIndex | BM25Index:
-        return engine.passages if self.over == "vectors" else weighted(engine, "passage", self.k1, self.b, self.k3)
+        return (
+            engine.passages
+            if self.over == "vectors"
+            else bm25_with_parameters(engine, "passage", self.k1, self.b, self.k3)
+        )
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
         how: dict[str, Any] = {"n_hits": self.n_hits, "rrf_k": self.rrf_k, "occurrences": self.occurrences}
         return ParagraphSearch(self._index(engine), self.aggregation, k=depth, **how)
 
-    def _hits(self, batch: Batch) -> ParagraphHits:
+    def _hits(self, batch: QueryBatch) -> ParagraphHits:
         return batch.paragraph_hits(self._index(batch.engine), self.n_hits)
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         search, found = self._search(batch.engine, depth), self._hits(batch)
-        with batch.stage(f"aggregate {self}"):
+        with batch.timed(f"aggregate {self}"):
             return search.aggregate(batch.ids, found)
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         search, found = self._search(batch.engine, 1), self._hits(batch)
         texts = batch.engine.collection.passages.texts
         detail = search.explain(batch.paragraphs[0], base.doc_id, passage_texts=texts, found=found)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,11 @@ from haybale.engine import Engine
 from haybale.errors import InputError, NotFittedError
 from haybale.folders import whole_folder, write_json
 from haybale.frames import Frame
-from haybale.manifest import digest, signed
+from haybale.manifest import digest, with_checksum
 from haybale.parameters import COUNT, check_parameters
-from haybale.rankers.batch import Asked, Batch, Training, queries_from
 from haybale.rankers.explanation import Explanation
+from haybale.rankers.query_batch import QueriesLike, QueryBatch, Training, queries_from
+from haybale.registry import Registry
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH
@@ -37,28 +39,67 @@ class EmptyRankingWarning(UserWarning):
     """Queries for which a ranker finds no document at all; the message counts and names them."""
 
 
-class Ranker:
-    """The base of all rankers: parameters, and the protocol in terms of a few methods that each has.
+class Variant(NamedTuple):
+    """What a name stands for: a class of rankers, with some of its parameters set."""
 
-    A ranker is a value: ``__init__`` only assigns its parameters, which may be rankers (any number: ``*rankers``).
-    Fitting leaves them alone; their fitted copies are in ``rankers_``. Every ranker obeys one law: its first n
-    documents do not depend on how many were asked for.
+    ranker: type[Ranker]
+    parameters: dict[str, Any]
 
-    A new ranker has ``_rank`` and ``_explain``; one that learns also ``_fit`` and ``_out_of_fold``, and what it keeps
-    in ``_state`` and ``_restore``.
+
+RANKERS: Registry[Variant] = Registry("ranker", "haybale.rankers")
+
+
+class Ranker(ABC):
+    """The base class of all rankers: subclass it to add one.
+
+    A ranker is a small object configured by its constructor arguments, like a scikit-learn estimator. ``__init__`` only
+    assigns them; any of them may be rankers (any number: ``*rankers``). Fitting leaves them unchanged and keeps the
+    fitted copies in ``rankers_``. The first n documents of a ranking never depend on its depth.
+
+    A subclass has a ``name``, which registers it for the grammar, the command line and :func:`haybale.load`. It
+    defines
+
+    - :meth:`rank_batch` and :meth:`explain_document`;
+    - :meth:`fit_batch`, if it needs anything before it can rank;
+    - :meth:`save_state` and :meth:`load_state`, if fitting leaves anything to keep;
+    - ``out_of_fold_batch``, with the mixin :class:`~haybale.rankers.OutOfFold`, if it learns from judged queries.
+
+    Its module is found through an entry point of the group ``haybale.rankers``.
+
+    Attributes
+    ----------
+    name : str
+        The name of the class, in saved files and in the grammar.
+    variants : dict of str to dict
+        Names in the grammar and in tables, each with the parameters that it sets. Default: the name of the class, with
+        none.
     """
 
-    name: ClassVar[str]  # of the class, in files
-    names: ClassVar[dict[str, dict[str, Any]]]  # in the grammar and in tables, each with the parameters it stands for
+    name: ClassVar[str]
+    variants: ClassVar[dict[str, dict[str, Any]]]
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
 
     engine_: Engine
     rankers_: Sequence[Ranker] = ()  # the fitted rankers within, in the order of the parameters
-    there_: Sequence[Ranker] = ()  # rankers fitted on other engines, saved in its folder by their place
+    external_rankers_: Sequence[Ranker] = ()  # rankers fitted on other engines, saved in its folder by their place
     training_digest: str | None = None  # of the judgements it was fitted on
     query_ids_: Sequence[str] = ()  # that it learned from
     fold_of_: Ints  # (n,) of these, where it learned fold by fold
     fitted_key: tuple[Any, ...] | None = None  # its key as it was fitted; parameters may have been set since
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Register a ranker by its name and those of its variants; TypeError says what the class lacks."""
+        super().__init_subclass__(**options)
+        missing = [method for method in dir(cls) if getattr(getattr(cls, method, None), "__isabstractmethod__", False)]
+        if "name" in cls.__dict__:
+            if missing:
+                raise TypeError(f"the ranker {cls.__name__} ({cls.name!r}) does not define {', '.join(missing)}")
+            if "variants" not in cls.__dict__:
+                cls.variants = {cls.name: {}}
+            for name, parameters in {cls.name: {}, **cls.variants}.items():
+                RANKERS.add(name, Variant(cls, parameters), cls)
+        elif not missing and not hasattr(cls, "name"):
+            raise TypeError(f'the ranker {cls.__name__} has no name: set the class attribute name, such as "recent"')
 
     @property
     def needs_training(self) -> bool:
@@ -83,12 +124,12 @@ class Ranker:
 
     @classmethod
     @cache
-    def _parameters(cls) -> dict[str, inspect.Parameter]:
+    def parameters(cls) -> dict[str, inspect.Parameter]:
         return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with ``deep`` also those of the rankers within, as ``within__parameter``."""
-        own = {name: getattr(self, name) for name in self._parameters()}
+        own = {name: getattr(self, name) for name in self.parameters()}
         within = {name: value for name, value in own.items() if deep and isinstance(value, Ranker)}
         return own | {
             f"{name}__{key}": each for name, of in within.items() for key, each in of.get_params(deep).items()
@@ -98,9 +139,9 @@ class Ranker:
         """Set parameters by name, those of rankers within as ``within__parameter``; unknown ones raise."""
         for name, value in params.items():
             outer, _, inner = name.partition("__")
-            if outer not in self._parameters():
+            if outer not in self.parameters():
                 raise InputError(
-                    f"{type(self).__name__} has no parameter {outer!r}; it has {', '.join(self._parameters())}"
+                    f"{type(self).__name__} has no parameter {outer!r}; it has {', '.join(self.parameters())}"
                 )
             getattr(self, outer).set_params(**{inner: value}) if inner else setattr(self, outer, value)
         return self
@@ -115,7 +156,7 @@ class Ranker:
     def __repr__(self) -> str:
         args: list[str] = []
         for name, value in self.get_params(deep=False).items():
-            default = self._parameters()[name].default
+            default = self.parameters()[name].default
             if name == "rankers":
                 args += map(repr, value)
             elif value is not default and value != default:
@@ -125,8 +166,8 @@ class Ranker:
     def __str__(self) -> str:
         """As the command line takes it: the name that leaves fewest parameters to be said, and these."""
         found = []
-        for name, fixed in self.names.items():
-            expected = {key: parameter.default for key, parameter in self._parameters().items()} | fixed
+        for name, fixed in self.variants.items():
+            expected = {key: parameter.default for key, parameter in self.parameters().items()} | fixed
             parts: list[str] = []
             for key, value in self.get_params(deep=False).items():
                 if key == "rankers":
@@ -161,13 +202,17 @@ class Ranker:
         """The rankers that it makes itself, by the parameter in place of which, since that was not given."""
         return {}
 
+    def answers_to(self, name: str, parameter: str) -> bool:
+        """Whether ``name.parameter`` of ``--set`` means this ranker, though its own name is another."""
+        return False
+
     def check_params(self) -> None:
         """Refuse parameters that are out of range, here and in the rankers within."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._parameter_constraints)
         for ranker in self.nested():
             ranker.check_params()
 
-    def fit(self, engine: Engine, queries: Asked | None = None, qrels: Frame | None = None) -> Self:
+    def fit(self, engine: Engine, queries: QueriesLike | None = None, qrels: Frame | None = None) -> Self:
         """Fit on an engine; a ranker that learns from judgements does so here.
 
         Parameters
@@ -194,20 +239,20 @@ class Ranker:
         training = Training.of(engine, queries, qrels)
         if self.needs_training and not any(training.relevant):
             raise InputError(f"{self}: no query has a relevant document: there is nothing to learn")
-        return self._fit_on(training)
+        return self.fit_on(training)
 
-    def _fit_on(self, training: Training) -> Self:
+    def fit_on(self, training: Training) -> Self:
         """Fit, sharing what other rankers ask of the same judged queries."""
         self.check_params()
         self.training_digest = training.digest if self.needs_training else None
-        self._fit(training)
+        self.fit_batch(training)
         self.engine_, self.fitted_key = training.batch.engine, self.key()
         return self
 
-    def _fit(self, training: Training) -> None:
+    def fit_batch(self, training: Training) -> None:  # noqa: B027  (optional)
         """Learn; a ranker without this has nothing to learn."""
 
-    def _learnable(self, training: Training) -> Ints:
+    def learnable_rows(self, training: Training) -> Ints:
         """Rows of judged queries that no encoder behind the fitted rankers within, or behind itself, was trained on."""
         own = trained_queries(training.batch.engine.encoder) if self.uses_vectors else frozenset()
         seen = own.union(*(ranker.encoder_queries for ranker in self.rankers_))
@@ -225,7 +270,7 @@ class Ranker:
             raise NotFittedError(f"{self} is not fitted: call fit(engine) first")
 
     def rank(
-        self, queries: Asked, *, depth: int = DEPTH, within: Sequence[str] | NDArray[np.bool_] | None = None
+        self, queries: QueriesLike, *, depth: int = DEPTH, within: Sequence[str] | NDArray[np.bool_] | None = None
     ) -> Run:
         """The best documents of each query.
 
@@ -256,7 +301,9 @@ class Ranker:
         warn_of_empty(run, str(self))
         return run
 
-    def batches(self, queries: Asked, *, within: Sequence[str] | NDArray[np.bool_] | None = None) -> Iterator[Batch]:
+    def batches(
+        self, queries: QueriesLike, *, within: Sequence[str] | NDArray[np.bool_] | None = None
+    ) -> Iterator[QueryBatch]:
         """The queries of :meth:`rank` as they are searched, some thousand at once: for rankings and reasons.
 
         What ``batch.run(ranker, depth)`` found is not searched again by ``ranker.explained(batch.take(row), …)``.
@@ -267,43 +314,58 @@ class Ranker:
             engine = engine.within(within)
             asked = replace(asked, own=engine.numbers_within(asked.own))
         starts = range(0, len(asked), _BLOCK)
-        return (Batch(engine, asked.take(np.arange(at, min(at + _BLOCK, len(asked))))) for at in starts)
+        return (QueryBatch(engine, asked.take(np.arange(at, min(at + _BLOCK, len(asked))))) for at in starts)
 
-    def out_of_fold(self, queries: Asked = "train", *, depth: int = DEPTH) -> Run:
+    def out_of_fold(self, queries: QueriesLike = "train", *, depth: int = DEPTH) -> Run:
         """As :meth:`rank`, with queries that it was fitted on ranked as if it had not seen them.
 
         By bags that did not see a query, by leaving a query out of its own neighbours, or by folds.
         """
         self.check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
-        return Batch(self.engine_, queries_from(self.engine_, queries), "train").out_of_fold(self, depth)
+        return QueryBatch(self.engine_, queries_from(self.engine_, queries), "train").out_of_fold(self, depth)
 
-    def explain(self, query: Asked, doc_id: str) -> Explanation:
+    def explain(self, query: QueriesLike, doc_id: str) -> Explanation:
         """Why a document has its score for one query, through rankers within down to passages and judged queries."""
         self.check_fitted()
         asked = queries_from(self.engine_, query)
         if len(asked) != 1:
             raise InputError(f"explain takes one query, found {len(asked)}")
         document = int(self.engine_.collection.document_numbers([str(doc_id)])[0])
-        return self.explained(Batch(self.engine_, asked), document)
+        return self.explained(QueryBatch(self.engine_, asked), document)
 
-    def explained(self, batch: Batch, document: int) -> Explanation:
+    def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """The same for the one query of a batch and a document by number."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
         scores = dict(batch.run(self, DEPTH)[batch.ids[0]])
         rank = list(scores).index(doc_id) + 1 if doc_id in scores else None
         base = Explanation(str(self), batch.ids[0], doc_id, scores.get(doc_id), rank)
-        return base if rank is None else self._explain(batch, document, base)
+        return base if rank is None else self.explain_document(batch, document, base)
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
-        raise NotImplementedError
+    @abstractmethod
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
+        """Return the first ``depth`` documents of each query of a batch.
 
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
-        return self._rank(batch, depth)
+        ``batch`` holds the engine and the queries, and caches their vectors, hits and runs: rankers that ask for the
+        same share the work. Documents are ranked by score, then by id (:meth:`haybale.Run.from_numbers` does so).
+        """
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
-        """``base`` with shares; the ranker has the document."""
-        raise NotImplementedError
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
+        return self.rank_batch(batch, depth)
+
+    @abstractmethod
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
+        """Return ``base`` with the shares that sum to the document's score.
+
+        Parameters
+        ----------
+        batch : QueryBatch
+            One query.
+        document : int
+            A document that the ranker finds for the query: its number in ``batch.engine.collection``.
+        base : Explanation
+            The ranker, query, document, score and rank; ``dataclasses.replace(base, shares=…)`` adds the shares.
+        """
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted ranker to a new folder: JSON, safetensors, Parquet; whole or not at all. Not the engine.
@@ -323,41 +385,41 @@ class Ranker:
                 place.mkdir(parents=True)
                 within = [places[id(inner)] for inner in each.rankers_]
                 entry = {"ranker": each.to_dict(), "within": within, "digest": each.training_digest}
-                fitted.append(entry | {"facts": each._state(place)})
+                fitted.append(entry | {"facts": each.save_state(place)})
                 if not any(place.iterdir()):
                     place.rmdir()
             files = {str(path.relative_to(aside)): digest(path) for path in sorted(aside.rglob("*")) if path.is_file()}
             head = {"format": FORMAT, "version": VERSION, "ranker": self.to_dict(), "engine": self.engine_.id}
-            write_json(aside / MANIFEST, signed(head | {"fitted": fitted, "files": files}))
+            write_json(aside / MANIFEST, with_checksum(head | {"fitted": fitted, "files": files}))
 
     def learned_from(self) -> set[str]:
         """The ids of the queries that it, a ranker within, or an encoder behind them was trained on."""
         own = {*self.query_ids_, *self.encoder_queries}
         return own.union(*(ranker.learned_from() for ranker in self.rankers_))
 
-    def _state(self, folder: Path) -> dict[str, Any]:
+    def save_state(self, folder: Path) -> dict[str, Any]:
         """Write what was learned into the folder, which exists; plain values are returned, and given to _restore."""
         return {}
 
-    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        """Read what :meth:`_state` wrote; the rankers within are there already, in ``rankers_``."""
+    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:  # noqa: B027  (optional)
+        """Read what :meth:`save_state` wrote; the rankers within are there already, in ``rankers_``."""
 
-    def _write_folds(self, folder: Path) -> None:
+    def write_folds(self, folder: Path) -> None:
         """Write the queries that it learned from, with the fold of each."""
         table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
         pq.write_table(pa.table(table), folder / _QUERIES)
 
-    def _read_folds(self, folder: Path) -> None:
+    def read_folds(self, folder: Path) -> None:
         """Read what :meth:`_write_folds` wrote."""
         table = pq.read_table(folder / _QUERIES)
         self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
 
-    def _elsewhere(self) -> Sequence[Engine]:
+    def external_engines(self) -> Sequence[Engine]:
         """The engines of the rankers :attr:`there_`, which are loaded before it is restored."""
         return ()
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def fit_report_(self) -> dict[str, Any]:
         """What fitting found that belongs into results: counts, weights."""
         return {}
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.parameters import COUNT, Constraints, one_of
-from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
-from haybale.rerank import PairEncoder
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
-
-_PAIRS = 4096  # read at once
 
 
 class Reranker(Ranker):
@@ -29,137 +25,48 @@ class Reranker(Ranker):
     ranker: Ranker
     n_documents: int
 
-    def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> NDArray[np.float64]:
+    @abstractmethod
+    def rescore(
+        self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool
+    ) -> NDArray[np.float64]:
         """(n,) new scores of candidates, which stand as in the run, with their ``scores`` there."""
-        raise NotImplementedError
 
-    def _shares(self, batch: Batch, document: int, first: Run, inner: Explanation) -> list[Share]:
+    @abstractmethod
+    def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
         """What the score of a document rests on; ``first`` is all that was read, ``inner`` explains it there."""
-        raise NotImplementedError
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._reordered(batch, batch.run(self.rankers_[0], max(depth, self.n_documents)), depth, False)
 
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._reordered(batch, batch.out_of_fold(self.rankers_[0], max(depth, self.n_documents)), depth, True)
 
-    def _reordered(self, batch: Batch, first: Run, depth: int, out_of_fold: bool) -> Run:
+    def _reordered(self, batch: QueryBatch, first: Run, depth: int, out_of_fold: bool) -> Run:
         rows, ranks, documents = numbered(first, batch.engine.collection)
         read = self._is_read(batch, ranks, documents)
         scores = np.empty(len(rows))
         if read.any():
-            with batch.stage(f"re-order ({self.name})"):
+            with batch.timed(f"re-order ({self.name})"):
                 given = first.coded()[-1][read]
-                scores[read] = self._scores(batch, rows[read], documents[read], given, out_of_fold)
+                scores[read] = self.rescore(batch, rows[read], documents[read], given, out_of_fold)
         # What was not read follows in its own order, below everything of its query that was.
         lowest = np.zeros(len(batch))
         np.minimum.at(lowest, rows[read], scores[read])
         scores[~read] = lowest[rows[~read]] - ranks[~read]
         return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
-    def _is_read(self, batch: Batch, ranks: Ints, documents: Ints) -> NDArray[np.bool_]:
+    def _is_read(self, batch: QueryBatch, ranks: Ints, documents: Ints) -> NDArray[np.bool_]:
         has_passage = np.diff(batch.engine.collection.passages.doc_offsets)[documents] > 0
         return (ranks <= self.n_documents) & has_passage
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         first = batch.run(self.rankers_[0], max(self.n_documents, base.rank or 1))
         before = list(dict(first[batch.ids[0]])).index(base.doc_id) + 1
         inner = self.rankers_[0].explained(batch, document)
         notes = [f"rank {before:,} by {self.rankers_[0]} before"]
         if not self._is_read(batch, np.array([before]), np.array([document])).all():
             return replace(base, shares=[Share("not read", base.score or 0.0, of=inner)], notes=notes)
-        shares = self._shares(batch, document, first.top(self.n_documents), inner)
+        shares = self.document_shares(batch, document, first.top(self.n_documents), inner)
         if all(share.of is not inner for share in shares):
             notes += inner.text(top=2).splitlines()[1:]
         return replace(base, shares=shares, notes=notes)
-
-
-class PairReader(Reranker):
-    """The base of re-rankers with a model that reads pairs of paragraphs, loaded when it is first asked for."""
-
-    def _fit(self, training: Training) -> None:
-        self._forget()
-        self._load()  # a model that is not there is refused before what it re-orders is fitted
-        self.rankers_ = [training.fitted(self.ranker)]
-
-    def _load(self) -> PairEncoder:
-        """What reads the pairs."""
-        raise NotImplementedError
-
-    def _once(self, name: str, make: Callable[[], PairEncoder]) -> PairEncoder:
-        """A model of that name, loaded when it is first asked for."""
-        loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
-        if name not in loaded:
-            loaded[name] = make()
-        return loaded[name]
-
-    def _forget(self) -> None:
-        """What was loaded: parameters, or the engine, may be others now."""
-        self.__dict__.pop("_loaded", None)
-
-
-class BestPairs(PairReader):
-    """The base of re-rankers that score a document by its nearest pairs of paragraphs, by the engine's vectors."""
-
-    n_pairs: int
-    aggregation: str
-    top: int
-
-    _ranges: ClassVar[dict[str, Constraints]] = {
-        "ranker": [Ranker],
-        "model": [str],
-        "n_documents": COUNT,
-        "n_pairs": COUNT,
-        "aggregation": one_of(["max", "mean"]),
-        "top": COUNT,
-    }
-
-    def _scores(self, batch: Batch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> NDArray[np.float64]:
-        return self._scored(batch, rows, documents, self._load())
-
-    def _scored(self, batch: Batch, rows: Ints, documents: Ints, pairs: PairEncoder) -> NDArray[np.float64]:
-        found = [self._best(values).mean() for _, values in self._read(batch, rows, documents, pairs)]
-        return np.array(found, dtype=np.float64)
-
-    def _best(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The scores that count, best first."""
-        return -np.sort(-values)[: 1 if self.aggregation == "max" else self.top]
-
-    def _read(
-        self, batch: Batch, rows: Sequence[int] | Ints, documents: Sequence[int] | Ints, encoder: PairEncoder
-    ) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
-        """Of each candidate, the pairs (p, 2) of query paragraph and passage that are read, and their scores (p,)."""
-        index, texts = batch.engine.passages, batch.engine.collection.passages.texts
-        waiting: list[Ints] = []
-        firsts: list[str] = []
-        seconds: list[str] = []
-        for place, (row, document) in enumerate(zip(rows, documents, strict=True), 1):
-            near = np.asarray(index.similarities(batch.paragraph_vectors[row], int(document)))
-            best = np.argsort(-near, axis=None, kind="stable")[: self.n_pairs]
-            chosen = np.stack(np.divmod(best, near.shape[1]), axis=1)
-            waiting.append(chosen)
-            start = index.doc_offsets[document]
-            firsts += [batch.paragraphs[row][i] for i in chosen[:, 0].tolist()]
-            seconds += [texts[int(start + j)].as_py() for j in chosen[:, 1].tolist()]
-            if len(firsts) >= _PAIRS or place == len(rows):
-                which = np.repeat(np.arange(len(firsts))[:, None], 2, axis=1)
-                values = encoder.encode(firsts, seconds, which)[:, 0].astype(np.float64)
-                yield from zip(waiting, np.split(values, np.cumsum([*map(len, waiting)])[:-1]), strict=True)
-                waiting, firsts, seconds = [], [], []
-
-    def _shares(self, batch: Batch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        ((pairs, values),) = self._read(batch, [0], [document], self._load())
-        counted = np.argsort(-values, kind="stable")[: len(self._best(values))]
-        return [
-            paragraph_share(batch, document, int(pairs[at, 0]), int(pairs[at, 1]), float(values[at]) / len(counted))
-            for at in counted.tolist()
-        ]
-
-
-def paragraph_share(batch: Batch, document: int, paragraph: int, passage: int, share: float) -> Share:
-    """What a pair adds: a paragraph of the one query of a batch, and a passage by its place in the document."""
-    passages = batch.engine.collection.passages
-    number = int(passages.doc_offsets[document]) + passage
-    return Share(
-        f"paragraph {paragraph} → passage {passages.ids[number].as_py()}", share, passages.texts[number].as_py()
-    )

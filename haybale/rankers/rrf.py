@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from haybale.errors import InputError
 from haybale.parameters import COUNT, NOT_NEGATIVE
-from haybale.rankers.batch import Batch, Training
 from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.query_batch import QueryBatch, Training
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Run, reciprocal_rank_fusion
 
@@ -37,11 +37,11 @@ class Fusion(Ranker):
         """Only rankers within do."""
         return False
 
-    def _fit(self, training: Training) -> None:
+    def fit_batch(self, training: Training) -> None:
         self.__dict__.pop("_named", None)
         self.rankers_ = [training.fitted(ranker) for ranker in self.nested()]
 
-    def _runs(self, batch: Batch, depth: int = 0, *, out_of_fold: bool = False) -> dict[str, Run]:
+    def _runs(self, batch: QueryBatch, depth: int = 0, *, out_of_fold: bool = False) -> dict[str, Run]:
         """What each ranker finds, ``depth`` documents if that is more than are fused."""
         ask = batch.out_of_fold if out_of_fold else batch.run
         return {name: ask(ranker, max(depth, self.depth)) for name, ranker in self._named.items()}
@@ -67,7 +67,7 @@ class RRF(Fusion):
     """
 
     name = "rrf"
-    names: ClassVar = {"rrf": {}}
+    variants: ClassVar = {"rrf": {}}
     _parameter_constraints: ClassVar = {"k": NOT_NEGATIVE, "depth": COUNT}
 
     def __init__(self, *rankers: Ranker, k: float = 60, depth: int = 1000) -> None:
@@ -75,17 +75,17 @@ class RRF(Fusion):
         self.k = k
         self.depth = depth
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._fused(batch, self._runs(batch), depth)
 
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._fused(batch, self._runs(batch, out_of_fold=True), depth)
 
-    def _fused(self, batch: Batch, runs: dict[str, Run], depth: int) -> Run:
-        with batch.stage("fuse"):
+    def _fused(self, batch: QueryBatch, runs: dict[str, Run], depth: int) -> Run:
+        with batch.timed("fuse"):
             return reciprocal_rank_fusion(list(runs.values()), rrf_k=self.k, k=depth)
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         shares = []
         for ranker in self.rankers_:
             listed = [doc for doc, _ in batch.run(ranker, self.depth)[batch.ids[0]]]

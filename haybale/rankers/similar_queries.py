@@ -11,8 +11,8 @@ import numpy as np
 
 from haybale.engine import Engine
 from haybale.parameters import COUNT, NOT_NEGATIVE
-from haybale.rankers.batch import Batch, Training
 from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.query_batch import QueryBatch, Training
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import QueryNeighbours, Run
 from haybale.retrieval.hits import Ints
@@ -34,7 +34,7 @@ class SimilarQueries(Ranker):
     """
 
     name = "knn-queries"
-    names: ClassVar = {"knn-queries": {}}
+    variants: ClassVar = {"knn-queries": {}}
     needs_training = True
     learns_documents = True
     _parameter_constraints: ClassVar = {"k": COUNT, "power": NOT_NEGATIVE}
@@ -43,22 +43,22 @@ class SimilarQueries(Ranker):
     _: KW_ONLY
     power: float = 2.0
 
-    def _fit(self, training: Training) -> None:
+    def fit_batch(self, training: Training) -> None:
         batch = training.batch
         ids = batch.engine.collection.doc_ids
         known: dict[str, Any] = {"query_ids": batch.ids, "groups": batch.queries.groups}
         self.neighbours_ = QueryNeighbours(batch.vectors, training.relevant, ids, k=self.k, power=self.power, **known)
         self.query_ids_ = batch.ids
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._ranked(batch, depth, None)
 
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
-        return self._ranked(batch, depth, places(self.query_ids_, batch.ids))
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
+        return self._ranked(batch, depth, positions(self.query_ids_, batch.ids))
 
-    def _ranked(self, batch: Batch, depth: int, itself: Ints | None) -> Run:
+    def _ranked(self, batch: QueryBatch, depth: int, itself: Ints | None) -> Run:
         vectors, neighbours = batch.vectors, self._in(batch.engine)
-        with batch.stage("search similar queries"):
+        with batch.timed("search similar queries"):
             return neighbours.rank(vectors, batch.ids, exclude=batch.own, training_rows=itself, depth=depth)
 
     def _in(self, engine: Engine) -> QueryNeighbours:
@@ -68,7 +68,7 @@ class SimilarQueries(Ranker):
             return self.neighbours_
         return engine.cached(("similar queries", self.neighbours_), lambda: self.neighbours_.with_documents(ids))
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         found = self._in(batch.engine).explain(batch.vectors, base.doc_id)
         shares = [
             Share(f"training query {query} (cosine {cosine:.3f}), to which it is relevant", share)
@@ -76,16 +76,16 @@ class SimilarQueries(Ranker):
         ]
         return replace(base, shares=by_size(shares))
 
-    def _state(self, folder: Path) -> dict[str, Any]:
+    def save_state(self, folder: Path) -> dict[str, Any]:
         self.neighbours_.save(folder / "neighbours")
         return {}
 
-    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         self.neighbours_ = QueryNeighbours.open(folder / "neighbours")
         self.query_ids_ = self.neighbours_.index.passage_ids.to_pylist()
 
 
-def places(training_ids: Sequence[str], ids: Sequence[str]) -> Ints:
+def positions(training_ids: Sequence[str], ids: Sequence[str]) -> Ints:
     """(m,) the place of each query among the training queries, -1 for those that are none."""
     known = {query: place for place, query in enumerate(training_ids)}
     return np.array([known.get(query, -1) for query in ids], dtype=np.int64)

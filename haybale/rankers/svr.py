@@ -20,13 +20,13 @@ from haybale.ensemble.pair_features import feature_names
 from haybale.errors import InputError
 from haybale.manifest import write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.batch import Batch, Training, numbered
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
 from haybale.rankers.parm import PARM
+from haybale.rankers.query_batch import QueryBatch, Training, numbered
 from haybale.rankers.ranker import Ranker
-from haybale.rankers.similar_queries import SimilarQueries, places
+from haybale.rankers.similar_queries import SimilarQueries, positions
 from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
 from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
@@ -93,7 +93,7 @@ class SVR(Ranker):
     """
 
     name = "svr"
-    names: ClassVar = {"svr": {}, "svr-memory": MEMORY, "svr-paper": PUBLISHED}
+    variants: ClassVar = {"svr": {}, "svr-memory": MEMORY, "svr-paper": PUBLISHED}
     needs_training = True
     learns_documents = True
     _parameter_constraints: ClassVar = {
@@ -157,7 +157,7 @@ class SVR(Ranker):
             return self._evidence() or searches(self.unit)
         return self._evidence() if isinstance(chosen, str) else chosen
 
-    def _fit(self, training: Training) -> None:
+    def fit_batch(self, training: Training) -> None:
         batch = training.batch
         judged = np.flatnonzero(list(map(bool, training.relevant)))
         units = len(np.unique(batch.queries.groups[judged])) if self.strategy == "queries" else len(training)
@@ -169,7 +169,7 @@ class SVR(Ranker):
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
         self.rankers_ = [training.fitted(ranker) for ranker in (*self._evidence(), *self._sources())]
-        rows, relevant = self._learnable(training), training.relevant
+        rows, relevant = self.learnable_rows(training), training.relevant
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
@@ -189,20 +189,20 @@ class SVR(Ranker):
         if evidence and self.eta:
             settings["eta"] = self.eta
             known["features"] = self._features(candidates, evidence)
-        with batch.stage(f"fit {self}"):
+        with batch.timed(f"fit {self}"):
             ensemble = SVREnsemble(**settings)
             self.ensemble_ = ensemble.fit(index, vectors, relevant, candidates=candidates, **known)
 
     def _index(self, engine: Engine) -> PassageIndex:
         return engine.documents if self.unit == "document" else engine.passages
 
-    def _hits(self, batch: Batch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
+    def _hits(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
         """The first ``n_candidates`` of each ranker of the evidence, and of those whose documents are candidates."""
         index, ask = self._index(batch.engine), batch.out_of_fold if out_of_fold else batch.run
         found: dict[Ranker, Hits] = {}
         for ranker in dict.fromkeys(self.rankers_):
             if self.unit == "passage":
-                with batch.stage("search candidates"):
+                with batch.timed("search candidates"):
                     found[ranker] = ranker.passage_hits(batch, self.n_candidates)  # type: ignore[attr-defined]
                 continue
             run = ask(ranker, self.n_candidates)
@@ -220,7 +220,7 @@ class SVR(Ranker):
         searches = self._evidence()
         return feature_names(list(map(str, searches)), [each.learns_documents for each in searches])
 
-    def _scored(self, batch: Batch, depth: int, numbers: Ints | None = None) -> tuple[Hits, Floats | None]:
+    def _scored(self, batch: QueryBatch, depth: int, numbers: Ints | None = None) -> tuple[Hits, Floats | None]:
         """Candidates and their scores, and their features where there is evidence.
 
         ``numbers`` (m,): the place of each query among the training queries, or -1.
@@ -228,7 +228,7 @@ class SVR(Ranker):
         ensemble, vectors, out_of_fold = self._on(batch.engine), to_numpy(batch.vectors), numbers is not None
         evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
-            with batch.stage(f"search {self}"):
+            with batch.timed(f"search {self}"):
                 # As many more as evidence may move down: so the first are all documents' first, however deep.
                 deep = depth + sum(part.passages.shape[1] for part in parts)
                 asked: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
@@ -238,7 +238,7 @@ class SVR(Ranker):
         if ensemble.features_ is not None:
             features = self._features(candidates, evidence)
         scores, known = np.empty_like(candidates.scores), np.full(len(batch), -1) if numbers is None else numbers
-        with batch.stage(f"score {self}"):
+        with batch.timed(f"score {self}"):
             for rows in filter(len, (np.flatnonzero(known < 0), np.flatnonzero(known >= 0))):
                 given = vectors[rows], candidates.passages[rows], None if features is None else features[rows]
                 if known[rows[0]] < 0:
@@ -247,19 +247,19 @@ class SVR(Ranker):
                     scores[rows] = ensemble.out_of_bag_scores(known[rows], *given, intercept=False)
         return Hits(candidates.passages, scores), features
 
-    def _rank(self, batch: Batch, depth: int) -> Run:
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return rank_documents(self._index(batch.engine), self._scored(batch, depth)[0], batch.ids, k=depth)
 
-    def _out_of_fold(self, batch: Batch, depth: int) -> Run:
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Training queries by the bags that saw nothing of them or their document, others by all bags."""
-        scored, _ = self._scored(batch, depth, places(self.query_ids_, batch.ids))
+        scored, _ = self._scored(batch, depth, positions(self.query_ids_, batch.ids))
         return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
         """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""
         return self.ensemble_.on(self._index(engine))
 
-    def _explain(self, batch: Batch, document: int, base: Explanation) -> Explanation:
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         ensemble, index, vectors = self._on(batch.engine), self._index(batch.engine), to_numpy(batch.vectors)
         scored, features = self._scored(batch, DEPTH)
         passages, scores = scored.passages[0], scored.scores[0]
@@ -285,21 +285,21 @@ class SVR(Ranker):
         notes = [f"{len(found.votes)} of {len(found.bags)} bags vote for it"]
         return replace(base, shares=by_size(shares), notes=notes, detail=found)
 
-    def _state(self, folder: Path) -> dict[str, Any]:
+    def save_state(self, folder: Path) -> dict[str, Any]:
         self.ensemble_.save(folder / "ensemble")
         table = pa.table({"query_id": pa.array(self.query_ids_, type=pa.large_string())})
         pq.write_table(table, folder / "training_queries.parquet")
         write_tensors(folder / "seen.safetensors", {"seen": np.packbits(self.ensemble_.seen_, axis=1)})
         return {}
 
-    def _restore(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
         packed = load_file(folder / "seen.safetensors")["seen"]
         self.ensemble_.seen_ = np.unpackbits(packed, axis=1, count=self.ensemble_.n_bags).astype(bool)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def fit_report_(self) -> dict[str, Any]:
         ensemble = self.ensemble_
         found = {
             "training queries": len(self.query_ids_),

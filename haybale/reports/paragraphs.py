@@ -15,7 +15,7 @@ from haybale.collections import Queries
 from haybale.collections.collection import strings_of
 from haybale.collections.splitters import sentences
 from haybale.engine import Engine
-from haybale.rankers import PARM, Batch
+from haybale.rankers import PARM, QueryBatch
 from haybale.reports.charts import share_chart
 from haybale.reports.study import Study
 from haybale.retrieval import ParagraphExplanation
@@ -32,7 +32,7 @@ def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[
     if not texts:
         return {"absent": f"The query {query} has no text."}
     own = engine.collection.queries.own[engine.collection.query_numbers([query])]
-    batch = Batch(engine, Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own))
+    batch = QueryBatch(engine, Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own))
     parm = PARM("vrrf").fit(engine)
     relevant = set(study.relevant[query])
     best = next((document for document, _ in batch.run(parm, DEPTH)[query] if document in relevant), None)

@@ -20,7 +20,7 @@ from haybale.engine import Engine
 from haybale.reports.charts import SOFT, scatter_chart
 from haybale.reports.study import Study
 from haybale.retrieval.hits import NO_PASSAGE, Ints
-from haybale.stages import stage
+from haybale.timing import timed
 from haybale.vectors import Matrix
 
 QUERIES, NEIGHBOURS, OTHERS = 40, 20, 600
@@ -48,7 +48,7 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     n = len(passages)  # rows of the picture; after them the queries
     if n + len(queries) < FEWEST:
         return {"absent": f"The collection has too few passages; a picture needs {FEWEST} points."}
-    with stage("t-SNE"):
+    with timed("t-SNE"):
         places = _in_plane(index.vectors[passages], asked)
     # In colour: queries from the one nearest to a relevant passage to the one farthest from all of its own.
     order = sorted((i for i in range(len(queries)) if len(relevant[i])), key=lambda i: (-best[i][1], queries[i]))

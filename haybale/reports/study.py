@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from haybale.collections import Collection
-from haybale.collections.collection import pick
+from haybale.collections.collection import take_strings
 from haybale.errors import InputError, UnknownNameError
 from haybale.evaluation import Results, averages, evaluate, results
 from haybale.reports.sources import Source, named_runs
@@ -87,7 +87,7 @@ class Study:
         number = int(self.collection.document_numbers([document])[0])
         start, end = self.collection.passages.doc_offsets[number : number + 2]
         title = str(self.collection.doc_titles[number].as_py() or "")
-        first = pick(self.collection.passages.texts, np.arange(start, min(end, start + 9)))
+        first = take_strings(self.collection.passages.texts, np.arange(start, min(end, start + 9)))
         return "" if title == document else title, "\n".join(first)
 
 
@@ -99,7 +99,7 @@ def study(
     for name, kind in ((baseline, "baseline"), (ranker, "ranker")):
         if name is not None and name not in runs:
             raise UnknownNameError(kind, name, runs)
-    queries = set(pick(collection.queries.ids, collection.split(split).queries))
+    queries = set(take_strings(collection.queries.ids, collection.split(split).queries))
     documents = set(collection.doc_ids.to_pylist())
     for name, run in runs.items():
         for query in run.query_ids:

@@ -21,7 +21,7 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.evaluation import recall_curves
 from haybale.evaluation.table import cells, columns_of, legend
-from haybale.extras import require
+from haybale.extras import import_optional
 from haybale.folders import check_file, whole_file, write_or_rescue
 from haybale.parameters import FROM_0, check_parameters, one_of
 from haybale.reports.charts import difference_chart, recall_chart
@@ -29,7 +29,7 @@ from haybale.reports.paragraphs import paragraphs_section
 from haybale.reports.picture import picture_section
 from haybale.reports.sources import described, engine_for, find_split, load, open_for
 from haybale.reports.study import MEASURE, Study, reading, study
-from haybale.stages import listening, stage
+from haybale.timing import record_timings, timed
 
 _CONSTRAINTS = {"queries": FROM_0, "picture": one_of(["tsne", "none"]), "report": [callable, None]}
 
@@ -83,14 +83,14 @@ def write_report(
     check_parameters("write_report", locals(), _CONSTRAINTS)
     if not runs:
         raise InputError("no run was given")
-    with listening(report), warnings.catch_warnings():
+    with record_timings(report), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has the letters that Matplotlib lacks
-        with stage("read runs"):
+        with timed("read runs"):
             sources = [load(path) for path in runs]
-        with stage("read collection"):
+        with timed("read collection"):
             opened = open_for(sources, collection, layout)
             whole = opened.whole if isinstance(opened, Engine) else opened
-        with stage("evaluate"):
+        with timed("evaluate"):
             about = study(sources, whole, find_split(sources, whole, split), baseline, ranker)
         if query is not None and query not in about.relevant:
             raise InputError(f"the query {query!r} is not one of {whole.name}, {about.split}, with a relevant document")
@@ -113,7 +113,7 @@ def _write(path: Path, page: str) -> None:
 
 
 def _page(content: dict[str, Any], **sections: Any) -> str:
-    jinja2, markup = require("jinja2"), require("markupsafe").Markup
+    jinja2, markup = import_optional("jinja2"), import_optional("markupsafe").Markup
     template, style, script = (
         (files("haybale.reports") / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )

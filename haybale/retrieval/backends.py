@@ -17,8 +17,8 @@ import numpy as np
 
 from haybale.device import Device, device_of, find_device
 from haybale.errors import DeviceError, InputError, MissingExtraError, UnknownNameError
-from haybale.extras import require
-from haybale.machine import fitting, in_tiles
+from haybale.extras import import_optional
+from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.vectors import array_namespace
 
 Proposal = tuple[Any, Any]  # (m, k) int64 passage numbers and float32 scores, in any order
@@ -73,14 +73,14 @@ def propose_by_tiles(queries: Any, passages: Any, k: int, memory: float | None =
     if memory is None:
         device = device_of(passages)
         memory = 4 * _TILE if device.is_cpu else min(24 * _DEVICE_TILE, device.half_of_memory())
-    columns = fitting(memory, (4 if xp is np else 24) * max(1, m))  # CuPy sorts where NumPy partitions
+    columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))  # CuPy sorts where NumPy partitions
 
     def best_of_tile(tile: slice) -> Proposal:
         scores = queries @ passages[tile].T
         return _largest(xp.broadcast_to(xp.arange(tile.start, tile.stop), scores.shape), scores, k)
 
     best: Proposal | None = None
-    for found in in_tiles(len(passages), max(k, columns), best_of_tile, what="passages"):
+    for found in iter_chunks(len(passages), max(k, columns), best_of_tile, what="passages"):
         if best is not None:
             found = tuple(xp.concatenate(pair, axis=1) for pair in zip(best, found, strict=True))
         best = _largest(*found, k)
@@ -107,7 +107,7 @@ def _propose_faiss(queries: Any, passages: Any, k: int, memory: float | None = N
 @cache
 def _faiss() -> Any:
     """faiss, which in a forked child works with one thread: OpenMP's others do not live on there, and it would wait."""
-    faiss = require("faiss")
+    faiss = import_optional("faiss")
     os.register_at_fork(after_in_child=partial(faiss.omp_set_num_threads, 1))
     return faiss
 
@@ -140,7 +140,7 @@ def _faiss_resources() -> Any:
 
 def _propose_cuvs(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
     """cuVS's own tiles and selection (cuVS 26.x), which sizes its memory itself; its index points at the passages."""
-    brute_force, device = require("cuvs.neighbors.brute_force", "gpu"), device_of(passages)
+    brute_force, device = import_optional("cuvs.neighbors.brute_force", "gpu"), device_of(passages)
     with device.current() as current:
         numbers, scores = _outputs(device, len(queries), k)
         current.synchronize()  # cuVS computes on a stream of its own, which must find the queries made
@@ -155,7 +155,7 @@ def _outputs(device: Device, m: int, k: int) -> Proposal:
 
 
 def _check_cuvs() -> None:
-    found = str(getattr(require("cuvs", "gpu"), "__version__", "unknown"))
+    found = str(getattr(import_optional("cuvs", "gpu"), "__version__", "unknown"))
     if found.partition(".")[0] != "26":
         raise DeviceError(f"cuVS 26.x expected, found {found}")
     try:
@@ -165,7 +165,7 @@ def _check_cuvs() -> None:
 
 
 def _check_faiss_gpu() -> None:
-    faiss = require("faiss")
+    faiss = import_optional("faiss")
     if not hasattr(faiss, "GpuDistanceParams"):
         raise DeviceError(
             "this faiss has no GPU support; in place of faiss-cpu: pip install faiss-gpu-cu12 (CUDA 12) or "
@@ -176,11 +176,11 @@ def _check_faiss_gpu() -> None:
 
 
 _ALL = (  # on each kind of device the ones that need a package first, then our own tiles, which have no limits
-    Backend("faiss", "cpu", _propose_faiss, partial(require, "faiss")),
-    Backend("numpy", "cpu", propose_by_tiles, partial(require, "numpy")),
+    Backend("faiss", "cpu", _propose_faiss, partial(import_optional, "faiss")),
+    Backend("numpy", "cpu", propose_by_tiles, partial(import_optional, "numpy")),
     Backend("cuvs", "cuda", _propose_cuvs, _check_cuvs, _three_tf32, is_checked=True),
     Backend("faiss-gpu", "cuda", _propose_faiss_gpu, _check_faiss_gpu, _three_tf32, most=2048, is_checked=True),
-    Backend("cupy", "cuda", propose_by_tiles, partial(require, "cupy", "gpu"), _cupy_sums),
+    Backend("cupy", "cuda", propose_by_tiles, partial(import_optional, "cupy", "gpu"), _cupy_sums),
 )
 BACKENDS = {backend.name: backend for backend in _ALL}
 

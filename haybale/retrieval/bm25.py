@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from haybale.analysis import Analyzer, Split, Terms, as_analyzer, guess_language
+from haybale.analysis import Analyzer, Terms, Tokenize, as_analyzer, guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import strings_of
 from haybale.embeddings.counting import TermCounts, Vocabulary
@@ -31,7 +31,7 @@ from haybale.manifest import (
 from haybale.parameters import BM25_RANGES, COUNT, TEXT_OR_NONE, check_parameters, one_of
 from haybale.progress import track
 from haybale.retrieval.hits import Hits, Ints
-from haybale.retrieval.inverted import Values, best, frozen, in_columns, in_table
+from haybale.retrieval.inverted import Values, frozen, to_columns, to_hits, top_k
 from haybale.retrieval.passages import Columns, Exclude, Ids, PassageTable
 from haybale.retrieval.postings import Postings
 from haybale.vectors import Floats
@@ -112,7 +112,7 @@ class BM25Index(PassageTable):
         b: float = 0.75,
         k3: float | None = None,
         language: str | None = None,
-        analyzer: Analyzer | Split | None = None,
+        analyzer: Analyzer | Tokenize | None = None,
     ) -> None:
         check_parameters("BM25Index", locals(), _RANGES)
         super().__init__(len(texts), doc_offsets, passage_ids, doc_ids)
@@ -317,7 +317,7 @@ class BM25Index(PassageTable):
             (m, k), higher scores first, among equal ones the lower number.
         """
         self._check_k(k)
-        return Hits(*in_table(self._best(queries, k, exclude), k, _floats))
+        return Hits(*to_hits(self._best(queries, k, exclude), k, _floats))
 
     def documents(
         self, queries: Sequence[str] | Terms, k: int, *, exclude: Exclude | None = None
@@ -338,7 +338,7 @@ class BM25Index(PassageTable):
             are for the :class:`Run` to break; documents rise within a row.
         """
         check_parameters("documents", {"k": k}, {"k": COUNT})
-        return in_columns(self._best(queries, k, exclude, self.doc_of), _floats)
+        return to_columns(self._best(queries, k, exclude, self.doc_of), _floats)
 
     def _best(
         self, queries: Sequence[str] | Terms, k: int, exclude: Exclude | None, doc_of: Ints | None = None
@@ -362,7 +362,7 @@ class BM25Index(PassageTable):
 
                 return values_of
 
-            found += best(len(terms), k, self.doc_offsets, excluded[start:], scorer, doc_of)
+            found += top_k(len(terms), k, self.doc_offsets, excluded[start:], scorer, doc_of)
         return found
 
     def _term_numbers(self, queries: Sequence[str] | Terms) -> list[list[int]]:

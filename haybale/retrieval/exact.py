@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from haybale.device import Device, to_device
-from haybale.machine import fitting, in_tiles
+from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.backends import Backend, tiles_on
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.vectors import squared_lengths
@@ -93,7 +93,9 @@ class ExactSearch:
             return near.sum(axis=1).astype(np.float32)
 
         memory = self.device.half_of_memory() if self.memory is None else self.memory
-        tiles = in_tiles(flat.size, fitting(min(memory, _GATHERED), width * 20), score, what="candidates")
+        tiles = iter_chunks(
+            flat.size, batch_size_for_memory(min(memory, _GATHERED), width * 20), score, what="candidates"
+        )
         return xp.concatenate(list(tiles)).reshape(m, depth)
 
     @cached_property

@@ -26,8 +26,8 @@ from haybale.device import CPU, Device, device_of, find_device, is_sparse, place
 from haybale.embeddings import EmbeddingStore
 from haybale.errors import FileFormatError, InputError, VectorError
 from haybale.folders import whole_folder
-from haybale.machine import in_tiles
 from haybale.manifest import Tensors, check_files, mapped_tensors, read_manifest, write_manifest, write_tensors
+from haybale.parallel import iter_chunks
 from haybale.parameters import COUNT, MEMORY, check_parameters
 from haybale.progress import track
 from haybale.retrieval.backends import find_backend
@@ -306,7 +306,7 @@ class PassageIndex(PassageTable):
                 return rows, *searcher.search(queries[rows], k, excluded[rows])
 
             # What is scored exactly and sorted is as wide as k: where that has no room, fewer queries at once.
-            done = in_tiles(m, _BATCH, search, what="queries")
+            done = iter_chunks(m, _BATCH, search, what="queries")
             for rows, numbers, best in track(done, "searching", -(-m // _BATCH)):
                 passages[rows], scores[rows] = numbers, best
             hits = Hits(passages, scores)

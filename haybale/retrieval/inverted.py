@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from haybale.machine import in_threads
+from haybale.parallel import in_threads
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 
 Values = NDArray[np.uint32]
@@ -23,7 +23,7 @@ _GROUP = 16  # values of which the highest is looked at first
 _DIGITS = ((21, 11), (10, 11), (0, 10))  # of a value, from the highest: shift and bits
 
 
-def best(
+def top_k(
     m: int,
     k: int,
     doc_offsets: Ints,
@@ -62,7 +62,7 @@ def best(
     return [part for parts in done for part in parts]
 
 
-def in_table(parts: list[tuple[Values, Values]], k: int, floats: Callable[[Values], Any]) -> tuple[Ints, Any]:
+def to_hits(parts: list[tuple[Values, Values]], k: int, floats: Callable[[Values], Any]) -> tuple[Ints, Any]:
     """The passages of :func:`best` and their scores, as ``floats`` makes them, (m, k) each; -1 and -inf where few."""
     numbers, scores = np.full((len(parts), k), NO_PASSAGE), np.full((len(parts), k), -np.inf, dtype=np.float32)
     for row, (found, values) in enumerate(parts):
@@ -70,7 +70,7 @@ def in_table(parts: list[tuple[Values, Values]], k: int, floats: Callable[[Value
     return numbers, scores
 
 
-def in_columns(parts: list[tuple[Values, Values]], floats: Callable[[Values], Any]) -> tuple[Ints, Ints, Any]:
+def to_columns(parts: list[tuple[Values, Values]], floats: Callable[[Values], Any]) -> tuple[Ints, Ints, Any]:
     """The documents of :func:`best`, flat: ``(query row, document, score)``."""
     none = np.empty(0, dtype=np.uint32)
     numbers, values = (

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from haybale.collections.collection import (
     Strings,
+    indptr_from_counts,
     joined_offsets,
     joined_strings,
-    members,
-    offsets_of,
-    pick,
+    ragged_take,
     rising_numbers,
     strings_at,
+    take_strings,
     whole_numbers,
 )
 from haybale.collections.ids import Lookup, first_in_both, id_strings
@@ -57,7 +57,7 @@ class Columns(NamedTuple):
     def take(self, documents: Sequence[int] | Ints) -> tuple[Ints, Columns]:
         """``(passage numbers, columns)`` of some documents, whose numbers rise and which have a passage."""
         chosen = rising_numbers(documents, len(self.doc_ids), "document")
-        rows, offsets = members(self.doc_offsets, chosen)
+        rows, offsets = ragged_take(self.doc_offsets, chosen)
         if not len(rows):
             raise InputError(f"none of the {len(chosen)} documents to be taken has a passage")
         return rows, Columns(offsets, strings_at(self.passage_ids, rows), strings_at(self.doc_ids, chosen))
@@ -81,7 +81,7 @@ class Columns(NamedTuple):
         """What :meth:`write` wrote; that no id is there twice is not looked at."""
         documents, passages = (read_table(folder / name, _SCHEMAS[name]) for name in TABLE_FILES)
         counts = documents.column("passages").to_numpy()
-        offsets = offsets_of(counts)
+        offsets = indptr_from_counts(counts)
         if (counts < 0).any() or offsets[-1] != len(passages) or not len(passages):
             message = f"expected numbers of passages that sum to {len(passages)}, found {offsets[-1]}"
             raise FileFormatError(folder / _DOCUMENTS, None, message)
@@ -144,7 +144,7 @@ class PassageTable:
     def ids(self, hits: Hits) -> list[list[str]]:
         """The passage ids of hits, row by row, without padding; hits on a device are copied from it."""
         rows, _, passages, _ = hits.to_numpy().flat()
-        names = np.array(pick(self.passage_ids, passages), dtype=object)
+        names = np.array(take_strings(self.passage_ids, passages), dtype=object)
         return [part.tolist() for part in np.split(names, np.searchsorted(rows, np.arange(1, len(hits))))][: len(hits)]
 
     def _check_k(self, k: int) -> None:

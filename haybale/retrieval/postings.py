@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from haybale.collections.collection import offsets_of
+from haybale.collections.collection import indptr_from_counts
 from haybale.embeddings.counting import TermCounts
-from haybale.machine import in_threads
+from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
 from haybale.retrieval.inverted import frozen
 from haybale.vectors import Floats
@@ -72,7 +72,7 @@ class Postings:
         places[chosen] = np.arange(len(chosen), dtype=np.int32)
         texts = places[self.texts]
         there = texts >= 0
-        pairs = texts[there], self.counts[there], offsets_of(there.astype(np.int64))[self.offsets]
+        pairs = texts[there], self.counts[there], indptr_from_counts(there.astype(np.int64))[self.offsets]
         return Postings(*pairs, self.lengths[chosen], self.frequencies, self.n_texts, self.n_terms), there
 
     def extended(self, more: Postings) -> Postings:
@@ -86,7 +86,7 @@ class Postings:
         return Postings(
             np.concatenate((self.texts, more.texts + np.int32(len(self.lengths))))[order],
             np.concatenate((self.counts, more.counts))[order],
-            offsets_of(sizes.sum(axis=0)),
+            indptr_from_counts(sizes.sum(axis=0)),
             np.concatenate((self.lengths, more.lengths)),
             frequencies,
             self.n_texts + more.n_texts,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.collections.collection import offsets_of
+from haybale.collections.collection import indptr_from_counts
 from haybale.collections.ids import Lookup
 from haybale.device import is_sparse, to_numpy
 from haybale.errors import FileFormatError, InputError
@@ -102,7 +102,9 @@ class QueryNeighbours:
         self.k, self.power = k, power
         self.documents = _documents(doc_ids)
         distinct = [list(dict.fromkeys(ids)) for ids in relevant]
-        self._offsets = offsets_of([len(ids) for ids in distinct])  # (m + 1,) where a query's relevant documents begin
+        self._offsets = indptr_from_counts(
+            [len(ids) for ids in distinct]
+        )  # (m + 1,) where a query's relevant documents begin
         self._relevant = self.documents.document_numbers([id for ids in distinct for id in ids])
         self._groups = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
         if self._groups.shape != (n,):
@@ -155,7 +157,7 @@ class QueryNeighbours:
         other.documents = _documents(doc_ids)
         new = Lookup(other.documents.doc_ids).find(self.documents.doc_ids, "document")[self._relevant]
         # offsets_of: how many of the first so many are there
-        other._offsets, other._relevant = offsets_of((new >= 0).astype(np.int64))[self._offsets], new[new >= 0]
+        other._offsets, other._relevant = indptr_from_counts((new >= 0).astype(np.int64))[self._offsets], new[new >= 0]
         return other
 
     def __len__(self) -> int:
@@ -193,7 +195,7 @@ class QueryNeighbours:
             raise InputError(f"{len(query_ids)} query ids for {m} query vectors")
         excluded = self.documents.excluded(exclude, m)
         rows, neighbours, cosines = self._neighbours(queries, training_rows)
-        ends = offsets_of(np.bincount(rows, minlength=m))
+        ends = indptr_from_counts(np.bincount(rows, minlength=m))
         weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=(m, len(self)))
         found = (weights @ self._relevance).tocoo()
         kept = found.col != excluded[found.row]

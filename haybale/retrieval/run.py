@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from haybale.collections import read_trec_run
-from haybale.collections.collection import Strings, members, numbers_below, pick
+from haybale.collections.collection import Strings, numbers_below, ragged_take, take_strings
 from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_table, in_one_table, in_order_of_ids
 from haybale.errors import InputError
 from haybale.folders import replaced
@@ -172,7 +172,7 @@ class Run:
         InputError
             For an id, or a tag, that is empty or holds white space; nothing is written.
         """
-        names = pick(self._doc_ids, self._documents)
+        names = take_strings(self._doc_ids, self._documents)
         check_trec([*self.query_ids, *names, tag])
         lines = zip(
             np.asarray(self.query_ids, dtype=object)[self._rows],
@@ -198,7 +198,7 @@ class Run:
         frame = pd.DataFrame(
             {
                 "query_id": np.asarray(self.query_ids, dtype=object)[self._rows],
-                "doc_id": pick(self._doc_ids, self._documents),
+                "doc_id": take_strings(self._doc_ids, self._documents),
                 "score": self._scores,
                 "rank": self._ranks,
             }
@@ -237,7 +237,7 @@ class Run:
         rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
         if (rows < 0).any():
             raise InputError(f"run: unknown query id {query_ids[int(rows.argmin())]!r}")
-        at, offsets = members(self._offsets, rows)
+        at, offsets = ragged_take(self._offsets, rows)
         of = np.repeat(np.arange(len(rows)), np.diff(offsets))
         return Run(query_ids, of, self._documents[at], self._doc_ids, self._scores[at])
 
@@ -247,7 +247,7 @@ class Run:
         if row is None:
             raise InputError(f"run: unknown query id {query_id!r}")
         part = slice(self._offsets[row], self._offsets[row + 1])
-        names = pick(self._doc_ids, self._documents[part])
+        names = take_strings(self._doc_ids, self._documents[part])
         return list(zip(names, self._scores[part].tolist(), strict=True))
 
     def __len__(self) -> int:

@@ -14,9 +14,9 @@ from numba import njit
 from scipy import sparse
 
 from haybale.device import device_of, to_device
-from haybale.machine import fitting, in_tiles
+from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.retrieval.hits import Ints, select
-from haybale.retrieval.inverted import Values, best, frozen, in_columns, in_table
+from haybale.retrieval.inverted import Values, frozen, to_columns, to_hits, top_k
 from haybale.vectors import Floats
 
 _PAIRS = 2**12  # pairs a thread takes at once
@@ -40,7 +40,7 @@ class InvertedIndex:
         Scores are summed in float64, terms in rising order, and rounded to float32. A passage without a common term
         is no hit.
         """
-        return in_table(self._best(queries, k, excluded), k, _floats)
+        return to_hits(self._best(queries, k, excluded), k, _floats)
 
     def documents(self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints) -> tuple[Ints, Ints, Floats]:
         """Documents by their best passage, over all passages: ``(query row, document, score)``, flat, rows rising.
@@ -48,7 +48,7 @@ class InvertedIndex:
         Of each query, every document is found that scores at least as high as its ``k``-th best; ``doc_of`` (n,) is
         the document of each passage; the rest as in :meth:`search`.
         """
-        return in_columns(self._best(queries, k, excluded, doc_of), _floats)
+        return to_columns(self._best(queries, k, excluded, doc_of), _floats)
 
     def _best(
         self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints | None = None
@@ -66,7 +66,7 @@ class InvertedIndex:
 
             return values_of
 
-        return best(queries.shape[0], k, self.doc_offsets, excluded, scorer, doc_of)
+        return top_k(queries.shape[0], k, self.doc_offsets, excluded, scorer, doc_of)
 
 
 def _floats(values: Values) -> Floats:
@@ -103,8 +103,8 @@ class ProductSearch:
             shared &= self._doc_of[None, :] != left_out[rows][:, None]
             return select(xp.where(shared, scores.astype(np.float32), np.float32(-np.inf)), k)
 
-        size = fitting(memory, 8 * width + 64 * n)
-        found = list(in_tiles(int(queries.shape[0]), size, search, what="queries"))
+        size = batch_size_for_memory(memory, 8 * width + 64 * n)
+        found = list(iter_chunks(int(queries.shape[0]), size, search, what="queries"))
         return xp.concatenate([part[0] for part in found]), xp.concatenate([part[1] for part in found])
 
     def _scores(self, passages: Any, queries: Any) -> Any:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import word_folder
+from support.commands import word_folder
 
 from haybale import Engine
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import haybale
-from cupy_double import installed
+from support.commands import haybale
+from support.cupy_double import installed
 
 from haybale import __version__
 from haybale.cli.doctor import CHECKS, Check, examine

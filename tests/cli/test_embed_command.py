@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import haybale, interrupted
+from support.commands import haybale, interrupted
 
 from haybale.embeddings import EmbeddingStore
 from haybale.errors import StoreError
@@ -38,7 +38,7 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("default")
 def test_pieces_in_the_tokens_of_the_encoder(tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     pytest.importorskip("sentence_transformers")
-    from longformers import save_longformer
+    from support.longformers import save_longformer
 
     folder = save_longformer(tmp_path / "model", attention_window=8)
     (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")

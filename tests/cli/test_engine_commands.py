@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import haybale, interrupted
+from support.commands import haybale, interrupted
 
 from haybale import Engine, load
 from haybale.collections import open_collection, read_trec_run

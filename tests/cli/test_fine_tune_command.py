@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sentence_transformers")
 pytest.importorskip("datasets")
 
-from tiny_models import save_bi_encoder
+from support.tiny_models import save_bi_encoder
 
 Call = Callable[..., tuple[int, str, str]]
 

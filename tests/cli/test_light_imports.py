@@ -48,7 +48,7 @@ import numpy as np
 import pandas as pd
 from haybale import ParagraphSearch, PassageIndex, ProductKernelSVR, Run, SVREnsemble
 from haybale import rank_documents, reciprocal_rank_fusion
-from worlds import world
+from support.worlds import world
 
 index, queries, relevant = world()
 index = PassageIndex(index.vectors, index.doc_offsets, doc_ids=index.doc_ids, backend="numpy")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import haybale
+from support.commands import haybale
 
 from haybale import Engine, parse
 from haybale.collections import CollectionBuilder

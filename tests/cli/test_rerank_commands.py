@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_models import save_cross_encoder
+from support.tiny_models import save_cross_encoder
 
 from haybale import Engine, InteractionStore, load
 

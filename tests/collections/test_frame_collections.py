@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cudf_double
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support import cudf_double
 
 from haybale.collections import Collection, CollectionBuilder, collection_from_frames, open_collection
 from haybale.errors import FileFormatError, InputError

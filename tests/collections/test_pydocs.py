@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from haybale.collections import Collection, read_pydocs
-from haybale.collections.collection import pick
+from haybale.collections.collection import take_strings
 from haybale.collections.readers.pydocs import sections, see_also
 
 
@@ -27,7 +27,7 @@ def test_known_entries(pydocs: Collection) -> None:
     assert {"numpy.sin", "scipy.linalg.norm", "sklearn.svm.SVR", "pandas.DataFrame.merge", "numpy.ndarray.sort"} <= ids
     answers = {}
     for split, part in pydocs.splits.items():
-        answers |= dict(zip(pick(pydocs.queries.ids, part.queries), pydocs.relevant_ids(split), strict=True))
+        answers |= dict(zip(take_strings(pydocs.queries.ids, part.queries), pydocs.relevant_ids(split), strict=True))
     assert set(answers["q:numpy.sin"]) == {"numpy.arcsin", "numpy.sinh", "numpy.cos"}
     assert {"sklearn.svm.NuSVR", "sklearn.svm.LinearSVR"} <= set(answers["q:sklearn.svm.SVR"])
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from layouts import beir, gerdalir, put, structured
+from support.layouts import beir, gerdalir, put, structured
 
 from haybale.collections import Collection, CollectionBuilder, open_collection, read_qrels, read_trec_run
 from haybale.collections.open import read_documents

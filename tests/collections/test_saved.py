@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from haybale.collections import Collection, CollectionBuilder
 from haybale.collections.saved import load_collection, save_collection
 from haybale.errors import FileFormatError, InputError, OutputExistsError
-from haybale.manifest import digest, read_table, signed, write_table
+from haybale.manifest import digest, read_table, with_checksum, write_table
 
 # Collections with everything in them, and the same as plain lists of ids, in which any change is easy to make.
 
@@ -300,7 +300,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _manifest(folder: Path, **changes: Any) -> None:
     path = folder / "manifest.json"
-    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | changes)))
 
 
 def _table(folder: Path, name: str, column: str, value: Any) -> None:

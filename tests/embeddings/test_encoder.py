@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from encoders import HashEncoder
+from support.encoders import HashEncoder
 
 import haybale.embeddings
 from haybale.collections import Collection
@@ -35,7 +35,7 @@ def test_lexical_encoders_by_name(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("default")
 def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sentence_transformers")
-    from longformers import save_longformer
+    from support.longformers import save_longformer
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folder = save_longformer(tmp_path / "model", attention_window=8)

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("sentence_transformers")
 
 import torch
-from longformers import hidden, pooled, reference, save_longformer, texts
+from support.longformers import hidden, pooled, reference, save_longformer, texts
 
 from haybale.embeddings import Encoder, LongformerEncoder, longformer_model
 from haybale.errors import InputError

@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("sentence_transformers")
 
 import torch
-from longformers import save_longformer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tiny_models import save_bi_encoder
+from support.longformers import save_longformer
+from support.tiny_models import save_bi_encoder
 
 from haybale.embeddings import Encoder, LongformerEncoder, SentenceTransformerEncoder, encode_queries
 from haybale.errors import DeviceError, InputError, MissingExtraError, VectorError

@@ -12,7 +12,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
-from encoders import HashEncoder
+from support.encoders import HashEncoder
 
 from haybale.embeddings import Embedded, EmbeddingStore, LSAEncoder, embed, embed_shards, shards
 from haybale.embeddings.store import StoreFiles

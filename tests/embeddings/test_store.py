@@ -10,8 +10,8 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-from encoders import HashEncoder
-from engines import tree
+from support.encoders import HashEncoder
+from support.engines import tree
 
 from haybale.collections import Collection, open_collection
 from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, cut, embed

@@ -18,7 +18,7 @@ from haybale.collections import Collection
 from haybale.embeddings import Encoder, LSAEncoder, TfidfEncoder, lsa
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError
-from haybale.manifest import signed
+from haybale.manifest import with_checksum
 
 ENGLISH = [
     "Dogs bark at cats,\tdogs at doors",
@@ -162,7 +162,7 @@ def test_encoders_of_before(saved: dict, message: str | None, tmp_path: Path) ->
     manifest = json.loads(path.read_text())
     manifest |= {"analyzer": Analyzer("german").describe()}
     manifest["parameters"] |= {"language": None, **saved}
-    path.write_text(json.dumps(signed(manifest)))
+    path.write_text(json.dumps(with_checksum(manifest)))
     if message is not None:
         with pytest.raises(FileFormatError, match=message):
             TfidfEncoder.load(tmp_path / "saved")
@@ -200,7 +200,7 @@ def _flipped(content: bytes) -> bytes:
 
 
 def _odd(content: bytes) -> bytes:
-    return json.dumps(signed(json.loads(content) | {"parameters": {"n_dogs": 3}})).encode()
+    return json.dumps(with_checksum(json.loads(content) | {"parameters": {"n_dogs": 3}})).encode()
 
 
 @pytest.mark.parametrize(

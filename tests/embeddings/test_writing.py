@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoders import HashEncoder
-from engines import tree
+from support.encoders import HashEncoder
+from support.engines import tree
 
 from haybale.collections import Collection
 from haybale.embeddings import CachedEncoder, EmbeddingStore, LSAEncoder, TfidfEncoder, embed
@@ -29,7 +29,7 @@ N_CHUNKS, ROWS = 250, 4
 # Imports once, then forks a writer for every line it reads: a real process each, without the seconds of the imports.
 NURSERY = """
 import os, sys, warnings
-from encoders import HashEncoder
+from support.encoders import HashEncoder
 from haybale.embeddings import embed
 
 class Counting(HashEncoder):

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from engines import CountingEncoder, assert_same, assert_same_runs, runs_of, tree
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from topics import NEW, SVR, TWINS, topic_collection, word
+from support.engines import CountingEncoder, assert_same, assert_same_runs, runs_of, tree
+from support.topics import NEW, SVR, TWINS, topic_collection, word
 
 from haybale import Engine
 from haybale.analysis import Analyzer
@@ -31,9 +31,9 @@ from haybale.errors import (
     OutputExistsError,
     StoreError,
 )
-from haybale.manifest import signed
+from haybale.manifest import with_checksum
 from haybale.rankers import parse
-from haybale.stages import listening
+from haybale.timing import record_timings
 
 INDEXES = ["bm25-document", "bm25-passage", "documents", "passages"]
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -88,7 +88,7 @@ def test_an_engine_is_the_same_in_memory_built_and_opened(
     assert again.settings == json.loads(json.dumps(memory.settings))
     assert again.collection.digest() == memory.collection.digest()
     assert again.whole.digest() == memory.whole.digest()
-    with listening() as stages:
+    with record_timings() as stages:
         assert_same_runs(again, memory, ["bm25"])
         again.prepare()
     assert not [stage for stage in stages.seconds if stage.startswith(("encode p", "encode d", "fit", "write", "cut"))]
@@ -110,7 +110,7 @@ def test_each_index_is_made_when_it_is_asked_for_and_kept(topics: Collection, tm
         assert not (tmp_path / "engine" / "0" / name).exists()
         index = engine._index(name)
         assert engine._index(name) is index
-        with listening() as stages:
+        with record_timings() as stages:
             again = Engine.open(tmp_path / "engine")
             again._index(name)
         assert not [stage for stage in stages.seconds if stage.startswith(("index BM25", "encode", "count"))]
@@ -180,7 +180,7 @@ def test_a_folder_with_something_else_is_refused(topics: Collection, tmp_path: P
 def test_settings_that_cannot_be_are_refused_before_any_work(
     topics: Collection, tmp_path: Path, given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(HaybaleError, match=message), listening(refuse):
+    with pytest.raises(HaybaleError, match=message), record_timings(refuse):
         Engine.build(folder=tmp_path / "engine", **({"collection": topics} | given))
     assert list(tmp_path.iterdir()) == []
 
@@ -280,8 +280,11 @@ def test_other_versions_and_what_is_not_json_are_refused(topics: Collection, cop
     folder = copied()
     values = json.loads((folder / "engine.json").read_text())
     for content, message in [
-        (json.dumps(signed(values | {"version": 3})), "engine.json: expected version 2, found 3"),
-        (json.dumps(signed(values | {"format": "another"})), "expected format 'haybale engine', found 'another'"),
+        (json.dumps(with_checksum(values | {"version": 3})), "engine.json: expected version 2, found 3"),
+        (
+            json.dumps(with_checksum(values | {"format": "another"})),
+            "expected format 'haybale engine', found 'another'",
+        ),
         ("[]", "engine.json: expected format"),
         ("{", "engine.json, line 1: expected JSON"),
     ]:
@@ -381,7 +384,7 @@ def test_nothing_is_trained_anew(topics: Collection) -> None:
     before = ranker.rank("dev")
     relevant = topics.relevant_ids("dev")[0][0]
     text = topics.document_texts()[topics.document_numbers([relevant])[0]]
-    with listening() as stages:
+    with record_timings() as stages:
         engine.add({"same": text, **NEW})
         after = ranker.rank("dev")
     assert not [stage for stage in stages.seconds if "fit" in stage or "train" in stage]
@@ -546,7 +549,7 @@ def test_an_engine_on_a_store_of_embeddings(topics: Collection, tmp_path: Path, 
     engine.add(NEW)
     direct.add(NEW)
     assert_same_runs(engine, direct)
-    with listening() as stages:
+    with record_timings() as stages:
         again = Engine.open(tmp_path / "engine")
         assert_same_runs(again, direct)
         again.prepare()

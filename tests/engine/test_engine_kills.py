@@ -12,8 +12,8 @@ from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
-from engines import UNTRAINED, assert_same, runs_of, tree
-from topics import topic_collection
+from support.engines import UNTRAINED, assert_same, runs_of, tree
+from support.topics import topic_collection
 
 from haybale import Engine
 from haybale.errors import StoreError
@@ -29,7 +29,7 @@ import zarr
 from haybale import Engine
 from haybale.collections import open_collection
 from haybale.embeddings import embed
-from topics import NEW, topic_collection
+from support.topics import NEW, topic_collection
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
 topics = topic_collection()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import random_rows
+from support.worlds import random_rows
 
 from haybale.ensemble import CandidateRows
 from haybale.ensemble.bags import make_bags, thinned

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from worlds import candidates_with_features
+from support.worlds import candidates_with_features
 
 from haybale import SVREnsemble, score_frame
 from haybale.errors import InputError, VectorError

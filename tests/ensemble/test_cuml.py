@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from problems import moved, problem
 from sklearn.svm import SVR
+from support.problems import moved, problem
 
 from haybale.device import device_of, to_device, to_numpy
 from haybale.ensemble import SOLVERS

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from worlds import candidates_with_features, world
+from support.worlds import candidates_with_features, world
 
 from haybale.device import CPU, Device, device_of, to_device, to_numpy
 from haybale.ensemble import SVREnsemble, candidate_rows, pair_features

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from worlds import candidates_with_features
+from support.worlds import candidates_with_features
 
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError

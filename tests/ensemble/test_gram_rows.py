@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import matrix_of, points, rbf
+from support.problems import matrix_of, points, rbf
 
 from haybale.ensemble import gram_rows as module
 from haybale.ensemble.gram_rows import GramRows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import CUDA, matrix_of, moved, points, problem, rbf
+from support.problems import CUDA, matrix_of, moved, points, problem, rbf
 
 from haybale.device import CPU, Device, to_numpy
 from haybale.ensemble import kernel as module

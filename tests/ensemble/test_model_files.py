@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from worlds import candidates_with_features, world
+from support.worlds import candidates_with_features, world
 
 from haybale.ensemble import ProductKernelSVR, SVREnsemble
 from haybale.ensemble.solvers import solve_sklearn
 from haybale.errors import FileFormatError, OutputExistsError, VectorError
-from haybale.manifest import digest, signed
+from haybale.manifest import digest, with_checksum
 from haybale.retrieval import PassageIndex
 
 
@@ -81,7 +81,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PassageIndex]
 
 def _manifest(folder: Path, **changes) -> None:
     path = folder / "manifest.json"
-    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | changes)))
 
 
 def _tensors(folder: Path, **changes) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.svm import SVR
-from topics import topic_collection
-from worlds import world
+from support.topics import topic_collection
+from support.worlds import world
 
 import haybale
 from haybale.ensemble import ProductKernelSVR, SVREnsemble

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import CUDA, rbf
 from scipy import sparse
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVR
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.problems import CUDA, rbf
 
 from haybale.device import to_numpy
 from haybale.ensemble import ProductKernelSVR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import world
+from support.worlds import world
 
 from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
 from haybale.errors import InputError

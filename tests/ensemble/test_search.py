@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import rbf
 from scipy import sparse
-from worlds import candidates_with_features, world
+from support.problems import rbf
+from support.worlds import candidates_with_features, world
 
 from haybale import PassageIndex
 from haybale.ensemble import SVREnsemble

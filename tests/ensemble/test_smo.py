@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import moved, problem
-from worlds import world
+from support.problems import moved, problem
+from support.worlds import world
 
 from haybale.ensemble import SOLVERS, SVREnsemble
 from haybale.ensemble.solvers import find_solver

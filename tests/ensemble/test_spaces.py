@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import CUDA, matrix_of, rbf
 from scipy import sparse
 from sklearn.preprocessing import StandardScaler
-from worlds import features, random_rows
+from support.problems import CUDA, matrix_of, rbf
+from support.worlds import features, random_rows
 
 from haybale.device import CPU, Device, device_of, to_device, to_numpy
 from haybale.ensemble.kernel import gram

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import sparse
-from worlds import world
+from support.worlds import world
 
 from haybale.ensemble import SVREnsemble, pair_features
 from haybale.errors import InputError, VectorError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from problems import CUDA, matrix_of, moved, points, rbf
+from support.problems import CUDA, matrix_of, moved, points, rbf
 
 from haybale.device import CPU, to_numpy
 from haybale.ensemble import support as module

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from problems import rbf
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
-from worlds import candidates_with_features, features, world
+from support.problems import rbf
+from support.worlds import candidates_with_features, features, world
 
 from haybale import PassageIndex
 from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows

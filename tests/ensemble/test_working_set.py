@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cupy_double import HAS_CUDA
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import moved, problem, realistic
 from sklearn.exceptions import ConvergenceWarning
+from support.cupy_double import HAS_CUDA
+from support.problems import moved, problem, realistic
 
 from haybale.ensemble import SOLVERS
 from haybale.ensemble import working_set as module

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import assert_same, tree
-from topics import LEARNED, RANKERS, SVR
+from support.engines import assert_same, tree
+from support.topics import LEARNED, RANKERS, SVR
 
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder
@@ -191,7 +191,7 @@ def test_everything_is_written(engine: Engine, topics: Collection, tmp_path: Pat
     for name, found in record["rankers"].items():
         assert found["measures"] == outcome.results.values[name].mean().to_dict()
         assert set(found["against_baseline"]) == (set() if name == "bm25" else set(MEASURES))
-    assert record["facts"][LEARNED]["training queries"] == outcome.rankers[LEARNED].facts["training queries"]
+    assert record["facts"][LEARNED]["training queries"] == outcome.rankers[LEARNED].fit_report_["training queries"]
     assert record["facts"]["vectors"] == list(engine.passages.vectors.shape)
     assert {"python", "machine", "haybale", "numpy"} <= set(record["environment"])
     assert [settings[name] for name in ("split", "baseline", "encoder")] == ["dev", "bm25", "tfidf"]
@@ -217,7 +217,7 @@ def test_names_of_any_kind_are_written(engine: Engine, tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from topics import topic_collection
+from support.topics import topic_collection
 from haybale.evaluation import compare
 outcome = compare(topic_collection(), ["bm25", "knn"])
 print("writing", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from structured import structured_collection
+from support.structured import structured_collection
 
 from haybale import BM25, KNN, Engine, LinearContext, Run, evaluate, evaluate_passages, rank_passages, section_qrels
 from haybale.collections import Collection

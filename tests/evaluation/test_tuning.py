@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import word_collection
+from support.worlds import word_collection
 
 from haybale.collections import Collection, CollectionBuilder
 from haybale.errors import InputError

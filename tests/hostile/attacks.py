@@ -37,7 +37,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
 import layouts  # noqa: E402
-from topics import topic_collection  # noqa: E402
+from support.topics import topic_collection  # noqa: E402
 
 import haybale  # noqa: E402
 from haybale import Engine, Run, evaluate, open_collection  # noqa: E402
@@ -46,7 +46,7 @@ from haybale.collections import CollectionBuilder  # noqa: E402
 from haybale.collections.saved import load_collection, save_collection  # noqa: E402
 from haybale.errors import HaybaleError  # noqa: E402
 from haybale.evaluation import print_table, results  # noqa: E402
-from haybale.manifest import digest, signed  # noqa: E402
+from haybale.manifest import digest, with_checksum  # noqa: E402
 from haybale.reports import write_report  # noqa: E402
 
 REFUSED, RIGHT = "refused", "right"
@@ -612,7 +612,7 @@ def manifests(world: World, rng: random.Random) -> Iterator[Case]:
                         break
                     at = at[key]
                 if isinstance(content, dict) and "sha256" in content:
-                    content = signed(content)
+                    content = with_checksum(content)
                 path.write_text(json.dumps(content))
                 above = path.parent
                 while above != folder.parent:  # manifests of the folders above hold digests of this one
@@ -622,7 +622,7 @@ def manifests(world: World, rng: random.Random) -> Iterator[Case]:
                             for listed in listing["files"]:
                                 if (above / listed).is_file():
                                     listing["files"][listed] = digest(above / listed)
-                            manifest.write_text(json.dumps(signed(listing) if "sha256" in listing else listing))
+                            manifest.write_text(json.dumps(with_checksum(listing) if "sha256" in listing else listing))
                     above = above.parent
                 found = world.ask(name, folder)
                 for column in found.select_dtypes("number"):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import assert_same
 from hostile.attacks import KINDS, World, attack
+from support.engines import assert_same
 
 import haybale
 from haybale import Engine

@@ -12,29 +12,23 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from topics import LEARNED
-from topics import RANKERS as EXAMPLES
+from support.topics import LEARNED
+from support.topics import RANKERS as EXAMPLES
 
+from haybale.context import GraphContext, LinearContext, LinkedDocuments, SectionPropagation, TokenContext
 from haybale.errors import FileFormatError, InputError, UnknownNameError
+from haybale.pairs import PLI, CrossEncoder, MaxSim
 from haybale.rankers import (
     BM25,
     KNN,
     PARM,
-    PLI,
     RANKERS,
     RRF,
     SVR,
-    CrossEncoder,
-    GraphContext,
     InSpace,
     Learned,
-    LinearContext,
-    LinkedDocuments,
-    MaxSim,
     Ranker,
-    SectionPropagation,
     SimilarQueries,
-    TokenContext,
     from_spec,
     parse,
     parse_all,
@@ -42,11 +36,12 @@ from haybale.rankers import (
     set_all,
     set_values,
 )
-from haybale.rankers.grammar import KINDS, _all, parse_value
+from haybale.rankers.grammar import _all, parse_value
 
+KINDS = tuple(dict.fromkeys(variant.ranker for _, variant in RANKERS.items()))
 CLASSES = {kind.__name__: kind for kind in KINDS}
 # That say all by themselves.
-PLAIN = [name for name, (kind, _) in RANKERS.items() if name != "rrf" and "ranker" not in kind._parameters()]
+PLAIN = [name for name, (kind, _) in RANKERS.items() if name != "rrf" and "ranker" not in kind.parameters()]
 MADE = [
     *map(parse, [*PLAIN, *EXAMPLES]),
     CrossEncoder(BM25("document"), "a/model", n_documents=3, max_length=16, device="cpu"),
@@ -188,7 +183,7 @@ def test_parameters_of_rankers_within() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_making_one_only_assigns(kind: type[Ranker]) -> None:
-    given = {name: object() for name in kind._parameters() if name != "rankers"}
+    given = {name: object() for name in kind.parameters() if name != "rankers"}
     ranker = kind(**given)
     assert all(getattr(ranker, name) is value for name, value in given.items())
 

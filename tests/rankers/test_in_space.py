@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import assert_same
-from topics import SVR as SMALL_SVR
-from topics import topic_collection
+from support.engines import assert_same
+from support.topics import SVR as SMALL_SVR
+from support.topics import topic_collection
 
 from haybale import CollectionBuilder, Engine, load
 from haybale.embeddings import LSAEncoder
@@ -24,9 +24,9 @@ from haybale.rankers import (
     KNN,
     PARM,
     SVR,
-    Batch,
     InSpace,
     Learned,
+    QueryBatch,
     SimilarQueries,
     Training,
     from_spec,
@@ -152,9 +152,9 @@ def test_what_is_encoded_there_is_encoded_once(
     rankers = [InSpace(each, others["lsa4"], folds=[others["lsa6"]]) for each in (PARM("rrf"), PARM("vrrf"))]
     training = Training.of(engine)
     fitted = [training.fitted(ranker) for ranker in rankers]
-    batch = Batch(engine, engine.collection.queries.take(engine.collection.split("dev").queries))
+    batch = QueryBatch(engine, engine.collection.queries.take(engine.collection.split("dev").queries))
     for ranker in fitted:
-        _ = [there.engine_.passages for there in ranker.there_]
+        _ = [there.engine_.passages for there in ranker.external_rankers_]
     monkeypatch.setattr(LSAEncoder, "encode", counted)
     for ranker in fitted:
         training.batch.out_of_fold(ranker, 10)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import CountingEncoder, assert_same, tree
-from topics import LEARNED, NEW, RANKERS
+from support.engines import CountingEncoder, assert_same, tree
+from support.topics import LEARNED, NEW, RANKERS
 
 import haybale
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.errors import FileFormatError, InputError, OutputExistsError
-from haybale.manifest import digest, signed
+from haybale.manifest import digest, with_checksum
 from haybale.rankers import BM25, RRF, Ranker, Training, load, parse
 from haybale.rankers import SVR as SVRRanker
 from haybale.rankers.ranker import MANIFEST
@@ -99,7 +99,7 @@ def test_what_is_loaded_is_what_was_saved(
     again = load(folder, engine)
     assert again == ranker
     assert again.key() == ranker.key()
-    assert again.facts == ranker.facts
+    assert again.fit_report_ == ranker.fit_report_
     assert again.learned_from() == ranker.learned_from()
     assert_same(again.rank("dev"), ranker.rank("dev"))
     assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
@@ -192,7 +192,7 @@ def test_what_another_program_wrote(
     entry = {"ranker": {"ranker": "bm25"}, "within": [], "digest": None, "facts": {}}
     if "fitted" in change:
         change = {"fitted": [entry | each if isinstance(each, dict) else each for each in change["fitted"]]}
-    path.write_text(json.dumps(signed(json.loads(path.read_text()) | change)))
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | change)))
     with pytest.raises(FileFormatError, match=message):
         load(tmp_path / "ranker", engine)
 

@@ -15,21 +15,21 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from engines import assert_same
-from topics import EVIDENCE, LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS, word
+from support.engines import assert_same
+from support.topics import EVIDENCE, LEARNED, LEARNING, NEW, RANKERS, SVR, TWINS, word
 
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder, Queries
-from haybale.ensemble import LearnedFusion, pair_features, unseen_queries
+from haybale.ensemble import pair_features
 from haybale.errors import InputError, NotFittedError, UnknownNameError
 from haybale.rankers import (
     BM25,
     KNN,
     RRF,
-    Batch,
     EmptyRankingWarning,
     Explanation,
     Learned,
+    QueryBatch,
     Ranker,
     Share,
     SimilarQueries,
@@ -38,10 +38,11 @@ from haybale.rankers import (
 )
 from haybale.rankers import SVR as SVRRanker
 from haybale.rankers import svr as module
-from haybale.rankers.batch import queries_of
-from haybale.rankers.bm25 import weighted
+from haybale.rankers.bm25 import bm25_with_parameters
+from haybale.rankers.learned_fusion import LearnedFusion, unseen_queries
+from haybale.rankers.query_batch import queries_of
 from haybale.retrieval import Hits, PassageIndex, QueryNeighbours, Run, reciprocal_rank_fusion
-from haybale.stages import listening
+from haybale.timing import record_timings
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 ENCODERS = {"tfidf": {}, "lsa": {"encoder": "lsa", "n_components": 12}}
@@ -185,13 +186,13 @@ def test_ties_are_broken_by_document_id(fitted: Fitted, topics: Collection, name
         assert [doc for doc, _ in ranker.rank({"q": text.split("\n")}, depth=depth)["q"]] == found[:depth]
 
 
-def tops(ranker: Ranker, batch: Batch, depth: int) -> list[set[str]]:
+def tops(ranker: Ranker, batch: QueryBatch, depth: int) -> list[set[str]]:
     run = batch.out_of_fold(ranker, depth)
     return [{doc for doc, _ in run[query]} for query in batch.ids]
 
 
-def dev(engine: Engine, split: str = "dev") -> Batch:
-    return Batch(engine, engine.collection.queries.take(engine.collection.split(split).queries))
+def dev(engine: Engine, split: str = "dev") -> QueryBatch:
+    return QueryBatch(engine, engine.collection.queries.take(engine.collection.split(split).queries))
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -222,12 +223,15 @@ def test_training_queries_of_one_paragraph_are_searched_once(
     search = PassageIndex.search
     monkeypatch.setattr(PassageIndex, "search", lambda *a, **how: (asked.append(a[0]), search(*a, **how))[1])
     monkeypatch.setattr("haybale.rankers.knn._HITS", 40)
-    monkeypatch.setattr("haybale.rankers.batch._DEEP", 5)
+    monkeypatch.setattr("haybale.rankers.query_batch._DEEP", 5)
     knn, parm = KNN().fit(engine), parse("parm-rrf(n_hits=40)").fit(engine)
     queries = engine.collection.queries
     ids, texts = queries.ids.to_pylist(), queries.texts(range(len(queries)))
-    for batch in (Batch(engine, queries_of(engine.collection, ids, texts), "train"), Batch(engine, queries, "train")):
-        alone = Batch(engine, batch.queries)
+    for batch in (
+        QueryBatch(engine, queries_of(engine.collection, ids, texts), "train"),
+        QueryBatch(engine, queries, "train"),
+    ):
+        alone = QueryBatch(engine, batch.queries)
         asked.clear()
         runs = [batch.run(ranker, 5) for ranker in (knn, parm)]
         once = len(asked)
@@ -262,7 +266,7 @@ def test_similar_queries_leave_a_training_query_out_of_its_neighbours(
     assert run != ranker.rank("train")
 
 
-def oracle_hits(ranker: Any, name: Ranker, batch: Batch) -> list[dict[int, float]]:
+def oracle_hits(ranker: Any, name: Ranker, batch: QueryBatch) -> list[dict[int, float]]:
     """Of each query, the passages (or the first of documents) that one of the searches finds, with their scores."""
     engine, n = ranker.engine_, ranker.n_candidates
     fitted: Any = next(each for each in ranker.rankers_ if str(each) == str(name))
@@ -462,8 +466,8 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
         without = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged[~judged["query_id"].isin(fold)], **how)
         theirs = {name: run.take(fold) for name, run in deep.items()}
         assert_same(found.take(fold), whole(without.fuse(theirs), theirs))
-    assert learned.facts["training queries"] == fusion.n_queries_
-    assert f"{learned.rankers_[3]} score" in learned.facts
+    assert learned.fit_report_["training queries"] == fusion.n_queries_
+    assert f"{learned.rankers_[3]} score" in learned.fit_report_
 
 
 def test_learned_out_of_fold_one_query_at_a_time_and_beside_new_ones(fitted: Fitted, topics: Collection) -> None:
@@ -486,7 +490,7 @@ def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> 
     assert len(learned.query_ids_) == 20
     assert learned.learned_from() == {f"train{i}" for i in range(60)}
     others = [query for query in (f"train{i}" for i in range(60)) if query not in learned.query_ids_]
-    batch = Batch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
+    batch = QueryBatch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
     runs = {str(inner): batch.out_of_fold(inner, 1000) for inner in learned.rankers_}
     assert_same(learned.out_of_fold(batch.queries), whole(learned.fusion_.fuse(runs), runs))
 
@@ -534,7 +538,7 @@ def test_nested_rankers_share_what_they_ask(
     def counted(kind: type[Ranker], method: str) -> None:
         inner = getattr(kind, method)
 
-        def wrapped(self: Ranker, batch: Batch, depth: int) -> Run:
+        def wrapped(self: Ranker, batch: QueryBatch, depth: int) -> Run:
             searched.append((f"{self} {method}", len(batch)))
             return inner(self, batch, depth)
 
@@ -554,7 +558,7 @@ def test_nested_rankers_share_what_they_ask(
 
 @pytest.mark.parametrize("k1", [1.2, 3])
 def test_rankers_that_differ_in_k3_share_the_weights(engines: dict[str, Engine], k1: float) -> None:
-    indexes = [weighted(engines["tfidf"], "passage", k1, 0.75, k3) for k3 in (0, None, 2, 0)]
+    indexes = [bm25_with_parameters(engines["tfidf"], "passage", k1, 0.75, k3) for k3 in (0, None, 2, 0)]
     assert [index.k3 for index in indexes] == [0, None, 2, 0]
     assert all(index._weights is indexes[0]._weights for index in indexes)
     assert indexes[3] is indexes[0]  # so that what is kept of its searches is found again
@@ -587,7 +591,7 @@ def test_fitting_leaves_the_ranker_as_it_was_made(topics: Collection) -> None:
         assert ranker.fit(engine) is ranker
         assert ranker == parse(name)
         assert not any(hasattr(each, "engine_") for each in [ranker.clone(), *ranker.nested()])
-        json.dumps(ranker.facts)
+        json.dumps(ranker.fit_report_)
 
 
 def test_many_queries_are_ranked_in_blocks(fitted: Fitted, topics: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -630,7 +634,7 @@ def test_one_training_query(topics: Collection) -> None:
     with pytest.raises(InputError, match="without 'train0' there are too few queries to learn weights from"):
         ranker.out_of_fold(asked)
     for name in ("svr", "svr-memory"):
-        with pytest.raises(InputError, match="learns from at least 2 judged queries, found 1"), listening(refuse):
+        with pytest.raises(InputError, match="learns from at least 2 judged queries, found 1"), record_timings(refuse):
             parse(name).fit(engine, asked, qrels)
 
 
@@ -652,7 +656,7 @@ def test_without_training_queries_nothing_is_begun(name: str) -> None:
         ("unjudged", "no query has a relevant document: there is nothing to learn"),
         ({"q": "dog"}, "need their judgements: give qrels, or the name of a split"),
     ]:
-        with pytest.raises(InputError, match=message), listening(refuse):
+        with pytest.raises(InputError, match=message), record_timings(refuse):
             ranker.fit(engine, queries)
     with pytest.raises(UnknownNameError, match="unknown split of no train 'tain'; known: test, unjudged"):
         ranker.fit(engine, "tain")
@@ -686,7 +690,7 @@ def test_judgements_as_frames(fitted: Fitted, topics: Collection) -> None:
 def test_judgements_that_are_refused(topics: Collection, changed: Any, message: str) -> None:
     asked, frame = few(topics, 5)
     judged = pd.concat([frame, frame.assign(relevance=9)]) if changed is None else frame.assign(**changed)
-    with pytest.raises(InputError, match=message), listening(refuse):
+    with pytest.raises(InputError, match=message), record_timings(refuse):
         SimilarQueries().fit(Engine(topics), asked, judged)
 
 

@@ -12,10 +12,10 @@ from sklearn.preprocessing import StandardScaler
 
 from haybale import BM25, KNN, Engine, Learned, LearnedFusion, SimilarQueries, evaluate, load
 from haybale.collections import Collection, CollectionBuilder
-from haybale.ensemble import NewQueries, unseen_queries
-from haybale.ensemble.learned_fusion import ndcg
 from haybale.errors import InputError
-from haybale.rankers import Batch
+from haybale.rankers import QueryBatch
+from haybale.rankers.learned_fusion import ndcg, unseen_queries
+from haybale.rankers.new_queries import NewQueries
 from haybale.retrieval import Run
 
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -44,7 +44,7 @@ def misled() -> Any:
 def test_the_share_that_loses_least(misled: Any) -> None:
     training = misled.engine_.collection
     relevant = training.relevant_ids("train")
-    batch = Batch(misled.engine_, training.queries, "train")
+    batch = QueryBatch(misled.engine_, training.queries, "train")
     runs = {str(inner): batch.out_of_fold(inner, 30) for inner in misled.rankers_}
     new = [q for q, unseen in zip(batch.ids, unseen_queries(relevant), strict=True) if unseen]
     assert len(new) == 60
@@ -64,8 +64,8 @@ def test_the_share_that_loses_least(misled: Any) -> None:
     lost = {share: max(most - of_all, bm25 - of_new) for share, (of_all, of_new) in means.items()}
     chosen = min(SHARES, key=lambda share: lost[share])
     assert 0 < chosen < 0.8, "the collection is to ask for a choice"
-    assert misled.fusion_.unseen_share == misled.facts["unseen share"] == chosen
-    facts = misled.facts
+    assert misled.fusion_.unseen_share == misled.fit_report_["unseen share"] == chosen
+    facts = misled.fit_report_
     assert (facts["new ones of these"], facts["which is"]) == (60, "bm25")
     assert facts["training queries, nDCG@10 by folds"] == pytest.approx(means[chosen][0])
     assert facts["nDCG@10 of new ones"] == pytest.approx(means[chosen][1])
@@ -75,18 +75,18 @@ def test_the_share_that_loses_least(misled: Any) -> None:
 
 def test_where_there_is_nothing_to_choose_by(misled: Any) -> None:
     few: Any = Learned(BM25(), SimilarQueries(), depth=30).fit(Engine(repeating(9), encoder="tfidf"))
-    assert (few.fusion_.unseen_share, few.told_) == (0, {})
+    assert (few.fusion_.unseen_share, few.selection_report_) == (0, {})
     learned: Any = Learned(SimilarQueries(), SimilarQueries(k=3), depth=30).fit(misled.engine_)
-    assert (learned.fusion_.unseen_share, learned.told_) == (0, {})
+    assert (learned.fusion_.unseen_share, learned.selection_report_) == (0, {})
     given: Any = Learned(BM25(), SimilarQueries(), depth=30, unseen_share=0.35).fit(misled.engine_)
-    assert (given.fusion_.unseen_share, given.told_) == (0.35, {})
+    assert (given.fusion_.unseen_share, given.selection_report_) == (0.35, {})
 
 
 def test_the_choice_is_kept_and_told(misled: Any, tmp_path: Any) -> None:
     assert not hasattr(misled, "_judged"), "runs of training queries are large"
     misled.save(tmp_path / "kept")
     again: Any = load(tmp_path / "kept", misled.engine_)
-    assert again.facts == misled.facts
+    assert again.fit_report_ == misled.fit_report_
     query = misled.engine_.collection.queries.take([0])
     share = misled.fusion_.unseen_share
     for ranker in (misled, again):
@@ -120,7 +120,7 @@ def telling() -> Any:
 
 
 def out_of_fold(ranker: Any) -> tuple[list[str], dict[str, Run]]:
-    batch = Batch(ranker.engine_, ranker.engine_.collection.queries, "train")
+    batch = QueryBatch(ranker.engine_, ranker.engine_.collection.queries, "train")
     return batch.ids, {str(inner): batch.out_of_fold(inner, 30) for inner in ranker.rankers_}
 
 
@@ -162,9 +162,11 @@ def test_weights_for_the_queries_to_be_ranked(telling: Any, n_known: int, n_new:
     queries = asked(n_known, n_new, seed=9)
     ranker = telling.adapted(queries)
     expected = n_new / (n_known + n_new)
-    assert ranker.facts["queries expected to be new"] == pytest.approx(expected, abs=0.15)
-    means = {choice.share: choice.expected(ranker.facts["queries expected to be new"]) for choice in telling.choices_}
-    assert means[ranker.unseen_share] == max(means.values()) == ranker.facts["nDCG@10 to expect, by folds"]
+    assert ranker.fit_report_["queries expected to be new"] == pytest.approx(expected, abs=0.15)
+    means = {
+        choice.share: choice.expected(ranker.fit_report_["queries expected to be new"]) for choice in telling.choices_
+    }
+    assert means[ranker.unseen_share] == max(means.values()) == ranker.fit_report_["nDCG@10 to expect, by folds"]
     # It is the ranker with that share, and can be kept.
     given = Learned(BM25(), SimilarQueries(k=5), depth=30, unseen_share=ranker.unseen_share).fit(telling.engine_)
     assert str(given) == str(ranker) != str(telling)
@@ -172,13 +174,13 @@ def test_weights_for_the_queries_to_be_ranked(telling: Any, n_known: int, n_new:
     assert given.out_of_fold() == ranker.out_of_fold()
     ranker.save(tmp_path / "kept")
     again: Any = load(tmp_path / "kept", telling.engine_)
-    assert again.facts == ranker.facts
-    assert again.adapted(queries).facts == ranker.facts
+    assert again.fit_report_ == ranker.fit_report_
+    assert again.adapted(queries).fit_report_ == ranker.fit_report_
     first = next(iter(queries))
     why = again.explain({first: queries[first]}, again.rank(queries)[first][0][0])
-    share = ranker.facts["queries expected to be new"]
+    share = ranker.fit_report_["queries expected to be new"]
     assert f"as {share:.0%} of the queries to be ranked were expected to be such" in why.notes
-    assert "queries expected to be new" not in telling.facts
+    assert "queries expected to be new" not in telling.fit_report_
 
 
 def test_more_new_queries_get_a_larger_share(telling: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pages import Page, small
+from support.pages import Page, small
 
 from haybale.collections import Collection
 from haybale.evaluation import compare

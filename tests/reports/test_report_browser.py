@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from browser import MISSING, Browser, find_chromium
-from pages import hostile, small
+from support.browser import MISSING, Browser, find_chromium
+from support.pages import hostile, small
 
 from haybale.evaluation import compare
 from haybale.reports import write_report

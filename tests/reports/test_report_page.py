@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import Page, hostile
+from support.pages import Page, hostile
 
 from haybale.collections import Collection
 from haybale.evaluation import averages, compare, evaluate

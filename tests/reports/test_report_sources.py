@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import Page
+from support.pages import Page
 
 from haybale.collections import Collection
 from haybale.embeddings import Chunking, LSAEncoder, embed

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from index_oracle import oracle
-from library_doubles import cuvs, faiss_gpu
+from support.index_oracle import oracle
+from support.library_doubles import cuvs, faiss_gpu
 
 from haybale.device import CPU, Device
 from haybale.errors import DeviceError, InputError, MissingExtraError

@@ -17,7 +17,7 @@ from haybale.analysis import Analyzer, Terms
 from haybale.collections import Collection
 from haybale.embeddings.counting import TermCounts
 from haybale.errors import FileFormatError, InputError, OutputExistsError
-from haybale.manifest import signed
+from haybale.manifest import with_checksum
 from haybale.retrieval import BM25Index
 
 
@@ -351,7 +351,7 @@ def test_an_index_from_before_k3_opens(world, tmp_path: Path) -> None:
 
 def resigned(manifest: bytes) -> bytes:
     """Changed by somebody who knows how manifests are signed."""
-    return json.dumps(signed(json.loads(manifest))).encode()
+    return json.dumps(with_checksum(json.loads(manifest))).encode()
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoders import HashEncoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from index_oracle import oracle
+from support.encoders import HashEncoder
+from support.index_oracle import oracle
 
 from haybale.collections import Collection
 from haybale.device import Device

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from haybale.errors import FileFormatError, InputError, VectorError
-from haybale.manifest import digest, mapped_tensors, signed, write_tensors
+from haybale.manifest import digest, mapped_tensors, with_checksum, write_tensors
 from haybale.retrieval import QueryNeighbours
 
 DOCS = list("abcdef")
@@ -230,7 +230,7 @@ def test_what_was_saved_ranks_as_it_did(case: Case) -> None:
 
 def _manifest(folder: Path, **changes: Any) -> None:
     path = folder / "manifest.json"
-    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | changes)))
 
 
 def _relevant(folder: Path, **changes: Any) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
-from haybale.manifest import digest, mapped_tensors, signed, write_tensors
+from haybale.manifest import digest, mapped_tensors, with_checksum, write_tensors
 from haybale.retrieval import Hits, PassageIndex
 
 Case = tuple[PassageIndex, Any]
@@ -251,7 +251,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _manifest(folder: Path, **changes: Any) -> None:
     path = folder / "manifest.json"
-    path.write_text(json.dumps(signed(json.loads(path.read_text()) | changes)))
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | changes)))
 
 
 def _tensors(folder: Path, file: str = "vectors.safetensors", **changes: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from encoders import HashEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.encoders import HashEncoder
 
 from haybale.collections import CollectionBuilder
 from haybale.embeddings import EmbeddingStore, embed

@@ -21,7 +21,7 @@ from haybale.analysis import BY_CODE
 from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.readers.beir import titled_lines
 from haybale.errors import HaybaleError, InputError
-from haybale.extras import require
+from haybale.extras import import_optional
 
 PREFIX = "ir_datasets:"
 
@@ -79,7 +79,7 @@ def add_queries(builder: CollectionBuilder, dataset_id: str) -> None:
 
 def _load(dataset_id: str) -> Any:
     """The dataset of that id, which has documents."""
-    package = require("ir_datasets", "ir_datasets")
+    package = import_optional("ir_datasets", "ir_datasets")
     try:
         dataset = package.load(dataset_id)
     except KeyError:
@@ -96,7 +96,7 @@ def _load(dataset_id: str) -> Any:
 def _splits(dataset_id: str, dataset: Any) -> dict[str, Any]:
     """``{split: dataset}``: the dataset itself, or those below it, with queries and judgements."""
     found = {dataset_id.rpartition("/")[2]: dataset} if dataset.has_qrels() else {}
-    registry = require("ir_datasets", "ir_datasets").registry
+    registry = import_optional("ir_datasets", "ir_datasets").registry
     for name in [] if found else [name for name in registry if name.startswith(f"{dataset_id}/")]:
         part = registry[name]
         # As ir_datasets tells which datasets are parts of one collection: they share what reads the documents.

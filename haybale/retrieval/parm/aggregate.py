@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from haybale.collections.collection import whole_numbers
 from haybale.device import Device, device_of, is_sparse, placed, to_numpy
 from haybale.errors import InputError, UnknownNameError
-from haybale.machine import in_tiles
+from haybale.parallel import iter_chunks
 from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters, one_of
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.formulas import (
@@ -102,7 +102,7 @@ def aggregate(
             return found
 
         n, xp = len(task.offsets) - 1, array_namespace(hits.passages)
-        parts = [part for done in in_tiles(n, n, columns, what="query documents") for part in done]
+        parts = [part for done in iter_chunks(n, n, columns, what="query documents") for part in done]
         none = xp.empty(0, dtype=np.int64), xp.empty(0, dtype=np.int64), xp.empty(0)
         query, document, score = (xp.concatenate(column) for column in zip(none, *parts, strict=True))
         return query, document, score

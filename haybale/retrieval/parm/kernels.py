@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from haybale.machine import in_threads
+from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cupy_double import OutOfMemoryError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from parm_cases import Case, assert_same, cases, options, pairs_of
-from parm_oracle import BY_SCORE_OR_RANK, BY_VECTOR, NAMES
 from scipy import sparse
+from support.cupy_double import OutOfMemoryError
+from support.parm_cases import Case, assert_same, cases, options, pairs_of
+from support.parm_oracle import BY_SCORE_OR_RANK, BY_VECTOR, NAMES
 
 from haybale.device import to_numpy
 from haybale.errors import DeviceError, InputError, UnknownNameError

@@ -1,0 +1,1 @@
+"""Networks of graph attention; their modules need torch (extra ``neural``)."""

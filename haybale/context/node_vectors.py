@@ -1,0 +1,64 @@
+"""Vectors of a graph's nodes, of passages and of titles, and what queries score there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.context.document_graph import DocumentGraph
+from haybale.device import is_sparse, to_numpy
+from haybale.embeddings import Encoder
+from haybale.vectors import Floats, Matrix
+
+_TILE = 2**26  # scores computed at once: 256 MiB
+
+
+class NodeVectors:
+    """A vector a node: of passages those that are given, of sections those of their titles, 0 where these are empty.
+
+    Parameters
+    ----------
+    graph : DocumentGraph
+    passages : (n_passages, d) array or sparse matrix
+    encoder : Encoder
+        For the titles, each different one once.
+    """
+
+    def __init__(self, graph: DocumentGraph, passages: Matrix, encoder: Encoder) -> None:
+        self.graph = graph
+        self.passages = to_numpy(passages)
+        named = {title: place for place, title in enumerate(dict.fromkeys(filter(str.strip, graph.titles)))}
+        found: Any = encoder.encode(list(named)) if named else self.passages[:0]
+        place = np.array([named.get(title, len(named)) for title in graph.titles], dtype=np.int64)
+        width = self.passages.shape[1]
+        if self.is_sparse:
+            self.titles = sparse.vstack([found, sparse.csr_matrix((1, width), dtype=np.float32)], format="csr")[place]
+        else:
+            self.titles = np.concatenate([to_numpy(found), np.zeros((1, width), dtype=np.float32)])[place]
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(is_sparse(self.passages))
+
+    def dense(self) -> Floats:
+        """(n_nodes, d) all of them, which dense vectors alone have."""
+        return np.concatenate([np.asarray(self.passages, dtype=np.float32), self.titles])
+
+    def scores(self, queries: Matrix) -> Iterator[NDArray[np.float32]]:
+        """(n_nodes,) inner products of one query (m, d) after the other."""
+        queries, n = to_numpy(queries), self.graph.n_nodes
+        if self.is_sparse:  # one by one, so that no score depends on which queries are asked together
+            for row in range(queries.shape[0]):
+                query = queries[row].toarray()[0]
+                yield np.concatenate([self.passages @ query, self.titles @ query])
+            return
+        step = max(1, _TILE // n)
+        for start in range(0, len(queries), step):
+            some = np.asarray(queries[start : start + step], dtype=np.float32)
+            yield from np.concatenate(
+                [some @ np.asarray(part, np.float32).T for part in (self.passages, self.titles)], axis=1
+            )

@@ -1,0 +1,49 @@
+"""``haybale fine-tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import haybale
+from haybale.cli import options
+from haybale.cli.engines import values_of
+from haybale.cli.options import ENGINES, MACHINE, RESULTS, TEXTS, VECTORS, app, given, option
+from haybale.cli.terminal import reporter, resumable, show
+
+
+@app.command("fine-tune", rich_help_panel=ENGINES)
+def fine_tune(
+    engine: options.EngineFolder,
+    encoder: Annotated[str, option("A hub id or folder: of sentence-transformers, a BERT, a Longformer.", VECTORS)],
+    out: Annotated[Path, option("The trained encoder's folder: new. The same again goes on with it.", RESULTS)],
+    recipe: Annotated[str | None, option("small (the default: an hour on two cores), gpu or parm.", VECTORS)] = None,
+    set_values: Annotated[
+        list[str] | None, option("name=value: of the recipe, such as epochs=2. Repeatable.", VECTORS, "--set")
+    ] = None,
+    split: options.Split = None,
+    held_out: Annotated[
+        float | None, option("Share of the query documents that choose the best state; default: 0.1.", TEXTS)
+    ] = None,
+    fold: Annotated[
+        str | None, option("i/n: learn nothing from the i-th of n parts of the query documents, from 0.", TEXTS)
+    ] = None,
+    device: Annotated[str | None, option("cpu, cuda, …; default: a GPU where there is one.", MACHINE)] = None,
+    random_state: options.RandomState = None,
+) -> None:
+    """Fine-tune an encoder on an engine's judged queries; index --encoder makes an engine of it.
+
+    Interrupted, the same command goes on where it was.
+    """
+    from haybale.timing import record_timings
+
+    part = options.part_of("fold", fold, "0/2")
+    how = given(recipe=recipe, queries=split, held_out=held_out, device=device, random_state=random_state)
+    how |= values_of(set_values, rankers=False)
+    with resumable(), record_timings(reporter()):
+        opened = haybale.Engine.open(engine)
+        done = haybale.train_encoder(opened, encoder, out, fold=part, **how)
+    rate = f"{done.pairs_per_second:.1f} pairs a second"
+    show(f"{out}: {done.n_pairs:,} pairs, {rate}; the weights are those after step {done.step:,}")
+    for line in done.history.round(4).to_string(index=False).splitlines():
+        show(line)

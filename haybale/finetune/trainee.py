@@ -1,0 +1,154 @@
+"""A model while it is trained: as one tower or two, with layers that stay as they are, or with adapters; and saved."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from haybale.embeddings import SentenceTransformerEncoder, make_encoder
+from haybale.embeddings.encoder import LEXICAL
+from haybale.embeddings.sentence_transformer import readable_length
+from haybale.errors import InputError
+from haybale.extras import import_optional
+from haybale.finetune.recipe import Recipe
+
+
+class Trainee:
+    """A model on its way from the folder it is read from to the one it is saved in.
+
+    ``model`` is a ``SentenceTransformer`` that the library's trainer trains; ``encoder`` encodes with the same weights.
+
+    Parameters
+    ----------
+    name : str
+        As of :func:`~haybale.embeddings.make_encoder`; one that no gradient reaches is refused.
+    recipe : Recipe
+    device : str, optional
+    random_state : int, optional
+        Of the adapters' first weights.
+    """
+
+    def __init__(self, name: str, recipe: Recipe, device: str | None, random_state: int | None) -> None:
+        self.name, self.recipe = name, recipe
+        if name in LEXICAL or Path(name, "manifest.json").is_file():
+            raise InputError(f"the encoder {name!r} counts words, and cannot be trained; give a neural one")
+        encoder = make_encoder(name, device=device)
+        self.is_longformer = not isinstance(encoder, SentenceTransformerEncoder)
+        if self.is_longformer:
+            from haybale.finetune.trainable_longformer import packed_model
+
+            if recipe.towers == 2 or recipe.lora_rank:
+                raise InputError(f"{name!r}: a Longformer is trained as one tower, and without LoRA")
+            encoder.pooling = recipe.pooling or encoder.pooling
+            encoder.max_length = min(encoder.max_length, recipe.max_length or encoder.max_length)
+            self.encoder, self.model = encoder, packed_model(encoder)
+        else:
+            self.model = self._built(encoder.model)
+            length = min(filter(None, (recipe.max_length, readable_length(self.model))), default=None)
+            self.encoder = SentenceTransformerEncoder(self.model, max_length=length, dtype=self.dtype)
+            self.encoder.name = name
+        self._freeze(random_state)
+
+    @property
+    def device(self) -> str:
+        """``"cpu"`` or ``"cuda"``."""
+        return str(self.model.device.type)
+
+    @property
+    def dtype(self) -> str:
+        """In which products are computed."""
+        if self.recipe.dtype != "auto" or self.device == "cpu":
+            return self.recipe.dtype.replace("auto", "float32")
+        return "bfloat16" if import_optional("torch", "neural").cuda.is_bf16_supported() else "float16"
+
+    @property
+    def routed(self) -> bool:
+        """Whether texts of queries and of documents take different ways."""
+        return type(self.model[0]).__name__ == "Router"
+
+    def prompts(self, columns: list[str]) -> dict[str, str]:
+        """What stands before the texts of each column."""
+        if self.is_longformer:
+            return {}
+        kinds = {name: "query" if name == "anchor" else "document" for name in columns}
+        found = {name: self.encoder._prompt(kind) for name, kind in kinds.items()}
+        return {name: prompt for name, prompt in found.items() if prompt}
+
+    def _built(self, model: Any) -> Any:
+        """The model with the pooling and the towers of the recipe."""
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.base.modules import Router
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise InputError(f"the encoder {self.name!r} has no weights that can be trained")
+        modules, prompts = list(model.children()), {"prompts": model.prompts}
+        if self.recipe.pooling is not None:
+            dim = modules[0].get_embedding_dimension()
+            modules = [modules[0], Pooling(dim, self.recipe.pooling)]
+        if self.recipe.towers == 2 and not isinstance(modules[0], Router):
+            modules = [Router.for_query_document(query_modules=modules, document_modules=deepcopy(modules))]
+        return SentenceTransformer(modules=modules, device=str(model.device), **prompts)
+
+    def _freeze(self, random_state: int | None) -> None:
+        """Let embeddings and first layers stay, or all but adapters."""
+        torch = import_optional("torch", "neural")
+        if self.recipe.lora_rank:
+            peft = import_optional("peft", "train")
+            adapters = peft.LoraConfig(
+                r=self.recipe.lora_rank, lora_alpha=2 * self.recipe.lora_rank, target_modules="all-linear"
+            )
+            with torch.random.fork_rng():
+                torch.manual_seed(random_state or 0)
+                for transformer in self._transformers():
+                    peft.inject_adapter_in_model(adapters, transformer)
+            for name, parameter in self.model.named_parameters():
+                parameter.requires_grad_("lora_" in name)
+        elif n := self.recipe.frozen_layers:
+            for transformer in self._transformers():
+                n_layers = transformer.config.num_hidden_layers
+                lists = (each for each in transformer.modules() if isinstance(each, torch.nn.ModuleList))
+                layers = next((each for each in lists if len(each) == n_layers), None)
+                if layers is None or n >= n_layers:
+                    raise InputError(
+                        f"frozen_layers: {self.name!r} has {n_layers} layers, all {n} would stay as they are"
+                    )
+                for name, parameter in transformer.named_parameters():
+                    if "embeddings" in name:
+                        parameter.requires_grad_(False)
+                layers[:n].requires_grad_(False)
+
+    def _transformers(self) -> list[Any]:
+        """The transformers in the model, one a tower."""
+        if self.is_longformer:
+            return [self.encoder.model]
+        found = {id(each.auto_model): each.auto_model for each in self.model.modules() if hasattr(each, "auto_model")}
+        if not found:
+            raise InputError(f"the encoder {self.name!r} has no layers of a transformer: give frozen_layers 0")
+        return list(found.values())
+
+    def save(self, folder: Path) -> None:
+        """As a plain folder of sentence-transformers."""
+        if self.is_longformer:
+            from haybale.finetune.trainable_longformer import save_longformer
+
+            save_longformer(self.encoder, folder)
+            return
+        if self.recipe.lora_rank:
+            for transformer in self._transformers():
+                _merge(transformer)
+        self.model.save_pretrained(str(folder), create_model_card=False)
+
+
+def _merge(model: Any) -> None:
+    """Put the adapters into the weights that they adapt."""
+    from peft.tuners.lora import LoraLayer
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLayer):
+            module.merge()
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, module.get_base_layer())
+    for name in ("peft_config", "_hf_peft_config_loaded"):
+        model.__dict__.pop(name, None)

@@ -1,0 +1,497 @@
+"""BERT-PLI: a recurrent network with attention over the interactions of a query's paragraphs decides on a document.
+
+Shao et al., "BERT-PLI: Modeling Paragraph-Level Interactions for Legal Case Retrieval", IJCAI 2020; Althammer et al.,
+"Cross-domain Retrieval in the Legal and Patent Domains: a Reproducibility Study", ECIR 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from haybale.collections.collection import ragged_take
+from haybale.errors import FileFormatError, InputError, NotFittedError
+from haybale.extras import import_optional
+from haybale.folders import whole_folder
+from haybale.manifest import check_files, read_manifest, read_tensors, write_manifest, write_tensors
+from haybale.pairs.interactions import Interactions, Ints
+from haybale.pairs.pair_encoders import torch_device
+from haybale.parameters import (
+    BOOLEAN,
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    RANDOM_STATE,
+    TEXT_OR_NONE,
+    Constraints,
+    Interval,
+    check_parameters,
+    one_of,
+)
+from haybale.progress import track
+
+Scores = NDArray[np.float64]
+
+FORMAT, VERSION = "haybale BERT-PLI", 1
+_WEIGHTS = "weights.safetensors"
+_AT_ONCE = 256  # blocks that are scored at once
+# As in the authors' configuration; the other values are the defaults.
+PAPER: dict[str, Any] = {"variant": "paper", "loss": "binary", "residual": False, "hidden": 256}
+PAPER |= {"epochs": 60, "learning_rate": 1e-4, "weight_decay": 1e-6, "batch_size": 64, "held_out": 0.0}
+
+
+class BERTPLI:
+    """Scores blocks of interactions: x (n, d), a row a query paragraph, to one number.
+
+        H = GRU(x);  u = W_a · max_t H_t + b_a;  α = softmax_t(H_t · u);  logits = W_f · Σ_t α_t H_t + b_f
+
+    The score is the difference of the two logits, plus β times the level of the candidate in the first stage where
+    there is a residual: W_f begins at 0 then, and β and b_f at what fits best alone: learning begins with the run that
+    is re-ordered. With several seeds the score is their mean. (Extra ``neural``.)
+
+    Parameters
+    ----------
+    cell : {"gru", "lstm"}, default "gru"
+    hidden : int, default 64
+        Width of H; 256 in the paper.
+    variant : {"masked", "paper"}, default "masked"
+        ``"masked"``: rows of a block are all there is; columns are standardised by those of training. ``"paper"``:
+        missing paragraphs are padding, as in the authors' code, which enters the maximum of documents with fewer than m
+        passages and fills the rows of queries with fewer than n paragraphs, up to n.
+    loss : {"listwise", "binary"}, default "listwise"
+        −log Σ softmax of the relevant among a query's candidates; or the cross-entropy of yes and no.
+    residual : bool, default True
+        Add β times the first stage's level.
+    n_seeds : int, default 3
+        Networks that differ in their random numbers.
+    epochs : int, default 10
+    learning_rate : float, default 2e-4
+    weight_decay : float, default 1e-4
+    batch_size : int, default 64
+        Blocks of a step; with the listwise loss all of a query's are in one.
+    held_out : float, default 0.2
+        Share of the queries, another for each seed, that a network is not trained on but chosen by: it is that of the
+        epoch with the smallest loss on them, before the first included. 0: the last epoch's, as in the paper.
+    device : str, optional
+        ``"cpu"`` (the default) or ``"cuda"``; written for a GPU, it has not run on one.
+    random_state : int, default 0
+        Of the first seed; the others follow it.
+
+    Attributes
+    ----------
+    threshold_ : float
+        Above which :meth:`decide` says yes: 0 of the binary loss, as in the paper; of the listwise one what had the
+        best micro-F1 on the training blocks.
+    n_queries_, n_blocks_, n_relevant_ : int
+        That it learned from.
+    losses_, held_out_losses_ : list of list of float
+        Of each seed, the mean loss of each epoch; and on what was held out, that before the first included.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Constraints]] = {
+        "cell": one_of(["gru", "lstm"]),
+        "hidden": COUNT,
+        "variant": one_of(["masked", "paper"]),
+        "loss": one_of(["listwise", "binary"]),
+        "residual": BOOLEAN,
+        "n_seeds": COUNT,
+        "epochs": COUNT,
+        "learning_rate": POSITIVE,
+        "weight_decay": NOT_NEGATIVE,
+        "batch_size": COUNT,
+        "held_out": [Interval(Real, 0, 1, closed="left")],
+        "device": TEXT_OR_NONE,
+        "random_state": RANDOM_STATE,
+    }
+
+    def __init__(
+        self,
+        *,
+        cell: str = "gru",
+        hidden: int = 64,
+        variant: str = "masked",
+        loss: str = "listwise",
+        residual: bool = True,
+        n_seeds: int = 3,
+        epochs: int = 10,
+        learning_rate: float = 2e-4,
+        weight_decay: float = 1e-4,
+        batch_size: int = 64,
+        held_out: float = 0.2,
+        device: str | None = None,
+        random_state: int | None = 0,
+    ) -> None:
+        self.cell = cell
+        self.hidden = hidden
+        self.variant = variant
+        self.loss = loss
+        self.residual = residual
+        self.n_seeds = n_seeds
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.held_out = held_out
+        self.device = device
+        self.random_state = random_state
+
+    def get_params(self) -> dict[str, Any]:
+        """Parameters by name."""
+        return {name: getattr(self, name) for name in self._parameter_constraints}
+
+    def fit(self, interactions: Interactions, relevant: Mapping[str, Collection[str]]) -> Self:
+        """Learn from the blocks of judged queries.
+
+        Parameters
+        ----------
+        interactions : Interactions
+        relevant : mapping of str to collection of str
+            The ids of each query's relevant documents; blocks of queries that are not in it are left out.
+
+        Raises
+        ------
+        InputError
+            No block of a judged query, no relevant document among the candidates, or only relevant ones.
+        """
+        check_parameters("BERTPLI", self.get_params(), self._parameter_constraints)
+        torch = import_optional("torch", "neural")
+        self.settings_, self.padding_ = interactions.settings, interactions.padding
+        chosen, labels = self._labelled(interactions, relevant)
+        kept = interactions.take(chosen)
+        self.mean_ = self.scale_ = None
+        if self.variant == "masked":
+            values = kept.values.astype(np.float32)
+            self.mean_, deviation = values.mean(axis=0), values.std(axis=0)
+            self.scale_ = np.where(deviation > 1e-8, 1 / np.maximum(deviation, 1e-8), 1.0).astype(np.float32)
+        groups = kept.blocks.groupby("query_id", sort=False).indices.values()
+        levels = kept.blocks["level"].to_numpy()
+        start = self._of_first_stage(levels, labels, list(groups)) if self.residual else np.zeros(2)
+        rng = np.random.default_rng(self.random_state)
+        first = int(rng.integers(2**31)) if self.random_state is None else self.random_state
+        self._networks, self.losses_, self.held_out_losses_ = [], [], []
+        with torch.random.fork_rng(devices=[]):
+            for seed in range(first, first + self.n_seeds):
+                network, losses, chosen_by = self._trained(kept, labels, list(groups), seed, start)
+                self._networks.append(network)
+                self.losses_.append(losses)
+                self.held_out_losses_.append(chosen_by)
+        self.n_blocks_, self.n_relevant_ = len(kept), int(labels.sum())
+        self.n_queries_ = kept.blocks["query_id"].nunique()
+        self.threshold_ = 0.0 if self.loss == "binary" else best_threshold(self.score(kept), labels)
+        return self
+
+    def _labelled(
+        self, interactions: Interactions, relevant: Mapping[str, Collection[str]]
+    ) -> tuple[Any, NDArray[np.bool_]]:
+        """The blocks that something is learned from, and whether each is relevant."""
+        blocks = interactions.blocks
+        judged = {query: set(documents) for query, documents in relevant.items() if len(documents)}
+        if not blocks["query_id"].isin(list(judged)).any():
+            raise InputError("none of the judged queries has interactions: the labels are of other queries")
+        pairs = zip(blocks["query_id"], blocks["doc_id"], strict=True)
+        labels = np.array([document in judged.get(query, ()) for query, document in pairs])
+        mine = blocks["query_id"].isin(list(judged)).to_numpy()
+        if not labels[mine].any():
+            found = blocks["query_id"][mine].nunique()
+            raise InputError(
+                f"none of the candidates of {found} judged queries is relevant: 0 of {int(mine.sum())} blocks; take "
+                "more candidates, or add the relevant documents"
+            )
+        if labels[mine].all():
+            raise InputError(f"all {int(mine.sum())} candidates are relevant: there is nothing to tell apart")
+        if self.loss == "listwise":  # a query without a relevant candidate, or with no other, has nothing to say
+            share = pd.Series(labels, dtype=float).groupby(blocks["query_id"].to_numpy()).transform("mean").to_numpy()
+            mine = mine & (share > 0) & (share < 1)
+            if not mine.any():
+                raise InputError("no query has both a relevant candidate and another: there is nothing to tell apart")
+        chosen = np.flatnonzero(mine)
+        return chosen, labels[chosen]
+
+    def _of_first_stage(self, levels: Scores, labels: Any, groups: list[Any]) -> Scores:
+        """β and, of the binary loss, the constant that fit best without a network.
+
+        By Newton's steps; of the listwise loss with the curvature of its convex part alone.
+        """
+        beta = np.zeros(2)
+        features = np.stack([levels, np.ones_like(levels)], axis=1)
+        for _ in range(30):
+            scores, gradient, hessian = features @ beta, np.zeros(2), 1e-3 * np.eye(2)
+            if self.loss == "binary":
+                p = 1 / (1 + np.exp(-scores))
+                gradient = features.T @ (p - labels)
+                hessian = hessian + (features * (p * (1 - p))[:, None]).T @ features
+            else:
+                for at in groups:
+                    p, q = softmax(scores[at]), softmax(np.where(labels[at], scores[at], -np.inf))
+                    x = levels[at]
+                    gradient[0] += (p - q) @ x
+                    hessian[0, 0] += p @ x**2 - (p @ x) ** 2
+            step = np.linalg.solve(hessian, gradient + 1e-3 * beta)
+            beta = beta - np.clip(step, -2, 2)
+            if np.abs(step).max() < 1e-6:
+                break
+        return beta
+
+    def _network(self, d: int) -> Any:
+        torch = import_optional("torch", "neural")
+        cell = torch.nn.GRU if self.cell == "gru" else torch.nn.LSTM
+        network = torch.nn.ModuleDict(
+            {
+                "rnn": cell(d, self.hidden, batch_first=True),
+                "attention": torch.nn.Linear(self.hidden, self.hidden),
+                "final": torch.nn.Linear(self.hidden, 2),
+                "first_stage": torch.nn.Linear(1, 1, bias=False),
+            }
+        )
+        return network.to(torch_device(self.device or "cpu"))
+
+    def _trained(
+        self, data: Interactions, labels: Any, groups: list[Any], seed: int, start: Scores
+    ) -> tuple[Any, list[float], list[float]]:
+        """A network, and the mean loss of each epoch, on what it learns from and on what is held out."""
+        torch = import_optional("torch")
+        torch.manual_seed(seed)
+        network, rng = self._network(data.values.shape[1]), np.random.default_rng(seed)
+        with torch.no_grad():
+            network["first_stage"].weight.fill_(start[0])
+            if self.residual:
+                network["final"].weight.zero_()
+                network["final"].bias.copy_(torch.tensor([0.0, start[1]]))
+        how = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        learned = [value for name, value in network.namedparameters() if self.residual or "first_stage" not in name]
+        optimiser, losses, chosen_by = torch.optim.Adam(learned, **how), [], []
+        order = rng.permutation(len(groups))
+        n_held = min(round(self.held_out * len(groups)), len(groups) - 1)
+        held, groups = [groups[place] for place in order[:n_held]], [groups[place] for place in order[n_held:]]
+        best: Any = None
+
+        def keep() -> None:
+            nonlocal best
+            chosen_by.append(self._loss(network, data, labels, held))
+            if chosen_by[-1] == min(chosen_by):
+                best = {name: value.clone() for name, value in network.state_dict().items()}
+
+        if held:
+            keep()
+        for _ in track(range(self.epochs), f"training, seed {seed}"):
+            total, count = 0.0, 0
+            for numbers, sizes in self._steps(groups, rng):
+                logits, _ = self._forward(network, data, numbers)
+                scores = logits[:, 1] - logits[:, 0]
+                target = torch.from_numpy(labels[numbers]).to(scores.device)
+                loss = _listwise(torch, scores, target, sizes) if sizes else _binary(torch, scores, target)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                n = len(sizes) or len(numbers)
+                total, count = total + float(loss.detach()) * n, count + n
+            losses.append(total / count)
+            if held:
+                keep()
+        if not np.isfinite(losses[-1]):
+            raise InputError(f"training diverged at learning_rate={self.learning_rate}: the loss is no number")
+        if held:
+            network.load_state_dict(best)
+        return network.eval(), losses, chosen_by
+
+    def _loss(self, network: Any, data: Interactions, labels: Any, groups: list[Any]) -> float:
+        """The mean over some queries, or of the binary loss over their blocks."""
+        torch, total, count = import_optional("torch"), 0.0, 0
+        with torch.inference_mode():
+            for at in groups:
+                logits, _ = self._forward(network, data, at)
+                scores, target = logits[:, 1] - logits[:, 0], torch.from_numpy(labels[at]).to(logits.device)
+                n = len(at) if self.loss == "binary" else 1
+                loss = (
+                    _binary(torch, scores, target)
+                    if self.loss == "binary"
+                    else _listwise(torch, scores, target, [len(at)])
+                )
+                total, count = total + float(loss) * n, count + n
+        return total / count
+
+    def _steps(self, groups: list[Any], rng: np.random.Generator) -> Iterator[tuple[Any, list[int]]]:
+        """Blocks of each step, and how many each query has of them (none: they are on their own)."""
+        if self.loss == "binary":
+            order = rng.permutation(np.concatenate(groups))
+            yield from ((order[at : at + self.batch_size], []) for at in range(0, len(order), self.batch_size))
+            return
+        taken: list[Any] = []
+        for place in rng.permutation(len(groups)):
+            taken.append(groups[place])
+            if sum(map(len, taken)) >= self.batch_size:
+                yield np.concatenate(taken), [*map(len, taken)]
+                taken = []
+        if taken:
+            yield np.concatenate(taken), [*map(len, taken)]
+
+    def _forward(self, network: Any, data: Interactions, numbers: Ints) -> tuple[Any, Any]:
+        """Of some blocks logits (n, 2), the first stage in the second, and α · the difference of W_f H + b_f (n, t)."""
+        torch = import_optional("torch")
+        x, lengths = self._padded(data, numbers)
+        device = network["final"].weight.device
+        x, lengths = torch.from_numpy(x).to(device), torch.from_numpy(lengths).to(device)
+        hidden, _ = network["rnn"](x)
+        outside = (torch.arange(x.shape[1], device=device)[None] >= lengths[:, None])[..., None]
+        u = network["attention"](hidden.masked_fill(outside, -torch.inf).amax(dim=1))
+        energy = torch.einsum("nth,nh->nt", hidden, u).masked_fill(outside[..., 0], -torch.inf)
+        alpha = energy.softmax(dim=1)
+        logits = network["final"](torch.einsum("nt,nth->nh", alpha, hidden))
+        if self.residual:
+            level = torch.from_numpy(data.levels[numbers]).to(device)
+            logits = logits + torch.nn.functional.pad(network["first_stage"](level[:, None]), (1, 0))
+        each = network["final"](hidden)
+        return logits, alpha * (each[..., 1] - each[..., 0])
+
+    def _padded(self, data: Interactions, numbers: Ints) -> tuple[NDArray[np.float32], Any]:
+        """(blocks, t, d) rows, and how many of them count (blocks,)."""
+        (at, offsets), d = ragged_take(data.offsets, numbers), data.values.shape[1]
+        rows = np.diff(offsets)
+        if len(self.padding_) != d:
+            raise InputError(f"the model reads interactions of width {len(self.padding_)}, found {d}")
+        values = data.values[at].astype(np.float32)
+        if self.mean_ is not None:
+            values = (values - self.mean_) * self.scale_
+        filled = np.repeat(np.arange(len(rows)), rows), np.arange(len(at)) - np.repeat(offsets[:-1], rows)
+        if self.variant == "masked":
+            x = np.zeros((len(rows), rows.max(), d), dtype=np.float32)
+            x[filled] = values
+            return x, rows.astype(np.int64)
+        n, m = self.settings_["n"], self.settings_["m"]
+        x = np.broadcast_to(self.padding_.astype(np.float32), (len(rows), n, d)).copy()
+        short = np.repeat(data.n_passages[numbers] < m, rows)
+        x[filled] = np.where(short[:, None], np.maximum(values, self.padding_), values)
+        return x, np.full(len(rows), n, dtype=np.int64)
+
+    def score(self, interactions: Interactions) -> Scores:
+        """(n_blocks,) the mean over the seeds; a block is scored as it would be alone, but for the last bits."""
+        return self.scores_by_seed(interactions).mean(axis=0)  # type: ignore[no-any-return]
+
+    def scores_by_seed(self, interactions: Interactions) -> Scores:
+        """(n_seeds, n_blocks)"""
+        return np.stack([part for part, _ in self._scored(interactions)])
+
+    def decide(self, interactions: Interactions, threshold: float | None = None) -> NDArray[np.bool_]:
+        """(n_blocks,) yes or no: whether the score is above ``threshold``; default: ``threshold_``."""
+        return self.score(interactions) > (self.threshold_ if threshold is None else threshold)
+
+    def shares(self, interactions: Interactions) -> tuple[Scores, Scores]:
+        """Of one block, what the first stage and each of its rows adds to the score; with those of padding, last.
+
+        Since Σ_t α_t = 1, W_f · Σ_t α_t H_t + b_f is the sum of α_t · (W_f · H_t + b_f).
+        """
+        found = list(self._scored(interactions.take([0])))
+        parts = np.mean([shares[0] for _, shares in found], axis=0)
+        of_first = float(np.mean([scores[0] for scores, _ in found])) - float(parts.sum())
+        rows = int(interactions.blocks["rows"].iloc[0])
+        return np.array([of_first]), np.append(parts[:rows], parts[rows:].sum())
+
+    def _scored(self, interactions: Interactions) -> Iterator[tuple[Scores, Scores]]:
+        """Of each seed the scores (n_blocks,) and, of each block, the shares of its rows (n_blocks, t)."""
+        if not hasattr(self, "_networks"):
+            raise NotFittedError("BERTPLI is not fitted: call fit(interactions, relevant) first")
+        # Not "engine": that is where near paragraphs were found, and a model may be asked elsewhere.
+        differing = [key for key in ("pairs", "n", "m", "select") if interactions.settings[key] != self.settings_[key]]
+        if differing:
+            raise InputError(f"interactions of another model or reading than it learned from: {', '.join(differing)}")
+        torch, n = import_optional("torch", "neural"), len(interactions)
+        width = int(interactions.blocks["rows"].max()) if self.variant == "masked" else self.settings_["n"]
+        for network in self._networks:
+            scores, shares = np.empty(n), np.zeros((n, width))
+            for start in range(0, n, _AT_ONCE):
+                numbers = np.arange(start, min(start + _AT_ONCE, n))
+                with torch.inference_mode():
+                    logits, parts = self._forward(network, interactions, numbers)
+                scores[numbers] = (logits[:, 1] - logits[:, 0]).double().cpu().numpy()
+                shares[numbers, : parts.shape[1]] = parts.double().cpu().numpy()
+            yield scores, shares
+
+    def save(self, folder: str | Path) -> None:
+        """Write it to a new folder: safetensors and JSON."""
+        if not hasattr(self, "_networks"):
+            raise NotFittedError("BERTPLI is not fitted: there is nothing to save")
+        tensors = {
+            f"{seed}.{name}": value.detach().cpu().numpy()
+            for seed, network in enumerate(self._networks)
+            for name, value in network.state_dict().items()
+        }
+        tensors |= {"padding": self.padding_} | (
+            {} if self.mean_ is None else {"mean": self.mean_, "scale": self.scale_}
+        )
+        with whole_folder(Path(folder)) as aside:
+            write_tensors(aside / _WEIGHTS, tensors)
+            head = {"format": FORMAT, "version": VERSION, "parameters": self.get_params(), "settings": self.settings_}
+            learned = {"threshold": self.threshold_, "losses": self.losses_, "queries": self.n_queries_}
+            learned |= {"held_out_losses": self.held_out_losses_}
+            write_manifest(aside, head | learned | {"blocks": self.n_blocks_, "relevant": self.n_relevant_})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> BERTPLI:
+        """What :meth:`save` wrote."""
+        folder = Path(folder)
+        kinds = {"parameters": dict, "settings": {"n": int, "m": int, "pairs": dict}, "threshold": float}
+        manifest = read_manifest(folder, "BERT-PLI", {"format": FORMAT, "version": VERSION}, kinds)
+        check_files(folder, manifest, [_WEIGHTS])
+        torch, tensors = import_optional("torch", "neural"), read_tensors(folder / _WEIGHTS)
+        try:
+            model = cls(**manifest["parameters"])
+            check_parameters("BERTPLI", model.get_params(), cls._parameter_constraints)
+            model.settings_, model.threshold_ = manifest["settings"], manifest["threshold"]
+            model.losses_, model.n_queries_ = manifest["losses"], manifest["queries"]
+            model.held_out_losses_ = manifest["held_out_losses"]
+            model.n_blocks_, model.n_relevant_ = manifest["blocks"], manifest["relevant"]
+            model.padding_ = tensors.pop("padding")
+            model.mean_, model.scale_ = tensors.pop("mean", None), tensors.pop("scale", None)
+            model._networks = []
+            for seed in range(model.n_seeds):
+                network, own = model._network(len(model.padding_)), f"{seed}."
+                state = {
+                    key.removeprefix(own): torch.from_numpy(v) for key, v in tensors.items() if key.startswith(own)
+                }
+                network.load_state_dict(state)
+                model._networks.append(network.eval())
+        except (KeyError, TypeError, RuntimeError, InputError) as error:
+            raise FileFormatError(folder, None, f"expected a saved BERT-PLI: {str(error).splitlines()[0]}") from None
+        return model
+
+
+def softmax(values: Scores) -> Scores:
+    """Of a vector; −∞ has none of it."""
+    found = np.exp(values - values.max())
+    return found / found.sum()  # type: ignore[no-any-return]
+
+
+def _binary(torch: Any, scores: Any, target: Any) -> Any:
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores, target.float())
+
+
+def _listwise(torch: Any, scores: Any, target: Any, sizes: list[int]) -> Any:
+    """The mean over queries of −log Σ softmax of the relevant."""
+    losses = [
+        part.logsumexp(0) - part.masked_fill(~yes, -torch.inf).logsumexp(0)
+        for part, yes in zip(scores.split(sizes), target.split(sizes), strict=True)
+    ]
+    return torch.stack(losses).mean()
+
+
+def best_threshold(scores: Scores, labels: NDArray[np.bool_]) -> float:
+    """Above which the scores have the best micro-F1; halfway between two of them.
+
+    >>> best_threshold(np.array([3.0, 2.0, 1.0, 0.0]), np.array([True, True, False, True]))
+    -0.5
+    >>> best_threshold(np.array([3.0, 2.0, 1.0, 0.0]), np.array([True, True, False, False]))
+    1.5
+    """
+    order = np.argsort(-scores, kind="stable")
+    hits, falling = np.cumsum(labels[order]), scores[order]
+    f1 = 2 * hits / (np.arange(1, len(scores) + 1) + labels.sum())
+    following = np.append(falling[1:], falling[-1] - 1.0)
+    f1[:-1][falling[:-1] == falling[1:]] = -1.0  # equal scores are on one side
+    best = int(np.argmax(f1))
+    return float((falling[best] + following[best]) / 2)

@@ -1,0 +1,461 @@
+"""Pairs of paragraphs to vectors: by a model that reads both together, by products of their vectors, by their tokens.
+
+A pair encoder has ``dim``, ``encode``, ``padding`` and ``describe()``. Pairs come as two lists of texts and the numbers
+of those that meet, so that a text is tokenised, or encoded, once, however many it meets, and equal pairs are read once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.device import to_numpy
+from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, weights_digest
+from haybale.engine import Engine
+from haybale.errors import DeviceError, InputError, UnknownNameError
+from haybale.extras import import_optional, quiet_transformers
+from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
+from haybale.vectors import Floats, check_vectors
+
+Ints = NDArray[np.int64]
+
+READS = ("pooler", "cls", "score")
+PRECISIONS = ("auto", "float32", "bfloat16")
+_KEPT = 2**18  # texts whose tokens or vectors are kept; beyond, all are forgotten
+_BUDGET = {"cpu": 2048, "cuda": 65_536}  # tokens of a batch
+_PROBE = "a"
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class PairEncoder(Protocol):
+    """What interactions are made with."""
+
+    @property
+    def dim(self) -> int:
+        """d, the columns of what :meth:`encode` gives."""
+        ...
+
+    def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
+        """(n, d) float32 of n pairs: row r is of ``firsts[which[r, 0]]`` with ``seconds[which[r, 1]]``."""
+        ...
+
+    def padding(self) -> Floats:
+        """(d,) what stands for a pair of which a paragraph is missing."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the vectors, as JSON can hold it."""
+        ...
+
+
+class CrossPairs:
+    """A transformer reads ``[CLS] first [SEP] second [SEP]``, cut one token at a time from the longer side.
+
+    Devlin et al., "BERT", NAACL 2019, for the pooler; Shao et al., "BERT-PLI", IJCAI 2020, eq. 1, for what is made of
+    it. Batches are of neighbours in length, within a budget of tokens. On a GPU in bfloat16 (written for one; it has
+    not run on one).
+
+    Parameters
+    ----------
+    model : str or Path
+        Hub id or folder. For ``read="score"`` of a cross-encoder, as sentence-transformers loads it.
+    read : {"pooler", "cls", "score"}, default "pooler"
+        The pooler's output (d the width of the model), the last layer at the first token, or a cross-encoder's score
+        (d = 1) after its own activation.
+    max_length : int, optional
+        Tokens of a pair, special ones included; default: 256, or what the model reads where that is less.
+    precision : {"auto", "float32", "bfloat16"}, default "auto"
+        ``"auto"``: bfloat16 on a GPU, by autocast, float32 on a CPU.
+    batch_tokens : int, optional
+        Tokens of a batch, at most; default: 2,048 on a CPU, 65,536 on a GPU. Halved where memory runs out.
+    device : str, optional
+        ``"cpu"``, ``"cuda"``, …; None or ``"auto"``: a GPU where there is one.
+
+    Raises
+    ------
+    InputError
+        No such model; one without pooler weights, a tokenizer that puts nothing between two texts, ``max_length``
+        beyond what the model reads.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        read: str = "pooler",
+        max_length: int | None = None,
+        precision: str = "auto",
+        batch_tokens: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        given = {"read": read, "max_length": max_length, "precision": precision, "batch_tokens": batch_tokens}
+        check_parameters("CrossPairs", given | {"device": device}, PAIR_RANGES)
+        self.name, self.read = str(model), read
+        device = torch_device(device)
+        try:
+            self.model, self.tokenizer, self._activation = _loaded(self.name, read, device)
+        except (OSError, ValueError, RuntimeError) as error:  # the last where a model has another number of outputs
+            kind = "cross-encoder" if read == "score" else "model"
+            raise InputError(f"cannot load the {kind} {self.name!r}: {str(error).splitlines()[0]}") from error
+        self.model.eval()
+        kind = self.model.device.type
+        self.precision = ("bfloat16" if kind == "cuda" else "float32") if precision == "auto" else precision
+        self.batch_tokens = batch_tokens or _BUDGET.get(kind, _BUDGET["cpu"])
+        self._special = _specials(self.tokenizer, self.name)
+        limit = _limit(self.model, self.tokenizer)
+        if max_length is not None and max_length > limit:
+            raise InputError(f"max_length is {max_length}, and {self.name!r} reads at most {limit} tokens")
+        self.max_length = max_length or min(256, limit)
+        self._rows = _Kept(self._tokenised)
+
+    @cached_property
+    def dim(self) -> int:
+        """d, the columns of what :meth:`encode` gives."""
+        return 1 if self.read == "score" else int(self.model.config.hidden_size)
+
+    def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
+        """(n, d) float32 of n pairs of texts; empty texts are refused."""
+        (firsts, seconds), which = _distinct(firsts, seconds, which)
+        pairs, place = np.unique(which, axis=0, return_inverse=True)
+        (one, first), (two, second) = (zip(*self._rows(texts), strict=True) for texts in (firsts, seconds))
+        room = self.max_length - sum(map(len, self._special.tokens))
+        kept = longest_first(np.array(first)[pairs[:, 0]], np.array(second)[pairs[:, 1]], room)
+        lengths = (kept.sum(axis=1) + self.max_length - room).tolist()
+
+        def read(batch: Batch) -> Floats:
+            cut = zip(pairs[batch].tolist(), kept[batch].tolist(), strict=True)
+            return self._forward(self._special.joined([(one[i][:a], two[j][:b]) for (i, j), (a, b) in cut]))
+
+        out = np.empty((len(pairs), self.dim), dtype=np.float32)
+        for batch, values in in_batches(token_batches(lengths, self.batch_tokens), read):
+            out[batch] = values
+        return check_vectors(out, f"output of {self.name}", self.dim)[place.reshape(-1)]  # type: ignore[no-any-return]
+
+    def padding(self) -> Floats:
+        """(d,) of a pair that is padding from end to end, as the code of the paper encodes missing paragraphs."""
+        shape = (1, self.max_length)
+        pad = self._special.padding
+        found = self._forward({name: np.full(shape, pad[name]) for name in pad})
+        return check_vectors(found, f"output of {self.name} for padding", self.dim)[0]  # type: ignore[no-any-return]
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the vectors, as JSON can hold it; ``weights`` is the SHA-256 of the weights in use."""
+        return {
+            "class": "CrossPairs",
+            "model": self.name,
+            "read": self.read,
+            "weights": self._weights,
+            "max_length": self.max_length,
+            "precision": self.precision,
+            "width": self.dim,
+        }
+
+    @cached_property
+    def _weights(self) -> str:
+        return weights_digest(self.model)
+
+    def _tokenised(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], int]]:
+        """Tokens without special ones, as far as they may be read, and how many there are."""
+        rows = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        return [(np.asarray(row[: self.max_length], dtype=np.int32), len(row)) for row in rows]
+
+    def _forward(self, inputs: dict[str, Any]) -> Floats:
+        torch = import_optional("torch")
+        device = self.model.device
+        with torch.inference_mode(), self._autocast():
+            out = self.model(**{name: torch.from_numpy(values).to(device) for name, values in inputs.items()})
+            if self.read == "score":
+                found = self._activation(out.logits.float())
+            else:
+                found = out.pooler_output if self.read == "pooler" else out.last_hidden_state[:, 0]
+        return found.float().cpu().numpy()  # type: ignore[no-any-return]
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.precision == "float32":
+            return nullcontext()
+        torch = import_optional("torch")
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16)  # type: ignore[no-any-return]
+
+
+class VectorPairs:
+    """The product of the vectors of two paragraphs, column by column: an interaction that needs no torch.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Of dense vectors.
+    engine : Engine, optional
+        Whose passages have vectors of this encoder already.
+    """
+
+    def __init__(self, encoder: Any, engine: Engine | None = None) -> None:
+        self.encoder, self.engine = encoder, engine
+        self._vectors = _Kept(self._encoded)
+        if sparse.issparse(encoder.encode([_PROBE])):
+            raise InputError(f"products are of dense vectors, and those of {type(encoder).__name__} are sparse")
+
+    @cached_property
+    def dim(self) -> int:
+        """d, the columns of the vectors."""
+        return int(self.encoder.encode([_PROBE]).shape[1])
+
+    def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
+        """(n, d) float32 of n pairs of texts."""
+        one, two = (np.stack(self._vectors(check_texts(texts))) for texts in (firsts, seconds))
+        return check_vectors(one[which[:, 0]] * two[which[:, 1]], "products of vectors", self.dim)  # type: ignore[no-any-return]
+
+    def padding(self) -> Floats:
+        """(d,) zeros: a paragraph that is missing has no vector."""
+        return np.zeros(self.dim, dtype=np.float32)
+
+    def describe(self) -> dict[str, Any]:
+        """What the encoder says of itself."""
+        return {"class": "VectorPairs", "encoder": self.encoder.describe()}
+
+    def _encoded(self, texts: Sequence[str]) -> list[Floats]:
+        rows = np.array([self._known.get(_digest(text), -1) for text in texts], dtype=np.int64)
+        out = np.empty((len(texts), self.dim), dtype=np.float32)
+        if (rows >= 0).any():
+            assert self.engine is not None
+            out[rows >= 0] = to_numpy(self.engine.passages.vectors[rows[rows >= 0]])
+        others = np.flatnonzero(rows < 0)
+        if len(others):
+            out[others] = self.encoder.encode([texts[i] for i in others.tolist()])
+        return list(out)
+
+    @cached_property
+    def _known(self) -> dict[bytes, int]:
+        """The place of each passage of the engine."""
+        texts = () if self.engine is None else self.engine.collection.passages.texts
+        return {_digest(text.as_py()): row for row, text in enumerate(texts)}
+
+
+class TokenPairs:
+    """MaxSim: the mean over the tokens of the first text of their best product with a token of the second (d = 1).
+
+    Khattab & Zaharia, "ColBERT", SIGIR 2020, eq. 3, over its number of terms, so that texts of any length compare.
+
+    Parameters
+    ----------
+    model : str or Path
+        Hub id or folder: a late-interaction model of sentence-transformers, or any other model of texts, whose own
+        token vectors are then taken, without a projection.
+    max_length : int, optional
+        Tokens of a text; default: the model's own.
+    device : str, optional
+        As in sentence-transformers; default: a GPU where there is one.
+    """
+
+    def __init__(self, model: str | Path, *, max_length: int | None = None, device: str | None = None) -> None:
+        check_parameters("TokenPairs", {"max_length": max_length, "device": device}, PAIR_RANGES)
+        self.name = str(model)
+        self.model = late_interaction(self.name, torch_device(device))
+        if max_length is not None:
+            self.model.max_seq_length = max_length
+        self._as_first = _Kept(lambda texts: self._tokens(self.model.encode_query, texts))
+        self._as_second = _Kept(lambda texts: self._tokens(self.model.encode_document, texts))
+
+    dim = 1
+
+    def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
+        """(n, 1) float32 of n pairs of texts."""
+        one, two = self._as_first(check_texts(firsts)), self._as_second(check_texts(seconds))
+        found = [(one[i] @ two[j].T).max(axis=1).mean() for i, j in which.tolist()]
+        return check_vectors(np.array(found, dtype=np.float32).reshape(-1, 1), f"MaxSim of {self.name}")  # type: ignore[no-any-return]
+
+    def padding(self) -> Floats:
+        """(1,) zero: no token is near to what is missing."""
+        return np.zeros(1, dtype=np.float32)
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the scores, as JSON can hold it."""
+        weights, length = weights_digest(self.model), self.model.max_seq_length
+        return {"class": "TokenPairs", "model": self.name, "weights": weights, "max_length": length, "width": 1}
+
+    def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
+        """Of each text its token vectors (tokens, d), of length 1."""
+        return [each.astype(np.float32) for each in encode(list(texts), convert_to_numpy=True, show_progress_bar=False)]
+
+
+def torch_device(name: str | None) -> str:
+    """The device of that name as torch has it; None and ``"auto"``: a GPU where there is one."""
+    torch = import_optional("torch", "neural")
+    if name is None or name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        raise UnknownNameError("device", name, ["auto", "cpu", "cuda", "cuda:1", "…"]) from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(f"device {name!r}: torch finds no CUDA device")
+    return name
+
+
+PAIR_RANGES: dict[str, list[Any]] = {
+    "read": one_of(READS),
+    "max_length": [Interval(Integral, 8, 10**6, closed="both"), None],
+    "precision": one_of(PRECISIONS),
+    "batch_tokens": COUNT_OR_NONE,
+    "device": TEXT_OR_NONE,
+}
+
+
+def longest_first(first: Ints, second: Ints, room: int) -> Ints:
+    """(n, 2) how many tokens of each side stay of pairs with ``first`` and ``second`` (n,) tokens.
+
+    As fast tokenizers cut: one token at a time from the longer side, and an odd one stays with it.
+
+    >>> longest_first(np.array([3, 9, 2]), np.array([4, 9, 9]), 7)
+    array([[3, 4],
+           [3, 4],
+           [2, 5]])
+    """
+    shorter = np.minimum(first, second)
+    stays = np.maximum(shorter, room - shorter)
+    stays = np.where(shorter > room, shorter, np.minimum(stays, np.maximum(first, second)))
+    both = shorter + stays > room
+    short, long = np.where(both, room // 2, shorter), np.where(both, room // 2 + room % 2, stays)
+    is_longer = first > second
+    return np.stack([np.where(is_longer, long, short), np.where(is_longer, short, long)], axis=1)
+
+
+class _Specials:
+    """What a tokenizer puts before, between and behind two texts, and their token types."""
+
+    def __init__(self, tokens: list[list[int]], types: list[int] | None, pad: int) -> None:
+        self.tokens, self.types = [np.array(part, dtype=np.int32) for part in tokens], types
+        self.padding: dict[str, int] = {"input_ids": pad, "attention_mask": 0}
+        if types is not None:
+            self.padding["token_type_ids"] = 0
+
+    def joined(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+        """The inputs of a batch of pairs of tokens, padded to the longest."""
+        before, between, behind = self.tokens
+        rows = [np.concatenate([before, one, between, two, behind]) for one, two in pairs]
+        shape = len(rows), max(map(len, rows))
+        inputs = {name: np.full(shape, value, dtype=np.int64) for name, value in self.padding.items()}
+        for place, (row, (one, _)) in enumerate(zip(rows, pairs, strict=True)):
+            inputs["input_ids"][place, : len(row)] = row
+            inputs["attention_mask"][place, : len(row)] = 1
+            if self.types is not None:
+                start = len(before) + len(one) + len(between)
+                inputs["token_type_ids"][place, :start] = self.types[0]
+                inputs["token_type_ids"][place, start : len(row)] = self.types[1]
+        return inputs
+
+
+def _specials(tokenizer: Any, name: str) -> _Specials:
+    """Found by tokenising a pair of one-word texts."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"the tokenizer of {name!r} is not a fast one")
+    found = tokenizer(_PROBE, _PROBE)
+    whose = np.array([-1 if side is None else side for side in found.sequence_ids()])
+    first, second = np.flatnonzero(whose == 0), np.flatnonzero(whose == 1)
+    ids = found["input_ids"]
+    tokens = [ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :]]
+    if not tokens[1] or tokenizer.pad_token_id is None:
+        raise InputError(
+            f"the tokenizer of {name!r} puts nothing between two texts, or has no padding: it reads no pairs"
+        )
+    types = found.get("token_type_ids")
+    return _Specials(tokens, None if types is None else [types[first[0]], types[second[0]]], tokenizer.pad_token_id)
+
+
+def _limit(model: Any, tokenizer: Any) -> int:
+    """Tokens that a model reads at most."""
+    config = model.config
+    positions = getattr(config, "max_position_embeddings", None) or 10**6
+    if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "longformer"):
+        positions -= config.pad_token_id + 1  # positions begin behind that of padding
+    return int(min(positions, tokenizer.model_max_length))
+
+
+def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
+    """Model, tokenizer, and what is done with a score."""
+    with quiet_transformers():
+        library = import_optional("transformers", "neural")
+        tokenizer = library.AutoTokenizer.from_pretrained(name)
+        if read == "score":
+            of_scores = library.AutoModelForSequenceClassification
+            model, report = of_scores.from_pretrained(name, num_labels=1, output_loading_info=True)
+            if report["missing_keys"]:
+                raise ValueError(f"it has no weights {min(report['missing_keys'])!r}, so it scores no pairs")
+            return model.to(device), tokenizer, _activation(model.config)
+        how: dict[str, Any] = {"add_pooling_layer": False} if read == "cls" else {}
+        try:
+            model, report = library.AutoModel.from_pretrained(name, output_loading_info=True, **how)
+        except TypeError:  # of a kind that knows no pooler
+            model, report = library.AutoModel.from_pretrained(name, output_loading_info=True)
+    missing = sorted(report["missing_keys"])
+    if read == "pooler" and (getattr(model, "pooler", None) is None or any("pooler" in key for key in missing)):
+        raise ValueError('it has no weights of a pooler; read="cls" takes the first token')
+    if missing:
+        raise ValueError(f"it has no weights {missing[0]!r}")
+    return model.to(device), tokenizer, None
+
+
+def _activation(config: Any) -> Any:
+    """What sentence-transformers does with the score: what the model was saved with, or a sigmoid."""
+    said = (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
+    said = said or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
+    if not said.startswith("torch."):
+        raise ValueError(f"its scores go through {said}, which is not torch's own")
+    return import_optional("sentence_transformers.util", "neural").import_from_string(said)()
+
+
+def late_interaction(name: str, device: str | None = None) -> Any:
+    """A multi-vector model as it was saved; of any other its own tokens, without the random projection it would get."""
+    library = import_optional("sentence_transformers", "neural")
+    try:
+        with quiet_transformers():
+            found = library.MultiVectorEncoder(name, device=device)
+        paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"cannot load the model {name!r}: {str(error).splitlines()[0]}") from error
+    said = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
+    if any(sign in said for sign in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
+        return found
+    modules = [module for module in found if type(module).__name__ != "Dense"]
+    return library.MultiVectorEncoder(modules=modules, device=device)
+
+
+class _Kept:
+    """What is made of each text, made once for as many texts as are kept."""
+
+    def __init__(self, make: Callable[[Sequence[str]], list[Any]]) -> None:
+        self._make, self._made = make, dict[str, Any]()
+
+    def __call__(self, texts: Sequence[str]) -> list[Any]:
+        wanted = [text for text in dict.fromkeys(texts) if text not in self._made]
+        if wanted:
+            if len(self._made) + len(wanted) > _KEPT:
+                self._made.clear()
+                wanted = list(dict.fromkeys(texts))
+            self._made.update(zip(wanted, self._make(wanted), strict=True))
+        return [self._made[text] for text in texts]
+
+
+def _distinct(firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> tuple[list[list[str]], Ints]:
+    """Each text once, and the pairs by these."""
+    columns, texts = [], []
+    for side, given in enumerate((firsts, seconds)):
+        numbers: dict[str, int] = {}
+        places = np.array([numbers.setdefault(text, len(numbers)) for text in check_texts(given)], dtype=np.int64)
+        columns.append(places[which[:, side]])
+        texts.append(list(numbers))
+    return texts, np.stack(columns, axis=1)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

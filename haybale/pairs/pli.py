@@ -1,0 +1,305 @@
+"""Re-ranking by BERT-PLI: what a network makes of the interactions of all paragraphs of query and document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
+from numbers import Integral
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from haybale.embeddings import LSAEncoder
+from haybale.embeddings.encoder import load_fitted
+from haybale.embeddings.lineage import queries_of_model
+from haybale.engine import Engine
+from haybale.errors import InputError
+from haybale.pairs.bert_pli import BERTPLI, PAPER
+from haybale.pairs.interaction_store import InteractionStore
+from haybale.pairs.interactions import READING, Interactions, Reading, settings_of
+from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, VectorPairs
+from haybale.pairs.pair_reranker import PairReader, paragraph_share
+from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
+from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.query_batch import QueryBatch, Training, numbered
+from haybale.rankers.ranker import Ranker
+from haybale.rankers.similar_queries import positions
+from haybale.retrieval import Run
+from haybale.retrieval.hits import Ints
+
+_WIDTH, _FIT_TEXTS = 128, 250_000  # of vectors that are made where the engine's are sparse
+_OF_MODEL = tuple(name for name in BERTPLI._parameter_constraints if name != "device")
+
+
+@dataclass(eq=False, repr=False)
+class PLI(PairReader):
+    """Re-orders the first documents of another ranker by BERT-PLI, learned on judged queries.
+
+    :class:`~haybale.BERTPLI` has the formulas and their sources. Training queries are ranked by networks that were
+    trained on other folds, of queries taken from other documents.
+
+    Parameters
+    ----------
+    ranker : Ranker
+        Whose ranking is re-ordered.
+    model : str, optional
+        Hub id or folder of a transformer that reads pairs of paragraphs. Default: none; the products of the
+        engine's passage vectors, or, where these are sparse, of 128 LSA dimensions of the passages.
+    read : {"pooler", "cls", "score"}, default "pooler"
+    max_length, precision, device : optional
+        As of :class:`~haybale.CrossPairs`.
+    n_documents : int, default 50
+        Documents of each query that are read (the paper's K).
+    n, m, select : optional
+        As of :class:`~haybale.Reading`; the default of ``select`` is ``"best"`` here, and ``"first"`` in ``pli-paper``.
+    cell, hidden, variant, loss, residual, n_seeds, epochs, learning_rate : optional
+    weight_decay, batch_size, held_out, random_state : optional
+        As of :class:`~haybale.BERTPLI`; ``pli-paper`` has the authors' values.
+    n_folds : int, default 5
+        Of training queries, for :meth:`out_of_fold`.
+    store : str or sequence of str, optional
+        Folders of interactions that ``haybale interactions`` (or :func:`~haybale.interact`) made: what they have is not
+        read again.
+    """
+
+    name = "pli"
+    variants: ClassVar = {"pli": {}, "pli-paper": {**PAPER, "select": "first"}}
+    needs_training = True
+    _parameter_constraints: ClassVar = {
+        "ranker": [Ranker],
+        "model": TEXT_OR_NONE,
+        **{name: PAIR_RANGES[name] for name in ("read", "max_length", "precision", "device")},
+        "n_documents": READING["k"],
+        **{name: READING[name] for name in ("n", "m", "select")},
+        **{name: BERTPLI._parameter_constraints[name] for name in _OF_MODEL},
+        "n_folds": [Interval(Integral, 2, 1000, closed="both")],
+        "store": [*TEXT_OR_NONE, *SEQUENCE],
+    }
+
+    ranker: Ranker
+    model: str | None = None
+    _: KW_ONLY
+    read: str = "pooler"
+    max_length: int | None = None
+    precision: str = "auto"
+    device: str | None = None
+    n_documents: int = 50
+    n: int | None = None
+    m: int | None = None
+    select: str = "best"
+    cell: str = "gru"
+    hidden: int = 64
+    variant: str = "masked"
+    loss: str = "listwise"
+    residual: bool = True
+    n_seeds: int = 3
+    epochs: int = 10
+    learning_rate: float = 2e-4
+    weight_decay: float = 1e-4
+    batch_size: int = 64
+    held_out: float = 0.2
+    n_folds: int = 5
+    store: str | Sequence[str] | None = None
+    random_state: int | None = 0
+
+    @property
+    def encoder_queries(self) -> frozenset[str]:
+        """As every ranker's, and those that the model was trained on."""
+        return super().encoder_queries | self._of_model
+
+    @property
+    def _of_model(self) -> frozenset[str]:
+        """The ids of queries that the model was trained on; nothing is learned from what it reads in them."""
+        return frozenset() if self.model is None else queries_of_model(self.model)
+
+    def pairs(self, engine: Engine) -> PairEncoder:
+        """What reads the pairs: the model, or products of vectors, made here where the engine's are sparse."""
+
+        def made() -> PairEncoder:
+            if self.model is not None:
+                how: dict[str, Any] = {
+                    "max_length": self.max_length,
+                    "precision": self.precision,
+                    "device": self.device,
+                }
+                return CrossPairs(self.model, read=self.read, **how)
+            if not engine.passages.is_sparse:
+                return VectorPairs(engine.encoder, engine)
+            if not hasattr(self, "encoder_"):
+                lsa = LSAEncoder(_WIDTH, language=None, analyzer=engine.analyzer, max_fit_texts=_FIT_TEXTS)
+                self.encoder_ = lsa.fit(engine.collection.passages.texts)
+            return VectorPairs(self.encoder_)
+
+        return self._once("", made)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.__dict__.pop("encoder_", None)
+
+    def reading(self, batch: QueryBatch, first: Run, pairs: PairEncoder) -> Reading:
+        """What is read of the candidates of a batch."""
+        vectors = batch.paragraph_vectors if self.select == "best" else None
+        how: dict[str, Any] = {"k": self.n_documents, "n": self.n, "m": self.m, "select": self.select}
+        return Reading(batch.engine, batch.queries, first, pairs, **how, vectors=vectors)
+
+    def fit_batch(self, training: Training) -> None:
+        self._forget()
+        batch = training.batch
+        folds = min(self.n_folds, len(np.unique(batch.queries.groups)))
+        if folds < 2:
+            raise InputError(f"{self} learns from queries of at least 2 documents, found {folds}")
+        pairs = self.pairs(batch.engine)  # a model that is not there is refused before what it re-orders is fitted
+        stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
+        self.rankers_ = [training.fitted(self.ranker)]
+        seen = self._of_model
+        rows = np.array([row for row in self.learnable_rows(training) if batch.ids[row] not in seen], dtype=np.int64)
+        relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
+        batch = batch.take(rows) if len(rows) < len(batch) else batch
+        if not relevant:
+            raise InputError(f"{self}: {self.model!r} was trained on all judged queries: train it on some of them")
+        first = batch.out_of_fold(self.rankers_[0], self.n_documents)
+        self._known: list[Any] = stored
+        with batch.timed(f"read pairs ({self.name})"):
+            found = self._interactions(self.reading(batch, first, pairs))
+        with batch.timed(f"fit {self.name}"):
+            self.network_ = self._network().fit(found, relevant)
+        self.query_ids_, self.fold_of_ = batch.ids, batch.folds(folds, self.random_state)
+        self.__dict__.pop("fold_networks_", None)
+        self._known = [_Known(found), *stored]
+        self._learned_from = found, relevant
+
+    def _network(self) -> BERTPLI:
+        return BERTPLI(**{name: getattr(self, name) for name in _OF_MODEL}, device=self.device)
+
+    @cached_property
+    def fold_networks_(self) -> list[BERTPLI | None]:
+        """Trained on the queries outside each fold: when somebody asks for them, or saves."""
+        found, relevant = self._learned_from
+        networks: list[BERTPLI | None] = []
+        for fold in range(self.fold_of_.max() + 1):
+            inside = set(np.array(self.query_ids_)[self.fold_of_ == fold])
+            outside = {query: documents for query, documents in relevant.items() if query not in inside}
+            try:
+                networks.append(self._network().fit(found, outside))
+            except InputError:  # the others have nothing to learn from
+                networks.append(None)
+        del self._learned_from
+        return networks
+
+    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Any:
+        ids = batch.engine.collection.doc_ids
+        first = Run.from_numbers(batch.ids, ids, rows, documents, scores, self.n_documents)
+        found = self._interactions(self.reading(batch, first, self.pairs(batch.engine)))
+        if not out_of_fold:
+            return self.network_.score(found)
+        where = positions(self.query_ids_, found.blocks["query_id"].tolist())
+        folds, result = np.where(where >= 0, self.fold_of_[where], -1), np.empty(len(found))
+        for fold in np.unique(folds):
+            network, mine = self.network_ if fold < 0 else self.fold_networks_[fold], np.flatnonzero(folds == fold)
+            if network is None:
+                query = found.blocks["query_id"].iloc[mine[0]]
+                raise InputError(f"{self}: without {query!r} there are too few queries to learn from")
+            result[mine] = network.score(found.take(mine))
+        return result
+
+    def _interactions(self, reading: Reading) -> Interactions:
+        """The blocks of a reading, as far as they are known from what is known, the others read now."""
+        blocks = reading.blocks
+        whence = np.full(len(blocks), -1)
+        parts, order = [], []
+        for known in self._known:
+            numbers = known.find(blocks)
+            new = np.flatnonzero((numbers >= 0) & (whence < 0))
+            whence[new] = 0
+            if len(new):
+                parts.append(known.read(numbers[new]))
+                order.append(new)
+        for chunk in reading.chunks():
+            new = chunk[whence[chunk] < 0]
+            if len(new):
+                parts.append(reading.read(new))
+                order.append(new)
+        joint = Interactions.joined(parts).take(np.argsort(np.concatenate(order)))
+        return replace(joint, blocks=blocks, settings=reading.settings)  # with the ranks and scores of this run
+
+    def _stored(self, settings: dict[str, Any]) -> list[Any]:
+        """What the stores know, which must have been made by the same model with the same settings."""
+        paths = [self.store] if isinstance(self.store, str) else self.store or ()
+        stores = [InteractionStore(path) for path in paths]
+        for store in stores:
+            for name, value in settings.items():
+                if (then := store.settings.get(name)) != value:
+                    message = f"these interactions were made with {name} {then!r}, and {self} has {value!r}"
+                    raise InputError(f"{store.path}: {message}")
+        return [_Known(store) for store in stores]
+
+    def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
+        rows, ranks, documents = numbered(first, batch.engine.collection)
+        read = self._is_read(batch, ranks, documents)
+        ids, scores = batch.engine.collection.doc_ids, first.coded()[-1][read]
+        kept = Run.from_numbers(batch.ids, ids, rows[read], documents[read], scores, self.n_documents)
+        reading = self.reading(batch, kept, self.pairs(batch.engine))
+        place = np.flatnonzero(reading.blocks["doc_id"] == str(ids[document].as_py()))
+        block = reading.read(place)
+        of_first, of_rows = self.network_.shares(block)
+        shares = [
+            paragraph_share(batch, document, int(paragraph), int(passage), float(share))
+            for paragraph, passage, share in zip(block.paragraphs, block.passages, of_rows, strict=False)
+        ]
+        if self.variant == "paper":
+            shares.append(Share("paragraphs that are missing", float(of_rows[-1])))
+        if self.residual:
+            rank = int(reading.blocks["rank"].iloc[place[0]])
+            shares.append(Share(f"{self.rankers_[0]}, rank {rank:,}", float(of_first[0]), of=inner))
+        return by_size(shares)
+
+    def save_state(self, folder: Path) -> dict[str, Any]:
+        self.network_.save(folder / "network")
+        for fold, network in enumerate(self.fold_networks_):
+            if network is not None:
+                network.save(folder / "folds" / str(fold))
+        if hasattr(self, "encoder_"):
+            self.encoder_.save(folder / "encoder")
+        self.write_folds(folder)
+        return {"folds": [network is not None for network in self.fold_networks_]}
+
+    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+        self.network_ = BERTPLI.load(folder / "network")
+        there = enumerate(facts["folds"])
+        self.fold_networks_ = [BERTPLI.load(folder / "folds" / str(fold)) if has else None for fold, has in there]
+        if (folder / "encoder").exists():
+            self.encoder_ = load_fitted(folder / "encoder")
+        self.read_folds(folder)
+        self._known = self._stored(self.network_.settings_)
+
+    @property
+    def fit_report_(self) -> dict[str, Any]:
+        network = self.network_
+        found = {
+            "training queries": network.n_queries_,
+            "candidates": network.n_blocks_,
+            "relevant": network.n_relevant_,
+        }
+        losses = np.mean(network.losses_, axis=0)
+        return found | {"loss of the first epoch": float(losses[0]), "loss of the last": float(losses[-1])}
+
+
+class _Known:
+    """Interactions that are there already, in memory or in a store, by query, document and texts."""
+
+    def __init__(self, source: Interactions | InteractionStore) -> None:
+        self._source = source
+        columns = zip(*(source.blocks[name] for name in ("query_id", "doc_id", "texts")), strict=True)
+        self._places = {key: place for place, key in enumerate(columns)}
+
+    def find(self, blocks: Any) -> Ints:
+        """(n_blocks,) the place of each block here, -1 for those that are not."""
+        columns = zip(*(blocks[name] for name in ("query_id", "doc_id", "texts")), strict=True)
+        return np.array([self._places.get(key, -1) for key in columns], dtype=np.int64)
+
+    def read(self, numbers: Ints) -> Interactions:
+        source = self._source
+        found = source.take(numbers) if isinstance(source, Interactions) else source.read(numbers)
+        return replace(found, values=found.values.astype(np.float32, copy=False))

@@ -1,0 +1,369 @@
+"""Queries asked of an engine: their texts, vectors, hits and runs, each made once, whichever rankers ask for them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from sklearn.utils import check_random_state
+
+from haybale.collections import Collection, Queries, find_splitter
+from haybale.collections.collection import take_strings
+from haybale.collections.ids import check_characters, distinct_ids
+from haybale.collections.lines import read_jsonl, read_text, read_tsv, text_field
+from haybale.collections.qrels import judgements
+from haybale.embeddings import encode_queries
+from haybale.engine import Engine
+from haybale.errors import FileFormatError, InputError, told_apart
+from haybale.frames import Frame, check_filled, column_names, to_pandas
+from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
+from haybale.retrieval.hits import Ints
+from haybale.timing import timed
+from haybale.vectors import Matrix
+
+_DEEP = 100  # documents that fusion will ask for, so training queries are searched as deep at once
+
+Text: TypeAlias = "str | Sequence[str]"  # of a query: a text, or its paragraphs
+QueriesLike: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
+
+
+class RankerLike(Protocol):
+    """What a batch and judged queries need to know of a ranker."""
+
+    training_digest: str | None
+    fitted_key: Any
+    engine_: Engine
+
+    @property
+    def needs_training(self) -> bool: ...
+    def key(self) -> Any: ...
+    def clone(self) -> Self: ...
+    def fit_on(self, training: Training) -> Self: ...
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run: ...
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run: ...
+
+
+R = TypeVar("R", bound=RankerLike)
+
+
+class QueryBatch:
+    """Queries, and what is found for them; rankers that share a batch share its searches.
+
+    Parameters
+    ----------
+    engine : Engine
+    queries : Queries
+        Their own documents are numbers of the engine's documents.
+    label : str, default ""
+        What stages of work are marked with: ``"train"``.
+    """
+
+    def __init__(self, engine: Engine, queries: Queries, label: str = "") -> None:
+        self.engine = engine
+        self.queries = queries
+        self.label = label
+        self._made: dict[Any, Any] = {}
+        self._runs: dict[Any, tuple[int, Run]] = {}
+        self._from: tuple[QueryBatch, Ints] | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def take(self, rows: Ints) -> QueryBatch:
+        """Some of the queries; their vectors and what was ranked for all of them are not made again."""
+        part = QueryBatch(self.engine, self.queries.take(rows), self.label)
+        part._from = (self, rows)
+        return part
+
+    def part(self, rows: Ints) -> QueryBatch:
+        """As :meth:`take`; the same rows are the same part, whoever asks, so what is found for it is found once."""
+        key = ("rows", rows.tobytes())
+        if key not in self._made:
+            self._made[key] = self.take(rows)
+        found: QueryBatch = self._made[key]
+        return found
+
+    def over(self, engine: Engine) -> QueryBatch:
+        """The same queries asked of another engine with documents of these ids; what is found there is made once."""
+        if engine is self.engine:
+            return self
+        if ("over", engine) not in self._made:
+            if self._from is not None:
+                part = self._from[0].over(engine).take(self._from[1])
+            else:
+                known = self.own >= 0
+                own = np.full(len(self), -1)
+                own[known] = engine.collection.find_documents(
+                    take_strings(self.engine.collection.doc_ids, self.own[known])
+                )
+                part = QueryBatch(engine, replace(self.queries, own=own), self.label)
+            self._made["over", engine] = part
+        found: QueryBatch = self._made["over", engine]
+        return found
+
+    def folds(self, n: int, random_state: int | None) -> Ints:
+        """(m,) the fold of each query, at random, whatever their order; those of one document are in one fold."""
+        first = pd.Series(self.ids).groupby(self.queries.groups).transform("min")
+        names, place = np.unique(first, return_inverse=True)
+        fold = np.empty(len(names), dtype=np.int64)
+        fold[check_random_state(random_state).permutation(len(names))] = np.arange(len(names)) % n
+        return fold[place]
+
+    def timed(self, name: str) -> Any:
+        return timed(f"{name} ({self.label})" if self.label else name)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        return list(self.queries.ids.to_pylist())
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return self.queries.texts(range(len(self)))
+
+    @cached_property
+    def paragraphs(self) -> list[list[str]]:
+        return [self.queries.paragraphs_of(number) for number in range(len(self))]
+
+    @property
+    def own(self) -> Ints:
+        """(m,) the document that each query was taken from, -1 for none."""
+        return self.queries.own
+
+    @property
+    def single(self) -> bool:
+        """Whether every query is one paragraph."""
+        return len(self.queries.paragraphs) == len(self) and bool((np.diff(self.queries.offsets) == 1).all())
+
+    @cached_property
+    def vectors(self) -> Matrix:
+        """(m, d), each query one vector."""
+        if self._from is not None and "vectors" in self._from[0].__dict__:
+            return self._from[0].vectors[self._from[1]]
+        encoder = self.engine.encoder
+        with self.timed("encode queries"):
+            return encode_queries(encoder, self.texts)
+
+    @cached_property
+    def paragraph_vectors(self) -> list[Matrix]:
+        """Of each query, the vectors of its paragraphs."""
+        if self._from is not None and "paragraph_vectors" in self._from[0].__dict__:
+            return [self._from[0].paragraph_vectors[row] for row in self._from[1]]
+        if self.single:
+            return [self.vectors[row : row + 1] for row in range(len(self))]
+        encoder = self.engine.encoder
+        with self.timed("encode query paragraphs"):
+            flat = encode_queries(encoder, [text for each in self.paragraphs for text in each])
+        offsets = self.queries.offsets - self.queries.offsets[0]
+        return [flat[start:end] for start, end in pairwise(offsets)]
+
+    def paragraph_hits(self, index: PassageIndex | BM25Index, n_hits: int) -> ParagraphHits:
+        """The hits of every paragraph of the queries."""
+        lexical = isinstance(index, BM25Index)
+        if (index, n_hits) not in self._made:
+            given: Sequence[Any] = self.paragraphs if lexical else self.paragraph_vectors
+            with self.timed("search query paragraphs (BM25)" if lexical else "search query paragraphs"):
+                search = ParagraphSearch(index, "rrf", n_hits=n_hits)
+                self._made[index, n_hits] = search.search(given, exclude=self.own, query_ids=self.ids)
+        found: ParagraphHits = self._made[index, n_hits]
+        return found
+
+    def single_hits(self, index: PassageIndex, n_hits: int) -> Hits | None:
+        """The same where every query is one paragraph, and somebody has asked for them or will, as in training; or
+        None.
+        """
+        wanted = bool(self.label) or (index, n_hits) in self._made
+        return self.paragraph_hits(index, n_hits).hits if wanted and self.single else None
+
+    def run(self, ranker: RankerLike, depth: int) -> Run:
+        """The ranker's run, ``depth`` documents a query; of equal rankers the one of the first that was asked."""
+        return self._run("run", ranker, depth, ranker.rank_batch)
+
+    def out_of_fold(self, ranker: RankerLike, depth: int) -> Run:
+        """The ranker's run of queries that it may have been trained on, as if it had not seen them."""
+        if not ranker.needs_training:
+            return self.run(ranker, depth)
+        return self._run("out of fold", ranker, depth, ranker.out_of_fold_batch)
+
+    def _run(self, how: str, ranker: RankerLike, depth: int, rank: Callable[[QueryBatch, int], Run]) -> Run:
+        key = (how, ranker.key())
+        if self._from is not None:
+            known = self._from[0]._runs.get(key)
+            if known is not None and known[0] >= depth:
+                return known[1].take(self.ids).top(depth)
+        known = self._runs.get(key)
+        if known is None or known[0] < depth:
+            deep = max(depth, _DEEP) if self.label else depth
+            known = self._runs[key] = (deep, rank(self, deep))
+        return known[1].top(depth)
+
+
+class Training:
+    """Judged queries that rankers are fitted on; equal rankers are fitted once.
+
+    Parameters
+    ----------
+    engine : Engine
+    queries : Queries
+    relevant : list of list of str
+        The ids of each query's relevant documents.
+    """
+
+    def __init__(self, engine: Engine, queries: Queries, relevant: list[list[str]]) -> None:
+        self.batch = QueryBatch(engine, queries, "train")
+        self.relevant = relevant
+        self._fitted: dict[Any, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @classmethod
+    def of(cls, engine: Engine, queries: QueriesLike | None = None, qrels: Frame | None = None) -> Training:
+        """The judged queries of a split, or others with their qrels; by default ``"train"``, if there is one."""
+        collection = engine.collection
+        if qrels is None:
+            if queries is None and "train" not in collection.splits:
+                return cls(engine, collection.queries.take([]), [])
+            if queries is not None and not isinstance(queries, str):
+                raise InputError("queries to learn from need their judgements: give qrels, or the name of a split")
+            split = queries or "train"
+            return cls(engine, collection.queries.take(collection.split(split).queries), collection.relevant_ids(split))
+        asked = queries_from(engine, collection.queries if queries is None else queries)
+        judged = judgements(qrels).drop_duplicates()
+        twice = judged[judged.duplicated(["query_id", "doc_id"])]
+        judged = judged[judged["relevance"] > 0]
+        ids = asked.ids.to_pylist()
+        unknown = judged["query_id"][~judged["query_id"].isin(ids)]
+        if len(unknown):
+            raise InputError(f"qrels: unknown query id {told_apart(unknown.iloc[0], ids)}")
+        collection.document_numbers(judged["doc_id"].unique())
+        if len(twice):
+            pair = f"query {twice['query_id'].iloc[0]!r} and document {twice['doc_id'].iloc[0]!r}"
+            raise InputError(f"qrels: {pair} are judged twice, with different grades")
+        documents = judged.groupby("query_id")["doc_id"].agg(list)
+        relevant: list[list[str]] = [documents.get(query, []) for query in ids]
+        if queries is None:  # of all there are, those that are judged
+            rows = np.flatnonzero([len(found) > 0 for found in relevant])
+            return cls(engine, asked.take(rows), [relevant[row] for row in rows])
+        return cls(engine, asked, relevant)
+
+    @cached_property
+    def digest(self) -> str:
+        """What was learned from: SHA-256 of query ids and relevant documents."""
+        known = hashlib.sha256()
+        for query, documents in zip(self.batch.ids, self.relevant, strict=True):
+            known.update("\0".join([query, *documents, "\n"]).encode())
+        return known.hexdigest()
+
+    def fitted(self, ranker: R) -> R:
+        """A fitted copy of the ranker; the ranker itself, if it was fitted so on the same judgements of this engine."""
+        known = ranker.training_digest
+        same = known is not None and known == self.digest and ranker.engine_ is self.batch.engine
+        if same and ranker.fitted_key == ranker.key():
+            return ranker
+        copy = ranker.clone()
+        key = copy.key()
+        if key not in self._fitted:
+            self._fitted[key] = copy.fit_on(self)
+        found: R = self._fitted[key]
+        return found
+
+
+def numbered(run: Run, collection: Collection) -> tuple[Ints, Ints, Ints]:
+    """``(query row, rank from 1, document)`` of all that is ranked, the documents being numbers of the collection."""
+    rows, ranks, documents, table, _ = run.coded()
+    if table is not collection.doc_ids and len(documents):
+        used, place = np.unique(documents, return_inverse=True)
+        documents = collection.document_numbers(table.take(pa.array(used)))[place]
+    return rows, ranks, documents
+
+
+def queries_from(engine: Engine, given: QueriesLike) -> Queries:
+    """Queries of any form; :class:`InputError` for an empty text, a query id twice, nothing at all.
+
+    Parameters
+    ----------
+    given : Queries, mapping, sequence, frame, str or Path
+        A mapping of query ids to a text or to the list of its paragraphs; a sequence of these, whose ids are then their
+        places from 0; a frame with ``query_id``, ``text`` and, optionally, ``own``, a line of text being a paragraph;
+        the name of a split; any other string is one text; a path is a file, plain or ``.gz``: ``.jsonl`` with
+        ``query_id`` (or ``_id``), ``text`` and ``own`` likewise; ``.tsv``, a line an id and a text; any other is one
+        text, whose paragraphs are separated by blank lines and whose id is the file's name without its ending.
+    """
+    collection = engine.collection
+    if isinstance(given, Queries):
+        return given
+    if isinstance(given, str) and given in collection.splits:
+        return collection.queries.take(collection.splits[given].queries)
+    if isinstance(given, Path):
+        return queries_of(collection, *_in_file(given), where=f"{given}: ")
+    if isinstance(given, Mapping):
+        return queries_of(collection, list(given), list(given.values()))
+    if isinstance(given, str | Sequence):
+        texts = [given] if isinstance(given, str) else given
+        return queries_of(collection, list(map(str, range(len(texts)))), texts)
+    names = [name for name in column_names(given) if name == "own"]
+    frame = to_pandas(given, ["query_id", "text", *names], "queries")
+    check_filled(frame[["query_id", "text"]], "queries")
+    own = [None if pd.isna(doc_id) else str(doc_id) for doc_id in frame["own"]] if names else None
+    return queries_of(collection, frame["query_id"], [str(text).split("\n") for text in frame["text"]], own)
+
+
+def _in_file(path: Path) -> tuple[list[str], list[Text], list[str | None] | None]:
+    """Ids, texts and own documents of the queries of a file."""
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if kind == ".jsonl":
+        ids, texts, own = [], [], []
+        for line, record in read_jsonl(path):
+            ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
+            texts.append(text_field(path, line, record, "text").split("\n"))
+            own.append(text_field(path, line, record, "own", default="") or None)
+        return ids, list(texts), own
+    if kind == ".tsv":
+        rows = [columns for _, columns in read_tsv(path, 2, maxsplit=1)]
+        return [row[0] for row in rows], [row[1] for row in rows], None
+    parts = [part.text for part in find_splitter("blank-lines")(read_text(path))]
+    if not parts:
+        raise FileFormatError(path, None, "the text is empty")
+    return [path.stem], [parts], None
+
+
+def queries_of(
+    collection: Collection,
+    ids: Iterable[Any],
+    texts: Iterable[Text],
+    own: Iterable[str | None] | None = None,
+    where: str = "",
+) -> Queries:
+    """Queries from ids and texts, of which each is a string or a list of paragraphs; ``where`` begins an error.
+
+    An own document that is not in the collection excludes nothing: it may have been removed.
+    """
+    names = distinct_ids(ids, f"{where}query ids")
+    if not names:
+        raise InputError(f"{where}no query")
+    paragraphs: list[str] = []
+    offsets = [0]
+    for name, text in zip(names, texts, strict=True):
+        parts = [text] if isinstance(text, str) else text
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{where}query {name!r}: expected a text or a list of paragraphs, found {text!r}")
+        kept = [part for part in parts if part.strip()]
+        if not kept:
+            raise InputError(f"{where}query {name!r} is empty")
+        check_characters("".join(kept), f"{where}query {name!r}")
+        paragraphs += kept
+        offsets.append(len(paragraphs))
+    numbers = np.full(len(names), -1, dtype=np.int64)
+    known = [(place, doc_id) for place, doc_id in enumerate(own if own is not None else ()) if doc_id is not None]
+    if known:
+        numbers[[place for place, _ in known]] = collection.find_documents([doc_id for _, doc_id in known])
+    columns = [pa.chunked_array([pa.array(values, type=pa.large_string())]) for values in (names, paragraphs)]
+    return Queries(columns[0], columns[1], np.array(offsets, dtype=np.int64), numbers)

@@ -1,0 +1,142 @@
+"""LiM, MiM and Mix-iM: what their scores are, that they learn the relation that tells, and see no masked link."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.structured import TOLD_BY, structured_collection, told_collection
+
+from haybale import Engine
+from haybale.collections import Collection
+from haybale.context import PATHS, GraphContext
+from haybale.context.context_ranker import graph_of
+from haybale.errors import InputError
+from haybale.rankers import KNN, Ranker, parse
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("default", "ignore::haybale.rankers.EmptyRankingWarning")
+
+
+class WordEncoder:
+    """The sum of a random vector for each different word: dense, and without terms that it does not know."""
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        rows = [sum((_of_word(word) for word in sorted(set(text.split()))), np.zeros(64)) for text in texts]
+        vectors = np.array(rows, dtype=np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _of_word(word: str) -> np.ndarray:
+    return np.random.default_rng(zlib.crc32(word.encode())).normal(size=64)
+
+
+@pytest.fixture(scope="module")
+def structured() -> Collection:
+    return structured_collection(5, n_documents=16, n_queries=20)
+
+
+@pytest.fixture(scope="module")
+def engine(structured: Collection) -> Engine:
+    return Engine(structured, encoder=WordEncoder())
+
+
+@pytest.mark.parametrize("kind", ["lim", "mim", "mix-im"])
+def test_scores_are_products_with_vectors_in_context(engine: Engine, structured: Collection, kind: str) -> None:
+    """For queries from no document; a share of 0 for the context is the plain run."""
+    ranker: Any = GraphContext(KNN(), kind=kind, epochs=2).fit(engine)
+    texts = {f"q{i}": text for i, text in enumerate(structured.queries.texts(range(4)))}
+    contexts, own = ranker.context_vectors(), np.asarray(engine.passages.vectors)
+    share = float(ranker.network().share.detach()) if kind != "mim" else 1.0
+    run = ranker.rank(texts)
+    for query, text in texts.items():
+        vector = engine.encoder.encode([text])[0]
+        scores = (1 - share) * own @ vector + share * contexts @ vector
+        for doc, score in run[query]:
+            number = int(structured.document_numbers([doc])[0])
+            assert score == pytest.approx(scores[engine.passages.doc_of == number].max(), abs=1e-5)
+    if kind != "mim":
+        with torch.no_grad():
+            for network in ranker.networks_.values():
+                network.balance.fill_(-torch.inf)
+        plain = KNN().fit(engine).rank(texts)
+        for query in texts:
+            assert dict(ranker.rank(texts)[query]) == pytest.approx(dict(plain[query]), abs=1e-6)
+
+
+@pytest.mark.parametrize("told_by", TOLD_BY)
+def test_the_relation_that_tells_is_learned(told_by: str) -> None:
+    """Above all others; the passages alone do not tell."""
+    collection = told_collection(told_by, n_queries=80)
+    engine = Engine(collection, encoder=WordEncoder())
+    how = {"epochs": 15, "heads": 1, "batch_size": 8, "learning_rate": 3e-3, "weight_decay": 30}
+    ranker: Any = GraphContext(KNN(), **how).fit(engine)
+    relevant = collection.relevant_ids("dev")
+
+    def right(ranker: Ranker) -> float:
+        run = ranker.rank("dev")
+        found = [[doc for doc, _ in run[query] if doc.startswith("d")][:1] for query in run.query_ids]
+        return float(np.mean([top == ids for top, ids in zip(found, relevant, strict=True)]))
+
+    assert right(ranker) > 0.95
+    assert right(KNN().fit(engine)) < 0.3 or told_by == "previous passage"  # which is itself a passage
+    weights = {path: ranker.fit_report_[f"w of {path}"] for path in PATHS}
+    parts = {"previous passage": {"previous passage", "rest of the document"}}
+    assert max(weights, key=weights.get) in parts.get(told_by, {told_by})  # type: ignore[arg-type]
+
+
+def test_the_same_twice_and_another_with_another_random_state(engine: Engine) -> None:
+    how: dict[str, Any] = {"epochs": 1, "relations": "edges"}
+    one, two, other = (GraphContext(KNN(), random_state=seed, **how).fit(engine) for seed in (0, 0, 1))
+    assert one.rank("dev") == two.rank("dev")
+    assert one.rank("dev") != other.rank("dev")
+
+
+@pytest.mark.parametrize("relations", ["paths", "edges"])
+def test_masked_links_are_not_seen(structured: Collection, engine: Engine, relations: str) -> None:
+    """A query is ranked as if its document had no links, in training and after; without the mask it is not."""
+    ranker: Any = GraphContext(KNN(), relations=relations, layers=1 if relations == "paths" else 3, epochs=1).fit(
+        engine
+    )
+    graph, links = graph_of(engine).graph, structured.links
+    assert links is not None
+    differ = 0
+    for query in ("train1", "train3", "dev5", "dev6"):
+        asked = structured.queries.take(structured.query_numbers([query]))
+        own, of_section = int(asked.own[0]), graph.doc_of[graph.n_passages :]
+        kept = {
+            name: np.array([e for e in edges.tolist() if own not in (of[e[0]], e[1])]).reshape(-1, 2)
+            for name, edges, of in (
+                ("passage_to_document", links.passage_to_document, structured.passages.doc_of),
+                ("section_to_document", links.section_to_document, of_section),
+            )
+        }
+        bare = Engine(replace(structured, links=replace(links, **kept)), encoder=WordEncoder())
+        twin: Any = GraphContext(KNN())
+        known = ranker.__dict__ | {"mask": "off", "_contexts": None}
+        twin.__dict__.update(known | {"engine_": bare, "rankers_": [KNN().fit(bare)]})
+        expected = dict(twin.rank(asked)[query])
+        assert dict(ranker.rank(asked)[query]) == pytest.approx(expected, abs=1e-5)
+        twin.__dict__.update(known | {"rankers_": ranker.rankers_})
+        differ += dict(twin.rank(asked)[query]) != pytest.approx(expected, abs=1e-5)
+    assert differ
+
+
+def test_what_is_refused(structured: Collection, engine: Engine) -> None:
+    with pytest.raises(InputError, match="attends to dense vectors"):
+        parse("lim(knn)").fit(Engine(structured))
+    with pytest.raises(InputError, match="3 heads do not divide vectors of width 64"):
+        parse("lim(knn,heads=3)").fit(engine)
+    with pytest.raises(InputError, match="in one layer"):
+        parse("mim(knn,layers=2)")
+    for text, name in (
+        ("lim(knn,dropout=1)", "dropout"),
+        ("lim(knn,over=all)", "over"),
+        ("lim(knn,epochs=0)", "epochs"),
+    ):
+        with pytest.raises(InputError, match=f"'{name}' parameter of GraphContext"):
+            parse(text)

@@ -1,0 +1,119 @@
+"""Documents by their links: walks by dense matrices, the laws of rankers, and as evidence for others."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.engines import assert_same
+from support.structured import structured_collection
+
+from haybale import Engine, load
+from haybale.collections import Collection
+from haybale.context import DocumentGraph, LinearContext
+from haybale.context import LinkedDocuments as Linked
+from haybale.rankers import KNN, SVR, Learned, QueryBatch, SimilarQueries, from_spec, parse
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::haybale.rankers.EmptyRankingWarning", "ignore:.* bags are trained", "ignore:.* bags have no relevant row"
+)
+NAMES = (
+    "linked(knn,n_seeds=3)",
+    "linked-cited(knn-queries,steps=1,mask=relevant)",
+    "linked-citing(rrf(knn,knn-queries),steps=3,decay=0.9,mask=off)",
+)
+
+
+@pytest.fixture(scope="module")
+def structured() -> Collection:
+    return structured_collection(5, n_documents=16, n_queries=20)
+
+
+@pytest.fixture(scope="module")
+def engine(structured: Collection) -> Engine:
+    return Engine(structured)
+
+
+def oracle(collection: Collection, ranker: Linked, batch: QueryBatch, row: int) -> dict[str, float]:
+    """By the matrix of links, step by step."""
+    graph = DocumentGraph.from_collection(collection)
+    n, own = graph.n_documents, int(batch.own[row])
+    links, ids = np.zeros((n, n)), collection.doc_ids.to_pylist()
+    for d in range(n):
+        if ranker.direction in ("both", "cited"):
+            links[d, graph.cited(d)] = 1
+        if ranker.direction in ("both", "citing"):
+            links[d, graph.citing(d)] = 1
+    if ranker.mask == "own":
+        links[own] = links[:, own] = 0
+    if ranker.mask == "relevant":
+        train = collection.queries.take(collection.split("train").queries)
+        for o, relevant in zip(train.own.tolist(), collection.relevant_ids("train"), strict=True):
+            for doc in relevant:
+                if o == own:
+                    links[o, ids.index(doc)] = links[ids.index(doc), o] = 0
+    step = links / np.maximum(links.sum(axis=1, keepdims=True), 1)
+    chance, found = np.zeros(n), np.zeros(n)
+    for rank, (doc, _) in enumerate(batch.run(ranker.rankers_[0], ranker.n_seeds)[batch.ids[row]], 1):
+        chance[ids.index(doc)] = 1 / (10 + rank)
+    for t in range(ranker.steps):
+        chance = chance @ step
+        found += ranker.decay**t * chance
+    return {doc: score for d, (doc, score) in enumerate(zip(ids, found.tolist(), strict=True)) if score and d != own}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_walks_along_links(engine: Engine, structured: Collection, tmp_path: Path, name: str) -> None:
+    ranker: Any = parse(name).fit(engine)
+    whole = ranker.rank("dev")
+    batch = QueryBatch(engine, structured.queries.take(structured.split("dev").queries))
+    for row, query in enumerate(batch.ids):
+        assert dict(whole[query]) == pytest.approx(oracle(structured, ranker, batch, row))
+    for depth in (1, 3, 7):
+        assert_same(ranker.rank("dev", depth=depth), whole.top(depth))
+    assert_same(ranker.out_of_fold("dev"), whole)
+    some = structured.doc_ids.to_pylist()[::2]
+    assert set(ranker.rank("dev", within=some).flat()[2].to_pylist()) <= set(some)
+    assert ranker.needs_training == (name != NAMES[0])
+    assert from_spec(ranker.to_dict()) == parse(str(ranker)) == ranker
+    ranker.save(tmp_path / "ranker")
+    assert_same(load(tmp_path / "ranker", engine).rank("dev"), whole)
+    asked = structured.queries.take(structured.query_numbers(["dev2"]))
+    for doc, score in whole["dev2"][:5]:
+        found = ranker.explain(asked, doc)
+        assert math.fsum(share.share for share in found.shares) == pytest.approx(score)
+        assert all(share.of is not None and share.what.startswith("linked with") for share in found.shares)
+
+
+def test_the_answers_are_not_walked_to(structured: Collection) -> None:
+    """Where a training query's own document is a seed's neighbour, its links with what is relevant are not taken."""
+    hidden, seen = (Linked(KNN(), mask=mask, steps=3).fit(Engine(structured)) for mask in ("relevant", "off"))
+    graph = DocumentGraph.from_collection(structured)
+    assert hidden.mask_ is not None
+    ids = structured.doc_ids.to_pylist()
+    for own, relevant in hidden.mask_.items():
+        assert {ids.index(doc) for doc in relevant} <= set(graph.cited(ids.index(own)).tolist())
+    assert hidden.rank("train") != seen.rank("train")
+
+
+def test_links_are_evidence_for_others(engine: Engine) -> None:
+    """For fusion and for the ensemble: fitted, out of fold, explained."""
+    links = Linked(SimilarQueries()), Linked(KNN())
+    context = LinearContext(KNN())
+    for ranker in (
+        Learned(KNN(), context, *links, depth=10),
+        SVR((KNN(), context, *links), n_candidates=8, n_bags=4, n_jobs=1),
+    ):
+        ranker.fit(engine)
+        run = ranker.rank("dev")
+        assert run.coded()[0].size
+        assert ranker.out_of_fold("train") != ranker.rank("train")
+        query = run.query_ids[0]
+        asked = engine.collection.queries.take(engine.collection.query_numbers([query]))
+        doc, score = run[query][0]
+        found = ranker.explain(asked, doc)
+        assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
+        assert any("linked" in share.what or "linear-context" in share.what for share in found.shares)

@@ -1,0 +1,93 @@
+"""Attention over token matrices as a ranker, with a tiny random model."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.engines import assert_same
+from support.structured import structured_collection
+from support.tiny_models import save_bi_encoder
+
+from haybale import Engine, load
+from haybale.collections import Collection
+from haybale.context import TokenContext
+from haybale.errors import InputError
+from haybale.rankers import KNN, from_spec, parse
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sentence_transformers")
+pytestmark = pytest.mark.filterwarnings("default", "ignore::haybale.rankers.EmptyRankingWarning")
+SMALL: dict[str, Any] = {"heads": 2, "epochs": 1, "n_documents": 5, "n_passages": 2, "n_queries": 4}
+SMALL |= {"query_length": 12, "passage_length": 16, "batch_size": 2, "n_negatives": 3}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_bi_encoder(tmp_path_factory.mktemp("models") / "bi")
+
+
+@pytest.fixture(scope="module")
+def structured() -> Collection:
+    return structured_collection(5, n_documents=8, n_queries=8)
+
+
+@pytest.fixture(scope="module")
+def engine(structured: Collection) -> Engine:
+    return Engine(structured)
+
+
+def test_without_context_it_is_late_interaction(engine: Engine, structured: Collection, model: str) -> None:
+    """λ = 0: MaxSim of the passages that are nearest by the engine's vectors; the rest follows as it was."""
+    ranker: Any = TokenContext(KNN(), model, **SMALL).fit(engine)
+    with torch.no_grad():
+        ranker.network().balance.fill_(-torch.inf)
+    texts, library = structured.passages.texts.to_pylist(), ranker._tokens().model
+    asked = structured.queries.take(structured.split("dev").queries[:3])
+    first, run = KNN().fit(engine).rank(asked), ranker.rank(asked)
+    for row, query in enumerate(run.query_ids):
+        listed, vector = [doc for doc, _ in first[query]], engine.encoder.encode(asked.texts([row]))
+        tokens, expected = [library.encode_query(asked.texts([row]))[0][:12]], {}
+        for doc in listed[:5]:
+            start, end = engine.passages.doc_offsets[int(structured.document_numbers([doc])[0]) :][:2]
+            near = (vector @ engine.passages.vectors[start:end].T).toarray()[0]
+            chosen = [texts[start + place] for place in np.argsort(-near, kind="stable")[:2]]
+            scores = library.similarity(tokens, [each[:16] for each in library.encode_document(chosen)]) / 12
+            expected[doc] = float(scores.max())
+        assert dict(run[query][:5]) == pytest.approx(expected, abs=2e-3)  # tokens are kept in half precision
+        assert [doc for doc, _ in run[query]][5:] == listed[5:]
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("lim", 1), ("mim", 1)])
+def test_the_laws(engine: Engine, structured: Collection, model: str, tmp_path: Path, kind: str, layers: int) -> None:
+    ranker: Any = TokenContext(KNN(), model, kind=kind, layers=layers, **SMALL).fit(engine)
+    asked = structured.queries.take(structured.split("dev").queries[:3])
+    whole = ranker.rank(asked)
+    for depth in (1, 4, 6):
+        assert_same(ranker.rank(asked, depth=depth), whole.top(depth))
+    query = whole.query_ids[1]
+    for doc, score in whole[query][:6]:
+        found = ranker.explain(asked.take([1]), doc)
+        assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
+        json.dumps(found.to_dict())
+    trained = structured.queries.take(structured.query_numbers(ranker.query_ids_[:2]))
+    unseen = ranker.out_of_fold(trained)
+    assert unseen != ranker.rank(trained)
+    assert from_spec(json.loads(json.dumps(ranker.to_dict()))) == ranker == parse(str(ranker))
+    ranker.save(tmp_path / "ranker")
+    again = load(tmp_path / "ranker", engine)
+    assert again.fit_report_ == ranker.fit_report_
+    for query in whole.query_ids:
+        assert dict(again.rank(asked)[query]) == pytest.approx(dict(whole[query]), abs=1e-6)
+    assert again.out_of_fold(trained) == unseen
+
+
+def test_what_is_refused(engine: Engine, model: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot load the model"):
+        TokenContext(KNN(), str(tmp_path / "nothing")).fit(engine)
+    with pytest.raises(InputError, match="3 heads do not divide token vectors of width 16"):
+        TokenContext(KNN(), model, heads=3).fit(engine)

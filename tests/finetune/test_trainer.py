@@ -1,0 +1,304 @@
+"""Tiny encoders trained: the loss by NumPy, what is learned, kept, resumed, chosen, left out and refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sentence_transformers")
+pytest.importorskip("datasets")
+pytest.importorskip("accelerate")
+
+import torch
+from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+from support.tiny_models import save_bi_encoder
+from support.topics import topic_collection
+
+from haybale import CollectionBuilder, Engine, SentenceTransformerEncoder, train_encoder, training_pairs
+from haybale.embeddings.lineage import trained_queries
+from haybale.errors import InputError, MissingExtraError, OutputExistsError, StoreError, UnknownNameError
+from haybale.finetune import RECIPES, Recipe, plan_batches
+from haybale.finetune.selection import Selection
+from haybale.finetune.trainer import _loss
+from haybale.rankers import Training
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # transformers and torch warn about themselves
+    pytest.mark.filterwarnings("ignore::haybale.errors.TruncationWarning"),
+]
+SMALL: dict[str, Any] = {"frozen_layers": 0, "batch_size": 8, "evaluations": 2, "learning_rate": 1e-3, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(topic_collection())
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_bi_encoder(tmp_path_factory.mktemp("bert"))
+
+
+def weights(folder: Path | str) -> dict[str, np.ndarray]:
+    return {
+        path.as_posix(): value for path in Path(folder).rglob("*.safetensors") for value in [digest(load_file(path))]
+    }
+
+
+def digest(tensors: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])
+
+
+@pytest.mark.parametrize(("similarity", "scale"), [("cosine", 20.0), ("dot", 1.0)])
+@pytest.mark.parametrize("mini_batch_size", [None, 3])
+def test_the_loss_is_that_of_numpy(
+    engine: Engine, bert: str, similarity: str, scale: float, mini_batch_size: int | None
+) -> None:
+    """And one by parts has the same gradients."""
+    model = SentenceTransformer(bert, device="cpu")
+    rows = training_pairs(engine).to_pylist()[:8]
+    recipe = Recipe().changed(similarity=similarity, scale=scale, mini_batch_size=mini_batch_size)
+    texts = [[row[name] for row in rows] for name in ("anchor", "positive", "negative")]
+    vectors = [model.encode(column, normalize_embeddings=similarity == "cosine") for column in texts]
+    scores = scale * vectors[0] @ np.concatenate(vectors[1:]).T.astype(np.float64)
+    expected = np.mean(np.log(np.exp(scores).sum(axis=1)) - np.diag(scores[:, :8]))
+    model.eval()
+
+    def gradients(recipe: Recipe) -> list[np.ndarray]:
+        model.zero_grad()
+        value = _loss(model, recipe)([dict(model.preprocess(column)) for column in texts], torch.zeros(8))
+        assert value.item() == pytest.approx(expected, rel=1e-4)
+        value.backward()
+        return [p.grad.numpy().copy() for p in model.parameters() if p.grad is not None]
+
+    whole = gradients(Recipe().changed(similarity=similarity, scale=scale))
+    for found, plain in zip(gradients(recipe), whole, strict=True):
+        np.testing.assert_allclose(found, plain, atol=1e-4 * max(1e-3, np.abs(plain).max()))
+
+
+def test_what_is_learned_by_heart_is_found(tmp_path: Path) -> None:
+    """64 pairs of texts that have nothing in common, labelled as passages."""
+    words = ["".join(each) for each in itertools.product("bcdf", "aeiou", "lmnprst")]
+    builder = CollectionBuilder("pairs", language="english")
+    for i in range(64):
+        builder.add_document(f"d{i}", [f"{words[i]} {words[(i + 5) % 64]}"])
+        builder.add_query(f"q{i}", [f"{words[64 + i]} {words[64 + (i + 9) % 64]}"], split="train")
+    engine = Engine(builder.build())
+    passages, queries = engine.collection.passages, engine.collection.queries.paragraphs.to_pylist()
+    labels = pd.DataFrame({"query_id": [f"q{i}" for i in range(64)], "passage_id": passages.ids.to_pylist()})
+    size = {"num_hidden_layers": 2, "hidden_size": 32, "initializer_range": 0.1}
+    bert = save_bi_encoder(tmp_path / "bert", words, **size)
+    how: dict[str, Any] = {"held_out": 0, "batch_size": 64, "epochs": 40, "learning_rate": 0.01, "frozen_layers": 0}
+    done = train_encoder(engine, bert, tmp_path / "out", None, labels.assign(relevance=1), device="cpu", **how)
+    assert (done.n_pairs, done.step) == (64, 40)
+    assert done.history["loss"].iloc[-1] < 0.3 < 3 < done.history["loss"].iloc[1]
+
+    def right(folder: Path | str) -> float:
+        model = SentenceTransformer(str(folder), device="cpu")  # plain sentence-transformers reads it
+        near = model.encode(queries, normalize_embeddings=True)
+        near = near @ model.encode(passages.texts.to_pylist(), normalize_embeddings=True).T
+        return float((near.argmax(axis=1) == np.arange(64)).mean())
+
+    assert right(bert) < 0.2
+    assert right(tmp_path / "out") > 0.95
+
+
+KILLED = """
+import sys, warnings
+warnings.simplefilter("ignore")
+sys.path[:0] = [".", "tests", "tests/training"]
+import torch
+from test_trainer import SMALL, Engine, topic_collection, train_encoder
+torch.set_num_threads(1)
+train_encoder(Engine(topic_collection()), sys.argv[1], sys.argv[2], epochs=3, **SMALL | {"evaluations": 9})
+"""
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """More add numbers in another order from one process to the next."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_killed_it_goes_on_and_ends_with_the_same_weights(engine: Engine, bert: str, tmp_path: Path) -> None:
+    out, work = tmp_path / "out", tmp_path / "out.training"
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen([sys.executable, "-c", KILLED, bert, str(out)], cwd=root, stderr=subprocess.DEVNULL)
+    while len(list(work.glob("checkpoint-*"))) < 2 and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not out.exists()
+    how: dict[str, Any] = SMALL | {"evaluations": 9, "epochs": 3}
+    with pytest.raises(StoreError, match="was begun with other recipe"):
+        train_encoder(engine, bert, out, **how | {"epochs": 2})
+    with pytest.raises(StoreError, match="was begun with other"):
+        train_encoder(engine, bert, out, **how, random_state=1)
+    (work / "checkpoint-9999").mkdir()  # which was being written
+    resumed = train_encoder(engine, bert, out, **how)
+    whole = train_encoder(engine, bert, tmp_path / "whole", **how)
+    pd.testing.assert_frame_equal(resumed.history, whole.history)
+    assert resumed.step == whole.step
+    assert not work.exists()
+    for found, expected in zip(weights(out).values(), weights(tmp_path / "whole").values(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+    with pytest.raises(OutputExistsError):
+        train_encoder(engine, bert, out, **how)
+
+
+def test_queries_are_learned_from_set_aside_or_left_out(engine: Engine, bert: str, tmp_path: Path) -> None:
+    collection = engine.collection
+    train = collection.split("train").queries
+    seen, left = [], []
+    for fold in range(2):
+        out = tmp_path / str(fold)
+        done = train_encoder(engine, bert, out, fold=(fold, 2), **SMALL | {"evaluations": 1})
+        facts = json.loads((out / "training.json").read_text())
+        assert not set(facts["trained_on"]) & set(facts["selected_on"])
+        assert len(facts["selected_on"]) >= 3  # a tenth of some 30 groups
+        seen.append({*facts["trained_on"], *facts["selected_on"]})
+        left.append({query for query in collection.queries.ids.take(train).to_pylist() if query not in seen[-1]})
+        assert trained_queries(SentenceTransformerEncoder(str(out), device="cpu")) == seen[-1]
+        assert facts["pairs"] == done.n_pairs
+        card = (out / "README.md").read_text()
+        assert f"{done.n_pairs:,} pairs" in card
+        assert f"after step {done.step}" in card
+    judged = {
+        q
+        for q, relevant in zip(
+            collection.queries.ids.take(train).to_pylist(), collection.relevant_ids("train"), strict=True
+        )
+        if relevant
+    }
+    assert set.union(*left) >= judged
+    assert sum(map(len, left)) == len(train) + len(set(collection.queries.ids.take(train).to_pylist()) - judged)
+    own = dict(zip(collection.queries.ids.to_pylist(), collection.queries.own.tolist(), strict=True))
+    for part in left:  # queries of one document are in one fold
+        for query in part:
+            assert all(other in part for other, of in own.items() if of == own[query] >= 0 and other in judged)
+
+
+def test_the_best_checkpoint_is_the_one_that_is_saved(engine: Engine, bert: str, tmp_path: Path) -> None:
+    how: dict[str, Any] = SMALL | {"evaluations": 5, "epochs": 4, "learning_rate": 0.02}
+    done = train_encoder(engine, bert, tmp_path / "out", **how)
+    history = done.history.iloc[1:]
+    best = (history["Recall@100"] + history["nDCG@10"] / 1000).idxmax()
+    assert done.step == history["step"].loc[best]
+    facts = json.loads((tmp_path / "out" / "training.json").read_text())
+    rows = engine.collection.query_numbers(sorted(facts["selected_on"]))
+    numbers = [list(engine.collection.split("train").queries).index(row) for row in rows]
+    training = Training.of(engine)
+    part = Training(engine, training.batch.queries.take(numbers), [training.relevant[row] for row in numbers])
+    encoder = SentenceTransformerEncoder(str(tmp_path / "out"), device="cpu")
+    found = Selection(part, 20_000, 0).measured(encoder)
+    assert found["nDCG@10"] == pytest.approx(history["nDCG@10"].loc[best], abs=1e-6)
+    assert encoder.model.max_seq_length == 64
+    thin = Selection(part, 30, 0)
+    assert thin.collection.n_documents < engine.collection.n_documents
+    assert {doc for ids in part.relevant for doc in ids} <= set(thin.collection.doc_ids.to_pylist())
+
+
+def test_layers_that_are_frozen_stay_and_adapters_are_merged(engine: Engine, tmp_path: Path) -> None:
+    bert = save_bi_encoder(tmp_path / "bert", num_hidden_layers=2)
+    before = load_file(Path(bert) / "model.safetensors")
+    train_encoder(engine, bert, tmp_path / "frozen", **SMALL | {"frozen_layers": 1})
+    for name in ("lora", "again"):  # adapters begin with the same weights
+        train_encoder(engine, bert, tmp_path / name, **SMALL | {"lora_rank": 2})
+    np.testing.assert_array_equal(
+        *(digest(load_file(tmp_path / name / "model.safetensors")) for name in ("lora", "again"))
+    )
+    frozen, adapted = (load_file(tmp_path / name / "model.safetensors") for name in ("frozen", "lora"))
+    assert before.keys() == frozen.keys() == adapted.keys()
+    moved = {name for name in before if not np.array_equal(before[name], frozen[name])}
+    assert moved
+    assert all(name.startswith("encoder.layer.1.") for name in moved)
+    changed = {name for name in before if not np.array_equal(before[name], adapted[name])}
+    assert {name.rpartition(".")[2] for name in changed} == {"weight"}
+    assert not any("embeddings" in name or "Norm" in name for name in changed)
+    for name in changed:  # of rank 2
+        values = np.linalg.svd(adapted[name] - before[name], compute_uv=False)
+        assert values[2:].max(initial=0) < 1e-5 < values[0]
+    again = SentenceTransformer(str(tmp_path / "lora"), device="cpu")
+    assert again.encode(["abc"]).shape == (1, 16)
+    with pytest.raises(InputError, match="has 2 layers, all 2 would stay"):
+        train_encoder(engine, bert, tmp_path / "none", **SMALL | {"frozen_layers": 2})
+
+
+def test_the_recipe_of_the_paper(engine: Engine, bert: str, tmp_path: Path) -> None:
+    """Two towers read [CLS]; each learns, and engines know which is for what."""
+    parm = RECIPES["parm"]
+    assert (parm.batch_size, parm.epochs, parm.learning_rate, parm.per_paragraph) == (22, 40, 2e-5, 20)
+    assert (parm.towers, parm.pooling, parm.similarity, parm.max_length, parm.max_grad_norm) == (
+        2,
+        "cls",
+        "dot",
+        256,
+        2,
+    )
+    done = train_encoder(engine, bert, tmp_path / "out", recipe="parm", epochs=2, evaluations=2, warmup=2, device="cpu")
+    assert list(done.history["step"]) == [0, done.history["step"].iloc[-1] // 2, done.history["step"].iloc[-1]]
+    encoder = SentenceTransformerEncoder(str(tmp_path / "out"), device="cpu")
+    text = ["abc def"]
+    passage, query, start = encoder.encode(text), encoder.encode_queries(text), SentenceTransformer(bert, device="cpu")
+    assert not np.allclose(passage, query, atol=1e-6)
+    first = torch.nn.functional.normalize(start.encode(text, output_value="token_embeddings")[0][0], dim=0).numpy()
+    for found in (passage, query):
+        assert 0 < np.abs(found - first).max() < 0.1  # a little off from what both were
+    plain = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(plain.encode_query(text, normalize_embeddings=True), query, atol=1e-6)
+    assert trained_queries(Engine(engine.collection, encoder=encoder).encoder)
+
+
+def test_what_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    engine.encoder.save(tmp_path / "tfidf")
+    for how, message in (
+        ({"encoder": "tfidf"}, "counts words, and cannot be trained"),
+        ({"encoder": str(tmp_path / "tfidf")}, "counts words, and cannot be trained"),
+        ({"encoder": str(tmp_path / "nothing")}, "cannot load"),
+        ({"recipe": "huge"}, "unknown recipe 'huge'; known: small, gpu, parm"),
+        ({"speed": 3}, "unknown parameter of a recipe 'speed'"),
+        ({"epochs": 0}, "'epochs' parameter of Recipe"),
+        ({"held_out": 1.0}, "'held_out' parameter"),
+        ({"fold": (2, 2)}, "fold: expected"),
+        ({"pairs": training_pairs(engine).drop_columns("group")}, "'group' is missing"),
+        ({"queries": "none"}, "unknown split"),
+    ):
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        with pytest.raises(InputError, match=message):
+            train_encoder(engine, **{"encoder": bert, "out": out} | SMALL | how)
+    assert issubclass(UnknownNameError, InputError)
+    one = CollectionBuilder("one", language="english")
+    one.add_document("a", ["dogs bark"])
+    one.add_document("b", ["cats bark"])
+    one.add_query("q", ["dogs"], split="train")
+    one.add_judgement("train", "q", "a")
+    alone = Engine(one.build(), encoder="lsa", n_components=1)
+    with pytest.raises(InputError, match="no two pairs can be told from each other"):
+        train_encoder(alone, bert, out, match="bm25", **SMALL)
+    assert not out.exists()
+    assert not list(tmp_path.glob("*.training"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "haybale\[train\]"'):
+        train_encoder(engine, bert, out, **SMALL)
+
+
+def test_a_plan_is_the_whole_training(engine: Engine) -> None:
+    pairs = training_pairs(engine)
+    assert plan_batches(pairs, 8, 2, 3) == plan_batches(pairs, 8, 2, 3) != plan_batches(pairs, 8, 2, 4)

@@ -1,0 +1,224 @@
+"""Pairs from judgements against slow loops; and that what is relevant is a negative nowhere, in a batch neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+from support.topics import topic_collection
+
+from haybale import CollectionBuilder, Engine
+from haybale.collections import Collection
+from haybale.embeddings import TfidfEncoder
+from haybale.errors import InputError
+from haybale.finetune import plan_batches, training_pairs
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(topic_collection())
+
+
+def relevant_of(collection: Collection, query: str) -> set[str]:
+    frame = collection.qrels_frame("train")
+    return set(frame["doc_id"][(frame["query_id"] == query) & (frame["relevance"] > 0)])
+
+
+def own_of(collection: Collection, query: str) -> str | None:
+    own = int(collection.queries.own[collection.query_numbers([query])[0]])
+    return None if own < 0 else collection.doc_ids[own].as_py()
+
+
+@pytest.mark.parametrize("match", ["bm25", "vectors"])
+@pytest.mark.parametrize(("per_paragraph", "per_document"), [(1, None), (2, 3), (None, 2)])
+def test_paragraphs_go_with_their_best_passages(
+    engine: Engine, match: str, per_paragraph: int | None, per_document: int | None
+) -> None:
+    how: dict[str, Any] = {"per_paragraph": per_paragraph, "per_document": per_document, "match": match}
+    table = training_pairs(engine, negatives="none", **how)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in table.to_pylist():
+        found.setdefault(row["query_id"], []).append((row["anchor"], row["positive"]))
+    collection, bm25 = engine.collection, engine.bm25()
+    texts, offsets = collection.passages.texts.to_pylist(), collection.passages.doc_offsets
+    for query, relevant in zip(engine.collection.split("train").queries, collection.relevant_ids("train"), strict=True):
+        expected: list[tuple[str, str]] = []
+        name, paragraphs = collection.queries.ids[query].as_py(), collection.queries.paragraphs_of(query)
+        for doc in relevant:
+            number = int(collection.document_numbers([doc])[0])
+            rows = range(offsets[number], offsets[number + 1])
+            scored = []
+            for i, paragraph in enumerate(paragraphs):
+                if match == "bm25":
+                    hits = bm25.search([paragraph], len(bm25))
+                    known = dict(zip(hits.passages[0].tolist(), hits.scores[0].tolist(), strict=True))
+                    values = {row: known.get(row, 0.0) for row in rows}
+                else:
+                    near = (engine.encoder.encode([paragraph]) @ engine.passages.vectors.T).toarray()[0]
+                    values = {row: float(near[row]) for row in rows}
+                best = sorted(rows, key=lambda row, values=values: -values[row])[:per_paragraph]
+                scored += [(values[row], i, row) for row in best if values[row] > 0]
+            scored.sort(key=lambda each: -each[0])
+            expected += [(paragraphs[i], texts[row]) for _, i, row in scored[:per_document]]
+        assert sorted(found.get(name, [])) == sorted(expected), name
+
+
+WORDS = [f"w{i}" for i in range(12)]
+
+
+@st.composite
+def collections(draw: Any) -> Collection:
+    """A few documents and queries of few words, some of which come from one document, some judged their own."""
+    text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
+    builder = CollectionBuilder("drawn", language="english")
+    documents = [f"d{i}" for i in range(draw(st.integers(3, 7)))]
+    for doc in documents:
+        builder.add_document(doc, draw(st.lists(text, min_size=1, max_size=3)))
+    for i in range(draw(st.integers(2, 8))):
+        own = draw(st.sampled_from([None, *documents]))
+        builder.add_query(f"q{i}", draw(st.lists(text, min_size=1, max_size=2)), own=own, split="train")
+        for doc in draw(st.lists(st.sampled_from(documents), max_size=2, unique=True)):
+            builder.add_judgement("train", f"q{i}", doc)
+    return builder.build()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    collection=collections(),
+    negatives=st.sampled_from(["none", "random", "bm25", "vectors"]),
+    n_negatives=st.integers(1, 2),
+    skip=st.integers(0, 2),
+    n_pairs=st.none() | st.integers(1, 9),
+    batch_size=st.integers(2, 6),
+    seed=st.integers(0, 3),
+)
+def test_what_is_relevant_is_a_negative_nowhere(
+    collection: Collection, negatives: str, n_negatives: int, skip: int, n_pairs: int | None, batch_size: int, seed: int
+) -> None:
+    engine = Engine(collection, encoder=TfidfEncoder(min_df=1), language="english")
+    how: dict[str, Any] = {"negatives": negatives, "n_negatives": n_negatives, "skip": skip, "n_pairs": n_pairs}
+    try:
+        table = training_pairs(engine, **how, random_state=seed)
+    except InputError:
+        reject()
+    assert table.equals(training_pairs(engine, **how, random_state=seed))
+    own = {query: own_of(collection, query) for query in collection.queries.ids.to_pylist()}
+    same = {query: {other for other in own if other == query or own[other] == own[query] is not None} for query in own}
+    forbidden = {
+        query: set().union(*(relevant_of(collection, other) for other in same[query])) | ({own[query]} - {None})
+        for query in own
+    }
+    rows = table.to_pylist()
+    assert n_pairs is None or len(rows) <= n_pairs
+    columns = [name for name in table.column_names if name.startswith("negative")]
+    assert len(columns) == (0 if negatives == "none" else n_negatives)
+    texts = collection.passages.texts.to_pylist()
+    docs_of: dict[str, set[str]] = {}
+    for text, doc in zip(texts, collection.passages.doc_of, strict=True):
+        docs_of.setdefault(text, set()).add(collection.doc_ids[int(doc)].as_py())
+    for row in rows:
+        positive, *others = row["documents"]
+        assert positive in relevant_of(collection, row["query_id"]) - {own[row["query_id"]]}
+        assert positive in docs_of[row["positive"]]
+        assert not forbidden[row["query_id"]] & set(others)
+        assert len({row["positive"], *(row[name] for name in columns)}) == 1 + len(columns)
+        assert all(doc in docs_of[row[name]] for doc, name in zip(others, columns, strict=True))
+        assert row["anchor"] not in [row[name] for name in columns]
+    for batch in plan_batches(table, batch_size, 2, seed):
+        assert len(batch) == len({rows[i]["group"] for i in batch}) <= batch_size
+        for i in batch:
+            for j in set(batch) - {i}:
+                assert same[rows[i]["query_id"]].isdisjoint([rows[j]["query_id"]])
+                assert not forbidden[rows[i]["query_id"]] & set(rows[j]["documents"])
+                assert rows[i]["positive"] not in [rows[j]["positive"], *(rows[j][name] for name in columns)]
+
+
+def test_hard_negatives_are_first_hits(engine: Engine) -> None:
+    table = training_pairs(engine, negatives="bm25", n_negatives=2, skip=1, per_paragraph=1)
+    collection, bm25, checked = engine.collection, engine.bm25(), 0
+    texts = collection.passages.texts.to_pylist()
+    for row in table.to_pylist()[:40]:
+        found = [int(each) for each in bm25.search([row["anchor"]], len(bm25)).passages[0] if each >= 0]
+        docs = [collection.doc_ids[int(collection.passages.doc_of[each])].as_py() for each in found]
+        allowed = [texts[each] for each, doc in zip(found, docs, strict=True) if doc not in row["forbidden"]][1:51]
+        for name in ("negative_1", "negative_2"):
+            assert row[name] in allowed or len(set(allowed)) < 2
+            checked += row[name] in allowed
+    assert checked > 60
+    other = training_pairs(engine, negatives="bm25", n_negatives=2, skip=1, per_paragraph=1, random_state=1)
+    assert other.column("positive").equals(table.column("positive"))
+    assert not other.equals(table)
+
+
+def test_each_query_document_has_its_share(engine: Engine) -> None:
+    whole, some = training_pairs(engine), training_pairs(engine, n_pairs=90)
+    counts = [pd.Series(table.column("group").to_numpy()).value_counts() for table in (whole, some)]
+    assert len(some) == 90
+    least = counts[1].min()
+    assert all(counts[1][group] in (least, least + 1, counts[0][group]) for group in counts[1].index)
+    spread = plan_batches(whole, 8, 3)
+    rows = [row for batch in spread for row in batch]
+    assert max(np.bincount(rows)) <= 3  # once an epoch
+    assert len(rows) > 2 * len(whole)
+    halves = np.array_split(np.array([whole.column("group")[row].as_py() for row in rows[: len(rows) // 3]]), 2)
+    group = int(counts[0].index[0])  # the largest
+    early, late = ((half == group).sum() for half in halves)
+    assert abs(int(early) - int(late)) <= 2
+
+
+def test_marked_paragraphs_and_labels_of_passages(engine: Engine) -> None:
+    collection = engine.collection
+    word = collection.queries.paragraphs_of(int(collection.split("train").queries[0]))[0].split()[0]
+    for row in training_pairs(engine, negatives="none", marker=word).to_pylist():
+        number = int(collection.query_numbers([row["query_id"]])[0])
+        marked = any(word in text for text in collection.queries.paragraphs_of(number))
+        assert (word in row["anchor"]) == marked
+    ids = collection.passages.ids.to_pylist()[:3]
+    labels = pd.DataFrame({"query_id": ["train1", "train1", "dev0"], "passage_id": ids})
+    asked = collection.queries.take(collection.query_numbers(["train1", "dev0"]))
+    table = training_pairs(engine, asked, labels.assign(relevance=1))
+    texts = collection.passages.texts.to_pylist()[:3]
+    pairs = {(row["query_id"], row["anchor"], row["positive"]) for row in table.to_pylist()}
+    expected = {
+        (query, paragraph, text)
+        for query, text in zip(labels["query_id"], texts, strict=True)
+        for paragraph in collection.queries.paragraphs_of(int(collection.query_numbers([query])[0]))
+    }
+    assert pairs == expected
+    for row in table.to_pylist():
+        assert set(row["forbidden"]).isdisjoint(row["documents"][1:])
+
+
+def refused(message: str, collection: Collection, **how: Any) -> None:
+    with pytest.raises(InputError, match=message):
+        training_pairs(Engine(collection, encoder=TfidfEncoder(min_df=1), language="english"), **how)
+
+
+def collection_of(own: str | None, relevant: dict[str, int], text: str = "dogs bark") -> Collection:
+    builder = CollectionBuilder("two", language="english")
+    builder.add_document("a", ["dogs bark", "dogs sleep"])
+    builder.add_document("b", ["cats sleep"])
+    builder.add_query("q", [text], own=own, split="train")
+    for doc, grade in relevant.items():
+        builder.add_judgement("train", "q", doc, grade)
+    return builder.build()
+
+
+def test_what_is_refused(engine: Engine) -> None:
+    refused("no query has a relevant document", collection_of(None, {"a": 0}))
+    refused("only its own document", collection_of("a", {"a": 1}))
+    refused("'q': every document is relevant or its own", collection_of("b", {"a": 1}))
+    refused("no paragraph of a query has a term in common", collection_of(None, {"b": 1}))
+    assert len(training_pairs(Engine(collection_of("b", {"a": 1}), language="english"), negatives="none")) == 2
+    for how, message in (
+        ({"negatives": "hard"}, "negatives"),
+        ({"per_paragraph": 0}, "per_paragraph"),
+        ({"n_pairs": -1}, "n_pairs"),
+        ({"queries": "nothing"}, "unknown split"),
+    ):
+        with pytest.raises(InputError, match=message):
+            training_pairs(engine, **how)

@@ -1,0 +1,194 @@
+"""Re-ranking by a cross-encoder, and engines of a neural encoder, with tiny random models."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.engines import assert_same, assert_same_runs, runs_of
+from support.tiny_models import save_bi_encoder, save_cross_encoder
+from support.topics import NEW, SVR, topic_collection
+
+from haybale import Engine, load
+from haybale.collections import Collection
+from haybale.embeddings import SentenceTransformerEncoder
+from haybale.errors import InputError
+from haybale.pairs import CrossEncoder
+from haybale.rankers import BM25, RRF, Ranker, SimilarQueries, from_spec, parse
+from haybale.timing import record_timings
+
+SentenceCrossEncoder = pytest.importorskip("sentence_transformers").CrossEncoder
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # transformers and torch warn about themselves
+    pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning"),
+    pytest.mark.filterwarnings("ignore::haybale.errors.TruncationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_cross_encoder(tmp_path_factory.mktemp("models") / "cross")
+
+
+@pytest.fixture(scope="module")
+def engine(topics: Collection) -> Engine:
+    return Engine(topics)
+
+
+@pytest.mark.parametrize(("within", "aggregation"), [("knn-queries", "max"), ("parm-rrf", "mean")])
+def test_the_first_documents_are_reordered_by_their_passages(
+    topics: Collection, engine: Engine, model: str, within: str, aggregation: str
+) -> None:
+    """Pair by pair, the most similar ones of all; the rest follows as it was."""
+    how = {"n_documents": 5, "n_pairs": 4, "top": 3, "device": "cpu"}
+    ranker = CrossEncoder(parse(within), model, aggregation=aggregation, **how)
+    numbers = topics.split("dev").queries[:4]
+    asked = topics.queries.take(numbers)
+    run, first = ranker.fit(engine).rank(asked), parse(within).fit(engine).rank(asked)
+    loaded = SentenceCrossEncoder(model, device="cpu")
+    index, passages = engine.passages, topics.passages.texts.to_pylist()
+    for row, query in enumerate(run.query_ids):
+        listed = [doc for doc, _ in first[query]]
+        texts = topics.queries.paragraphs_of(numbers[row])
+        vectors: Any = engine.encoder.encode(texts)
+        expected = {}
+        for doc in listed[:5]:
+            number = int(topics.document_numbers([doc])[0])
+            rows = range(*index.doc_offsets[number : number + 2])
+            near = (vectors.astype(float) @ index.vectors[list(rows)].astype(float).T).toarray().astype(np.float32)
+            places = [(i, j) for i in range(len(texts)) for j in range(len(rows))]
+            chosen = sorted(places, key=lambda place: -near[place])[:4]
+            values = sorted(loaded.predict([(texts[i], passages[rows[j]]) for i, j in chosen]), reverse=True)
+            expected[doc] = float(values[0] if aggregation == "max" else np.mean(values[:3]))
+        found = run[query]
+        assert dict(found[:5]) == pytest.approx(expected, abs=1e-5)
+        assert [doc for doc, _ in found[5:]] == listed[5:]
+        assert sorted(dict(found)) == sorted(listed)
+        values = [value for _, value in found]
+        assert values == sorted(values, reverse=True)
+
+
+def test_the_laws(topics: Collection, engine: Engine, model: str) -> None:
+    inner = parse(f"rrf(bm25,svr-memory({SVR}))")
+    ranker = CrossEncoder(inner, model, n_documents=4, n_pairs=1, device="cpu").fit(engine)
+    assert ranker.needs_training
+    assert ranker.learns_documents
+    asked = topics.queries.take(topics.split("dev").queries[:4])
+    whole = ranker.rank(asked)
+    for depth in (1, 4, 5, 12):
+        assert_same(ranker.rank(asked, depth=depth), whole.top(depth))
+    # The batch in which a pair is read may change the last bits of its score.
+    alone = ranker.rank(asked.take([2]))
+    assert dict(alone["dev2"]) == pytest.approx(dict(whole["dev2"]), abs=1e-5)
+    some = topics.doc_ids.to_pylist()[::2]
+    assert set(ranker.rank(asked, within=some).flat()[2].to_pylist()) <= set(some)
+    assert_same(ranker.out_of_fold(asked), whole)
+    learned = topics.queries.take(topics.split("train").queries[:8])
+    seen, unseen = ranker.rank(learned), ranker.out_of_fold(learned)
+    assert seen != unseen
+    before = ranker.rankers_[0].out_of_fold(learned)
+    assert {doc for doc, _ in unseen["train1"]} == {doc for doc, _ in before["train1"]}
+    assert ranker.learned_from() == {f"train{i}" for i in range(60)}
+
+
+def test_shares_sum_to_the_score(topics: Collection, engine: Engine, model: str) -> None:
+    for aggregation in ("max", "mean"):
+        ranker = CrossEncoder(
+            RRF(BM25(), SimilarQueries()), model, n_documents=4, aggregation=aggregation, device="cpu"
+        )
+        asked = topics.queries.take(topics.query_numbers(["dev1"]))
+        run = ranker.fit(engine).rank(asked)
+        listed = run["dev1"]
+        for rank, (doc, value) in list(enumerate(listed, 1))[:8]:
+            found = ranker.explain(asked, doc)
+            assert found.rank == rank
+            assert found.score == pytest.approx(value, abs=1e-5)
+            assert math.fsum(share.share for share in found.shares) == pytest.approx(found.score, abs=1e-5)
+            assert math.fsum(found.to_frame()["share"]) == pytest.approx(found.score, abs=1e-5)
+            assert any("before" in note for note in found.notes)
+            assert (found.shares[0].what == "not read") == (rank > 4)
+        assert ranker.explain(asked, "blank").score is None
+
+
+def test_a_document_without_a_passage_cannot_be_read(topics: Collection, model: str) -> None:
+    """One that other rankers know from judgements stays, behind what was read."""
+    frame = topics.qrels_frame("train")
+    frame = frame[frame["relevance"] > 0].assign(doc_id="blank")
+    frame = frame.drop_duplicates("query_id")
+    more = topics.qrels_frame("train").query("relevance > 0").query("doc_id != 'blank'")
+    engine = Engine(topics)
+    ranker = CrossEncoder(SimilarQueries(), model, n_documents=5, device="cpu")
+    ranker.fit(engine, "train", pd.concat([frame, more]))
+    assert ranker.rankers_[0].rank("dev")["dev1"][0][0] == "blank"
+    asked = topics.queries.take(topics.query_numbers(["dev1"]))
+    run = ranker.rank(asked)
+    found = [doc for doc, _ in run["dev1"]]
+    assert found[4] == "blank"
+    explained = ranker.explain(asked, "blank")
+    assert explained.shares[0].what == "not read"
+    assert np.isfinite(run.flat()[3]).all()
+
+
+def test_saved_and_loaded(topics: Collection, engine: Engine, model: str, tmp_path: Path) -> None:
+    """The model stays where it is; the folder has its name."""
+    asked: Any = {"a": "lababasox kodubakox", "b": ["babax", "kodubamix"], "c": "zzzz"}
+    ranker: Ranker = CrossEncoder(SimilarQueries(5), model, n_documents=4, device="cpu").fit(engine)
+    assert from_spec(ranker.to_dict()) == ranker == parse(str(ranker))
+    ranker.save(tmp_path / "ranker")
+    again = load(tmp_path / "ranker", Engine(topics))
+    assert again == ranker
+    run = ranker.rank(asked)
+    assert_same(again.rank(asked), run)
+    assert run["c"] == []
+
+
+def test_what_is_refused(topics: Collection, engine: Engine, tmp_path: Path) -> None:
+    missing = CrossEncoder(parse(f"svr-memory({SVR})"), str(tmp_path / "nothing"), device="cpu")
+    with pytest.raises(InputError, match="cannot load the cross-encoder"), record_timings(refuse):
+        missing.fit(engine)
+    wide = save_cross_encoder(tmp_path / "wide", n_labels=3)
+    with pytest.raises(InputError, match=r"cannot load the cross-encoder .*|one score a pair"):
+        CrossEncoder(BM25(), wide, device="cpu").fit(engine)
+    for given in ({"n_documents": 0}, {"ranker": "bm25"}, {"max_length": 7}, {"n_pairs": math.nan}):
+        with pytest.raises(InputError, match=f"'{next(iter(given))}' parameter of CrossEncoder"):
+            CrossEncoder(**({"ranker": BM25(), "model": "m"} | given)).fit(engine)
+
+
+def refuse(stage: str, seconds: float) -> None:
+    raise AssertionError(f"{stage} was done first")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_bi_encoder(tmp_path_factory.mktemp("models") / "bi")
+
+
+def test_a_neural_engine_is_built_opened_and_grown(encoder: str, tmp_path: Path) -> None:
+    """It is loaded by its name, and encodes no document twice."""
+    topics = topic_collection().take(np.arange(20))
+    memory = Engine(topics, encoder=encoder, query_prompt="q ")
+    built = Engine.build(topics, tmp_path / "engine", encoder=encoder, query_prompt="q ").prepare()
+    assert isinstance(built.encoder, SentenceTransformerEncoder)
+    assert built.encoder.query_prompt == "q "
+    assert not (tmp_path / "engine" / "encoder").exists()
+    assert built.id == memory.id
+    names = ("knn", "knn-doc", "parm-vrrf")
+    expected = runs_of(memory, names=names)
+    for name, run in runs_of(built, names=names).items():
+        for query in run.query_ids:
+            assert dict(run[query]) == pytest.approx(dict(expected[name][query]), abs=1e-5)
+    with record_timings() as stages:
+        again = Engine.open(tmp_path / "engine").prepare()
+    assert not [stage for stage in stages.seconds if stage.startswith("encode")]
+    assert_same_runs(again, built, names)
+    again.add(NEW)
+    with record_timings() as stages:
+        opened = Engine.open(tmp_path / "engine").prepare()
+    assert not [stage for stage in stages.seconds if stage.startswith("encode")]
+    assert_same_runs(opened, again, names)
+    found = parse("knn").fit(opened).rank({"q": NEW["n1"][0]}, depth=22)
+    assert "n1" in dict(found["q"])

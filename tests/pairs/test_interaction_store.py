@@ -1,0 +1,137 @@
+"""Stores of interactions under what befalls long jobs, and in shards."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.engines import tree
+from support.hash_pairs import HashPairs
+from support.rerank_cases import N_CHUNKS, case, write
+
+from haybale import InteractionStore, interact
+from haybale.embeddings.store import StoreFiles
+from haybale.embeddings.writing import writer_lock
+from haybale.errors import InputError, OutputExistsError, StoreError
+from haybale.pairs import Reading, store
+
+
+def test_killed_over_and_over(tmp_path: Path) -> None:
+    """The script beside this file does it twenty-five times."""
+    spec = importlib.util.spec_from_file_location("kills", Path(__file__).with_name("kills.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    kills = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kills)
+    assert kills.killed(tmp_path, 6)["kills"] == 6
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_is_read_is_what_was_made(tmp_path: Path, shards: int) -> None:
+    engine, run = case()
+    for i in range(shards, 0, -1):
+        done = write(tmp_path / "store", 0, tmp_path / "log", shard=(i, shards) if shards > 1 else None)
+        assert done.pairs > 0
+    expected = Reading(engine, engine.collection.queries, run, HashPairs(), k=50).all()
+    opened = InteractionStore(tmp_path / "store")
+    assert len(opened) == len(expected) == N_CHUNKS
+    found = opened.read()
+    assert found.blocks.equals(expected.blocks)
+    assert found.values.dtype == np.float16
+    np.testing.assert_array_equal(found.values, expected.values.astype(np.float16))
+    np.testing.assert_array_equal(found.paragraphs, expected.paragraphs)
+    np.testing.assert_array_equal(found.passages, expected.passages)
+    np.testing.assert_array_equal(found.padding, expected.padding)
+    assert found.settings == expected.settings
+    some = np.array([40, 3, 4, 70])
+    part = opened.read(some)
+    assert part.blocks.equals(found.take(some).blocks)
+    np.testing.assert_array_equal(part.values, found.take(some).values)
+
+
+def test_a_damaged_chunk_is_found_and_made_again(tmp_path: Path) -> None:
+    out, log = tmp_path / "store", tmp_path / "log"
+    write(out, 0, log)
+    whole = tree(out)
+    path = out / "chunks" / "7"
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    (out / "chunks" / "9").unlink()
+    (out / "chunks" / "11").write_bytes((out / "chunks" / "12").read_bytes())  # another's, whole as it is
+    with pytest.raises(StoreError, match="chunk 7 of 75 is damaged"):
+        InteractionStore(out).read()
+    log.unlink()
+    done = write(out, 0, log)
+    assert len(log.read_text().splitlines()) == 3
+    assert done.kept > done.pairs > 0
+    assert tree(out) == whole
+    assert write(out, 0, log).pairs == 0
+
+
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, run = case()
+    queries, out = engine.collection.queries, tmp_path / "store"
+    with pytest.raises(InputError, match="expected a store of interactions"):
+        InteractionStore(tmp_path)
+    monkeypatch.setattr(store, "_digest", lambda *_: 1 / 0)  # interrupted at the first chunk
+    with pytest.raises(ZeroDivisionError):
+        write(out, 0, tmp_path / "log")
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match="not finished"):
+        InteractionStore(out)
+    write(out, 0, tmp_path / "log")
+    with pytest.raises(StoreError, match=r"begun with settings pairs salt '', now it is 'x'"):
+        interact(engine, queries, run, HashPairs(salt="x"), out, pairs_per_chunk=1)
+    with pytest.raises(StoreError, match=r"begun with settings n 54, now it is 3"):
+        write(out, 0, tmp_path / "log", n=3)
+    with pytest.raises(StoreError, match="begun with blocks"):
+        interact(engine, queries, run.top(3), HashPairs(), out, pairs_per_chunk=1)
+    monkeypatch.setattr(store, "versions_here", lambda: {"torch": "0.1"})
+    with pytest.raises(StoreError, match="begun with versions haybale"):
+        write(out, 0, tmp_path / "log")
+    monkeypatch.undo()
+    with writer_lock(StoreFiles(out)), pytest.raises(StoreError, match=f"process {os.getpid()} on .* is writing"):
+        write(out, 0, tmp_path / "log")
+    with pytest.raises(OutputExistsError, match="store without shards"):
+        write(out, 0, tmp_path / "log", shard=(1, 2))
+    with pytest.raises(OutputExistsError, match="holds other files"):
+        write(tmp_path, 0, tmp_path / "log")
+    with pytest.raises(InputError, match="leave nothing for shard 76 of 76"):
+        write(tmp_path / "other", 0, tmp_path / "log", shard=(76, 76))
+    write(tmp_path / "parts", 0, tmp_path / "log", shard=(1, 2))
+    with pytest.raises(StoreError, match="expected 2 shards, found 1"):
+        InteractionStore(tmp_path / "parts")
+    for wrong in ({"dtype": "int8"}, {"pairs_per_chunk": 0}, {"shard": "1/2"}):
+        with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of interact"):
+            write(tmp_path / "new", 0, tmp_path / "log", **wrong)
+
+    class Wide(HashPairs):
+        def one(self, first: str, second: str) -> Any:
+            return super().one(first, second) + np.float32(70_000)
+
+    with pytest.raises(InputError, match="beyond float16; store them as float32"):
+        interact(engine, queries, run, Wide(), tmp_path / "wide")
+    interact(engine, queries, run, Wide(), tmp_path / "wide32", dtype="float32")
+    assert InteractionStore(tmp_path / "wide32").read().values.max() > 65_504
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends in one error; what was written is kept."""
+    made, whole = 0, StoreFiles.whole
+
+    def full(self: StoreFiles, name: str) -> Any:
+        nonlocal made
+        made += name.startswith("chunks/")
+        if made == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(self, name)
+
+    monkeypatch.setattr(StoreFiles, "whole", full)
+    with pytest.raises(StoreError, match="No space left on device; what is written is kept"):
+        write(tmp_path / "store", 0, tmp_path / "log")
+    monkeypatch.undo()
+    assert write(tmp_path / "store", 0, tmp_path / "log").kept > 0

@@ -1,0 +1,225 @@
+"""The rankers pli and maxsim: what they re-order, what they say of training queries, and what they keep."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.engines import assert_same
+from support.tiny_models import save_bi_encoder, save_cross_encoder
+
+from haybale import (
+    BERTPLI,
+    CrossPairs,
+    Engine,
+    LSAEncoder,
+    MaxSim,
+    Reading,
+    VectorPairs,
+    interact,
+    load,
+)
+from haybale.collections import Collection
+from haybale.errors import InputError
+from haybale.pairs import PLI
+from haybale.pairs import pairs as module
+from haybale.rankers import BM25, Learned, QueryBatch, Training, parse
+
+pytest.importorskip("sentence_transformers")
+pytestmark = [
+    pytest.mark.filterwarnings("default"),  # transformers and torch warn about themselves
+    pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning"),
+]
+SMALL: dict[str, Any] = {"hidden": 6, "epochs": 3, "n_seeds": 1, "learning_rate": 0.02, "n_documents": 6}
+
+
+@pytest.fixture(scope="module")
+def engine(topics: Collection) -> Engine:
+    return Engine(topics)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_cross_encoder(tmp_path_factory.mktemp("models") / "cross")
+
+
+@pytest.fixture(scope="module")
+def ranker(engine: Engine) -> PLI:
+    return PLI(BM25("document"), **SMALL).fit(engine)
+
+
+def test_scores_are_those_of_the_network_over_the_interactions(engine: Engine, ranker: PLI, topics: Collection) -> None:
+    run, first = ranker.rank("dev"), ranker.rankers_[0].rank("dev")
+    queries = topics.queries.take(topics.split("dev").queries)
+    pairs = VectorPairs(LSAEncoder(128, language="english").fit(topics.passages.texts))
+    train = topics.queries.take(topics.split("train").queries)
+    how: dict[str, Any] = {"k": 6, "select": "best"}
+    found = Reading(engine, train, ranker.rankers_[0].rank("train"), pairs, **how).all()
+    names = ("hidden", "epochs", "n_seeds", "learning_rate")
+    network = BERTPLI(**{name: SMALL[name] for name in names})
+    network.fit(found, dict(zip(train.ids.to_pylist(), topics.relevant_ids("train"), strict=True)))
+    asked = Reading(engine, queries, first, pairs, **how).all()
+    blocks = asked.blocks.assign(new=network.score(asked))
+    for query in run.query_ids:
+        expected = blocks[blocks["query_id"] == query].set_index("doc_id")["new"].to_dict()
+        assert dict(run[query][: len(expected)]) == pytest.approx(expected, abs=1e-5)
+        assert [doc for doc, _ in run[query][6:]] == [doc for doc, _ in first[query][6:]]
+        assert sorted(dict(run[query])) == sorted(dict(first[query]))
+
+
+def test_the_laws(engine: Engine, ranker: PLI, topics: Collection) -> None:
+    whole = ranker.rank("dev")
+    for depth in (1, 5, 6, 9):
+        assert_same(ranker.rank("dev", depth=depth), whole.top(depth))
+    alone = ranker.rank(topics.queries.take(topics.query_numbers(["dev2"])))
+    assert dict(alone["dev2"]) == pytest.approx(dict(whole["dev2"]), abs=1e-5)
+    assert_same(ranker.out_of_fold("dev"), whole)
+    some = topics.doc_ids.to_pylist()[::2]
+    assert set(ranker.rank("dev", within=some).flat()[2].to_pylist()) <= set(some)
+    assert ranker.needs_training
+    assert not ranker.learns_documents
+    assert ranker.learned_from() == {f"train{i}" for i in range(60)}
+
+
+def test_training_queries_are_ranked_by_networks_that_saw_nothing_of_their_document(
+    engine: Engine, ranker: PLI, topics: Collection
+) -> None:
+    run, seen = ranker.out_of_fold("train"), ranker.rank("train")
+    batch = QueryBatch(engine, topics.queries.take(topics.split("train").queries))
+    groups = batch.queries.groups
+    assert len(np.unique(groups)) < len(groups)
+    for group in np.unique(groups):
+        assert len(set(ranker.fold_of_[groups == group])) == 1
+    relevant = dict(zip(batch.ids, topics.relevant_ids("train"), strict=True))
+    first, pairs = ranker.rankers_[0].rank("train"), ranker.pairs(engine)
+    found = Reading(engine, batch.queries, first, pairs, k=6, select="best").all()
+    for fold in (0, 3):
+        inside = [query for query, mine in zip(batch.ids, ranker.fold_of_ == fold, strict=True) if mine]
+        network = ranker._network().fit(found, {q: docs for q, docs in relevant.items() if q not in inside})
+        blocks = found.blocks.assign(new=network.score(found))
+        for query in inside[:4]:
+            expected = blocks[blocks["query_id"] == query].set_index("doc_id")["new"].to_dict()
+            assert dict(run[query][: len(expected)]) == pytest.approx(expected, abs=1e-5)
+    assert any(dict(run[query]) != dict(seen[query]) for query in batch.ids)
+
+
+def test_shares_name_the_paragraphs_and_sum_to_the_score(engine: Engine, topics: Collection, ranker: PLI) -> None:
+    paper = parse("pli-paper(bm25-doc,epochs=2,hidden=5,n_seeds=2,n_documents=6,n=3,m=2)").fit(engine)
+    for each in (ranker, paper):
+        run = each.rank("dev")
+        asked = topics.queries.take(topics.query_numbers(["dev1"]))
+        for rank, (doc, score) in list(enumerate(run["dev1"], 1))[:8]:
+            found = each.explain(asked, doc)
+            assert (found.rank, found.score) == (rank, pytest.approx(score, abs=1e-5))
+            assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
+            assert any("before" in note for note in found.notes)
+            if rank <= 6:
+                named = [share.what for share in found.shares]
+                assert any(what.startswith(f"paragraph 0 → passage {doc}") for what in named)
+                assert any(what.startswith("bm25-doc, rank") for what in named) == (each is ranker)
+                assert ("paragraphs that are missing" in named) == (each is paper)
+            else:
+                assert found.shares[0].what == "not read"
+
+
+def test_saved_and_loaded(engine: Engine, topics: Collection, ranker: PLI, tmp_path: Path) -> None:
+    ranker.save(tmp_path / "model")
+    again = load(tmp_path / "model", Engine(topics))
+    assert again == ranker
+    assert_same(again.rank("dev"), ranker.rank("dev"))
+    assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
+    assert again.fit_report_ == ranker.fit_report_
+
+
+def test_fused_by_weights_that_were_learned_out_of_fold(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no pair of a training query is read twice."""
+    count, encode = 0, module.VectorPairs.encode
+
+    def counted(self: Any, firsts: Any, seconds: Any, which: Any) -> Any:
+        nonlocal count
+        count += len(which)
+        return encode(self, firsts, seconds, which)
+
+    monkeypatch.setattr(module.VectorPairs, "encode", counted)
+    fused = Learned(BM25("document"), PLI(BM25("document"), **SMALL)).fit(engine)
+    of_training = count
+    assert of_training > 0
+    fused.rankers_[1].out_of_fold("train")
+    assert count == of_training
+    assert "dev1" in fused.rank("dev").query_ids
+
+
+def test_what_a_store_has_is_not_read_again(
+    engine: Engine, topics: Collection, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of training queries, and of others; the scores are those without it, but for float16."""
+    how = {**SMALL, "n": 2, "m": 1, "max_length": 16, "device": "cpu", "n_documents": 4}
+    plain = PLI(BM25("document"), model, **how).fit(engine)
+    first = plain.rankers_[0]
+    pairs = CrossPairs(model, max_length=16, device="cpu")
+    every = topics.queries
+    for split, out in (("train", tmp_path / "train"), ("dev", tmp_path / "dev")):
+        interact(engine, every, first.rank(split), pairs, out, k=4, n=2, m=1, select="best")
+    monkeypatch.setattr(CrossPairs, "encode", refuse)
+    stored = PLI(BM25("document"), model, store=str(tmp_path / "train"), **how).fit(engine)
+    expected, found = plain.out_of_fold("train"), stored.out_of_fold("train")
+    for query in expected.query_ids[:10]:
+        assert dict(found[query]) == pytest.approx(dict(expected[query]), abs=0.05)
+    with pytest.raises(AssertionError, match="read again"):
+        stored.rank("dev")
+    both = PLI(BM25("document"), model, store=(str(tmp_path / "train"), str(tmp_path / "dev")), **how).fit(engine)
+    assert len(both.rank("dev").flat()[0]) > 40
+    both.save(tmp_path / "model")
+    assert_same(load(tmp_path / "model", engine).rank("dev"), both.rank("dev"))
+    monkeypatch.undo()
+    for other, message in (({"n": 3}, "n 2, and .* has 3"), ({"select": "first"}, "select 'best'")):
+        with pytest.raises(InputError, match=f"these interactions were made with {message}"):
+            PLI(BM25("document"), model, store=str(tmp_path / "train"), **{**how, **other}).fit(engine)
+    with pytest.raises(InputError, match="these interactions were made with pairs"):
+        PLI(BM25("document"), store=str(tmp_path / "train"), **SMALL).fit(engine)
+
+
+def refuse(*_: Any) -> Any:
+    raise AssertionError("read again")
+
+
+def test_maxsim(engine: Engine, topics: Collection, tmp_path: Path) -> None:
+    name = save_bi_encoder(tmp_path / "bi")
+    ranker = MaxSim(BM25("document"), name, n_documents=5, n_pairs=3, aggregation="mean", top=2, device="cpu").fit(
+        engine
+    )
+    run, first = ranker.rank("dev"), ranker.rankers_[0].rank("dev")
+    assert [doc for doc, _ in run["dev1"][5:]] == [doc for doc, _ in first["dev1"][5:]]
+    asked = topics.queries.take(topics.query_numbers(["dev1"]))
+    doc, score = run["dev1"][0]
+    found = ranker.explain(asked, doc)
+    assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
+    assert -1 <= score <= 1
+    assert len(found.shares) <= 2
+    ranker.save(tmp_path / "model")
+    assert_same(load(tmp_path / "model", engine).rank("dev"), run)
+
+
+def test_what_is_refused(engine: Engine, topics: Collection, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot load the model"):
+        PLI(parse("svr-memory"), str(tmp_path / "nothing")).fit(engine)
+    frame = topics.qrels_frame("train").head(1).assign(relevance=1)
+    with pytest.raises(InputError, match=r"none of the candidates|at least 2 documents|no query has both"):
+        PLI(BM25("document"), **SMALL).fit(engine, topics.queries.take([0]), frame)
+    for wrong in ({"n_folds": 1}, {"n_documents": 0}, {"select": "x"}, {"store": 3}, {"ranker": "bm25"}):
+        with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of PLI"):
+            PLI(**({"ranker": BM25()} | wrong)).fit(engine)
+    assert len(Training.of(engine)) == 60
+
+
+def test_fitted_again_it_forgets_the_other_engine(engine: Engine, topics: Collection, model: str) -> None:
+    """Nor does a model stay that is no longer its parameter."""
+    other = Engine(topics, encoder="lsa", n_components=8)
+    ranker = PLI(BM25("document"), **SMALL)
+    assert ranker.fit(engine).pairs(engine).dim > 8
+    assert ranker.fit(other).pairs(other).dim == 8
+    ranker.set_params(model=model, n=1, m=1, max_length=16, device="cpu", n_documents=2).fit(engine)
+    assert isinstance(ranker.pairs(engine), CrossPairs)

@@ -1,0 +1,336 @@
+"""Learned fusion: pools and features against dictionaries, the gradient, laws, explanations, files, errors."""
+
+from __future__ import annotations
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from support.fusion_oracle import (
+    QUERIES,
+    Scores,
+    first,
+    judgements,
+    oracle,
+    oracle_loss,
+    qrels,
+    run,
+    runs_of,
+    sample,
+    several,
+    trust,
+)
+from threadpoolctl import threadpool_limits
+
+from haybale.collections.ids import id_table
+from haybale.errors import InputError
+from haybale.rankers.learned_fusion import LearnedFusion, conditional_logit, ndcg, unseen_queries
+from haybale.retrieval import Run
+
+Relevant = dict[str, list[str]]
+
+
+def learned(runs: dict[str, Run], relevant: Relevant, trained: Any = (), unseen: Any = (), **how: Any) -> LearnedFusion:
+    return LearnedFusion(**how).fit(runs, qrels(relevant), trained=trained, unseen=unseen)
+
+
+@settings(deadline=None)
+@given(
+    world=several,
+    relevant=judgements,
+    depth=st.integers(1, 9),
+    trained=st.sets(st.sampled_from(["bm25", "svr"])),
+    unseen=st.sets(st.sampled_from(QUERIES)),
+    share=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_the_loss_is_the_oracles(
+    world: dict[str, Scores], relevant: Relevant, depth: int, trained: set[str], unseen: set[str], share: float
+) -> None:
+    trained &= set(world)
+    try:
+        fusion = learned(runs_of(world), relevant, trained, unseen, depth=depth, unseen_share=share, l2=2)
+    except InputError:
+        assert not any(set(oracle(world, q, depth, trained)) & set(relevant[q]) for q in QUERIES)
+        return
+    frame = fusion.weights_
+    weights = {(row.run, row.feature): row.weight for row in frame.itertuples()}
+    loss = oracle_loss(world, relevant, depth, trained, unseen, share, weights)
+    n = fusion.n_queries_
+    penalty = 2 / n * ((frame["standardised"] - frame["towards"]) ** 2).sum()
+    assert fusion.loss_ == pytest.approx(loss + penalty, rel=1e-5, abs=1e-6)
+    # No step in any direction is better: it is the minimum.
+    for key, row in zip(weights, frame.itertuples(), strict=True):
+        for step in (-0.05, 0.05):
+            if row.weight:
+                there = {**weights, key: row.weight + step / (row.standardised / row.weight)}
+                moved = oracle_loss(world, relevant, depth, trained, unseen, share, there)
+                away = row.standardised - row.towards
+                other = penalty + 2 / n * ((away + step) ** 2 - away**2)
+                assert moved + other >= fusion.loss_ - 1e-6
+    # Nor is one for the best run, of the weights it has by itself, which the others are drawn to.
+    own = frame[frame["run"] == fusion.best_]
+    assert not frame.drop(own.index)["towards"].any()
+    spread = dict(zip(weights, fusion.spread_, strict=True))
+    alone = {(row.run, row.feature): row.towards for row in own.itertuples()}
+
+    def lost(standardised: dict[Any, float]) -> float:
+        raw = {key: value / spread[key] for key, value in standardised.items() if spread[key]}
+        squares = sum(value**2 for value in standardised.values()) / n
+        return oracle_loss(world, relevant, depth, trained, unseen, 0.0, raw) + squares
+
+    for key in alone:
+        for step in (-0.05, 0.05):
+            if spread[key]:
+                assert lost({**alone, key: alone[key] + step}) >= lost(alone) - 1e-6
+
+
+@given(world=several.filter(lambda world: any(any(q.values()) for q in world.values())))
+@settings(deadline=None)
+def test_fused_scores_are_the_oracles(world: dict[str, Scores]) -> None:
+    trained = {"svr"} & set(world)
+    query = next(q for q in QUERIES if any(scores[q] for scores in world.values()))
+    answer = next(first(scores[query], 3)[0][0] for scores in world.values() if scores[query])
+    fusion = learned(runs_of(world), {query: [answer]}, trained, depth=3)
+    weights = {(row.run, row.feature): row.weight for row in fusion.weights_.itertuples()}
+    fused = fusion.fuse(runs_of(world))
+    assert fused.query_ids == list(next(iter(world.values())))
+    for each in QUERIES:
+        expected = {
+            d: sum(weights[key] * value for key, value in row.items())
+            for d, row in oracle(world, each, 3, trained).items()
+        }
+        assert dict(fused[each]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=4), max_size=8))
+def test_unseen_queries_share_no_relevant_document(relevant: list[list[str]]) -> None:
+    expected = [
+        bool(ids) and not any(set(ids) & set(other) for j, other in enumerate(relevant) if j != i)
+        for i, ids in enumerate(relevant)
+    ]
+    found = unseen_queries(relevant)
+    assert found.dtype == bool
+    assert found.tolist() == expected
+
+
+def test_neither_blocks_nor_threads_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, relevant = sample()
+    whole = learned(runs, relevant, ["good"])
+    monkeypatch.setattr("haybale.rankers.learned_fusion._ROWS", 50)
+    fits = []
+    for n in (1, 2, 5):
+        monkeypatch.setattr("haybale.parallel.cpus", lambda n=n: n)
+        fits.append(learned(runs, relevant, ["good"]).to_dict())
+    assert fits[0] == fits[1] == fits[2]
+    weights = [row["weight"] for row in fits[0]["weights"]]
+    assert weights == pytest.approx(whole.coef_, rel=1e-6, abs=1e-9)
+
+
+def test_threads_of_blas_and_the_thread_that_fits_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    query, features = np.repeat(np.arange(40), 100), rng.normal(size=(90, 4000)).astype(np.float32)
+    target = (np.arange(4000) % 100 == 3) / 40
+    found = conditional_logit(query, features, target, 1e-3, 50)[0]
+    with threadpool_limits(1, user_api="blas"):
+        np.testing.assert_array_equal(conditional_logit(query, features, target, 1e-3, 50)[0], found)
+    with ThreadPoolExecutor(1) as other:
+        there = other.submit(conditional_logit, query, features, target, 1e-3, 50).result()[0]
+    np.testing.assert_array_equal(there, found)
+
+
+def test_queries_that_teach_nothing_count_for_the_deviations_alone() -> None:
+    rng = np.random.default_rng(0)
+    query, features = np.repeat(np.arange(9), 10), rng.normal(size=(4, 90)).astype(np.float32)
+    target = (np.arange(90) % 10 == 3) * (query % 3 > 0) / 6
+    whole, some = conditional_logit(query, features, target, 0.0, 50), query % 3 > 0
+    part = conditional_logit(query[some], features[:, some], target[some], 0.0, 50)
+    assert whole[1] == pytest.approx(features.std(axis=1, dtype=np.float64), rel=1e-12)
+    assert whole[0] == pytest.approx(part[0], rel=1e-6)
+    assert whole[2] == pytest.approx(part[2], rel=1e-9)
+
+
+def test_runs_that_share_a_table_fuse_as_those_that_do_not() -> None:
+    runs, relevant = sample()
+    table = id_table(f"d{i}" for i in range(39, -1, -1))
+    place = {name: i for i, name in enumerate(table.to_pylist())}
+    shared = {}
+    for name, each in runs.items():
+        rows, _, ids, scores = each.flat()
+        shared[name] = Run.from_numbers(each.query_ids, table, rows, [place[i] for i in ids.to_pylist()], scores)
+    one, other = (learned(each, relevant, ["good"]) for each in (runs, shared))
+    assert one.coef_ == pytest.approx(other.coef_, abs=1e-9)
+    assert one.fuse(runs) == one.fuse(shared)
+
+
+def test_neither_the_order_of_runs_nor_of_queries_nor_other_judgements_matter() -> None:
+    runs, relevant = sample()
+    turned = {name: run.take(run.query_ids[::-1]) for name, run in reversed(runs.items())}
+    one = learned(runs, relevant, ["fair", "good"])
+    judged = qrels({"elsewhere": ["d1"]} | dict(reversed(relevant.items())))
+    irrelevant = qrels({q: ["d3"] for q, ids in relevant.items() if "d3" not in ids}).assign(relevance=0)
+    other = LearnedFusion().fit(turned, pd.concat([judged, irrelevant]), trained={"good", "fair"})
+    assert one.to_dict() == other.to_dict()
+    assert one.fuse(runs).take(turned["good"].query_ids) == other.fuse(turned)
+
+
+def test_good_runs_weigh_more_and_a_constant_one_nothing() -> None:
+    runs, relevant = sample()
+    runs["sure"] = run({query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()})
+    runs["same"] = run({query: dict.fromkeys([f"d{i}" for i in range(40)], 2.0) for query in relevant})
+    fusion = learned(runs, relevant)
+    shares = [trust(fusion, runs, name) for name in ("sure", "good", "fair", "noise")]
+    assert shares == sorted(shares, reverse=True)
+    fused = fusion.fuse(runs)
+    assert all({d for d, _ in fused[query][:2]} == set(ids) for query, ids in relevant.items())
+    assert fusion.weights_.set_index(["run", "feature"]).loc[("same", "level")].tolist() == [0, 0, 0]
+
+
+def test_few_queries_change_little_about_the_best_run() -> None:
+    """Weights that are drawn to 0 instead lose to it on queries that they were not learned from."""
+    lost = []
+    for seed in range(8):
+        runs, relevant = sample(seed)
+        runs |= {f"noise{i}": sample(100 + 8 * i + seed)[0]["noise"] for i in range(6)}
+        few, others = ({q: relevant[q] for q in part} for part in (list(relevant)[:5], list(relevant)[5:]))
+        fusion = learned({name: of.take(list(few)) for name, of in runs.items()}, few)
+        assert fusion.best_ == "good"
+        asked = {name: of.take(list(others)) for name, of in runs.items()}
+        best = ndcg(asked["good"], list(others), qrels(others)).mean()
+        fused = ndcg(fusion.fuse(asked), list(others), qrels(others)).mean()
+        pulled = learned({name: of.take(list(few)) for name, of in runs.items()}, few, l2=0.005)
+        loose = ndcg(pulled.fuse(asked), list(others), qrels(others)).mean()
+        lost.append((best - fused, best - loose))
+    ours, loose = np.mean(lost, axis=0)
+    assert ours < 0.02
+    assert loose > 0.1
+
+
+def test_a_share_for_unseen_queries_lowers_the_trust_in_trained_runs() -> None:
+    """``good`` is a trained run that has no relevant document of the first five queries, which are unseen."""
+    runs, relevant = sample()
+    unseen = [f"q{i}" for i in range(5)]
+    met = {q: {d: s for d, s in runs["good"][q] if q not in unseen or d not in relevant[q]} for q in relevant}
+    runs["good"] = run(met)
+    fits = [learned(runs, relevant, ["good"], unseen, unseen_share=share) for share in (0, 0.3, 0.8)]
+    warm, some, most = (trust(fit, runs, "good") for fit in fits)
+    assert warm > some > most
+    assert (fits[0].n_queries_, fits[0].n_unseen_) == (30, 5)
+
+
+def test_shares_sum_to_the_fused_score() -> None:
+    runs, relevant = sample()
+    fusion = learned(runs, relevant, ["good"], depth=10)
+    for document, score in fusion.fuse(runs)["q3"]:
+        frame = fusion.explain(runs, "q3", document)
+        assert frame["run"].tolist() == ["fair", "good", "noise"]
+        assert math.fsum(frame["share"]) == pytest.approx(score, abs=1e-12)
+        for row in frame.itertuples():
+            listed = runs[row.run].top(10)["q3"]
+            if (document, row.score) in listed:
+                assert listed[int(row.rank) - 1] == (document, row.score)
+            else:
+                assert math.isnan(row.rank)
+                assert math.isnan(row.score)
+                assert row.share == 0
+                assert document not in dict(listed)
+    with pytest.raises(InputError, match="no run has document 'zz' among its first 10 for query 'q3'"):
+        fusion.explain(runs, "q3", "zz")
+
+
+@given(
+    relevant=st.lists(st.lists(st.sampled_from("abcdef"), max_size=3), max_size=9),
+    numbers=st.lists(st.integers(0, 3), min_size=9, max_size=9),
+    grouped=st.booleans(),
+)
+def test_unseen_queries_share_no_document_with_another_group(
+    relevant: list[list[str]], numbers: list[int], grouped: bool
+) -> None:
+    groups = numbers if grouped else list(range(9))
+    expected = [
+        bool(mine) and not any(set(mine) & set(theirs) for theirs, g in zip(relevant, groups, strict=False) if g != own)
+        for mine, own in zip(relevant, groups, strict=False)
+    ]
+    assert unseen_queries(relevant, np.array(groups[: len(relevant)]) if grouped else None).tolist() == expected
+
+
+def test_queries_without_relevant_or_any_documents() -> None:
+    world = {
+        "a": {"q1": {"x": 2.0, "y": 1.0}, "q2": {}, "q10": {"x": 1.0}},
+        "b": {"q1": {}, "q2": {}, "q10": {"y": 1.0}},
+    }
+    runs = runs_of(world)
+    fusion = learned(runs, {"q1": ["x"], "q2": ["x"], "q10": [], "elsewhere": ["x"]})
+    assert fusion.n_queries_ == 1
+    fused = fusion.fuse(runs)
+    assert fused["q2"] == []
+    assert [d for d, _ in fused["q1"]] == ["x", "y"]
+
+
+def test_bad_input_is_refused() -> None:
+    runs, relevant = sample()
+    more = {**runs, "more": run({"q1": {"d1": 1.0}})}
+    for asked, labels, how, message in (
+        ({}, relevant, {}, "at least one run"),
+        (more, relevant, {}, "about the same queries"),
+        (runs, relevant, {"trained": ["svr"]}, "unknown run 'svr'; known: fair, good, noise"),
+        (runs, relevant, {"unseen": ["q1", "nine"]}, "unseen: unknown query id 'nine'"),
+        (runs, {"q1": ["zz"], "q2": []}, {}, "no query has a relevant document in its pool"),
+        (runs, relevant, {"depth": 0}, "depth"),
+        (runs, relevant, {"unseen_share": 1.5}, "unseen_share"),
+        (runs, relevant, {"l2": math.nan}, "l2"),
+        (runs, relevant, {"max_iter": 0}, "max_iter"),
+    ):
+        with pytest.raises(InputError, match=message):
+            learned(asked, labels, **how)
+    with pytest.raises(InputError, match="qrels: the frame has no column relevance"):
+        LearnedFusion().fit(runs, qrels(relevant).drop(columns="relevance"))
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 "):
+        fusion = learned(runs, relevant, max_iter=1)
+    with pytest.raises(NotFittedError):
+        LearnedFusion().fuse(runs)
+    with pytest.raises(InputError, match="learned for runs fair, good, noise; found fair, good"):
+        fusion.fuse({name: runs[name] for name in ("good", "fair")})
+    with pytest.raises(InputError, match="unknown query id 'nine'"):
+        fusion.explain(runs, "nine", "d1")
+
+
+def test_a_fusion_of_its_plain_values_fuses_to_the_same_bits() -> None:
+    runs, relevant = sample()
+    fusion = learned(runs, relevant, ["good"], ["q1"], unseen_share=0.1, depth=np.int64(20))
+    again = LearnedFusion.from_dict(json.loads(json.dumps(fusion.to_dict())))
+    assert again.fuse(runs) == fusion.fuse(runs)
+    assert again.to_dict() == fusion.to_dict()
+    assert (again.n_queries_, again.n_unseen_) == (30, 1)
+    assert again.weights_.equals(fusion.weights_)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "other"}, "expected format 'haybale fusion', found 'other'"),
+        ({"version": 1}, "expected version 3, found 1"),
+        ({"parameters": {"depth": 0}}, "depth"),
+        ({"parameters": {"deep": 3}}, "deep"),
+        ({"runs": ["good"]}, "expected a finite weight for each feature"),
+        ({"trained": ["other"]}, "expected a finite weight"),
+        ({"weights": None}, "TypeError"),
+        ({"loss": ...}, "loss"),
+        ({"weights": math.nan}, "expected a finite weight"),
+    ],
+)
+def test_values_that_are_no_fusion_are_refused(changes: dict[str, Any], message: str) -> None:
+    runs, relevant = sample()
+    plain = learned(runs, relevant).to_dict()
+    if changes == {"weights": math.nan}:
+        plain["weights"][0]["weight"] = math.nan
+    else:
+        plain = {name: value for name, value in (plain | changes).items() if value is not ...}
+    with pytest.raises(InputError, match=message):
+        LearnedFusion.from_dict(plain)

@@ -1,0 +1,1 @@
+"""What several test files share: small collections, oracles, stand-ins for packages that are not installed."""

@@ -1,0 +1,271 @@
+"""A stand-in for CuPy over NumPy, stricter than either: what would fail on a GPU for want of a copy fails here too.
+
+Its arrays are no NumPy arrays: mixing the two raises, as does the implicit conversion of one into the other, and
+every reduction gives a 0-d array. It has the functions that haybale uses and CuPy has, no other, with CuPy's
+parameters (``cupy_rules``). Arrays lie on the device that is current when they are made, and are worked with there
+only. ``ndarray.waits`` counts how often the host waited for the device. Speed, memory and what kernels do at the same
+time are not imitated.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from support.cupy_rules import MAKING, WAITING, check_function, check_method, check_scatter, check_written
+from support.cupy_runtime import CUDARuntimeError, Device, OutOfMemoryError, Pool
+
+
+def _cuda_answers() -> bool:
+    try:
+        import cupy
+
+        return bool(cupy.cuda.runtime.getDeviceCount())
+    except (ImportError, RuntimeError):
+        return False
+
+
+HAS_CUDA = _cuda_answers()
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+# Functions of CuPy 14 that haybale may use; each was looked up there.
+FUNCTIONS = _words("""
+    abs add all any arange argmax argmin argpartition argsort array_equal asarray ascontiguousarray bincount
+    broadcast_to ceil clip concatenate cumsum diff divide divmod dot empty empty_like equal exp fill_diagonal
+    flatnonzero floor frexp full full_like isfinite isin isneginf isnan ldexp log logical_and logical_not logical_or
+    matmul maximum max mean median min minimum mod multiply negative nonzero ones ones_like outer partition prod
+    ravel repeat reshape round searchsorted sign sort sqrt square stack subtract sum take take_along_axis tile trunc
+    unique where zeros zeros_like
+""")
+VALUES = _words("bool_ float16 float32 float64 inf int8 int16 int32 int64 nan newaxis pi uint8 uint16 uint32 uint64")
+CREATING = {"asarray", "array", "ascontiguousarray"}
+
+
+def _inside(value: Any) -> Any:
+    """Arguments on their way in."""
+    if isinstance(value, ndarray):
+        if value._number != Device.current:  # _core/_kernel.pyx: _preprocess_args
+            raise ValueError(f"Array device must be same as the current device: {value._number}, not {Device.current}")
+        return value._array
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    if isinstance(value, tuple | list):
+        return type(value)(_inside(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _inside(item) for key, item in value.items()}
+    return value
+
+
+def _outside(value: Any) -> Any:
+    """Results on their way out."""
+    if isinstance(value, np.ndarray | np.generic):
+        return ndarray(np.asarray(value))
+    return tuple(map(_outside, value)) if isinstance(value, tuple) else value
+
+
+class ndarray:
+    """An array of the double."""
+
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+    waits = 0
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self._number = Device.current
+
+    # Said of itself: these give plain values.
+    shape = property(lambda self: self._array.shape)
+    ndim = property(lambda self: self._array.ndim)
+    size = property(lambda self: self._array.size)
+    dtype = property(lambda self: self._array.dtype)
+    nbytes = property(lambda self: self._array.nbytes)
+    itemsize = property(lambda self: self._array.itemsize)
+    strides = property(lambda self: self._array.strides)
+    flags = property(lambda self: self._array.flags)
+    device = property(lambda self: Device(self._number))
+    T = property(lambda self: _outside(self._array.T))
+    __cuda_array_interface__ = property(lambda self: {})
+    data = property(lambda self: types.SimpleNamespace(ptr=self._array.ctypes.data))
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def __array_function__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a NumPy function was given an array of the device")
+
+    def _waited(self) -> np.ndarray:
+        ndarray.waits += 1
+        return self._array
+
+    def get(self) -> np.ndarray:
+        return self._waited().copy()
+
+    def item(self) -> Any:
+        return self._waited().item()
+
+    def tolist(self) -> Any:
+        return self._waited().tolist()
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    # There is no __index__: such an array is no length, and no end of a slice.
+    def __bool__(self) -> bool:
+        return bool(self._waited())
+
+    def __int__(self) -> int:
+        return int(self._waited())
+
+    def __float__(self) -> float:
+        return float(self._waited())
+
+    def __iter__(self) -> Iterator[Any]:
+        return (_outside(np.asarray(item)) for item in self._array)
+
+    def __getitem__(self, key: Any) -> Any:
+        if all(part is None or isinstance(part, slice | int) for part in (key if isinstance(key, tuple) else (key,))):
+            view = ndarray(np.asarray(self._array[key]))  # no kernel runs, so any device may be current
+            view._number = self._number
+            return view
+        _count_masks(key)
+        return _outside(_inside(self)[_inside(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _count_masks(key)
+        if isinstance(value, list):  # a scalar fills, an array is copied
+            raise TypeError("Unsupported type <class 'list'>")
+        inner, values = _inside(key), _inside(value)
+        check_written(self._array, inner, values)
+        _inside(self)[inner] = values
+
+
+def _count_masks(key: Any) -> None:
+    for part in key if isinstance(key, tuple) else (key,):
+        ndarray.waits += isinstance(part, ndarray) and part.dtype == bool
+
+
+def _delegate(name: str) -> Any:
+    def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        if args and hasattr(args[0], "indptr"):  # _core/core.pyx, _should_use_rop: the sparse matrix answers
+            return NotImplemented
+        check_method(name, kwargs, self._array)
+        ndarray.waits += name in WAITING
+        given = args if name == "reshape" else _inside(args)  # an array of the device is no length
+        result = getattr(_inside(self), name)(*given, **_inside(kwargs))
+        return self if result is self._array else _outside(result)
+
+    return method
+
+
+_BINARY = _words("add sub mul truediv floordiv mod pow matmul and or xor lshift rshift")
+for _name in (f"__{prefix}{name}__" for name in _BINARY for prefix in ("", "r", "i")):
+    if _name != "__imatmul__":
+        setattr(ndarray, _name, _delegate(_name))
+for _name in _words("lt le gt ge eq ne neg pos invert abs divmod rdivmod"):
+    setattr(ndarray, f"__{_name}__", _delegate(f"__{_name}__"))
+_METHODS = _words("""
+    all any argmax argmin argpartition argsort astype clip copy cumsum diagonal dot flatten max mean min nonzero
+    partition prod ravel repeat reshape round searchsorted sort std sum take transpose var view
+""")
+for _name in _METHODS:
+    setattr(ndarray, _name, _delegate(_name))
+ndarray.__module__ = "cupy"
+
+
+class _Function:
+    def __init__(self, name: str) -> None:
+        self._name, self._function = name, getattr(np, name)
+        if isinstance(self._function, np.ufunc):
+            self.at = self._at
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        check_function(self._name, args, kwargs, ndarray)
+        # A condition alone makes where wait.
+        ndarray.waits += self._name in WAITING and (self._name != "where" or len(args) == 1)
+        out = kwargs.get("out")
+        # An array of the device is no length.
+        shape = 0 if self._name in MAKING else 1 if self._name == "broadcast_to" else -1
+        given = (value if place == shape else _inside(value) for place, value in enumerate(args))
+        result = self._function(*given, **_inside(kwargs))
+        return result if result is None else out if isinstance(out, ndarray) else _outside(result)
+
+    def _at(self, target: ndarray, where: Any, values: Any = None) -> None:
+        if not (isinstance(where, ndarray) and where.dtype == bool):
+            check_scatter(self._function.__name__, target.dtype)
+        self._function.at(_inside(target), _inside(where), _inside(values))
+
+
+def _create(name: str) -> Any:
+    def create(value: Any, *args: Any, **kwargs: Any) -> ndarray:
+        if isinstance(value, list | tuple):
+            value = type(value)(_inside(item) for item in value)
+        given = value._array if isinstance(value, ndarray) else np.array(value)  # a copy: another memory
+        found = getattr(np, name)(given, *args, **{key: item for key, item in kwargs.items() if key != "blocking"})
+        here = isinstance(value, ndarray) and value._number == Device.current
+        return value if here and found is given else ndarray(found if here else found.copy())
+
+    return create
+
+
+def _generator(seed: int) -> Any:
+    own = np.random.default_rng(seed)
+    return types.SimpleNamespace(
+        standard_normal=lambda size=None, dtype=np.float64: ndarray(own.standard_normal(size, dtype=dtype))
+    )
+
+
+def module(devices: int = 1) -> types.ModuleType:
+    """What is to stand under the name ``cupy``."""
+
+    def count() -> int:
+        if not devices:
+            raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+        return devices
+
+    double = types.ModuleType("cupy")
+    for name in FUNCTIONS:
+        setattr(double, name, _create(name) if name in CREATING else _Function(name))
+    for name in VALUES:
+        setattr(double, name, getattr(np, name))
+    double.array = _create("array")
+    double.ndarray = ndarray
+    double.asnumpy = lambda value: value.get() if isinstance(value, ndarray) else np.asarray(value)
+    double.get_default_memory_pool = Pool
+    double.random = types.SimpleNamespace(default_rng=_generator)
+    Device.current, Device.count = 0, devices
+    runtime = types.SimpleNamespace(
+        getDeviceCount=count,
+        getDevice=lambda: Device.current,
+        getDeviceProperties=lambda number: {"name": b"Double", "totalGlobalMem": Device.total},
+        CUDARuntimeError=CUDARuntimeError,
+    )
+    memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    device = types.SimpleNamespace(get_cublas_handle=lambda: 1)
+    double.cuda = types.SimpleNamespace(Device=Device, runtime=runtime, memory=memory, device=device)
+    double.__version__ = "double"
+    return double
+
+
+@contextmanager
+def installed(devices: int = 1) -> Iterator[types.ModuleType]:
+    """The double in CuPy's place."""
+    import pytest
+
+    from support.cupyx_double import modules as cupyx_modules
+
+    with pytest.MonkeyPatch.context() as patch:
+        double = module(devices)
+        patch.setitem(sys.modules, "cupy", double)
+        for name, part in cupyx_modules().items():
+            patch.setitem(sys.modules, name, part)
+        yield double

@@ -1,0 +1,165 @@
+"""A stand-in for ``cupyx.scipy.sparse``: SciPy's matrices with what CuPy 14 takes and gives, over the double.
+
+Looked up in CuPy's sources (cupyx/scipy/sparse/_base, _compressed, _csr, _csc, _data, _index, _construct). Matrices are
+float, of arrays of the device; a product with a dense matrix is dense and in Fortran order; rows are taken by slices
+and arrays of the device; SciPy's functions do not know them, and neither mixes with NumPy.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from support.cupy_double import _inside, _outside, ndarray
+
+
+def _plain(value: Any) -> Any:
+    return value._matrix if isinstance(value, _Compressed) else _inside(value)
+
+
+class _Compressed:
+    """A compressed sparse matrix: three arrays of the device."""
+
+    __array_priority__ = 101
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+    _scipy: Any
+    format: str
+    ndim = 2
+
+    def __init__(self, arg1: Any, shape: Any = None) -> None:
+        if isinstance(arg1, _Compressed):
+            matrix = arg1._matrix.asformat(self.format)
+        elif sparse.issparse(arg1):
+            matrix = arg1.asformat(self.format).copy()
+        elif isinstance(arg1, ndarray):
+            matrix = self._scipy(_inside(arg1))
+        elif isinstance(arg1, tuple) and len(arg1) == 3:
+            if not all(isinstance(part, ndarray) and part.ndim == 1 for part in arg1):
+                raise ValueError("data, indices, and indptr should be 1-D")
+            matrix = self._scipy(tuple(_inside(part) for part in arg1), shape=shape)
+        else:
+            raise ValueError("Unsupported initializer format")
+        if matrix.dtype.char not in "?fd":
+            raise ValueError("Only bool, float32, float64, complex64 and complex128 are supported")
+        self.data, self.indices, self.indptr = (ndarray(part) for part in (matrix.data, matrix.indices, matrix.indptr))
+        self.shape = matrix.shape
+
+    @property
+    def _matrix(self) -> Any:
+        parts = tuple(_inside(part) for part in (self.data, self.indices, self.indptr))
+        return self._scipy(parts, shape=self.shape)
+
+    dtype = property(lambda self: self.data.dtype)
+    device = property(lambda self: self.data.device)
+    nnz = property(lambda self: self.data.size)
+    size = nnz
+    T = property(lambda self: self.transpose())
+
+    def __len__(self) -> int:
+        raise TypeError("sparse matrix length is ambiguous; use getnnz() or shape[0]")
+
+    def get(self, stream: Any = None) -> Any:
+        """The matrix of SciPy, copied to the host."""
+        parts = tuple(part.get() for part in (self.data, self.indices, self.indptr))
+        return self._scipy(parts, shape=self.shape)
+
+    def transpose(self, axes: None = None, copy: bool = False) -> _Compressed:
+        return _wrapped(self._matrix.T)
+
+    def tocsr(self, copy: bool = False) -> csr_matrix:
+        return csr_matrix(self)
+
+    def astype(self, t: Any) -> Any:
+        return _wrapped(self._matrix.astype(t))
+
+    def toarray(self, order: str | None = None, out: None = None) -> ndarray:
+        return ndarray(self._matrix.toarray(order=order))
+
+    def sum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> ndarray:
+        found = self._matrix.sum(axis=axis)
+        kind = self.dtype if dtype is None else dtype  # summed in the matrix's own type, by a product with ones
+        return ndarray(np.asarray(found).astype(self.dtype).astype(kind))
+
+    def multiply(self, other: Any) -> Any:
+        if not np.isscalar(other) and not isinstance(other, csr_matrix):
+            raise TypeError("expected scalar or csr matrix")
+        return _wrapped(sparse.csr_matrix(self._matrix.multiply(_plain(other))))
+
+    def __matmul__(self, other: Any) -> Any:
+        if np.isscalar(other):
+            raise ValueError("Scalar operands are not allowed, use '*' instead")
+        return self * other
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return (self.T * other.T).T
+
+    def __mul__(self, other: Any) -> Any:
+        if np.isscalar(other):
+            return _wrapped(self._matrix * other)
+        if isinstance(other, _Compressed):
+            return _wrapped(sparse.csr_matrix(self._matrix @ other._matrix))
+        if isinstance(other, ndarray):
+            found = np.asarray(self._matrix @ _inside(other))
+            return ndarray(np.asfortranarray(found))
+        return NotImplemented
+
+    def __sub__(self, other: Any) -> Any:
+        if not isinstance(other, _Compressed):
+            raise NotImplementedError("the double subtracts sparse matrices only")
+        return _wrapped(sparse.csr_matrix(self._matrix - other._matrix))
+
+    __rmul__ = __mul__
+    dot = __matmul__
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            raise NotImplementedError("the double takes rows only")
+        if not isinstance(key, slice | int | ndarray):
+            raise IndexError(f"rows are taken by slices and arrays of the device, found {type(key)}")
+        return _wrapped(self._matrix[_plain(key)])
+
+
+class csr_matrix(_Compressed):
+    """``cupyx.scipy.sparse.csr_matrix``."""
+
+    format, _scipy = "csr", sparse.csr_matrix
+
+
+class csc_matrix(_Compressed):
+    """``cupyx.scipy.sparse.csc_matrix``."""
+
+    format, _scipy = "csc", sparse.csc_matrix
+
+
+for _kind in (csr_matrix, csc_matrix):
+    _kind.__module__ = f"cupyx.scipy.sparse._{_kind.format}"
+
+
+def _wrapped(matrix: Any) -> Any:
+    parts = (_outside(np.asarray(part)) for part in (matrix.data, matrix.indices, matrix.indptr))
+    kind = csr_matrix if matrix.format == "csr" else csc_matrix
+    return kind(tuple(parts), shape=matrix.shape)
+
+
+def _joined(name: str) -> Any:
+    def join(blocks: Any, format: str) -> Any:
+        if not all(isinstance(block, _Compressed) for block in blocks):
+            raise TypeError("blocks must be sparse matrices of the device")
+        return _wrapped(getattr(sparse, name)([block._matrix for block in blocks], format="csr"))
+
+    return join
+
+
+def modules() -> dict[str, types.ModuleType]:
+    """What is to stand in ``sys.modules``."""
+    found = {name: types.ModuleType(name) for name in ("cupyx", "cupyx.scipy", "cupyx.scipy.sparse")}
+    found["cupyx"].scipy = found["cupyx.scipy"]  # type: ignore[attr-defined]
+    own: Any = found["cupyx.scipy.sparse"]
+    found["cupyx.scipy"].sparse = own  # type: ignore[attr-defined]
+    own.csr_matrix, own.csc_matrix = csr_matrix, csc_matrix
+    own.hstack, own.vstack = _joined("hstack"), _joined("vstack")
+    return found

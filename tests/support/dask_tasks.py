@@ -1,0 +1,58 @@
+"""Solvers and encoders for tests on a cluster: they say in a folder that they have begun, and wait to be let go."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from haybale.ensemble.problem import Dual, Problem
+from haybale.ensemble.solvers import find_solver
+from haybale.retrieval.sharded import search_shard
+from support.encoders import HashEncoder
+
+
+def say_and_wait(folder: str) -> None:
+    """Leave a file named by the process; wait while there is no file ``go``."""
+    Path(folder, f"{os.getpid()}").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class WaitingSolver:
+    folder: str
+
+    def __call__(self, problem: Problem) -> Dual:
+        say_and_wait(self.folder)
+        return find_solver("working-set")(problem)
+
+
+class WaitingEncoder(HashEncoder):
+    def __init__(self, folder: str, after: int = 0) -> None:
+        super().__init__()
+        self.folder, self.after = folder, after
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        if self.calls >= self.after:
+            say_and_wait(self.folder)
+        return super().encode(texts)
+
+
+def waiting_search(folder: str, *arguments: Any) -> Any:
+    say_and_wait(folder)
+    return search_shard(*arguments)
+
+
+def squared(x: int, vector: np.ndarray, folder: str) -> float:
+    say_and_wait(folder)
+    return float(vector.sum()) + x * x
+
+
+def wrong(x: int) -> int:
+    raise KeyError(f"task {x}")

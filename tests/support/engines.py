@@ -1,0 +1,57 @@
+"""What tests of engines and rankers share: runs to the bit, folders byte for byte, and an encoder that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from haybale import Engine
+from haybale.rankers import QueryBatch, parse
+from haybale.retrieval import Run
+from support.encoders import HashEncoder
+
+UNTRAINED = ("bm25", "bm25-doc", "knn", "knn-doc", "knn-firstp", "parm-rrf", "parm-vrrf", "bm25-parm-rrf")
+
+
+def assert_same(found: Run, expected: Run) -> None:
+    """The same documents with the same scores, to the last bit."""
+    rows, ranks, documents, scores = expected.flat()
+    assert found.query_ids == expected.query_ids
+    np.testing.assert_array_equal(found.flat()[0], rows)
+    np.testing.assert_array_equal(found.flat()[1], ranks)
+    assert found.flat()[2].to_pylist() == documents.to_pylist()
+    np.testing.assert_array_equal(found.flat()[3], scores)
+
+
+def runs_of(engine: Engine, split: str = "dev", names: Sequence[str] = UNTRAINED, depth: int = 1000) -> dict[str, Run]:
+    """Of rankers that learn nothing, by name."""
+    batch = QueryBatch(engine, engine.collection.queries.take(engine.collection.split(split).queries))
+    return {name: batch.run(parse(name).fit(engine), depth) for name in names}
+
+
+def assert_same_runs(found: Engine, expected: Engine, names: Sequence[str] = UNTRAINED) -> None:
+    mine = runs_of(found, names=names)
+    for name, run in runs_of(expected, names=names).items():
+        assert_same(mine[name], run)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class CountingEncoder(HashEncoder):
+    """Knows which texts it was asked for."""
+
+    def __init__(self, salt: str = "") -> None:
+        super().__init__(salt)
+        self.texts: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.texts += texts
+        return super().encode(texts) - 0.5
+
+    def describe(self) -> dict[str, object]:
+        return {"class": "CountingEncoder", "salt": self.salt, "width": self.dim}

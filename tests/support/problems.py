@@ -1,0 +1,87 @@
+"""Problems for the tests of kernels and solvers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from haybale.device import Device
+from haybale.ensemble.kernel import Points
+from haybale.ensemble.problem import Problem
+from support.worlds import random_rows
+
+CUDA = Device("cuda", 0)
+
+
+def points(seed: int, n: int, d: int = 7, kind: str = "dense") -> Points:
+    """Random vectors: dense, sparse, or both."""
+    rng = np.random.default_rng(seed)
+    dense = 0.4 * rng.normal(size=(n, d)).astype(np.float32)
+    wide = sparse.random(n, 30, density=0.15, random_state=seed, dtype=np.float32).tocsr()
+    return Points(None if kind == "sparse" else dense, None if kind == "dense" else wide)
+
+
+def matrix_of(of: Points) -> np.ndarray:
+    """(n, d) all spaces side by side, float64."""
+    parts = [of.dense if of.dense is not None else None, None if of.sparse is None else of.sparse.toarray()]
+    return np.concatenate([part for part in parts if part is not None], axis=1).astype(np.float64)
+
+
+def rbf(a: np.ndarray, b: np.ndarray, gamma: float = 1.0) -> np.ndarray:
+    """The obvious way."""
+    return np.exp(-gamma * np.sum((a[:, None].astype(np.float64) - b[None]) ** 2, axis=-1))
+
+
+def problem(
+    seed: int,
+    n: int,
+    features: bool = False,
+    n_queries: int = 5,
+    n_passages: int = 9,
+    kind: str = "dense",
+    **changes: Any,
+) -> Problem:
+    """Random rows, equal ones among them."""
+    rng = np.random.default_rng(seed)
+    rows = random_rows(seed, n, n_queries, n_passages)
+    if features:
+        changes["features"] = np.where(rng.random((n, 1)) < 0.8, 0.5 * rng.normal(size=(n, 3)), 0).astype(np.float32)
+    return Problem(
+        points(seed, n_queries, 3, kind),
+        points(seed + 1, n_passages, 3, kind),
+        rows.query.astype(np.int64),
+        rows.passage.astype(np.int64),
+        label=rows.label.astype(np.float64),
+        weight=rng.uniform(0.5, 3, size=n),
+        **({"tol": 1e-5} | changes),
+    )
+
+
+def realistic(n: int, d: int = 64, each: int = 20) -> Problem:
+    """Queries and passages around topics, of a spectrum that decays; ``each`` query with the passages nearest to it."""
+    rng = np.random.default_rng(0)
+    scale = np.arange(1, d + 1) ** -0.4
+    topics = rng.normal(size=(max(5, n // 5 // each), d)) * scale
+
+    def around(count: int) -> tuple[np.ndarray, np.ndarray]:
+        topic = rng.integers(len(topics), size=count)
+        vectors = topics[topic] + 0.6 * rng.normal(size=(count, d)) * scale
+        return topic, (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+    (topic_q, queries), (topic_p, passages) = around(n // each), around(n)
+    nearest = np.argsort(-(queries @ passages.T), axis=1)[:, :each]
+    query, passage = np.repeat(np.arange(len(queries)), each), nearest.ravel()
+    relevant = (topic_q[query] == topic_p[passage]) & (rng.random(len(query)) < 0.12)
+    used, passage = np.unique(passage, return_inverse=True)
+    return Problem(
+        Points(queries), Points(passages[used]), query, passage, relevant.astype(np.float64), np.ones(len(query))
+    )
+
+
+def moved(of: Any) -> Any:
+    """A problem, a support or pairs with vectors, and Gram matrices, on the device."""
+    changes = {"queries": of.queries.to(CUDA), "passages": of.passages.to(CUDA)}
+    return replace(of, **changes)

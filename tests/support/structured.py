@@ -1,0 +1,92 @@
+"""Structured collections for the tests of graphs: random ones, and planted ones in which one relation alone tells."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haybale.collections import Collection, CollectionBuilder
+from support.topics import word
+
+TOLD_BY = ("section title", "previous passage", "cited documents")
+
+
+def structured_collection(seed: int = 0, n_documents: int = 12, n_queries: int = 12, own_words: int = 1) -> Collection:
+    """Documents of nested sections, some without a passage; internal links, citations; words of topics.
+
+    Queries are taken from documents that cite what is relevant, and have ``own_words`` times four words of these; the
+    links of documents of training queries are kept.
+    """
+    rng = np.random.default_rng(seed)
+    builder = CollectionBuilder("structured", language="english")
+    passages: list[list[str]] = []
+    sections: list[list[str]] = []
+
+    def text(topic: int, n: int = 3) -> str:
+        words = [word(100 * topic + int(i)) for i in rng.integers(6, size=n)]
+        return " ".join([*words, *(word(5000 + int(i)) for i in rng.integers(15, size=3))])
+
+    for d in range(n_documents):
+        number = builder.add_document(f"d{d:02d}", title=f"{word(100 * d)} title")
+        known: dict[str, int] = {}
+        for s in range(int(rng.integers(1, 5))):
+            parent = [*known][int(rng.integers(len(known)))] if known else None
+            title = f"{word(100 * d + s)} heading" if s % 3 else ""
+            known[f"d{d}s{s}"] = builder.add_section(number, f"d{d}s{s}", title, parent)
+        sections.append([*known])
+        mine = [f"d{d}p{p}" for p in range(int(rng.integers(0 if d % 5 == 4 else 2, 6)))]
+        for passage_id in mine:
+            builder.add_passage(number, text(d), passage_id, [*known.values()][int(rng.integers(len(known)))])
+        passages.append(mine)
+    for d, mine in enumerate(passages):
+        for passage_id in mine:
+            if rng.random() < 0.3:
+                builder.add_internal_link(passage_id, sections[d][int(rng.integers(len(sections[d])))])
+            if rng.random() < 0.2:
+                builder.add_external_link(passage_id, f"d{int(rng.integers(n_documents)):02d}")
+    for split in ("train", "dev"):
+        for i in range(n_queries):
+            own, relevant = (int(each) for each in rng.choice(n_documents, size=2, replace=False))
+            builder.add_query(f"{split}{i}", [text(own, 4 * own_words), text(relevant)], own=f"d{own:02d}", split=split)
+            builder.add_judgement(split, f"{split}{i}", f"d{relevant:02d}")
+            if split == "train":
+                builder.add_external_link(sections[own][0], f"d{relevant:02d}")
+    return builder.build()
+
+
+def told_collection(told_by: str, n_documents: int = 24, n_queries: int = 24) -> Collection:
+    """Every document has two candidate passages of the same words; what ``told_by`` leads to has the topic's words.
+
+    A query asks for the words of a topic and for those that all candidates have.
+    """
+    rng = np.random.default_rng(3)
+    builder = CollectionBuilder("told", language="english")
+    builder.add_document("words", [" ".join(map(word, [*range(100 * n_documents), *range(6000, 6900)]))])
+    common = " ".join(word(5000 + i) for i in range(6))
+
+    def topic(d: int) -> str:
+        return " ".join(word(100 * d + i) for i in range(4))
+
+    def other() -> str:
+        return " ".join(word(6000 + int(i)) for i in rng.integers(900, size=4))
+
+    for d in range(n_documents):
+        number = builder.add_document(f"d{d:02d}")
+        root = builder.add_section(number, f"d{d}root", other(), None)
+        title = topic(d) if told_by == "section title" else other()
+        section = builder.add_section(number, f"d{d}s", title, f"d{d}root")
+        # The passage before stands in another section, far from the one that has the common words.
+        builder.add_passage(number, topic(d) if told_by == "previous passage" else other(), f"d{d}p0", root)
+        builder.add_passage(number, common, f"d{d}p1", section)
+        builder.add_passage(number, other(), f"d{d}p2", root)
+    if told_by == "cited documents":
+        for d in range(n_documents):
+            number = builder.add_document(f"x{d:02d}")
+            section = builder.add_section(number, f"x{d}root", "", None)
+            builder.add_passage(number, topic(d), f"x{d}p", section)
+            builder.add_external_link(f"d{d}p1", f"x{d:02d}")
+    for split in ("train", "dev"):
+        for i in range(n_queries):
+            d = int(rng.integers(n_documents))
+            builder.add_query(f"{split}{i}", [f"{topic(d)} {common} {common}"], split=split)
+            builder.add_judgement(split, f"{split}{i}", f"d{d:02d}")
+    return builder.build()

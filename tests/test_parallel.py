@@ -1,0 +1,113 @@
+"""Threads keep order and give BLAS back its own as it was; tiles are halved until they fit."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.cupy_runtime import CUDARuntimeError, OutOfMemoryError
+from threadpoolctl import threadpool_info
+
+from haybale.errors import DeviceError
+from haybale.parallel import in_threads, iter_chunks, one_blas_thread
+
+
+def blas_threads() -> set[int]:
+    """Of pools that all threads share; those of OpenMP belong to a thread."""
+    found = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return {pool["num_threads"] for pool in found if pool.get("threading_layer") != "openmp"}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, None])
+def test_results_keep_their_order(threads: int | None) -> None:
+    assert in_threads(lambda x: (time.sleep(0.002 * (5 - x)), x)[1], range(5), threads) == list(range(5))
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda x: 1 // x, [1, 0, 2], threads)
+
+
+def test_blas_gets_its_threads_back_whoever_leaves_last() -> None:
+    """Two threads whose limits overlap: threadpoolctl alone would end with one thread for good."""
+    before = blas_threads()
+    first_in, second_in = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with one_blas_thread():
+            first_in.set()
+            second_in.wait(10)
+
+    def second() -> None:
+        first_in.wait(10)
+        with one_blas_thread():
+            second_in.set()
+            worker.join(10)  # the first has left
+
+    worker, other = threading.Thread(target=first), threading.Thread(target=second)
+    worker.start()
+    other.start()
+    other.join(10)
+    assert blas_threads() == before
+
+
+def test_any_thread_may_limit_blas_whoever_did_before() -> None:
+    """threadpoolctl alone lets only the thread do so that was the first."""
+    free = blas_threads()
+
+    def inside(_: int) -> set[int]:
+        with one_blas_thread():
+            return blas_threads()
+
+    assert inside(0) == {1}
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(inside, 0).result() == {1}
+    assert inside(0) == {1}
+    assert blas_threads() == free
+
+
+class Hungry:
+    """Work that has memory for so many rows."""
+
+    def __init__(self, room: int, error: BaseException) -> None:
+        self.room, self.asked, self.error = room, [], error
+
+    def __call__(self, tile: slice) -> list[int]:
+        self.asked.append(tile.stop - tile.start)
+        if self.asked[-1] > self.room:
+            raise self.error
+        return list(range(tile.start, tile.stop))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfMemoryError("x"),
+        MemoryError("std::bad_alloc"),
+        RuntimeError("CUDA out of memory. Tried"),
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_tiles_halve_until_they_fit(error: BaseException) -> None:
+    work = Hungry(3, error)
+    assert [row for tile in iter_chunks(10, 8, work) for row in tile] == list(range(10))
+    assert work.asked == [8, 4, 2, 2, 2, 2, 2]
+
+
+def test_tiles_on_the_cpu_beside_a_cupy_that_has_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pool asks for the number of devices, which is an error without a driver."""
+
+    def no_driver() -> None:
+        raise CUDARuntimeError("cudaErrorInsufficientDriver")
+
+    pool = types.SimpleNamespace(free_all_blocks=no_driver)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(get_default_memory_pool=lambda: pool))
+    assert len(list(iter_chunks(4, 4, Hungry(2, MemoryError())))) == 2
+
+
+def test_the_smallest_tile_says_so() -> None:
+    with pytest.raises(DeviceError, match="out of memory at a tile of 2 queries"):
+        list(iter_chunks(10, 8, Hungry(1, MemoryError()), least=2, what="queries"))
+    with pytest.raises(RuntimeError, match="illegal address"):
+        list(iter_chunks(10, 8, Hungry(1, RuntimeError("illegal address"))))
