@@ -90,7 +90,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
                 found = evaluate(run, collection.qrels_frame(split), MEASURES).reindex(space.batches[split].ids)
                 values[split][title] = {m: found[m].round(6).tolist() for m in MEASURES}
             facts[title] = {
-                key: value for key, value in space.training.fitted(ranker).fit_report_.items() if key in TOLD
+                key: value for key, value in ranker.fitted(space.training).fit_report_.items() if key in TOLD
             }
             print(title, round(float(np.nanmean(values["dev"][title]["nDCG@10"])), 4), flush=True)
     if "policy" not in rankers:
@@ -123,20 +123,20 @@ def by_share(space: Space, best: Ranker) -> dict[str, list[float]]:
     """nDCG@10 of every query of dev, by the share of the loss for new queries that the weights were learned with."""
     batch, found = space.batches["dev"], {}
     for share in SHARES:
-        run = batch.run(space.training.fitted(set_values(best, {UNSEEN_SHARE: share})), 100)
+        run = set_values(best, {UNSEEN_SHARE: share}).fitted(space.training).run(batch, 100)
         found[f"{share:g}"] = ndcg(batch, run, "dev")
     return found
 
 
 def adapted(space: Space, best: Ranker, groups: dict[str, list[bool]]) -> dict[str, dict[str, Any]]:
     """The policy for test queries of one kind alone, which it is given without judgements: all are known, or new."""
-    fitted, found = space.training.fitted(best), {}
+    fitted, found = best.fitted(space.training), {}
     for group, members in {"all": [True] * len(next(iter(groups.values()))), **groups}.items():
         rows = np.flatnonzero(members)
         if len(rows) >= FEW and fitted.choices_:
             batch = space.batches["test"].take(rows)
             ranker = fitted.adapted(batch.queries)
-            run = batch.run(ranker, 100)
+            run = ranker.run(batch, 100)
             told = {"expected": ranker.fit_report_["queries expected to be new"], "share": ranker.unseen_share}
             found[group] = told | {"rows": rows.tolist(), "nDCG@10": ndcg(batch, run, "test")}
     return found

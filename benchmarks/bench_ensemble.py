@@ -129,15 +129,15 @@ def measured(changed: str, to: str, ranker: Ranker, training: Training, judged: 
     collection = judged.engine.collection
     within = [*ranker.nested(), *(each for made in ranker.implied().values() for each in made)]
     for inner in within:
-        training.batch.out_of_fold(training.fitted(inner), 100)  # searched before the clock runs
+        inner.fitted(training).run_out_of_fold(training.batch, 100)  # searched before the clock runs
     start = time.perf_counter()
-    fitted = training.fitted(ranker)
+    fitted = ranker.fitted(training)
     seconds = time.perf_counter() - start
     found = evaluate(judged.run(fitted, 1000), collection.qrels_frame("dev")).reindex(judged.ids)
     out_of_bag: dict[str, float] = {}
     try:
         if within and len(training) <= _OUT_OF_BAG:
-            run = training.batch.out_of_fold(fitted, 100)
+            run = fitted.run_out_of_fold(training.batch, 100)
             out_of_bag = evaluate(run, collection.qrels_frame("train")).reindex(training.batch.ids).mean().to_dict()
     except InputError:  # of rows every bag has seen nearly every query
         pass

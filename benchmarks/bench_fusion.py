@@ -75,7 +75,7 @@ def measured(name: str) -> dict[str, Any]:
     scoring = dict.fromkeys(found, 0.0)
     for split in SPLITS:
         batch, qrels = space.batches[split], collection.qrels_frame(split)
-        runs = {str(each): batch.run(each, fitted.depth) for each in fitted.rankers_}
+        runs = {str(each): each.run(batch, fitted.depth) for each in fitted.rankers_}
         pool = pooled([runs[part] for part in judged.runs], batch.ids, fitted.depth)
         features = run_features(pool, judged.runs, judged.trained)
         # By the names without the values that were set.
@@ -103,7 +103,7 @@ def training_pools(space: Space, fitted: Any) -> tuple[JudgedPools, Ints]:
     training = space.training
     rows = positions(training.batch.ids, fitted.query_ids_)
     batch = training.batch.take(rows)
-    runs = {str(ranker): batch.out_of_fold(ranker, fitted.depth) for ranker in fitted.rankers_}
+    runs = {str(ranker): ranker.run_out_of_fold(batch, fitted.depth) for ranker in fitted.rankers_}
     new = unseen_queries(training.relevant, training.batch.queries.groups)[rows]
     unseen = [query for query, is_new in zip(batch.ids, new, strict=True) if is_new]
     qrels = batch.engine.collection.qrels_frame("train")

@@ -90,7 +90,7 @@ def measured(name: str, results: Path, only: str | None) -> None:
         keep("section propagation", dense.runs(propagation(best)), {"share": best})
         for text in (*MASKED, *CONTEXT[1:]):
             ranker = dense.training.fitted(parse(text))
-            train = dense.training.batch.out_of_fold(ranker, 1000) if text in MASKED else None
+            train = ranker.run_out_of_fold(dense.training.batch, 1000) if text in MASKED else None
             keep(str(parse(text)), dense.runs(ranker), ranker.fit_report_, train)
     if only in ("tfidf", "fused", None):
         sparse, chosen = Space(collection, "tfidf", DIM), parameters(tuned_bm25(collection))
@@ -102,7 +102,7 @@ def measured(name: str, results: Path, only: str | None) -> None:
         training, last = sparse.training, set_values(parse(BOTH), chosen)
         spaces = {"lim": (dense, parse(CONTEXT[3])), "tfidf": (sparse, last)}
         taught = {
-            which: space.training.batch.out_of_fold(space.training.fitted(ranker), 100)
+            which: ranker.fitted(space.training).run_out_of_fold(space.training.batch, 100)
             for which, (space, ranker) in spaces.items()
         }
         new = unseen_queries(training.relevant, training.batch.queries.groups)

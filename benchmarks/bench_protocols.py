@@ -154,7 +154,7 @@ def judged(engine: Engine, batch: QueryBatch, split: str) -> Pairs:
 def rankings(batch: QueryBatch, split: str, models: dict[str, SVREnsemble], near: Hits) -> dict[str, dict[str, float]]:
     """End to end: nothing but the query decides what is ranked."""
     engine, ids = batch.engine, batch.ids
-    runs = {str(ranker): batch.run(ranker, DEPTH) for ranker in (BM25(), KNN())}
+    runs = {str(ranker): ranker.run(batch, DEPTH) for ranker in (BM25(), KNN())}
     runs["knn, the same neighbours"] = rank_documents(engine.passages, near, ids)
     for name, model in models.items():
         with timed(f"score {name}"):

@@ -291,7 +291,7 @@ def rerank(a: Any) -> None:
         with record_timings() as stages:
             ranker: Ranker = training.fitted(parse(text))
             for split, batch in batches.items():
-                run = batch.run(ranker, 100)
+                run = ranker.run(batch, 100)
                 tables[split][name] = evaluate(run, collection.qrels_frame(split), MEASURES)
         found[name] = {"ranker": text, "seconds": dict(stages.seconds), "facts": ranker.fit_report_}
         for split in batches:  # learned runs stand beside the one without

@@ -211,7 +211,7 @@ def effectiveness(collection: str, what: str, share: float = SHARE) -> Record:
     has, own = queries.own >= 0, np.full(len(queries), -1)
     own[has] = engine.collection.document_numbers(whole.doc_ids.take(queries.own[has]).to_pylist())
     batch, qrels = QueryBatch(engine, replace(queries, own=own)), whole.qrels_frame("dev")
-    runs = {name: batch.run(haybale.parse(name), 1000) for name in MEASURED}
+    runs = {name: haybale.parse(name).run(batch, 1000) for name in MEASURED}
     measures = {name: averages(haybale.evaluate(run, qrels, MEASURES)) for name, run in runs.items()}
     return {"documents": engine.collection.n_documents, "rankers": measures}
 

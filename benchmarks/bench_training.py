@@ -125,9 +125,9 @@ def measured(
         }
         rankers |= {} if alone else fused(collection, work, n_folds, svr or {})
         for name, ranker in rankers.items():
-            fitted = training.fitted(ranker)
+            fitted = ranker.fitted(training)
             for split in splits:
-                runs[split][name] = batches[split].run(fitted, DEPTH)
+                runs[split][name] = fitted.run(batches[split], DEPTH)
     tables = {
         split: {name: evaluate(run, collection.qrels_frame(split), MEASURES) for name, run in of.items()}
         for split, of in runs.items()

@@ -79,7 +79,7 @@ class Space:
     def runs(self, ranker: Ranker) -> dict[str, Run]:
         """The ranker's run of each split, fitted on the training queries."""
         fitted = self.training.fitted(ranker)
-        return {split: batch.run(fitted, DEPTH) for split, batch in self.batches.items()}
+        return {split: fitted.run(batch, DEPTH) for split, batch in self.batches.items()}
 
 
 def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def ranked(space: Space, rankers: Mapping[str, Ranker], runs: dict[str, dict[str
     for name, ranker in rankers.items():
         for split, run in space.runs(ranker).items():
             runs[split][name + more] = run
-        facts = facts_of(space.training.fitted(ranker), parse(name))
+        facts = facts_of(ranker.fitted(space.training), parse(name))
         if facts:
             found[name + more] = facts
     return found
@@ -190,7 +190,7 @@ def by_share(collection: Collection, space: Space, best: Ranker) -> list[dict[st
     unseen, batch = by_relevant(collection, "dev")["none seen"], space.batches["dev"]
     rows = []
     for share in SHARES:
-        fused = batch.run(space.training.fitted(set_values(best, {UNSEEN_SHARE: share})), DEPTH)
+        fused = set_values(best, {UNSEEN_SHARE: share}).fitted(space.training).run(batch, DEPTH)
         table = evaluate(fused, collection.qrels_frame("dev")).reindex(batch.ids)
         group = unseen & table["MRR@10"].notna().to_numpy()
         means = {m: float(table[m].mean()) for m in MEASURES}

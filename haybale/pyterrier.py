@@ -121,7 +121,7 @@ class RankerTransformer(pt.Transformer):
             found: dict[str, float] = {}
             if has_text[rows].any():
                 [batch] = self.ranker.batches(queries.take([place]), within=sorted(set(docnos[rows])))
-                found = dict(batch.run(self.ranker, len(rows))[str(place)])
+                found = dict(self.ranker.run(batch, len(rows))[str(place)])
             scores[rows] = [found.get(docno, np.nan) for docno in docnos[rows]]
             left = rows[np.isnan(scores[rows])]
             scores[left] = min([0.0, *found.values()]) - 1 - np.arange(len(left))

@@ -95,7 +95,7 @@ def rank(
     reasons: dict[tuple[str, str], Explanation] = {}
     drawn: Explanation | None = None
     for batch in chosen.batches(asked, within=limits):
-        run = batch.run(chosen, k or WRITTEN)
+        run = chosen.run(batch, k or WRITTEN)
         for row, query_id in enumerate(batch.ids):
             first = run[query_id][: k or SHOWN]
             wanted = first if explain else first[: int(heatmap is not None and drawn is None)]

@@ -45,8 +45,8 @@ def interactions(
     asked = opened.collection.queries.take(opened.collection.split(split).queries)
     with resumable(), record_timings(reporter()):
         pairs = chosen.pairs(opened)  # a model that is not there is refused before the first stage is fitted
-        inner = Training.of(opened).fitted(chosen.ranker)
-        run = QueryBatch(opened, asked, split).out_of_fold(inner, chosen.n_documents)
+        inner = chosen.ranker.fitted(Training.of(opened))
+        run = inner.run_out_of_fold(QueryBatch(opened, asked, split), chosen.n_documents)
         how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
         how |= given(dtype=dtype, pairs_per_chunk=pairs_per_chunk)
         done = haybale.interact(opened, asked, run, pairs, out, shard=part, **how)

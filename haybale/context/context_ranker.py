@@ -61,7 +61,7 @@ class ContextRanker(Reranker):
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.batch.engine)  # without a graph: refused before any work
-        self.rankers_ = [training.fitted(self.ranker)]
+        self.rankers_ = [self.ranker.fitted(training)]
         self.mask_ = relevant_by_own(training) if self.mask == "relevant" else None
         self._learn(training)
 
@@ -94,7 +94,7 @@ class ContextRanker(Reranker):
 
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """The k best passages of each query, of the first documents."""
-        rows, ranks, documents = numbered(batch.run(self.rankers_[0], self.n_documents), batch.engine.collection)
+        rows, ranks, documents = numbered(self.rankers_[0].run(batch, self.n_documents), batch.engine.collection)
         first = ranks <= self.n_documents
         none = np.empty(0, dtype=np.int64)
         of, best, values = [none], [none], [np.empty(0, dtype=np.float32)]

@@ -156,7 +156,7 @@ def judged_documents(
 ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """``(query row, document, is relevant)`` of what is re-ordered or relevant, and has a passage."""
     collection = batch.engine.collection
-    rows, _, documents = numbered(batch.out_of_fold(ranker.rankers_[0], ranker.n_documents), collection)
+    rows, _, documents = numbered(ranker.rankers_[0].run_out_of_fold(batch, ranker.n_documents), collection)
     answers = collection.document_numbers([doc_id for ids in relevant for doc_id in ids])
     known = np.repeat(np.arange(len(batch)), [len(ids) for ids in relevant]) * collection.n_documents + answers
     both = np.unique(np.concatenate([rows * collection.n_documents + documents, known]))

@@ -73,14 +73,14 @@ class LinkedDocuments(Ranker):
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.batch.engine)
-        self.rankers_ = [training.fitted(self.ranker)]
+        self.rankers_ = [self.ranker.fitted(training)]
         self.mask_ = relevant_by_own(training) if self.mask == "relevant" else None
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._walked(batch, batch.run(self.rankers_[0], self.n_seeds), depth)
+        return self._walked(batch, self.rankers_[0].run(batch, self.n_seeds), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._walked(batch, batch.out_of_fold(self.rankers_[0], self.n_seeds), depth)
+        return self._walked(batch, self.rankers_[0].run_out_of_fold(batch, self.n_seeds), depth)
 
     def _walked(self, batch: QueryBatch, first: Run, depth: int) -> Run:
         rows, ranks, seeds = numbered(first, batch.engine.collection)
@@ -113,7 +113,7 @@ class LinkedDocuments(Ranker):
         return documents, found[documents]
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        _, ranks, seeds = numbered(batch.run(self.rankers_[0], self.n_seeds), batch.engine.collection)
+        _, ranks, seeds = numbered(self.rankers_[0].run(batch, self.n_seeds), batch.engine.collection)
         shares, ids = [], batch.engine.collection.doc_ids
         for rank, seed in zip(ranks.tolist(), seeds.tolist(), strict=True):
             found, scores = self._near(batch.engine, int(batch.own[0]), np.array([seed]), np.array([1 / (10 + rank)]))

@@ -153,9 +153,9 @@ def compare(
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
         batch = QueryBatch(engine, engine.collection.queries.take(part.queries))
         fitted = {
-            name: ranker if _is_fitted_on(ranker, engine) else training.fitted(ranker) for name, ranker in named.items()
+            name: ranker if _is_fitted_on(ranker, engine) else ranker.fitted(training) for name, ranker in named.items()
         }
-        runs = {name: batch.run(ranker, DEPTH) for name, ranker in fitted.items()}
+        runs = {name: ranker.run(batch, DEPTH) for name, ranker in fitted.items()}
         for name, run in runs.items():
             warn_of_empty(run, name)
         with timed("evaluate"):

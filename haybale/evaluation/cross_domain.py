@@ -94,7 +94,7 @@ class Domain:
             raise InputError("networks are trained on the split 'train', and tested on another")
         collection, rng = engine.collection, np.random.default_rng(random_state)
         training = Training.of(engine, "train")
-        fitted = training.fitted(ranker)
+        fitted = ranker.fitted(training)
         relevant: dict[str, Sequence[str]] = {}
         chosen = {}
         for name, limit in (("train", n_train), (split, n_test)):
@@ -105,7 +105,7 @@ class Domain:
             ids = collection.queries.take(numbers[rows]).ids.to_pylist()
             relevant |= dict(zip(ids, (found[row] for row in rows), strict=True))
             chosen[name] = ids
-        run = training.batch.out_of_fold(fitted, max(k_train, 1)).top(k_train).take(chosen["train"])
+        run = fitted.run_out_of_fold(training.batch, max(k_train, 1)).top(k_train).take(chosen["train"])
         if add_relevant:
             run = with_relevant(run, relevant, k_train, rng)
         asked = collection.queries.take(collection.query_numbers(chosen[split]))

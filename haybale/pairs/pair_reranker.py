@@ -55,7 +55,7 @@ class BestPairs(PairReader):
     def fit_batch(self, training: Training) -> None:
         self._forget()
         self._load()  # a model that is not there is refused before what it re-orders is fitted
-        self.rankers_ = [training.fitted(self.ranker)]
+        self.rankers_ = [self.ranker.fitted(training)]
 
     @abstractmethod
     def _load(self) -> PairEncoder:

@@ -152,14 +152,14 @@ class PLI(PairReader):
             raise InputError(f"{self} learns from queries of at least 2 documents, found {folds}")
         pairs = self.pairs(batch.engine)  # a model that is not there is refused before what it re-orders is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
-        self.rankers_ = [training.fitted(self.ranker)]
+        self.rankers_ = [self.ranker.fitted(training)]
         seen = self._of_model
         rows = np.array([row for row in self.learnable_rows(training) if batch.ids[row] not in seen], dtype=np.int64)
         relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
         batch = batch.take(rows) if len(rows) < len(batch) else batch
         if not relevant:
             raise InputError(f"{self}: {self.model!r} was trained on all judged queries: train it on some of them")
-        first = batch.out_of_fold(self.rankers_[0], self.n_documents)
+        first = self.rankers_[0].run_out_of_fold(batch, self.n_documents)
         self._known: list[Any] = stored
         with batch.timed(f"read pairs ({self.name})"):
             found = self._interactions(self.reading(batch, first, pairs))

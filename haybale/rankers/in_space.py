@@ -71,7 +71,7 @@ class InSpace(Ranker):
             asked = batch.over(engine)
             part = Training(engine, asked.queries, [[doc for doc in ids if doc in known] for ids in training.relevant])
             part.batch = asked  # which has what others asked of it
-            self.external_rankers_.append(part.fitted(self.ranker))
+            self.external_rankers_.append(self.ranker.fitted(part))
         self._look()
 
     def _look(self) -> None:
@@ -89,7 +89,7 @@ class InSpace(Ranker):
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         ranker = self.external_rankers_[0]
-        return _told(batch, batch.over(_limited(ranker.engine_, batch.engine)).run(ranker, depth), depth)
+        return _told(batch, ranker.run(batch.over(_limited(ranker.engine_, batch.engine)), depth), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Each query by the first engine whose encoder has not seen it."""
@@ -101,7 +101,7 @@ class InSpace(Ranker):
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
             there = part.over(_limited(ranker.engine_, batch.engine))
-            parts.append(_told(part, there.out_of_fold(ranker, depth), depth))
+            parts.append(_told(part, ranker.run_out_of_fold(there, depth), depth))
         return Run.joined(parts).take(batch.ids)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:

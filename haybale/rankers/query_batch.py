@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -33,25 +33,7 @@ _DEEP = 100  # documents that fusion will ask for, so training queries are searc
 
 Text: TypeAlias = "str | Sequence[str]"  # of a query: a text, or its paragraphs
 QueriesLike: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
-
-
-class RankerLike(Protocol):
-    """What a batch and judged queries need to know of a ranker."""
-
-    training_digest: str | None
-    fitted_key: Any
-    engine_: Engine
-
-    @property
-    def needs_training(self) -> bool: ...
-    def key(self) -> Any: ...
-    def clone(self) -> Self: ...
-    def fit_on(self, training: Training) -> Self: ...
-    def rank_batch(self, batch: QueryBatch, depth: int) -> Run: ...
-    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run: ...
-
-
-R = TypeVar("R", bound=RankerLike)
+T = TypeVar("T")
 
 
 class QueryBatch:
@@ -182,18 +164,12 @@ class QueryBatch:
         wanted = bool(self.label) or (index, n_hits) in self._made
         return self.paragraph_hits(index, n_hits).hits if wanted and self.single else None
 
-    def run(self, ranker: RankerLike, depth: int) -> Run:
-        """The ranker's run, ``depth`` documents a query; of equal rankers the one of the first that was asked."""
-        return self._run("run", ranker, depth, ranker.rank_batch)
+    def cached_run(self, key: Hashable, depth: int, make: Callable[[QueryBatch, int], Run]) -> Run:
+        """Return ``make(batch, depth)``; a run of this key that was made before, if it is deep enough.
 
-    def out_of_fold(self, ranker: RankerLike, depth: int) -> Run:
-        """The ranker's run of queries that it may have been trained on, as if it had not seen them."""
-        if not ranker.needs_training:
-            return self.run(ranker, depth)
-        return self._run("out of fold", ranker, depth, ranker.out_of_fold_batch)
-
-    def _run(self, how: str, ranker: RankerLike, depth: int, rank: Callable[[QueryBatch, int], Run]) -> Run:
-        key = (how, ranker.key())
+        Equal rankers have equal keys, so they share one cached run. A part of a batch takes its rows of the run of the
+        whole.
+        """
         if self._from is not None:
             known = self._from[0]._runs.get(key)
             if known is not None and known[0] >= depth:
@@ -201,7 +177,7 @@ class QueryBatch:
         known = self._runs.get(key)
         if known is None or known[0] < depth:
             deep = max(depth, _DEEP) if self.label else depth
-            known = self._runs[key] = (deep, rank(self, deep))
+            known = self._runs[key] = (deep, make(self, deep))
         return known[1].top(depth)
 
 
@@ -262,17 +238,11 @@ class Training:
             known.update("\0".join([query, *documents, "\n"]).encode())
         return known.hexdigest()
 
-    def fitted(self, ranker: R) -> R:
-        """A fitted copy of the ranker; the ranker itself, if it was fitted so on the same judgements of this engine."""
-        known = ranker.training_digest
-        same = known is not None and known == self.digest and ranker.engine_ is self.batch.engine
-        if same and ranker.fitted_key == ranker.key():
-            return ranker
-        copy = ranker.clone()
-        key = copy.key()
+    def cached_fit(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what ``make`` fits, or what was fitted before under this key: equal rankers are fitted once."""
         if key not in self._fitted:
-            self._fitted[key] = copy.fit_on(self)
-        found: R = self._fitted[key]
+            self._fitted[key] = make()
+        found: T = self._fitted[key]
         return found
 
 

@@ -269,6 +269,18 @@ class Ranker(ABC):
         if not hasattr(self, "engine_"):
             raise NotFittedError(f"{self} is not fitted: call fit(engine) first")
 
+    def fitted(self, training: Training) -> Self:
+        """Return a copy fitted on judged queries; the ranker itself, if it was fitted on the same of this engine.
+
+        Equal rankers that are fitted on the same :class:`~haybale.rankers.Training` are fitted once.
+        """
+        known = self.training_digest
+        same = known is not None and known == training.digest and self.engine_ is training.batch.engine
+        if same and self.fitted_key == self.key():
+            return self
+        copy = self.clone()
+        return training.cached_fit(copy.key(), lambda: copy.fit_on(training))
+
     def rank(
         self, queries: QueriesLike, *, depth: int = DEPTH, within: Sequence[str] | NDArray[np.bool_] | None = None
     ) -> Run:
@@ -296,7 +308,7 @@ class Ranker(ABC):
         """
         self.check_fitted()
         check_parameters("rank", {"depth": depth}, {"depth": COUNT})
-        parts = [part.run(self, depth) for part in self.batches(queries, within=within)]
+        parts = [self.run(part, depth) for part in self.batches(queries, within=within)]
         run = parts[0] if len(parts) == 1 else Run.joined(parts)
         warn_of_empty(run, str(self))
         return run
@@ -306,7 +318,7 @@ class Ranker(ABC):
     ) -> Iterator[QueryBatch]:
         """The queries of :meth:`rank` as they are searched, some thousand at once: for rankings and reasons.
 
-        What ``batch.run(ranker, depth)`` found is not searched again by ``ranker.explained(batch.take(row), …)``.
+        What ``ranker.run(batch, depth)`` found is not searched again by ``ranker.explained(batch.take(row), …)``.
         """
         self.check_fitted()
         engine, asked = self.engine_, queries_from(self.engine_, queries)
@@ -323,7 +335,17 @@ class Ranker(ABC):
         """
         self.check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
-        return QueryBatch(self.engine_, queries_from(self.engine_, queries), "train").out_of_fold(self, depth)
+        return self.run_out_of_fold(QueryBatch(self.engine_, queries_from(self.engine_, queries), "train"), depth)
+
+    def run(self, batch: QueryBatch, depth: int) -> Run:
+        """Return the ranking of a batch, ``depth`` documents a query; the batch keeps it for whoever asks again."""
+        return batch.cached_run(("run", self.key()), depth, self.rank_batch)
+
+    def run_out_of_fold(self, batch: QueryBatch, depth: int) -> Run:
+        """Return the same for queries that the ranker may have been trained on, as if it had not seen them."""
+        if not self.needs_training:
+            return self.run(batch, depth)
+        return batch.cached_run(("out of fold", self.key()), depth, self.out_of_fold_batch)
 
     def explain(self, query: QueriesLike, doc_id: str) -> Explanation:
         """Why a document has its score for one query, through rankers within down to passages and judged queries."""
@@ -337,7 +359,7 @@ class Ranker(ABC):
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
         """The same for the one query of a batch and a document by number."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
-        scores = dict(batch.run(self, DEPTH)[batch.ids[0]])
+        scores = dict(self.run(batch, DEPTH)[batch.ids[0]])
         rank = list(scores).index(doc_id) + 1 if doc_id in scores else None
         base = Explanation(str(self), batch.ids[0], doc_id, scores.get(doc_id), rank)
         return base if rank is None else self.explain_document(batch, document, base)

@@ -36,10 +36,12 @@ class Reranker(Ranker):
         """What the score of a document rests on; ``first`` is all that was read, ``inner`` explains it there."""
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._reordered(batch, batch.run(self.rankers_[0], max(depth, self.n_documents)), depth, False)
+        return self._reordered(batch, self.rankers_[0].run(batch, max(depth, self.n_documents)), depth, False)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._reordered(batch, batch.out_of_fold(self.rankers_[0], max(depth, self.n_documents)), depth, True)
+        return self._reordered(
+            batch, self.rankers_[0].run_out_of_fold(batch, max(depth, self.n_documents)), depth, True
+        )
 
     def _reordered(self, batch: QueryBatch, first: Run, depth: int, out_of_fold: bool) -> Run:
         rows, ranks, documents = numbered(first, batch.engine.collection)
@@ -60,7 +62,7 @@ class Reranker(Ranker):
         return (ranks <= self.n_documents) & has_passage
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        first = batch.run(self.rankers_[0], max(self.n_documents, base.rank or 1))
+        first = self.rankers_[0].run(batch, max(self.n_documents, base.rank or 1))
         before = list(dict(first[batch.ids[0]])).index(base.doc_id) + 1
         inner = self.rankers_[0].explained(batch, document)
         notes = [f"rank {before:,} by {self.rankers_[0]} before"]

@@ -39,12 +39,15 @@ class Fusion(Ranker):
 
     def fit_batch(self, training: Training) -> None:
         self.__dict__.pop("_named", None)
-        self.rankers_ = [training.fitted(ranker) for ranker in self.nested()]
+        self.rankers_ = [ranker.fitted(training) for ranker in self.nested()]
 
     def _runs(self, batch: QueryBatch, depth: int = 0, *, out_of_fold: bool = False) -> dict[str, Run]:
         """What each ranker finds, ``depth`` documents if that is more than are fused."""
-        ask = batch.out_of_fold if out_of_fold else batch.run
-        return {name: ask(ranker, max(depth, self.depth)) for name, ranker in self._named.items()}
+        depth = max(depth, self.depth)
+        return {
+            name: ranker.run_out_of_fold(batch, depth) if out_of_fold else ranker.run(batch, depth)
+            for name, ranker in self._named.items()
+        }
 
     @cached_property
     def _named(self) -> dict[str, Ranker]:
@@ -88,7 +91,7 @@ class RRF(Fusion):
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         shares = []
         for ranker in self.rankers_:
-            listed = [doc for doc, _ in batch.run(ranker, self.depth)[batch.ids[0]]]
+            listed = [doc for doc, _ in ranker.run(batch, self.depth)[batch.ids[0]]]
             if base.doc_id in listed:
                 rank = listed.index(base.doc_id) + 1
                 inner = ranker.explained(batch, document)

@@ -168,14 +168,14 @@ class SVR(Ranker):
             settings["n_bags"] = max(2, units)
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
-        self.rankers_ = [training.fitted(ranker) for ranker in (*self._evidence(), *self._sources())]
+        self.rankers_ = [ranker.fitted(training) for ranker in (*self._evidence(), *self._sources())]
         rows, relevant = self.learnable_rows(training), training.relevant
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
         if self.candidates is None:  # learns what the ranker of its sources' candidates learns
             twin = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
-            self.ensemble_: SVREnsemble = training.fitted(twin).ensemble_
+            self.ensemble_: SVREnsemble = twin.fitted(training).ensemble_
             return
         index, vectors = self._index(batch.engine), batch.vectors
         known: dict[str, Any] = {"exclude": batch.own, "query_ids": batch.ids, "groups": batch.queries.groups}
@@ -198,14 +198,18 @@ class SVR(Ranker):
 
     def _hits(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
         """The first ``n_candidates`` of each ranker of the evidence, and of those whose documents are candidates."""
-        index, ask = self._index(batch.engine), batch.out_of_fold if out_of_fold else batch.run
+        index = self._index(batch.engine)
         found: dict[Ranker, Hits] = {}
         for ranker in dict.fromkeys(self.rankers_):
             if self.unit == "passage":
                 with batch.timed("search candidates"):
                     found[ranker] = ranker.passage_hits(batch, self.n_candidates)  # type: ignore[attr-defined]
                 continue
-            run = ask(ranker, self.n_candidates)
+            run = (
+                ranker.run_out_of_fold(batch, self.n_candidates)
+                if out_of_fold
+                else ranker.run(batch, self.n_candidates)
+            )
             rows, _, documents = numbered(run, batch.engine.collection)
             there = np.diff(index.doc_offsets)[documents] > 0
             scores = run.coded()[-1][there].astype(np.float32)

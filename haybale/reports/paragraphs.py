@@ -35,7 +35,7 @@ def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[
     batch = QueryBatch(engine, Queries(strings_of([query]), strings_of(texts), np.array([0, len(texts)]), own))
     parm = PARM("vrrf").fit(engine)
     relevant = set(study.relevant[query])
-    best = next((document for document, _ in batch.run(parm, DEPTH)[query] if document in relevant), None)
+    best = next((document for document, _ in parm.run(batch, DEPTH)[query] if document in relevant), None)
     if best is None:
         return {
             "absent": f"None of the relevant documents of the query {query} is among the first {DEPTH:,} that its "

@@ -57,7 +57,7 @@ def oracle(collection: Collection, ranker: Linked, batch: QueryBatch, row: int) 
                     links[o, ids.index(doc)] = links[ids.index(doc), o] = 0
     step = links / np.maximum(links.sum(axis=1, keepdims=True), 1)
     chance, found = np.zeros(n), np.zeros(n)
-    for rank, (doc, _) in enumerate(batch.run(ranker.rankers_[0], ranker.n_seeds)[batch.ids[row]], 1):
+    for rank, (doc, _) in enumerate(ranker.rankers_[0].run(batch, ranker.n_seeds)[batch.ids[row]], 1):
         chance[ids.index(doc)] = 1 / (10 + rank)
     for t in range(ranker.steps):
         chance = chance @ step

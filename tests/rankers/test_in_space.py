@@ -151,14 +151,14 @@ def test_what_is_encoded_there_is_encoded_once(
 
     rankers = [InSpace(each, others["lsa4"], folds=[others["lsa6"]]) for each in (PARM("rrf"), PARM("vrrf"))]
     training = Training.of(engine)
-    fitted = [training.fitted(ranker) for ranker in rankers]
+    fitted = [ranker.fitted(training) for ranker in rankers]
     batch = QueryBatch(engine, engine.collection.queries.take(engine.collection.split("dev").queries))
     for ranker in fitted:
         _ = [there.engine_.passages for there in ranker.external_rankers_]
     monkeypatch.setattr(LSAEncoder, "encode", counted)
     for ranker in fitted:
-        training.batch.out_of_fold(ranker, 10)
-        batch.run(ranker, 10)
+        ranker.run_out_of_fold(training.batch, 10)
+        ranker.run(batch, 10)
     queries = engine.collection.queries
     numbers = np.concatenate([engine.collection.split(split).queries for split in ("train", "dev")])
     assert len(texts) == sum(len(queries.paragraphs_of(int(number))) for number in numbers)

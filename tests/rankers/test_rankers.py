@@ -187,7 +187,7 @@ def test_ties_are_broken_by_document_id(fitted: Fitted, topics: Collection, name
 
 
 def tops(ranker: Ranker, batch: QueryBatch, depth: int) -> list[set[str]]:
-    run = batch.out_of_fold(ranker, depth)
+    run = ranker.run_out_of_fold(batch, depth)
     return [{doc for doc, _ in run[query]} for query in batch.ids]
 
 
@@ -233,10 +233,10 @@ def test_training_queries_of_one_paragraph_are_searched_once(
     ):
         alone = QueryBatch(engine, batch.queries)
         asked.clear()
-        runs = [batch.run(ranker, 5) for ranker in (knn, parm)]
+        runs = [ranker.run(batch, 5) for ranker in (knn, parm)]
         once = len(asked)
         for run, ranker in zip(runs, (knn, parm), strict=True):
-            assert_same(run, alone.run(ranker, 5))
+            assert_same(run, ranker.run(alone, 5))
         assert batch.single == (batch.queries is not queries)
         if batch.single:
             assert once == 1
@@ -277,7 +277,7 @@ def oracle_hits(ranker: Any, name: Ranker, batch: QueryBatch) -> list[dict[int, 
             for row in zip(hits.passages, hits.scores, strict=True)
         ]
     ids, offsets = engine.collection.doc_ids.to_pylist(), engine.documents.doc_offsets
-    run = batch.out_of_fold(fitted, n)
+    run = fitted.run_out_of_fold(batch, n)
     return [{int(offsets[ids.index(doc)]): score for doc, score in run[q] if doc != "blank"} for q in batch.ids]
 
 
@@ -448,7 +448,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
         "unseen": [query for query, new in zip(batch.ids, unseen, strict=True) if new],
     }
     assert how["trained"] == ["knn-queries", f"svr({EVIDENCE})"]
-    runs = {str(inner): batch.out_of_fold(inner, 30) for inner in learned.rankers_}
+    runs = {str(inner): inner.run_out_of_fold(batch, 30) for inner in learned.rankers_}
     judged = pd.DataFrame({"query_id": batch.ids, "doc_id": relevant, "relevance": 1}).explode("doc_id").dropna()
     share = learned.fusion_.unseen_share
     fusion = LearnedFusion(depth=30, unseen_share=share).fit(runs, judged, **how)
@@ -459,7 +459,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
     for query, group in zip(batch.ids, groups.tolist(), strict=True):
         members.setdefault(group, []).append(query)
     dealt = sorted(members.values(), key=min)
-    deep = {str(inner): batch.out_of_fold(inner, 1000) for inner in learned.rankers_}
+    deep = {str(inner): inner.run_out_of_fold(batch, 1000) for inner in learned.rankers_}
     found, places = learned.out_of_fold("train"), np.random.RandomState(0).permutation(len(dealt))
     for number in range(5):  # each fold, whose queries of one document are together, by what was learned on the others
         fold = [query for place in places[number::5] for query in dealt[place]]
@@ -491,7 +491,7 @@ def test_learned_on_a_sample(topics: Collection, engines: dict[str, Engine]) -> 
     assert learned.learned_from() == {f"train{i}" for i in range(60)}
     others = [query for query in (f"train{i}" for i in range(60)) if query not in learned.query_ids_]
     batch = QueryBatch(engines["tfidf"], topics.queries.take(topics.query_numbers(others)), "train")
-    runs = {str(inner): batch.out_of_fold(inner, 1000) for inner in learned.rankers_}
+    runs = {str(inner): inner.run_out_of_fold(batch, 1000) for inner in learned.rankers_}
     assert_same(learned.out_of_fold(batch.queries), whole(learned.fusion_.fuse(runs), runs))
 
 

@@ -45,7 +45,7 @@ def test_the_share_that_loses_least(misled: Any) -> None:
     training = misled.engine_.collection
     relevant = training.relevant_ids("train")
     batch = QueryBatch(misled.engine_, training.queries, "train")
-    runs = {str(inner): batch.out_of_fold(inner, 30) for inner in misled.rankers_}
+    runs = {str(inner): inner.run_out_of_fold(batch, 30) for inner in misled.rankers_}
     new = [q for q, unseen in zip(batch.ids, unseen_queries(relevant), strict=True) if unseen]
     assert len(new) == 60
     qrels = training.qrels_frame("train")
@@ -121,7 +121,7 @@ def telling() -> Any:
 
 def out_of_fold(ranker: Any) -> tuple[list[str], dict[str, Run]]:
     batch = QueryBatch(ranker.engine_, ranker.engine_.collection.queries, "train")
-    return batch.ids, {str(inner): batch.out_of_fold(inner, 30) for inner in ranker.rankers_}
+    return batch.ids, {str(inner): inner.run_out_of_fold(batch, 30) for inner in ranker.rankers_}
 
 
 def test_how_likely_a_query_is_new(misled: Any) -> None:

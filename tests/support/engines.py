@@ -28,7 +28,7 @@ def assert_same(found: Run, expected: Run) -> None:
 def runs_of(engine: Engine, split: str = "dev", names: Sequence[str] = UNTRAINED, depth: int = 1000) -> dict[str, Run]:
     """Of rankers that learn nothing, by name."""
     batch = QueryBatch(engine, engine.collection.queries.take(engine.collection.split(split).queries))
-    return {name: batch.run(parse(name).fit(engine), depth) for name in names}
+    return {name: parse(name).fit(engine).run(batch, depth) for name in names}
 
 
 def assert_same_runs(found: Engine, expected: Engine, names: Sequence[str] = UNTRAINED) -> None:
