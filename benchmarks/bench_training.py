@@ -34,7 +34,7 @@ from haybale import (
     parse,
     train_encoder,
 )
-from haybale.cli.engines import values_of
+from haybale.cli.values import parse_values
 from haybale.evaluation import paired_tests
 from haybale.rankers import QueryBatch, Training, set_all
 from haybale.timing import record_timings
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["train", "encode"], help="go so far, for the rest to be done later")
     a = parser.parse_args()
     collection = open_collection(a.collection)
-    recipe = values_of(a.set, rankers=False)
+    recipe = parse_values(a.set, rankers=False)
     how = {"alone": a.alone, "before_length": a.before_length}
     found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, recipe, a.apart, a.only, **how)
     if a.only:

@@ -51,7 +51,9 @@ _HOME = {
         *("BM25Index", "Hits", "ParagraphSearch", "PassageIndex", "QueryNeighbours", "Run"),
         *("ShardedIndex", "pool", "rank_documents", "reciprocal_rank_fusion"),
     ),
-    "haybale.finetune": ("Recipe", "TrainedEncoder", "train_encoder", "training_pairs"),
+    "haybale.finetune.recipe": ("Recipe",),
+    "haybale.finetune.trainer": ("TrainedEncoder", "train_encoder"),
+    "haybale.finetune.training_pairs": ("training_pairs",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -6,7 +6,6 @@ report | demo | doctor``.
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 import warnings
@@ -30,10 +29,9 @@ def main() -> NoReturn:
             if re.search(r"[\ud800-\udfff]", text):  # what stands for bytes that Python could not decode
                 raise InputError(f"{text} is not UTF-8")
         import_optional("typer")
-        for commands in ("engines", "rank", "trials", "embed", "rerank", "doctor"):
-            importlib.import_module(f"haybale.cli.{commands}")
-        from haybale.cli.options import app
+        from haybale.cli.application import COMMANDS, app
 
+        list(COMMANDS)  # imports all commands, which join the application
         raise SystemExit(app(standalone_mode=False))
     except HaybaleError as error:
         _say(str(error))

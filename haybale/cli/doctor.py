@@ -6,7 +6,7 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from haybale.cli.options import MORE, app
+from haybale.cli.application import MORE, command
 from haybale.cli.terminal import console_for_tables, visible
 from haybale.errors import HaybaleError
 
@@ -75,7 +75,7 @@ def _remark(check: Check, module: Any) -> str:
     return "; ".join(devices)
 
 
-@app.command(rich_help_panel=MORE)
+@command(MORE)
 def doctor() -> None:
     """List which backends and extras are usable here, and the pip line for those that are not."""
     from rich.markup import escape

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import haybale
 from haybale.cli import options
-from haybale.cli.engines import chunking_of, values_of
-from haybale.cli.options import MACHINE, MORE, RESULTS, VECTORS, app, given, option
+from haybale.cli.application import MORE, command
+from haybale.cli.options import MACHINE, RESULTS, VECTORS, given, option
+from haybale.cli.settings import chunking_of
 from haybale.cli.terminal import resumable, say
+from haybale.cli.values import parse_part, parse_values
 from haybale.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ _OF_PIECES, _OF_STORE = ("unit", "tokenizer"), ("rows_per_chunk",)  # what --set
 _OF_ENCODERS = ("max_fit_texts", "pooling", "max_length", "precision")
 
 
-@app.command(rich_help_panel=MORE)
+@command(MORE)
 def embed(
     collection: options.Source,
     out: Annotated[str, option("The store: a folder or fsspec address. The same again goes on with it.", RESULTS)],
@@ -68,8 +70,8 @@ def embed(
         raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
     if shard is not None and dask is not None:
         raise InputError("--shard is for one machine without --dask; give --shards with it")
-    part = options.part_of("shard", shard, "2/8")
-    values = values_of(set_values, rankers=False)
+    part = parse_part("shard", shard, "2/8")
+    values = parse_values(set_values, rankers=False)
     for value in values:
         if value not in (known := (*_OF_PIECES, *_OF_ENCODERS, *_OF_STORE)):
             raise UnknownNameError("parameter", value, known)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import haybale
 from haybale.cli import options
-from haybale.cli.engines import ranker_of
-from haybale.cli.options import ENGINES, RANKING, RESULTS, TEXTS, app, argument, option
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import RANKING, RESULTS, TEXTS, argument, option
 from haybale.cli.terminal import reporter, say, show, visible
+from haybale.cli.values import parse_ranker
 from haybale.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _TREC = (".trec", ".trec.gz")
 _SEVERAL = (".jsonl", ".tsv", ".gz")  # files that hold queries, a line each
 
 
-@app.command(rich_help_panel=ENGINES)
+@command(ENGINES)
 def rank(
     engine: options.EngineFolder,
     queries: Annotated[
@@ -72,7 +73,7 @@ def rank(
 
     if model is not None and (ranker is not None or set_values):
         raise InputError("a model ranks as it was trained: leave out --ranker and --set")
-    named = ranker_of(ranker or DEFAULT, set_values) if model is None else None
+    named = parse_ranker(ranker or DEFAULT, set_values) if model is None else None
     for path in filter(None, (out, heatmap)):
         check_file(path)
     if heatmap is not None:

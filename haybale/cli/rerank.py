@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import haybale
 from haybale.cli import options
-from haybale.cli.engines import ranker_of
-from haybale.cli.options import ENGINES, MACHINE, RANKING, RESULTS, TRIALS, app, argument, given, option
+from haybale.cli.application import ENGINES, TRIALS, command
+from haybale.cli.options import MACHINE, RANKING, RESULTS, argument, given, option
 from haybale.cli.terminal import reporter, resumable, say, show
+from haybale.cli.values import parse_part, parse_ranker
 from haybale.errors import InputError
 
 
-@app.command(rich_help_panel=ENGINES)
+@command(ENGINES)
 def interactions(
     engine: options.EngineFolder,
     ranker: Annotated[
@@ -37,8 +38,8 @@ def interactions(
     from haybale.rankers import QueryBatch, Training
     from haybale.timing import record_timings
 
-    part = options.part_of("shard", shard, "2/8")
-    chosen = ranker_of(ranker, set_values)
+    part = parse_part("shard", shard, "2/8")
+    chosen = parse_ranker(ranker, set_values)
     if not isinstance(chosen, haybale.PLI):
         raise InputError(f"interactions are of pli, such as pli(bm25-doc); found {chosen}")
     opened = haybale.Engine.open(engine, device=device)
@@ -56,7 +57,7 @@ def interactions(
     show(repr(haybale.InteractionStore(out)) if part is None else f"shard {shard} of {out}")
 
 
-@app.command(rich_help_panel=TRIALS)
+@command(TRIALS)
 def cross_domain(
     first: Annotated[Path, argument("The folder of an engine, the first domain.")],
     second: Annotated[Path, argument("That of another, the second domain.")],

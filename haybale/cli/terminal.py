@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from haybale.evaluation import Outcome
+
 # Control characters, those that turn text round, halves of characters, separators of lines.
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -78,3 +80,15 @@ def size_on_disk(folder: Path) -> str:
     from rich.filesize import decimal
 
     return decimal(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+
+
+def print_outcome(outcome: Outcome, title: str) -> None:
+    """Print the table of a comparison, and the eight stages that took longest."""
+    from haybale.evaluation import print_table
+
+    console = console_for_tables()
+    console.print()
+    print_table(console, outcome.results, title)
+    longest = sorted(outcome.seconds.items(), key=lambda item: -item[1])[:8]
+    stages = " · ".join(f"{stage} {seconds:.1f}" for stage, seconds in longest)
+    console.print(f"\nseconds: {visible(stages)}", soft_wrap=True, markup=False)

@@ -1,8 +1,4 @@
-"""Training: pairs of paragraphs from judgements, and encoders fine-tuned on them for PARM."""
+"""Training pairs of paragraphs from judgements, and encoders fine-tuned on them for PARM.
 
-from haybale.finetune.batches import plan_batches
-from haybale.finetune.recipe import RECIPES, Recipe
-from haybale.finetune.trainer import TrainedEncoder, train_encoder
-from haybale.finetune.training_pairs import training_pairs
-
-__all__ = ["RECIPES", "Recipe", "TrainedEncoder", "plan_batches", "train_encoder", "training_pairs"]
+Nothing is imported here, so that the command's help costs nothing: import from the modules, or from haybale.
+"""

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import haybale
 from haybale.cli import options
-from haybale.cli.engines import values_of
-from haybale.cli.options import ENGINES, MACHINE, RESULTS, TEXTS, VECTORS, app, given, option
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import MACHINE, RESULTS, TEXTS, VECTORS, given, option
 from haybale.cli.terminal import reporter, resumable, show
+from haybale.cli.values import parse_part, parse_values
 
 
-@app.command("fine-tune", rich_help_panel=ENGINES)
+@command(ENGINES)
 def fine_tune(
     engine: options.EngineFolder,
     encoder: Annotated[str, option("A hub id or folder: of sentence-transformers, a BERT, a Longformer.", VECTORS)],
@@ -37,9 +38,9 @@ def fine_tune(
     """
     from haybale.timing import record_timings
 
-    part = options.part_of("fold", fold, "0/2")
+    part = parse_part("fold", fold, "0/2")
     how = given(recipe=recipe, queries=split, held_out=held_out, device=device, random_state=random_state)
-    how |= values_of(set_values, rankers=False)
+    how |= parse_values(set_values, rankers=False)
     with resumable(), record_timings(reporter()):
         opened = haybale.Engine.open(engine)
         done = haybale.train_encoder(opened, encoder, out, fold=part, **how)

@@ -63,7 +63,7 @@ def test_compare_prints_one_table_and_writes_everything(data: Path, tmp_path: Pa
     values = ("n_bags=2", "n_jobs=1", "k1=2", "bm25-doc.k1=6")
     options = [part for value in values for part in ("--set", value)]
     status, shown, said = here(
-        "compare", str(data), "--rankers", "bm25, bm25-doc, svr, parm-rrf, vrrf, rrf(bm25,svr)", *options,
+        "compare", str(data), "--rankers", "bm25, bm25-doc, svr, parm-rrf, parm-vrrf, rrf(bm25,svr)", *options,
         "--out", str(out),
     )  # fmt: skip
     assert status == 0, said

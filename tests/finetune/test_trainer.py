@@ -29,7 +29,8 @@ from support.topics import topic_collection
 from haybale import CollectionBuilder, Engine, SentenceTransformerEncoder, train_encoder, training_pairs
 from haybale.embeddings.lineage import trained_queries
 from haybale.errors import InputError, MissingExtraError, OutputExistsError, StoreError, UnknownNameError
-from haybale.finetune import RECIPES, Recipe, plan_batches
+from haybale.finetune.batches import plan_batches
+from haybale.finetune.recipe import RECIPES, Recipe
 from haybale.finetune.selection import Selection
 from haybale.finetune.trainer import _loss
 from haybale.rankers import Training

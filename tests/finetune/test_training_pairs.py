@@ -15,7 +15,8 @@ from haybale import CollectionBuilder, Engine
 from haybale.collections import Collection
 from haybale.embeddings import TfidfEncoder
 from haybale.errors import InputError
-from haybale.finetune import plan_batches, training_pairs
+from haybale.finetune.batches import plan_batches
+from haybale.finetune.training_pairs import training_pairs
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def options(world: World, rng: random.Random) -> Iterator[Case]:
     """Every option of every command × values it cannot mean."""
     import typer
 
-    from haybale.cli.options import app
+    from haybale.cli.application import app
 
     given = {
         "index": ["DATA", "--out", "NEW"],

@@ -1,0 +1,63 @@
+"""``haybale add``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import argument
+from haybale.cli.terminal import reporter, show
+from haybale.errors import FileFormatError, InputError
+
+if TYPE_CHECKING:
+    from haybale import Collection
+
+
+@command(ENGINES)
+def add(
+    engine: options.EngineFolder,
+    files: Annotated[
+        list[Path], argument("Folders of collections; .jsonl with _id, text (a line a passage); .txt, each a document.")
+    ],
+) -> None:
+    """Add documents, which can be found at once; models need not be trained anew. All of them, or none."""
+    from haybale.timing import record_timings
+
+    start = time.perf_counter()
+    with record_timings(reporter()):
+        grown = haybale.Engine.open(engine)
+        added = _documents_of(files)
+        grown.add(added)
+        grown.prepare()  # so that the first ranking need not wait for their vectors
+    counts = f"{added.n_documents:,} documents and {added.n_passages:,} passages"
+    show(f"added {counts} in {time.perf_counter() - start:.1f} s; {grown!r}")
+
+
+def _documents_of(files: Sequence[Path]) -> Collection:
+    """The documents of folders and files, as one collection; an error names the file."""
+    from haybale.collections.lines import read_text
+    from haybale.collections.readers.beir import add_beir_file
+
+    builder = haybale.CollectionBuilder("added documents")
+    plain = [path for path in files if not path.is_dir()]
+    for path in plain:
+        if not path.exists():
+            raise InputError(f"{path}: no such file or folder")
+        if path.name.removesuffix(".gz").endswith(".jsonl"):
+            add_beir_file(builder, path)
+        elif path.suffix == ".txt":
+            passages = [part.text for part in haybale.find_splitter("blank-lines")(read_text(path))]
+            if not passages:
+                raise FileFormatError(path, None, "the text is empty")
+            builder.add_document(path.stem, passages, at=(path, 1))
+        else:
+            raise InputError(f"{path}: expected a folder, or a file that ends in .jsonl or .txt")
+    parts = [builder.build()] if plain else []
+    parts += [haybale.open_collection(path) for path in files if path.is_dir()]
+    return reduce(lambda one, other: one.extended(other), parts)

@@ -1,0 +1,103 @@
+"""``haybale compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import TRIALS, command
+from haybale.cli.options import RANKING, RESULTS, argument, given, option
+from haybale.cli.settings import engine_settings
+from haybale.cli.terminal import print_outcome, reporter, say
+from haybale.cli.values import parse_values
+from haybale.errors import InputError
+
+
+@command(TRIALS)
+def compare(
+    collection: Annotated[
+        str, argument("The folder of an engine; or pydocs, the folder of a collection, or ir_datasets:ID.")
+    ],
+    rankers: Annotated[
+        str | None,
+        option(
+            "Names, separated by commas; rrf(a,b) and learned(a,b) fuse. Default: bm25, bm25-doc, knn, knn-doc, "
+            "parm-vrrf, svr, learned.",
+            RANKING,
+        ),
+    ] = None,
+    model: Annotated[list[str] | None, option("NAME=FOLDER: a trained ranker. Repeatable.", RANKING)] = None,
+    baseline: Annotated[str, option("What the others are tested against; default: bm25.", RANKING)] = "bm25",
+    set_values: options.SetValues = None,
+    split: options.Split = None,
+    layout: options.Layout = None,
+    missing_judgements: options.MissingJudgements = None,
+    language: options.Language = None,
+    paragraphs: options.Paragraphs = None,
+    encoder: options.Encoder = None,
+    store: options.Store = None,
+    out: Annotated[Path | None, option("A new or empty folder for runs, table and settings.", RESULTS)] = None,
+    device: options.Device = None,
+    dask: options.Dask = None,
+) -> None:
+    """Rank a collection's queries with several rankers: one table, with significance against a baseline."""
+    from haybale.collections.open import source_of
+    from haybale.evaluation import default_rankers
+    from haybale.folders import check_output, write_or_rescue
+    from haybale.rankers import parse_all, set_all
+    from haybale.retrieval.run import check_trec
+    from haybale.timing import record_timings, timed
+
+    if out is not None:
+        check_output(out)
+    settings = engine_settings(language=language, paragraphs=paragraphs, encoder=encoder, store=store)
+    named = {str(ranker): ranker for ranker in (default_rankers() if rankers is None else parse_all(rankers))}
+    trained = _models(model or (), named)
+    if baseline not in named | trained:
+        named = {baseline: haybale.parse(baseline), **named}
+    named = dict(zip(named, set_all(list(named.values()), parse_values(set_values)), strict=True))
+    report = reporter()
+    with nullcontext() if dask is None else haybale.on_cluster(dask):
+        with record_timings(report) as before:
+            if (Path(collection) / "engine.json").is_file():
+                for name in settings | given(layout=layout, missing_judgements=missing_judgements):
+                    option = f"--{name.replace('_', '-')}"
+                    raise InputError(
+                        f"{collection} is an engine, which was built with its settings: leave out {option}"
+                    )
+                engine = haybale.Engine.open(collection, device=device)
+            else:
+                with timed("read collection"):
+                    read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))
+                engine = haybale.Engine(read, **settings, device=device)
+            ready = {name: haybale.load(folder, engine) for name, folder in trained.items()}
+        if out is not None:
+            whole = engine.collection
+            ranked = whole.queries.take(whole.split(split or "dev").queries)
+            check_trec([*ranked.ids.to_pylist(), *whole.doc_ids.to_pylist()])
+        outcome = haybale.compare(engine, named | ready, baseline=baseline, report=report, **given(split=split))
+    seconds = before.seconds | outcome.seconds
+    outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
+    if out is not None:  # first: what is shown may have nobody who reads it
+        write_or_rescue(outcome.write, out)
+    print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
+    if out is not None:
+        say(f"runs, table.md, results.json and settings.json are in {out}")
+
+
+def _models(texts: Sequence[str], named: dict[str, Any]) -> dict[str, Path]:
+    """The folders of trained rankers by the names they are to have."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, _, folder = text.partition("=")
+        if not (Path(folder) / "ranker.json").is_file():
+            raise InputError(f"--model takes NAME=FOLDER of haybale train, found {text!r}")
+        if name in found or name in named:
+            raise InputError(f"two rankers are called {name!r}")
+        found[name] = Path(folder)
+    return found

@@ -1,0 +1,19 @@
+"""``haybale remove``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import argument
+from haybale.cli.terminal import show
+
+
+@command(ENGINES)
+def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("Of the documents.")]) -> None:
+    """Remove documents: they are not found from now on. Their texts stay in the folder until it is built anew."""
+    shrunk = haybale.Engine.open(engine)
+    shrunk.remove(ids)
+    show(f"removed {len(set(ids)):,} documents; {shrunk!r}")

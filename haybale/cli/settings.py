@@ -1,0 +1,36 @@
+"""Settings of an engine from the options of a command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import haybale
+from haybale.cli.options import given
+from haybale.errors import InputError
+
+if TYPE_CHECKING:
+    from haybale import Chunking
+
+
+def engine_settings(language: str | None, **settings: Any) -> dict[str, Any]:
+    """Return the settings that were given, with absolute folders for a store and an encoder."""
+    from haybale.analysis import Analyzer
+    from haybale.embeddings.encoder import LEXICAL, model_name
+
+    if language is not None:
+        Analyzer(language)  # refuses an unknown one
+    for name in ("store", "encoder"):
+        value = settings[name]
+        if value is not None and value not in LEXICAL and Path(model_name(value)).is_dir():
+            folder = model_name(value)
+            settings[name] = value.removesuffix(folder) + str(Path(folder).absolute())
+    return given(language=language, **settings)
+
+
+def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking | None:
+    """Return how passages are cut into pieces, or None if they stay whole."""
+    for name in given(stride=stride, **how):
+        if length is None:
+            raise InputError(f"{name} is of pieces: say how long with --pieces")
+    return None if length is None else haybale.Chunking(length, stride, **how)

@@ -1,0 +1,56 @@
+"""``haybale train``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import RANKING, RESULTS, option
+from haybale.cli.terminal import reporter, show, size_on_disk
+from haybale.cli.values import parse_ranker
+
+if TYPE_CHECKING:
+    from haybale import Ranker
+
+
+@command(ENGINES)
+def train(
+    engine: options.EngineFolder,
+    ranker: Annotated[
+        str, option("Its name, such as learned, svr or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
+    ],
+    out: Annotated[Path, option("The model's folder: new or empty.", RESULTS)],
+    split: options.Split = None,
+    set_values: options.SetValues = None,
+    device: options.Device = None,
+    dask: options.Dask = None,
+) -> None:
+    """Train a ranker on an engine's judged queries, and keep it in a folder, for rank and compare."""
+    from haybale.folders import check_output, write_or_rescue
+    from haybale.timing import record_timings
+
+    start = time.perf_counter()
+    chosen = parse_ranker(ranker, set_values)
+    check_output(out)
+    opened = haybale.Engine.open(engine, device=device)
+    with nullcontext() if dask is None else haybale.on_cluster(dask), record_timings(reporter()):
+        chosen.fit(opened, split)
+        write_or_rescue(chosen.save, out)
+    show(f"{chosen}: {time.perf_counter() - start:.1f} s, {size_on_disk(out)} in {out}")
+    for line in _what_was_learned(chosen):
+        show(line)
+
+
+def _what_was_learned(ranker: Ranker, indent: str = "  ") -> Iterator[str]:
+    """Lines of the facts of a ranker and of those within."""
+    for name, value in ranker.fit_report_.items():
+        yield f"{indent}{name}: {value:,.4g}" if isinstance(value, float) else f"{indent}{name}: {value}"
+    for inner in ranker.rankers_:
+        below = list(_what_was_learned(inner, f"{indent}  "))
+        yield from [f"{indent}{inner}", *below] if below else []

@@ -1,0 +1,60 @@
+"""Values of options that are more than one word: ``--set``, rankers, ``i/n``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import haybale
+from haybale.errors import InputError
+
+if TYPE_CHECKING:
+    from haybale import Ranker
+
+
+def parse_ranker(text: str, values: Sequence[str] | None) -> Ranker:
+    """Return a ranker by its name, or by the file that describes it, with the values of ``--set``.
+
+    >>> parse_ranker("rrf(bm25,bm25-doc)", ["k1=0.9"])
+    RRF(BM25(k1=0.9), BM25(unit='document', k1=0.9))
+    """
+    from haybale.rankers import read_yaml, set_values
+
+    is_file = Path(text).suffix in (".yaml", ".yml", ".json")
+    return set_values(read_yaml(Path(text)) if is_file else haybale.parse(text), parse_values(values))
+
+
+def parse_values(texts: Sequence[str] | None, *, rankers: bool = True) -> dict[str, Any]:
+    """Return the values of ``--set name=value``; a name that comes twice has its last value.
+
+    ``rankers`` says whether a ranker's name is that ranker, or a string like any other.
+
+    >>> parse_values(["k1=0.9", "strategy=rows", "gamma=[8,2.5]", "match=bm25"], rankers=False)
+    {'k1': 0.9, 'strategy': 'rows', 'gamma': (8, 2.5), 'match': 'bm25'}
+    """
+    from haybale.rankers import Ranker, parse_value
+
+    values = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not name.strip() or not value.strip():
+            raise InputError(f"--set takes name=value, found {text!r}")
+        found = parse_value(value)
+        values[name.strip()] = value.strip() if isinstance(found, Ranker) and not rankers else found
+    return values
+
+
+def parse_part(name: str, text: str | None, example: str) -> tuple[int, int] | None:
+    """Return the two numbers of ``i/n``, or None if the option was not given.
+
+    >>> parse_part("shard", "2/8", "2/8")
+    (2, 8)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None:
+        raise InputError(f"{name} must be i/n, such as {example}, found {text!r}")
+    return int(found[1]), int(found[2])
