@@ -61,8 +61,7 @@ def embed(
     from haybale.collections.open import read_documents
     from haybale.embeddings import make_encoder
     from haybale.embeddings.encoder import LEXICAL, model_name
-    from haybale.embeddings.store import StoreFiles
-    from haybale.embeddings.writing import LOCK
+    from haybale.embeddings.store_files import LOCK, StoreFiles
     from haybale.folders import check_file
     from haybale.parameters import COUNT, COUNT_OR_NONE, check_parameters
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from haybale.embeddings.cached_encoder import CachedEncoder
 from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.concat import ConcatEncoder
 from haybale.embeddings.encoder import Encoder, encode_queries, longformer_encoder, make_encoder
 from haybale.embeddings.lsa import LSAEncoder
 from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 from haybale.embeddings.shards import embed_shards
-from haybale.embeddings.store import CachedEncoder, EmbeddingStore
+from haybale.embeddings.store import EmbeddingStore
 from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.embeddings.writing import Embedded, embed
 

@@ -1,4 +1,4 @@
-"""``embed_shards``: a store in shards, each embedded by one task: a thread, a process, or a worker of a cluster."""
+"""``embed_shards``: write a store in shards, one task each, in threads, processes or on a cluster."""
 
 from __future__ import annotations
 
@@ -19,24 +19,22 @@ from haybale.cluster import count_jobs, shares_memory, spread
 from haybale.collections import Collection
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.encoder import LEXICAL, make_encoder
-from haybale.embeddings.store import ENCODER, MANIFEST, StoreFiles, open_passages
-from haybale.embeddings.writing import (
-    LOCK,
-    Embedded,
-    check_no_store,
+from haybale.embeddings.resumable_store import Shard, check_unsharded, shard_name
+from haybale.embeddings.store import open_passages
+from haybale.embeddings.store_files import LOCK, MANIFEST, StoreFiles, writer_lock
+from haybale.embeddings.stored_encoder import (
+    ENCODER,
     check_storable,
-    embed,
     is_fitted,
-    read_input,
-    same_fitted,
-    save_fitted,
-    shard_name,
-    writer_lock,
+    load_encoder,
+    load_same_encoder,
+    save_encoder,
 )
+from haybale.embeddings.writing import Embedded, embed, read_input
 from haybale.errors import StoreError
 from haybale.parameters import COUNT_OR_NONE, N_JOBS, check_parameters
 
-PATIENCE = 60.0  # seconds in which a task of before, whose driver or connection is gone, may come to its end
+PATIENCE = 60.0  # seconds in which a task of an earlier call, whose driver or connection is gone, may finish
 
 
 def embed_shards(
@@ -51,32 +49,34 @@ def embed_shards(
     chunking: Chunking | None = None,
     n_jobs: int | None = None,
 ) -> Embedded:
-    """Embed every passage of a collection into ``out/shard-i-of-n``; interrupted or killed, the same call goes on.
+    """Embed every passage of a collection into ``out/shard-i-of-n``. After an interruption, the same call goes on.
 
-    Each shard is one task, ``embed(…, shard=(i, n))``, through joblib: in threads by default, by processes or on a Dask
-    cluster as ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster` says.
+    Each shard is one joblib task, ``embed(…, shard=(i, n))``. Tasks run in threads by default, and in processes or on a
+    Dask cluster under ``joblib.parallel_config`` or :func:`~haybale.cluster.on_cluster`.
 
     Parameters
     ----------
     source, out, layout, dtype, rows_per_chunk, chunking : optional but for the first two
-        As in :func:`embed`. ``source``, where it is a folder, and ``out`` must be reached by every worker.
+        As of :func:`embed`. Every worker must reach ``out``, and ``source`` if it is a folder.
     encoder : Encoder, str or callable
-        One that has to be fitted, which is done first, here and once, and kept in ``out``; one that is ready, which is
-        pickled; or, for a model that each worker had better load itself, a name or function that makes it, such as
-        ``functools.partial(make_encoder, name, device="cuda")``: each thread of a worker makes it once.
+        An encoder that has to be fitted is fitted once, here, and kept in ``out``. One that is ready is pickled. For a
+        model that each worker should load itself, give a name or a function that makes it, such as
+        ``functools.partial(make_encoder, name, device="cuda")``; each thread of a worker calls it once.
     n_shards : int, optional
-        None: those that ``out`` was begun with, or as many as tasks are done at once.
+        Default: the number that ``out`` was begun with, or the number of tasks that run at once.
     n_jobs : int, optional
-        As joblib has it.
+        As in joblib.
 
     Returns
     -------
     Embedded
-        What all tasks did together; ``seconds`` are those of this call. Errors: as :func:`embed`, and ``ClusterError``.
+        The sum over all tasks; ``seconds`` are those of this call. Errors: as of :func:`embed`, and ``ClusterError``.
     """
     check_parameters("embed_shards", locals(), {"n_shards": COUNT_OR_NONE, "n_jobs": N_JOBS})
     files = StoreFiles(out)
-    top = StoreFiles(os.path.abspath(files.root)) if files.is_local else files  # workers may run in other folders
+    top = (
+        StoreFiles(os.path.abspath(files.root)) if files.is_local else files
+    )  # workers may have another working directory
     n = _count_shards(top, n_shards, n_jobs)
     where = str(Path(source).absolute()) if isinstance(source, str | Path) and Path(source).is_dir() else source
     options = {"layout": layout, "dtype": dtype, "rows_per_chunk": rows_per_chunk, "chunking": chunking}
@@ -85,7 +85,7 @@ def embed_shards(
     call, collect = uuid4().hex, not shares_memory()
     tasks = [(where, encoder, call, str(top), (i, n), options, collect) for i in range(1, n + 1)]
     parts, said = zip(*spread(embed_shard, tasks, n_jobs, "embedding shards"), strict=True)
-    for category, message in dict.fromkeys(chain.from_iterable(said)):  # of several shards, the same is said once
+    for category, message in dict.fromkeys(chain.from_iterable(said)):  # several shards may give the same warning
         warnings.warn(message, category, stacklevel=2)
     passages, kept = sum(part.passages for part in parts), sum(part.kept for part in parts)
     counts = sum((part.counts for part in parts), Counter[str]())
@@ -97,13 +97,13 @@ def embed_shard(
     encoder: Any,
     call: str,
     out: str,
-    shard: tuple[int, int],
+    shard: Shard,
     options: dict[str, Any],
     collect: bool,
 ) -> tuple[Embedded, list[tuple[type[Warning], str]]]:
-    """One shard, in whichever process; ``call`` names the call of :func:`embed_shards` that this serves.
+    """Embed one shard, in any process. ``call`` identifies the call of :func:`embed_shards` that this serves.
 
-    With ``collect``, what is warned of is returned and not shown.
+    With ``collect``, warnings are returned instead of shown.
     """
     made = copy.copy(_made(encoder, call))  # with counts of its own
     if not collect:
@@ -116,7 +116,7 @@ def embed_shard(
 
 
 def _wait_for_writer(files: StoreFiles) -> None:
-    """Return when nobody writes, or after :data:`PATIENCE`: whoever takes the lock then says who does."""
+    """Return when no process writes, or after :data:`PATIENCE`: taking the lock then raises and names the writer."""
     deadline = time.monotonic() + PATIENCE
     while files.exists(LOCK) and time.monotonic() < deadline:
         try:
@@ -130,8 +130,8 @@ _here = threading.local()  # an encoder is not shared by threads
 
 
 def _made(encoder: Any, call: str) -> Any:
-    """The encoder itself, or what its name or maker makes, once a call in this thread."""
-    if hasattr(encoder, "encode") and not isinstance(encoder, str):  # which has one too
+    """Return the encoder, or make it from its name or function, once for each call in this thread."""
+    if hasattr(encoder, "encode") and not isinstance(encoder, str):  # a string has encode, too
         return encoder
     if getattr(_here, "call", None) != call:
         _here.encoder = make_encoder(encoder) if isinstance(encoder, str) else encoder()
@@ -140,7 +140,7 @@ def _made(encoder: Any, call: str) -> Any:
 
 
 def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> int:
-    check_no_store(top)
+    check_unsharded(top)
     found = {int(match[1]) for name in top.names() if (match := re.fullmatch(r"shard-\d+-of-(\d+)", name))}
     n = n_shards or max(found, default=count_jobs(n_jobs))
     if found - {n}:
@@ -149,7 +149,7 @@ def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> 
 
 
 def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, options: dict[str, Any]) -> Any:
-    """What each worker makes the encoder of. One that has to be fitted is fitted and kept, and loaded from there."""
+    """Return what workers make the encoder from. One that has to be fitted is fitted here, kept, and loaded by them."""
     made = make_encoder(encoder) if isinstance(encoder, str) and encoder in LEXICAL else encoder
     if not hasattr(made, "fit"):
         return encoder
@@ -158,7 +158,7 @@ def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, op
         return encoder
     with writer_lock(top):
         if top.exists(f"{ENCODER}/{MANIFEST}"):
-            same_fitted(made, top)
+            load_same_encoder(made, top)
         else:
             files = top.within(".fitting")
             files.fs.makedirs(files.root, exist_ok=True)
@@ -168,9 +168,9 @@ def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, op
                     made.fit(passages)
             finally:
                 top.remove(".fitting")
-            save_fitted(made, top)
+            save_encoder(made, top)
     return partial(_load, str(top))
 
 
 def _load(address: str) -> Any:
-    return StoreFiles(address).fitted_encoder()
+    return load_encoder(StoreFiles(address))

@@ -38,8 +38,9 @@ from haybale.collections.saved import load_collection, save_collection
 from haybale.device import find_device
 from haybale.embeddings import Chunking, EmbeddingStore, make_encoder
 from haybale.embeddings.encoder import FITTED, LEXICAL, load_fitted, rebuild, say_model
-from haybale.embeddings.store import CHUNKING, StoreFiles, as_json
-from haybale.embeddings.writing import is_fitted, writer_lock
+from haybale.embeddings.store import CHUNKING
+from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
+from haybale.embeddings.stored_encoder import is_fitted
 from haybale.engine.segment import Segment, one_each, with_passages
 from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.folders import read_json, reading, replace_json

@@ -17,8 +17,7 @@ from haybale.collections.collection import Ints, take_strings
 from haybale.collections.saved import load_collection, save_collection
 from haybale.embeddings import Chunking, EmbeddingStore, TfidfEncoder, cut, embed
 from haybale.embeddings.counting import TermCounts
-from haybale.embeddings.store import BUILDING, MANIFEST
-from haybale.embeddings.writing import LOCK
+from haybale.embeddings.store_files import BUILDING, LOCK, MANIFEST
 from haybale.errors import StoreError
 from haybale.retrieval import BM25Index, PassageIndex
 from haybale.retrieval.index import FILES

@@ -18,9 +18,8 @@ import pandas as pd
 import pyarrow as pa
 
 from haybale.embeddings.lineage import TRAINING
-from haybale.embeddings.store import StoreFiles, as_json
+from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
 from haybale.embeddings.token_batches import weights_digest
-from haybale.embeddings.writing import writer_lock
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError, StoreError, TruncationWarning
 from haybale.extras import import_optional, quiet_transformers

@@ -264,7 +264,7 @@ class BERTPLI:
                 network["final"].weight.zero_()
                 network["final"].bias.copy_(torch.tensor([0.0, start[1]]))
         how = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
-        learned = [value for name, value in network.namedparameters() if self.residual or "first_stage" not in name]
+        learned = [value for name, value in network.named_parameters() if self.residual or "first_stage" not in name]
         optimiser, losses, chosen_by = torch.optim.Adam(learned, **how), [], []
         order = rng.permutation(len(groups))
         n_held = min(round(self.held_out * len(groups)), len(groups) - 1)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from haybale.collections import Queries
 from haybale.collections.collection import indptr_from_counts, ragged_take
 from haybale.embeddings import encode_queries
-from haybale.embeddings.store import as_json
+from haybale.embeddings.store_files import as_json
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.pairs.pair_encoders import PairEncoder

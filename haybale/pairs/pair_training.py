@@ -203,7 +203,7 @@ def _with_score(reader: CrossPairs) -> Any:
     own = getattr(found, found.base_model_prefix)
     own.load_state_dict(reader.model.state_dict())
     with torch.no_grad():
-        for name, value in found.namedparameters():
+        for name, value in found.named_parameters():
             if not name.startswith(found.base_model_prefix):
                 value.normal_(0, 0.02) if value.ndim > 1 else value.zero_()
     return found

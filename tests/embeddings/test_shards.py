@@ -15,8 +15,7 @@ import pytest
 from support.encoders import HashEncoder
 
 from haybale.embeddings import Embedded, EmbeddingStore, LSAEncoder, embed, embed_shards, shards
-from haybale.embeddings.store import StoreFiles
-from haybale.embeddings.writing import writer_lock
+from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError
 
 

@@ -21,7 +21,7 @@ from support.engines import tree
 
 from haybale.collections import Collection
 from haybale.embeddings import CachedEncoder, EmbeddingStore, LSAEncoder, TfidfEncoder, embed
-from haybale.embeddings.store import Chunks
+from haybale.embeddings.store import VectorChunks
 from haybale.errors import InputError, StoreError
 
 N_CHUNKS, ROWS = 250, 4
@@ -122,14 +122,14 @@ def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nurse
 
 def test_a_full_disk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system's error at the 40th chunk."""
-    write, store = Chunks.write, tmp_path / "s"
+    write, store = VectorChunks.write, tmp_path / "s"
 
-    def fails(self: Chunks, number: int, rows: np.ndarray) -> None:
+    def fails(self: VectorChunks, number: int, rows: np.ndarray) -> None:
         if number == 40:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(self, number, rows)
 
-    monkeypatch.setattr(Chunks, "write", fails)
+    monkeypatch.setattr(VectorChunks, "write", fails)
     with pytest.raises(StoreError, match="No space left on device; what is written is kept, run it again"):
         embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
     assert not list(store.rglob("*.partial"))
@@ -143,7 +143,7 @@ def test_no_room_for_the_lock(folder: Path, tmp_path: Path, monkeypatch: pytest.
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("haybale.embeddings.writing._flock", full)
+    monkeypatch.setattr("haybale.embeddings.store_files._flock", full)
     with pytest.raises(StoreError, match="s: No space left on device; what is written is kept"):
         embed(folder, HashEncoder(), tmp_path / "s")
 

@@ -210,8 +210,7 @@ def test_an_encoder_of_ones_own_is_given_again(built: Callable[[str], Path]) -> 
 
 HOLD = """
 import sys
-from haybale.embeddings.store import StoreFiles
-from haybale.embeddings.writing import writer_lock
+from haybale.embeddings.store_files import StoreFiles, writer_lock
 with writer_lock(StoreFiles(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -25,7 +25,6 @@ from haybale import (
 from haybale.collections import Collection
 from haybale.errors import InputError
 from haybale.pairs import PLI
-from haybale.pairs import pairs as module
 from haybale.rankers import BM25, Learned, QueryBatch, Training, parse
 
 pytest.importorskip("sentence_transformers")
@@ -136,14 +135,14 @@ def test_saved_and_loaded(engine: Engine, topics: Collection, ranker: PLI, tmp_p
 
 def test_fused_by_weights_that_were_learned_out_of_fold(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no pair of a training query is read twice."""
-    count, encode = 0, module.VectorPairs.encode
+    count, encode = 0, VectorPairs.encode
 
     def counted(self: Any, firsts: Any, seconds: Any, which: Any) -> Any:
         nonlocal count
         count += len(which)
         return encode(self, firsts, seconds, which)
 
-    monkeypatch.setattr(module.VectorPairs, "encode", counted)
+    monkeypatch.setattr(VectorPairs, "encode", counted)
     fused = Learned(BM25("document"), PLI(BM25("document"), **SMALL)).fit(engine)
     of_training = count
     assert of_training > 0

@@ -1,0 +1,333 @@
+"""A resumable store: numbered chunks in a folder, each with a digest, written by one process at a time.
+
+manifest.json        the settings; written last, so a store with a manifest is complete
+building.json        the settings while the store is being written
+digests/0 …          SHA-256 of the settings, the chunk's number and its bytes: no other chunk passes for this one
+shard-1-of-2/ …      or, instead of all that, one such folder for each machine; chunks are dealt to shards in turn
+
+:class:`~haybale.EmbeddingStore` and :class:`~haybale.InteractionStore` say what a chunk is and what lies beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from haybale.embeddings.store_files import BUILDING, MANIFEST, StoreFiles, as_json, writer_lock
+from haybale.errors import InputError, OutputExistsError, StoreError
+from haybale.folders import reading
+from haybale.manifest import check_kinds
+from haybale.parameters import COUNT, check_parameters
+from haybale.progress import track
+
+DIGESTS = "digests"
+_SHARD = [range(1, 2**20)]
+_LIBRARIES = ("haybale", "numpy", "scipy", "scikit-learn", "zarr", "torch", "transformers", "sentence-transformers")
+
+Settings = dict[str, Any]
+Shard = tuple[int, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """A kind of store.
+
+    Parameters
+    ----------
+    content : str
+        What it holds: ``"embeddings"`` or ``"interactions"``.
+    command : str
+        The command that writes it.
+    entries : mapping
+        Entries of the manifest, as :func:`~haybale.manifest.check_kinds` takes them.
+    shared : callable
+        Returns the part of the settings that all shards of a store have in common, by name.
+    version : int, default 1
+        Of the format.
+    """
+
+    content: str
+    command: str
+    entries: Mapping[str, Any]
+    shared: Callable[[Settings], Settings]
+    version: int = 1
+
+    @property
+    def head(self) -> Settings:
+        return {"format": f"haybale {self.content}", "version": self.version}
+
+    def read_manifest(self, files: StoreFiles) -> Settings:
+        """Return the settings of a finished store or shard; anything else is refused."""
+        if not files.exists(MANIFEST):
+            if files.exists(BUILDING):
+                raise StoreError(
+                    f"{files}: this store is not finished; run the same {self.command} command again to go on"
+                )
+            raise InputError(f"{files}: expected a store of {self.content} (a folder with {MANIFEST})")
+        manifest = files.read_json(MANIFEST)
+        if not isinstance(manifest, dict) or any(manifest.get(name) != value for name, value in self.head.items()):
+            raise InputError(
+                f"{files.at(MANIFEST)}: expected the manifest of a store of {self.content}, version {self.version}"
+            )
+        check_kinds(files.at(MANIFEST), manifest, {**self.entries, "shard": _SHARD})
+        return manifest
+
+    def open(self, path: str | Path) -> list[tuple[StoreFiles, Settings]]:
+        """Return the files and settings of all shards, in order; a store without shards counts as one shard."""
+        top = StoreFiles(path)
+        with reading(path):
+            files = [top.within(name) for name in top.names() if name.startswith("shard-")] or [top]
+            found = sorted(((each, self.read_manifest(each)) for each in files), key=lambda pair: pair[1]["shard"])
+        shards, n = [settings["shard"] for _, settings in found], len(found)
+        if shards != [[i, n] for i in range(1, n + 1)]:
+            expected = " ".join(map(str, shards[0][1:])) or "numbered"
+            raise StoreError(f"{top}: expected {expected} shards, found {[i for shard in shards for i in shard[:1]]}")
+        first = self.shared(found[0][1])
+        for i, (_, settings) in enumerate(found[1:], 2):
+            for name, value in self.shared(settings).items():
+                if value != first[name]:
+                    raise StoreError(
+                        f"{top}: shards 1 and {i} do not belong together: {name} {first[name]!r} and {value!r}"
+                    )
+        return found
+
+
+class Chunks(ABC, Generic[T]):
+    """The numbered chunks of one shard. A subclass reads and writes a chunk; this class checks digests.
+
+    Parameters
+    ----------
+    files : StoreFiles
+    settings : dict
+        Of the shard.
+    """
+
+    kind: StoreKind
+    folder: str  # where the chunks' files lie
+
+    def __init__(self, files: StoreFiles, settings: Settings) -> None:
+        self.files, self.settings = files, settings
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def name_of(self, number: int) -> str:
+        """Return the name of a chunk's file within ``folder``."""
+
+    @abstractmethod
+    def load(self, number: int) -> tuple[T, bytes]:
+        """Return a chunk and the bytes that its digest covers; raise ValueError, RuntimeError or OSError if lost."""
+
+    @abstractmethod
+    def save(self, number: int, chunk: T) -> bytes:
+        """Write a chunk and return the bytes that its digest covers."""
+
+    @abstractmethod
+    def signature(self) -> bytes | None:
+        """Return the settings that digests cover; None for a store without digests."""
+
+    def read(self, number: int) -> T:
+        """Return a chunk; :class:`StoreError` if it is lost, changed, or that of another number or store."""
+        try:
+            chunk, stored = self.load(number)
+            digest = self._digest(number, stored)
+            if digest is not None and self.files.read(f"{DIGESTS}/{number}") != digest:
+                raise ValueError("another chunk, or another store's")
+        except (ValueError, RuntimeError, OSError) as error:
+            raise StoreError(
+                f"{self.files.at(f'{self.folder}/{self.name_of(number)}')}: chunk {number} of {len(self)} is damaged "
+                f"({error}); run the {self.kind.command} command again to compute it anew: nothing else will be"
+            ) from error
+        return chunk
+
+    def write(self, number: int, chunk: T) -> None:
+        """Write a chunk, and then its digest, which makes it valid."""
+        digest = self._digest(number, self.save(number, chunk))
+        if digest is not None:
+            self.files.write(f"{DIGESTS}/{number}", digest)
+
+    def missing(self) -> list[int]:
+        """Return the numbers of chunks that do not exist or are damaged, and remove what killed writers left."""
+        for folder in (self.folder, DIGESTS):
+            if folder != DIGESTS or self.signature() is not None:
+                self.files.fs.makedirs(self.files.at(folder), exist_ok=True)
+            for name in self.files.names(folder):
+                if name.endswith(".partial"):
+                    self.files.remove(f"{folder}/{name}")
+        present = set(self.files.names(self.folder))
+        return [n for n in track(range(len(self)), "checking") if self.name_of(n) not in present or self._damaged(n)]
+
+    def _damaged(self, number: int) -> bool:
+        try:
+            self.read(number)
+        except StoreError:
+            return True
+        return False
+
+    def _digest(self, number: int, stored: bytes) -> bytes | None:
+        signature = self.signature()
+        if signature is None:
+            return None
+        return hashlib.sha256(b"%b %d " % (signature, number) + stored).hexdigest().encode()
+
+
+class Report(Protocol):
+    """What one call has written."""
+
+    @property
+    def rates(self) -> str:
+        """The throughput in words, for the progress bar."""
+
+
+R = TypeVar("R", bound=Report)
+
+
+class StoreWriter:
+    """One shard of a store while a call writes it.
+
+    Attributes
+    ----------
+    files : StoreFiles
+    shard : (int, int)
+        Its number, from 1, and how many shards there are.
+    begun : dict or None
+        The settings of the call that began the store; None for a new one.
+    """
+
+    def __init__(self, kind: StoreKind, files: StoreFiles, shard: Shard) -> None:
+        self.kind, self.files, self.shard = kind, files, shard
+        self.begun: Settings | None = None
+        if files.exists(MANIFEST):
+            self.begun = kind.read_manifest(files)
+        elif files.exists(BUILDING):
+            self.begun = files.read_json(BUILDING)
+        self.settings: Settings = {}
+
+    def begin(self, settings: Settings) -> Settings:
+        """Record the settings of a new store, or refuse settings other than those it was begun with."""
+        given = self.kind.head | settings | {"shard": self.shard, "versions": library_versions()}
+        self.settings = as_json(given)
+        if self.begun is None:
+            self.files.write_json(BUILDING, self.settings)
+        else:
+            check_same(self.files, self.begun, self.settings)
+        return self.settings
+
+    def fill(
+        self,
+        chunks: Chunks[T],
+        sizes: Sequence[int],
+        make: Callable[[int], T],
+        report: Callable[[int, int, float], R],
+        description: str,
+    ) -> R:
+        """Make every chunk that is missing or damaged.
+
+        Parameters
+        ----------
+        chunks : Chunks
+        sizes : sequence of int
+            Items of each chunk (passages, pairs).
+        make : callable
+            Returns the chunk of a number.
+        report : callable
+            Takes the items made, those that existed before, and the seconds of making.
+        description : str
+            Of the work, beside the progress bar.
+        """
+        wanted, made = chunks.missing(), 0
+        kept, start = sum(sizes) - sum(sizes[number] for number in wanted), time.perf_counter()
+
+        def done() -> R:
+            return report(made, kept, time.perf_counter() - start)
+
+        for number in track(wanted, description, status=lambda: done().rates):
+            chunks.write(number, make(number))
+            made += sizes[number]
+        return done()
+
+
+@contextmanager
+def store_writer(
+    kind: StoreKind, out: str | Path, shard: Shard | None, more_files: tuple[str, ...] = ()
+) -> Iterator[StoreWriter]:
+    """Open a store, or one shard of it, for writing; a block that ends without an error finishes it.
+
+    ``more_files`` name files that a store may hold before its settings are recorded.
+    """
+    files = StoreFiles(out)
+    if shard is not None:
+        if len(shard) != 2:
+            raise InputError(f"shard must be two numbers, i and n, found {shard!r}")
+        check_unsharded(files)
+        files = files.within(shard_name(*shard))
+    if not any(files.exists(name) for name in (MANIFEST, BUILDING, *more_files)):
+        taken = [name for name in files.names() if not name.startswith(".") and not name.endswith(".partial")]
+        if taken:
+            raise OutputExistsError(f"{files} holds other files ({taken[0]}); give a new folder")
+    try:
+        with writer_lock(files):
+            writer = StoreWriter(kind, files, shard or (1, 1))
+            yield writer
+            if not files.exists(MANIFEST):
+                files.write_json(MANIFEST, writer.settings)
+            files.remove(BUILDING)
+    except OSError as error:
+        if isinstance(error, StoreError | OutputExistsError) or error.errno is None:
+            raise
+        raise StoreError(f"{files}: {error.strerror}; what is written is kept, run it again to go on") from error
+
+
+def check_unsharded(files: StoreFiles) -> None:
+    """Refuse to write shards into a folder that holds a store without shards."""
+    if files.exists(MANIFEST) or files.exists(BUILDING):
+        raise OutputExistsError(f"{files} holds a store without shards; give a new folder")
+
+
+def shard_name(i: int, n: int) -> str:
+    """Return the folder name of shard ``i``, from 1, of ``n``."""
+    check_parameters("shard", {"i": i, "n": n}, {"i": COUNT, "n": COUNT})
+    if i > n:
+        raise InputError(f"shard must be i/n with i from 1 to n, found {i}/{n}")
+    return f"shard-{i}-of-{n}"
+
+
+def check_same(files: StoreFiles, begun: Any, now: Any, where: str = "") -> None:
+    """Refuse to go on with settings or library versions that differ, and name the first one that does."""
+    if isinstance(begun, dict) and isinstance(now, dict):
+        for key in sorted({*begun, *now} - {"name"}):
+            check_same(files, begun.get(key), now.get(key), f"{where} {key}".strip())
+    elif begun != now:
+        raise StoreError(
+            f"{files}: this store was begun with {where} {begun!r}, now it is {now!r}; "
+            "give the same settings or a new folder"
+        )
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the installed libraries that the numbers may depend on."""
+    found = {"python": platform.python_version()}
+    for library in _LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[library] = version(library)
+    return found
+
+
+def to_stored(values: Any, dtype: str, what: str) -> Any:
+    """Convert float32 values to the type on disk; values that float16 cannot hold are refused."""
+    if dtype == "float16" and np.abs(values).max(initial=0) > np.finfo(np.float16).max:
+        raise InputError(f"{what} have values beyond float16; store them as float32")
+    return values.astype(dtype, copy=False)
