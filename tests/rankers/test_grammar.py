@@ -40,8 +40,9 @@ from haybale.rankers.grammar import _all, parse_value
 
 KINDS = tuple(dict.fromkeys(variant.ranker for _, variant in RANKERS.items()))
 CLASSES = {kind.__name__: kind for kind in KINDS}
-# That say all by themselves.
-PLAIN = [name for name, (kind, _) in RANKERS.items() if name != "rrf" and "ranker" not in kind.parameters()]
+NAMES = [name for name, (kind, _) in RANKERS.items() if name in kind.variants]  # not of classes, as "parm" is
+# Names that need no argument.
+PLAIN = [name for name in NAMES if name != "rrf" and "ranker" not in RANKERS[name].ranker.parameters()]
 MADE = [
     *map(parse, [*PLAIN, *EXAMPLES]),
     CrossEncoder(BM25("document"), "a/model", n_documents=3, max_length=16, device="cpu"),
@@ -112,12 +113,13 @@ def given_in(ranker: Ranker) -> list[Ranker]:
         (BM25(k1=6.0), "bm25(k1=6)"),
         (SVR(), "svr"),
         (
-            parse("svr(evidence=[],candidates=[bm25,knn,bm25-doc,knn-doc,parm-rrf,vrrf,knn-queries],gamma=[12,0.5])"),
+            parse(
+                "svr(evidence=[],candidates=[bm25,knn,bm25-doc,knn-doc,parm-rrf,parm-vrrf,knn-queries],gamma=[12,0.5])"
+            ),
             "svr-memory",
         ),
         (SVR([BM25()], candidates=None), "svr(evidence=[bm25],candidates=none)"),
         (PARM(), "parm-vrrf"),
-        (parse("vrrf"), "parm-vrrf"),
         (PARM("rrf", over="bm25", b=0.25), "bm25-parm-rrf(b=0.25)"),
         (CrossEncoder(KNN(), "m"), "cross-encoder(knn,model='m')"),
         (CrossEncoder(KNN(), "it's"), 'cross-encoder(knn,model="it\'s")'),
@@ -191,7 +193,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, knn, .*cross-encoder, .*space, .*vrrf"),
+        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, .*knn, .*parm-vrrf, .*cross-encoder"),
         ("rrf(bm25,bm26)", "unknown ranker 'bm26'"),
         ("rrf(bm25,knn", "cannot be read: '\\(' was never closed"),
         ("bm25)", "cannot be read: unmatched '\\)'"),
@@ -339,7 +341,7 @@ def test_a_ranker_is_reached_by_its_own_name_and_by_no_other(name: str) -> None:
     parameter = next(p for p in ranker.get_params() if p != "rankers")
     value = getattr(ranker, parameter)
     assert set_values(ranker, {f"{name}.{parameter}": value}) == ranker
-    for other in RANKERS:
+    for other in NAMES:
         alias = other == "bm25" and name.startswith("bm25-parm") and parameter in ("k1", "b", "k3")
         if other != name and not alias and not [each for each in _all(ranker) if str(each) == other]:
             with pytest.raises(UnknownNameError):

@@ -67,7 +67,7 @@ def test_a_ranker_is_the_same_in_another_process(topics: Collection, tmp_path: P
     engine = Engine.build(topics, tmp_path / "engine", encoder=encoder, n_components=12).prepare()
     names = [*RANKERS] + (["svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"] if encoder == "lsa" else [])
     training = Training.of(engine)
-    same_elsewhere(engine, [training.fitted(parse(name)) for name in names], tmp_path)
+    same_elsewhere(engine, [parse(name).fitted(training) for name in names], tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +244,7 @@ def test_saving_is_whole_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SVRRanker, "_state", fail)
+        patch.setattr(SVRRanker, "save_state", fail)
         with pytest.raises(OSError, match="No space left"):
             ranker.save(tmp_path / "out")
     assert tree(tmp_path) == {"full/notes.txt": b"mine"}

@@ -1,0 +1,68 @@
+"""Every option of every command with values that it cannot mean."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from itertools import product
+from typing import Any
+
+import typer
+from hostile.target import NO_NUMBERS, REFUSED, RIGHT, Cases, Target, shell
+
+from haybale.cli.application import app
+
+BAD_TEXTS = ("", " ", "\x1b[2Jx", "\u202etxet", "x" * 300, "../..", "/proc/x", "/dev/null/x", "\udcff", "💥", "a,b=c(d")
+COMMANDS = {
+    "index": "DATA --out NEW",
+    "add": "E DATA",
+    "remove": "E nobody",
+    "train": "E --ranker svr --out NEW",
+    "rank": "E ba",
+    "compare": "E --rankers bm25 --out NEW",
+    "tune": "DATA --unit document",
+    "report": "NEW --out NEW.html",
+    "embed": "DATA --out NEW --n-components 2",
+}
+RANKERS = ("bm25", "parm-rrf", "svr", "knn-queries", "rrf(bm25,knn)", "learned(bm25,knn)")
+PARAMETERS = (
+    "k1 b k3 k n_hits rrf_k n_bags overlap strategy rows_per_bag n_candidates epsilon random_state gamma C tol depth"
+    " unseen_share l2 n_jobs unit"
+)
+
+
+def options(target: Target, rng: random.Random) -> Cases:
+    shell("--version")  # registers the commands
+    commands: Any = typer.main.get_command(app)
+    for name in COMMANDS:
+        for parameter in commands.commands[name].params:
+            option = parameter.opts[0]
+            if option.startswith("--") and option not in ("--help", "--explain"):
+                number = parameter.min is not None  # every number has a least value
+                for value in (*NO_NUMBERS, "-1", "-9999999999999999999999") if number else BAD_TEXTS:
+                    yield f"{name} {option}={value!r}", partial(given, target, name, option, value, number)
+    for ranker, parameter, value in product(RANKERS, PARAMETERS.split(), (*NO_NUMBERS, "-1", "-1e300")):
+        yield f"--set {parameter}={value!r} of {ranker}", partial(ranked, target, ranker, parameter, value)
+
+
+def given(target: Target, name: str, option: str, value: str, number: bool) -> str:
+    """Run a command with one option set; a value that is not a number must be refused where one is expected."""
+    new = str(target.new())
+    places = {"E": str(target.folder / "engine"), "DATA": str(target.data), "NEW": new, "NEW.html": f"{new}.html"}
+    arguments = [places.get(each, each) for each in COMMANDS[name].split()]
+    if option in arguments:
+        at = arguments.index(option)
+        del arguments[at : at + 2]
+    status, said = shell(name, *arguments, f"{option}={value}")
+    refused = number and value != "1.0"  # which typer takes for 1
+    assert status == 2 if refused else status in (0, 2), f"status {status}: {said[-200:]}"
+    return REFUSED if status else RIGHT
+
+
+def ranked(target: Target, ranker: str, parameter: str, value: str) -> str:
+    """Rank with one parameter of a ranker set on the command line."""
+    engine, values = str(target.folder / "engine"), f"{parameter}={value}"
+    status, said = shell("rank", engine, "ba", "--ranker", ranker, "--set", values)
+    may_be = value in ("0x10", "1e3", "1.0") or (parameter, value) == ("n_jobs", "-1")
+    assert status == 2 or may_be, f"accepted: {said[-200:]}"
+    return REFUSED if status else RIGHT

@@ -1,0 +1,179 @@
+"""Rankers that search, against slow oracles: nearest neighbours, similar queries, fused ranks."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from support.engines import assert_same
+from support.ranker_cases import ENCODERS, Fitted, batch_of
+from support.topics import EVIDENCE, LEARNED, SVR, word
+
+from haybale import Engine
+from haybale.collections import Collection
+from haybale.rankers import (
+    BM25,
+    KNN,
+    RRF,
+    QueryBatch,
+    Ranker,
+    SimilarQueries,
+    parse,
+)
+from haybale.rankers.bm25 import bm25_with_parameters
+from haybale.rankers.query_batch import queries_of as query_columns
+from haybale.retrieval import PassageIndex, QueryNeighbours, Run, reciprocal_rank_fusion
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(
+    ("name", "vectors"), [("knn", "passages"), ("knn-doc", "documents"), ("knn-firstp", "first_passages")]
+)
+def test_nearest_neighbours(fitted: Fitted, encoder: str, name: str, vectors: str) -> None:
+    """By the whole matrix of products."""
+    ranker = fitted(name, encoder)
+    index, batch, run = getattr(ranker.engine_, vectors), batch_of(ranker.engine_), ranker.rank("dev")
+    products: Any = batch.vectors @ index.vectors.T
+    products = products.toarray() if index.is_sparse else products
+    for row, query in enumerate(batch.ids):
+        best: dict[str, float] = {}
+        for document, value in zip(index.doc_of, products[row], strict=True):
+            doc = str(index.doc_ids[int(document)])
+            if document != batch.own[row] and (value != 0 or not index.is_sparse):
+                best[doc] = max(best.get(doc, -np.inf), float(value))
+        assert dict(run[query]) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_training_queries_of_one_paragraph_are_searched_once(
+    engines: dict[str, Engine], encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearest neighbours and PARM take the same hits of passages; what they find is as it is of each by itself."""
+    engine, asked = engines[encoder], []
+    search = PassageIndex.search
+    monkeypatch.setattr(PassageIndex, "search", lambda *a, **how: (asked.append(a[0]), search(*a, **how))[1])
+    monkeypatch.setattr("haybale.rankers.knn._HITS", 40)
+    monkeypatch.setattr("haybale.rankers.query_batch._DEEP", 5)
+    knn, parm = KNN().fit(engine), parse("parm-rrf(n_hits=40)").fit(engine)
+    queries = engine.collection.queries
+    ids, texts = queries.ids.to_pylist(), queries.texts(range(len(queries)))
+    for batch in (
+        QueryBatch(engine, query_columns(engine.collection, ids, texts), "train"),
+        QueryBatch(engine, queries, "train"),
+    ):
+        alone = QueryBatch(engine, batch.queries)
+        asked.clear()
+        runs = [ranker.run(batch, 5) for ranker in (knn, parm)]
+        once = len(asked)
+        for run, ranker in zip(runs, (knn, parm), strict=True):
+            assert_same(run, ranker.run(alone, 5))
+        assert batch.single == (batch.queries is not queries)
+        if batch.single:
+            assert once == 1
+            assert len(asked) > once
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_similar_queries_leave_a_training_query_out_of_its_neighbours(
+    fitted: Fitted, topics: Collection, encoder: str
+) -> None:
+    """Nor are those that were taken from the same document."""
+    ranker = fitted("knn-queries(k=7)", encoder)
+    run, engine, relevant = ranker.out_of_fold("train"), ranker.engine_, topics.relevant_ids("train")
+    batch = batch_of(engine, "train")
+    groups = batch.queries.groups
+    assert len(np.unique(groups)) < len(groups)
+    for place, query in enumerate(batch.ids):
+        others = groups != groups[place]
+        without = QueryNeighbours(
+            batch.vectors[others],
+            [ids for ids, other in zip(relevant, others, strict=True) if other],
+            topics.doc_ids,
+            k=7,
+        )
+        expected = without.rank(batch.vectors[[place]], [query], exclude=batch.own[[place]])
+        assert dict(run[query]) == pytest.approx(dict(expected[query]))
+    assert run != ranker.rank("train")
+
+
+def test_fusion_of_ranks(fitted: Fitted) -> None:
+    ranker: Any = fitted(f"rrf(knn,rrf(bm25,svr({EVIDENCE})),depth=25)", "tfidf")
+    inner = ranker.rankers_[1]
+    for how in ("rank", "out_of_fold"):
+        runs = {name: getattr(each, how)("train") for name, each in (("knn", ranker.rankers_[0]), ("inner", inner))}
+        expected = reciprocal_rank_fusion([run.top(25) for run in runs.values()])
+        assert_same(getattr(ranker, how)("train"), expected)
+        parts = [getattr(each, how)("train") for each in inner.rankers_]
+        assert_same(runs["inner"], reciprocal_rank_fusion(parts))
+
+
+@pytest.mark.parametrize("k1", [1.2, 3])
+def test_rankers_that_differ_in_k3_share_the_weights(engines: dict[str, Engine], k1: float) -> None:
+    indexes = [bm25_with_parameters(engines["tfidf"], "passage", k1, 0.75, k3) for k3 in (0, None, 2, 0)]
+    assert [index.k3 for index in indexes] == [0, None, 2, 0]
+    assert all(index._weights is indexes[0]._weights for index in indexes)
+    assert indexes[3] is indexes[0]  # so that what is kept of its searches is found again
+    query = {"q": f"{word(3)} {word(3)} {word(3)} {word(104)}"}
+    runs = [BM25(k1=k1, k3=k3).fit(engines["tfidf"]).rank(query).to_frame()["score"] for k3 in (0, 2, None)]
+    assert all((fewer <= more).all() and (fewer < more).any() for fewer, more in itertools.pairwise(runs))
+
+
+@pytest.mark.parametrize(
+    ("name", "n_queries"),
+    [
+        (LEARNED, 3000),
+        (f"learned(bm25,svr({SVR}))", 3000),
+        (f"learned(bm25,bm25-doc,knn,svr-memory({SVR}),svr({SVR}),svr(unit=passage,{SVR}))", 7),
+    ],
+)
+def test_nested_rankers_share_what_they_ask(
+    topics: Collection, monkeypatch: pytest.MonkeyPatch, name: str, n_queries: int
+) -> None:
+    """Every search of the training queries is done once, whoever asks, and so is every one of the queries ranked."""
+    searched: list[tuple[str, int]] = []
+
+    def counted(kind: type[Ranker], method: str) -> None:
+        inner = getattr(kind, method)
+
+        def wrapped(self: Ranker, batch: QueryBatch, depth: int) -> Run:
+            searched.append((f"{self} {method}", len(batch)))
+            return inner(self, batch, depth)
+
+        monkeypatch.setattr(kind, method, wrapped)
+
+    for kind, method in [
+        (BM25, "rank_batch"),
+        (KNN, "rank_batch"),
+        (SimilarQueries, "rank_batch"),
+        (SimilarQueries, "out_of_fold_batch"),
+    ]:
+        counted(kind, method)
+    ranker: Any = parse(name)
+    ranker.n_queries = n_queries
+    engine = Engine(topics)
+    for use, n in ((lambda: ranker.fit(engine), 60), (lambda: ranker.rank("dev"), 15)):
+        searched.clear()
+        use()
+        assert ("bm25 rank_batch", n) in searched
+        assert len({kind for kind, _ in searched}) == len(searched), searched
+
+
+def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection) -> None:
+    engine = Engine(topics)
+    memory = SimilarQueries().fit(engine)
+    both: Any = RRF(memory, parse("rrf(knn-queries,bm25)")).fit(engine)
+    assert both.rankers_[0] is memory
+    assert both.rankers_[1].rankers_[0] is not memory  # equal, but nobody said it is fitted
+    assert not hasattr(both.rankers[1], "engine_")
+    twice: Any = RRF(SimilarQueries(), parse("rrf(knn-queries,bm25)")).fit(engine)
+    assert twice.rankers_[0] is twice.rankers_[1].rankers_[0]
+    for fitted_on in ((engine, "dev"), (Engine(topics),)):
+        assert RRF(memory, BM25()).fit(*fitted_on).rankers_[0] is not memory
+    memory.k = 3
+    changed: Any = RRF(memory, BM25()).fit(engine)
+    assert changed.rankers_[0] is not memory
+    assert changed.rankers_[0].neighbours_.k == 3

@@ -1,0 +1,168 @@
+"""The ensemble as a ranker, against its bags: its pool, its evidence, the size of its bags."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.engines import assert_same
+from support.ranker_cases import ENCODERS, PAPER, Fitted, batch_of
+from support.topics import EVIDENCE, SVR
+
+from haybale import Engine
+from haybale.collections import Collection, CollectionBuilder
+from haybale.ensemble import pair_features
+from haybale.rankers import (
+    BM25,
+    KNN,
+    QueryBatch,
+    Ranker,
+    parse,
+)
+from haybale.rankers import SVR as SVRRanker
+from haybale.rankers import svr as module
+from haybale.retrieval import Hits
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
+
+
+def tops(ranker: Ranker, batch: QueryBatch, depth: int) -> list[set[str]]:
+    run = ranker.run_out_of_fold(batch, depth)
+    return [{doc for doc, _ in run[query]} for query in batch.ids]
+
+
+def oracle_hits(ranker: Any, name: Ranker, batch: QueryBatch) -> list[dict[int, float]]:
+    """Of each query, the passages (or the first of documents) that one of the searches finds, with their scores."""
+    engine, n = ranker.engine_, ranker.n_candidates
+    fitted: Any = next(each for each in ranker.rankers_ if str(each) == str(name))
+    if ranker.unit == "passage":
+        hits = fitted.passage_hits(batch, n)
+        return [
+            {int(p): float(score) for p, score in zip(*row, strict=True) if p >= 0}
+            for row in zip(hits.passages, hits.scores, strict=True)
+        ]
+    ids, offsets = engine.collection.doc_ids.to_pylist(), engine.documents.doc_offsets
+    run = fitted.run_out_of_fold(batch, n)
+    return [{int(offsets[ids.index(doc)]): score for doc, score in run[q] if doc != "blank"} for q in batch.ids]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder"),
+    [
+        *((f"svr({EVIDENCE})", encoder) for encoder in ENCODERS),
+        *((f"svr(candidates=none,{EVIDENCE})", encoder) for encoder in ENCODERS),
+        (f"svr(candidates=[bm25],{EVIDENCE})", "tfidf"),
+        (f"svr-memory({SVR})", "lsa"),
+        (f"svr(unit=passage,{SVR})", "tfidf"),
+        (PAPER, "lsa"),
+    ],
+)
+def test_the_ensemble_scores_its_pool(fitted: Fitted, topics: Collection, name: str, encoder: str) -> None:
+    """New queries by the mean of all bags, training queries by those that saw nothing of their document; no other.
+
+    Without candidates, all documents there are, with the evidence that some have.
+    """
+    ranker: Any = fitted(name, encoder)
+    engine, ensemble = ranker.engine_, ranker.ensemble_
+    index = engine.documents if ranker.unit == "document" else engine.passages
+    ids = topics.doc_ids.to_pylist()
+    evidence = list(ranker.implied().get("evidence", ranker.evidence))
+    for split in ("dev", "train"):
+        run, batch = ranker.out_of_fold(split), batch_of(engine, split)
+        batch.label = "train"
+        searches = [oracle_hits(ranker, each, batch) for each in evidence]
+        sources = searches
+        if not isinstance(ranker.candidates, str):
+            sources = [oracle_hits(ranker, each, batch) for each in ranker.candidates or ()]
+        for row, query in enumerate(batch.ids):
+            pool = {passage for found in sources for passage in found[row]}
+            if ranker.candidates is None:
+                pool = {p for p in range(len(index)) if index.doc_of[p] != batch.own[row]}
+            numbers, features = np.array([sorted(pool)]), None
+            if evidence:
+                found = [sorted(each[row].items(), key=lambda pair: -pair[1]) for each in searches]
+                hits = [Hits(np.array([[p for p, _ in each]]), np.float32([[v for _, v in each]])) for each in found]
+                candidates = Hits(numbers, np.zeros(numbers.shape, dtype=np.float32))
+                features = pair_features(candidates, hits, [each.learns_documents for each in evidence])[0]
+            pairs = ensemble._pairs(batch.vectors[[row]], np.zeros(len(pool), dtype=int), numbers[0], features)
+            by_bag = ensemble.support_.bags(pairs) - ensemble.support_.intercept
+            trusted = np.ones(ensemble.n_bags, dtype=bool) if split == "dev" else ~ensemble.seen_[row]
+            assert trusted.any()
+            best: dict[str, float] = {}
+            for passage, value in zip(numbers[0], by_bag[:, trusted].mean(axis=1), strict=True):
+                doc = ids[index.doc_of[passage]]
+                best[doc] = max(best.get(doc, -np.inf), float(value))
+            assert dict(run[query]) == pytest.approx(best, abs=1e-5)
+        if split == "train":
+            assert not ensemble.seen_.all(axis=1).any()
+            assert ensemble.seen_.any(axis=1).sum() > 40
+
+
+def test_all_documents_without_candidates(fitted: Fitted) -> None:
+    """One that no search found is found; and where evidence counts against them, those that have none lead."""
+    ranker: Any = copy.copy(fitted("svr(evidence=[bm25],candidates=none,n_candidates=5,n_bags=8,n_jobs=1)", "tfidf"))
+    run, batch = ranker.rank("dev"), batch_of(ranker.engine_)
+    found = [set.union(*each) for each in zip(*(tops(r, batch, 5) for r in ranker.rankers_), strict=True)]
+    relevant = ranker.engine_.collection.relevant_ids("dev")
+    rows = list(zip(batch.ids, relevant, found, strict=True))
+    assert any({doc for doc, _ in run[query][:10]} & set(answers) - have for query, answers, have in rows)
+    support, ensemble = ranker.ensemble_.support_, copy.copy(ranker.ensemble_)
+    ensemble.support_ = replace(support, feature_weights=-100 * np.abs(support.feature_weights))
+    ranker.ensemble_ = ensemble
+    for ask in (ranker.rank, ranker.out_of_fold):
+        whole = ask("dev")
+        assert not any(whole[query][0][0] in have for query, _, have in rows)
+        for depth in (1, 2, 5, 20):
+            assert_same(ask("dev", depth=depth), whole.top(depth))
+
+
+@pytest.mark.parametrize(
+    ("overlap", "rows", "share"), [(None, 30_000, 0.25), (None, 130, None), (0.6, 130, 0.2), (7.0, 30_000, 0.75)]
+)
+def test_how_much_a_bag_holds(
+    engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch, overlap: float | None, rows: int, share: float | None
+) -> None:
+    """A quarter of the queries, or 30,000 rows; never so much that hardly a bag knows nothing of a query."""
+    assert module._ROWS == 30_000
+    monkeypatch.setattr(module, "_ROWS", rows)
+    ranker: Any = SVRRanker([BM25(), KNN()], n_bags=8, overlap=overlap, n_jobs=1).fit(engines["tfidf"])
+    ensemble = ranker.ensemble_
+    share = share or rows / ensemble.n_rows_
+    assert 1 / 8 < share < 1
+    assert (1 + ensemble.overlap) / 8 == pytest.approx(share, rel=0.05)
+    assert np.mean(ensemble.bag_sizes_) == pytest.approx(share * ensemble.n_rows_, rel=0.1)
+    assert ensemble.seen_.mean() == pytest.approx(share, rel=0.1)
+    assert share > 0.5 or not ensemble.seen_.all(axis=1).any()
+
+
+def test_more_bags_where_each_would_be_too_large(engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """GerDaLIR's 98,380 training queries have 3.9 million rows: of 24 bags each would need 15 GB."""
+    monkeypatch.setattr(module, "_ROWS", 30)
+
+    def bags(**settings: Any) -> Any:
+        return SVRRanker([BM25(), KNN()], n_bags=8, n_jobs=1, **settings).fit(engines["tfidf"]).ensemble_
+
+    ensemble = bags()
+    assert ensemble.n_rows_ > 2 * 30 * 8
+    assert ensemble.n_bags == pytest.approx(ensemble.n_rows_ / 30, abs=1)  # whose rows have missed documents too
+    assert np.mean(ensemble.bag_sizes_) == pytest.approx(30, rel=0.3)  # of whole queries
+    assert ensemble.seen_.any(axis=1).all()  # every query is in one
+    assert bags(overlap=0.6).n_bags == bags(rows_per_bag=20).n_bags == 8
+
+
+def test_a_relevant_document_without_a_passage_is_no_candidate(topics: Collection) -> None:
+    builder = CollectionBuilder("gap", language="english")
+    builder.add_document("empty", [])
+    for d in range(6):
+        builder.add_document(f"d{d}", [f"topic{d} word{d % 3}"])
+    for split in ("train", "dev"):
+        for i in range(6):
+            builder.add_query(f"{split}{i}", [f"topic{i} word{i % 3}"], split=split)
+            builder.add_judgement(split, f"{split}{i}", f"d{i}")
+            builder.add_judgement(split, f"{split}{i}", "empty")
+    ranker = parse("svr(n_bags=3,overlap=0.0,n_jobs=1)").fit(Engine(builder.build()))
+    assert "empty" not in ranker.rank("dev").flat()[2].to_pylist()
+    assert "empty" in dict(ranker.rankers_[-1].rank("dev")["dev0"])  # similar queries know it
