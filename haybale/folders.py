@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from haybale.errors import FileFormatError, HaybaleError, InputError, OutputExistsError
+from haybale.errors import InputError, OutputExistsError
 
 _TRIED = bytes(2**16)  # a disk on which this finds no room is full
 
@@ -128,38 +128,6 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 def write_json(path: Path, value: Any) -> None:
     """Indented UTF-8 JSON with a newline at its end."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def reading(path: Path | str) -> Iterator[None]:
-    """What the file system says of a file that cannot be read, as one error that names the file."""
-    try:
-        yield
-    except HaybaleError:
-        raise
-    except FileNotFoundError as error:
-        raise FileFormatError(path, None, "no such file") from error
-    except OSError as error:
-        raise FileFormatError(path, None, f"cannot be read: {error.strerror or error}") from error
-
-
-def parsed_json(path: Path | str, text: str | bytes, line: int | None = None) -> Any:
-    """The value of a JSON text of a file; ``line`` is where it stands, where a line is one."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(path, line or error.lineno, f"expected JSON, column {error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of too many digits, lists in lists in lists
-        raise FileFormatError(path, line, f"expected JSON: {error}") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; :class:`~haybale.FileFormatError` for anything else."""
-    with reading(path):
-        found = parsed_json(path, path.read_bytes())
-    if not isinstance(found, dict):
-        raise FileFormatError(path, None, "expected a JSON object")
-    return found
 
 
 def replace_json(path: Path, value: Any) -> None:

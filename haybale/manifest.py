@@ -22,8 +22,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from haybale.errors import FileFormatError
-from haybale.folders import parsed_json, reading, write_json
+from haybale.folders import write_json
 from haybale.parallel import cpus
+from haybale.text_files import parsed_json, reading
 
 MANIFEST = "manifest.json"
 Tensors = dict[str, NDArray[Any]]

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from haybale.collections import Paragraph, Queries, find_splitter
 from haybale.collections.collection import Ints
+from haybale.collections.queries import queries_of
 from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers import Ranker
-from haybale.rankers.query_batch import queries_of
 from haybale.retrieval.run import DEPTH
 
 import_optional("pyterrier", "pyterrier")

@@ -41,8 +41,8 @@ def add(
 
 def _documents_of(files: Sequence[Path]) -> Collection:
     """The documents of folders and files, as one collection; an error names the file."""
-    from haybale.collections.lines import read_text
     from haybale.collections.readers.beir import add_beir_file
+    from haybale.text_files import read_text
 
     builder = haybale.CollectionBuilder("added documents")
     plain = [path for path in files if not path.is_dir()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,18 +13,16 @@ from haybale.cli.application import ENGINES, command
 from haybale.cli.options import RANKING, RESULTS, TEXTS, argument, option
 from haybale.cli.terminal import reporter, say, show, visible
 from haybale.cli.values import parse_ranker
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import InputError
 
 if TYPE_CHECKING:
     from haybale import Collection, Engine, Explanation, Ranker, Run
-    from haybale.rankers.query_batch import QueriesLike
     from haybale.retrieval import ParagraphExplanation
 
 DEFAULT = "rrf(bm25-doc,parm-vrrf)"
 SHOWN, WRITTEN = 10, 1000  # documents of a query
 WIDTH = 100  # characters of a title or a text
 _TREC = (".trec", ".trec.gz")
-_SEVERAL = (".jsonl", ".tsv", ".gz")  # files that hold queries, a line each
 
 
 @command(ENGINES)
@@ -64,12 +61,12 @@ def rank(
     """Rank an engine's documents for queries, and say why."""
     import numpy as np
 
-    from haybale.collections.lines import read_lines
+    from haybale.collections.queries import queries_argument, queries_from
     from haybale.drawing import check_figure
     from haybale.folders import check_file, write_or_rescue
-    from haybale.rankers import queries_from
     from haybale.rankers.ranker import warn_of_empty
     from haybale.retrieval.run import check_trec
+    from haybale.text_files import read_lines
 
     if model is not None and (ranker is not None or set_values):
         raise InputError("a model ranks as it was trained: leave out --ranker and --set")
@@ -79,7 +76,7 @@ def rank(
     if heatmap is not None:
         check_figure(heatmap)
     base = haybale.Engine.open(engine, device=device)
-    asked = queries_from(base, _queries_of(queries, paragraphs))
+    asked = queries_from(base.collection, queries_argument(queries), paragraphs)
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     if out is not None and out.name.endswith(_TREC):
         check_trec([*asked.ids.to_pylist(), *(base.collection.doc_ids.to_pylist() if limits is None else limits)])
@@ -89,7 +86,7 @@ def rank(
     chosen = given if named is None else _fitted(named, base)
     if isinstance(chosen, haybale.Learned) and adapt:
         chosen = chosen.adapted(asked)
-        say(f"{chosen.facts['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
+        say(f"{chosen.fit_report_['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
     if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []
@@ -131,29 +128,6 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
     yield ranker
     for inner in ranker.nested():
         yield from _all(inner)
-
-
-def _queries_of(given: str, paragraphs: str | None) -> QueriesLike:
-    """What QUERIES stands for: a document, which is split by ``paragraphs``, a file, the name of a split, or a text."""
-    from haybale.collections.lines import decoded, read_text
-
-    splitter = haybale.find_splitter(paragraphs or "blank-lines")
-    path = Path(given)
-    try:
-        is_file = path.is_file()
-    except (OSError, ValueError):  # a text that no file could be called
-        is_file = False
-    if given == "-" or (is_file and path.suffix not in _SEVERAL):
-        text = decoded("stdin", sys.stdin.buffer.read()) if given == "-" else read_text(path)
-        parts = splitter(text)
-        if not parts:
-            raise FileFormatError(given, None, f"no paragraph found by {paragraphs or 'blank-lines'}")
-        return {"stdin" if given == "-" else path.stem: [part.text for part in parts]}
-    if paragraphs is not None:
-        raise InputError("--paragraphs splits one document: give a .txt file, or - for stdin")
-    if not is_file and path.suffix in (".txt", *_SEVERAL) and not any(map(str.isspace, given)):
-        raise InputError(f"{given}: no such file")
-    return path if is_file else given
 
 
 def _lines(

@@ -443,7 +443,7 @@ def indptr_from_counts(counts: Sequence[int] | Ints) -> Ints:
 def ragged_take(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
     """What belongs to some owners, of things side by side: their numbers, and where each owner's begin among them.
 
-    >>> members(np.array([0, 2, 2, 5]), np.array([0, 2]))
+    >>> ragged_take(np.array([0, 2, 2, 5]), np.array([0, 2]))
     (array([0, 1, 2, 3, 4]), array([0, 2, 5]))
     """
     counts = np.diff(offsets)[owners]

@@ -9,12 +9,11 @@ from typing import NamedTuple, TypeAlias
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.collections.ids import distinct_ids
-from haybale.collections.lines import find_file
 from haybale.collections.readers import beir, coliee, frames, gerdalir, ir_datasets, structured
 from haybale.collections.readers.pydocs import read_pydocs
 from haybale.errors import InputError, UnknownNameError
-from haybale.folders import reading
 from haybale.frames import Frame
+from haybale.text_files import find_file, reading
 
 Documents: TypeAlias = "Collection | Frame | Mapping[str, str | Sequence[str]] | str | Path"
 Add: TypeAlias = "Callable[[CollectionBuilder, Path], None]"

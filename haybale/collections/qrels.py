@@ -18,9 +18,9 @@ import pandas as pd
 
 from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.ids import id_codes
-from haybale.collections.lines import read_lines
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
+from haybale.text_files import read_lines
 
 
 def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:

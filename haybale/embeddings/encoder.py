@@ -12,7 +12,7 @@ from haybale.embeddings.sentence_transformer import SentenceTransformerEncoder
 from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.errors import FileFormatError, InputError
 from haybale.extras import import_optional
-from haybale.folders import parsed_json
+from haybale.text_files import parsed_json
 from haybale.timing import timed
 from haybale.vectors import Floats
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from haybale.folders import read_json
 from haybale.manifest import check_kinds
+from haybale.text_files import read_json
 
 TRAINING = "training.json"
 

@@ -26,10 +26,10 @@ import numpy as np
 
 from haybale.embeddings.store_files import BUILDING, MANIFEST, StoreFiles, as_json, writer_lock
 from haybale.errors import InputError, OutputExistsError, StoreError
-from haybale.folders import reading
 from haybale.manifest import check_kinds
 from haybale.parameters import COUNT, check_parameters
 from haybale.progress import track
+from haybale.text_files import reading
 
 DIGESTS = "digests"
 _SHARD = [range(1, 2**20)]

@@ -15,7 +15,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from haybale.errors import InputError, StoreError
-from haybale.folders import parsed_json, reading
+from haybale.text_files import parsed_json, reading
 
 MANIFEST, BUILDING, LOCK = "manifest.json", "building.json", ".lock"
 

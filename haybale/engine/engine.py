@@ -43,10 +43,11 @@ from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
 from haybale.embeddings.stored_encoder import is_fitted
 from haybale.engine.segment import Segment, one_each, with_passages
 from haybale.errors import DeviceError, InputError, MissingExtraError, OutputExistsError, StoreError
-from haybale.folders import read_json, reading, replace_json
+from haybale.folders import replace_json
 from haybale.manifest import MANY, read_manifest, with_checksum
 from haybale.parameters import COUNT, RANDOM_STATE, TEXT_OR_NONE, Constraints, check_parameters
 from haybale.retrieval import BM25Index, PassageIndex
+from haybale.text_files import read_json, reading
 from haybale.timing import timed
 
 FORMAT, VERSION = "haybale engine", 2  # 1 had another name for n_components

@@ -10,11 +10,11 @@ import pandas as pd
 
 from haybale.collections import Collection
 from haybale.collections.collection import take_strings
+from haybale.collections.queries import QueriesLike, queries_from
 from haybale.context import DocumentGraph
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
-from haybale.rankers import QueryBatch, Ranker, queries_from
-from haybale.rankers.query_batch import QueriesLike
+from haybale.rankers import QueryBatch, Ranker
 from haybale.retrieval import Run
 
 
@@ -32,7 +32,7 @@ def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run
     hits = getattr(ranker, "passage_hits", None)
     if hits is None or getattr(ranker, "unit", "passage") != "passage":
         raise InputError(f"{ranker} ranks documents, not passages")
-    batch = QueryBatch(ranker.engine_, queries_from(ranker.engine_, queries))
+    batch = QueryBatch(ranker.engine_, queries_from(ranker.engine_.collection, queries))
     rows, _, passages, scores = hits(batch, k).flat()
     return Run.from_numbers(batch.ids, batch.engine.collection.passages.ids, rows, passages, scores, k)
 

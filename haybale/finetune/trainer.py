@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from haybale.collections.queries import QueriesLike
 from haybale.embeddings.lineage import TRAINING
 from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
 from haybale.embeddings.token_batches import weights_digest
@@ -28,13 +29,13 @@ from haybale.finetune.recipe import Recipe, recipe_of
 from haybale.finetune.selection import MEASURES, Selection
 from haybale.finetune.trainee import Trainee
 from haybale.finetune.training_pairs import Judged, training_pairs
-from haybale.folders import check_output, read_json, replace_json, whole_folder, write_json
+from haybale.folders import check_output, replace_json, whole_folder, write_json
 from haybale.frames import Frame
 from haybale.parameters import COUNT_OR_NONE, RANDOM_STATE, Interval, check_parameters
 from haybale.progress import track
 from haybale.rankers import Training
-from haybale.rankers.query_batch import QueriesLike
 from haybale.retrieval.hits import Ints
+from haybale.text_files import read_json
 from haybale.timing import timed
 
 _RUN = "run.json"  # in the folder of checkpoints: whose they are

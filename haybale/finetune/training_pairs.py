@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from haybale.collections.collection import take_strings
+from haybale.collections.queries import QueriesLike
 from haybale.device import to_numpy
 from haybale.engine import Engine
 from haybale.errors import InputError
@@ -19,7 +20,6 @@ from haybale.frames import Frame, check_filled, column_names, to_pandas
 from haybale.parameters import COUNT, COUNT_OR_NONE, FROM_0, RANDOM_STATE, TEXT_OR_NONE, check_parameters, one_of
 from haybale.progress import track
 from haybale.rankers import Training
-from haybale.rankers.query_batch import QueriesLike
 from haybale.retrieval.hits import Ints
 from haybale.timing import timed
 from haybale.vectors import Floats

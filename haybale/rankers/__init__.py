@@ -1,5 +1,6 @@
 """Rankers: fitted on an engine, they rank queries, say why, nest, and are kept in folders; one a file."""
 
+from haybale.collections.queries import queries_from
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.grammar import (
@@ -18,7 +19,7 @@ from haybale.rankers.learned_fusion import LearnedFusion, unseen_queries
 from haybale.rankers.loading import load
 from haybale.rankers.new_queries import NewQueries
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch, Training, queries_from
+from haybale.rankers.query_batch import QueryBatch, Training
 from haybale.rankers.ranker import RANKERS, EmptyRankingWarning, Ranker
 from haybale.rankers.rrf import RRF
 from haybale.rankers.similar_queries import SimilarQueries

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from haybale.collections.lines import read_text
 from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.rankers.ranker import RANKERS, Ranker
+from haybale.text_files import read_text
 
 _HYPHEN = "__"  # the grammar is Python's but for hyphens in names, which are written so for it
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}

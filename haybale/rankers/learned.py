@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from haybale.collections.queries import QueriesLike
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
@@ -22,7 +23,7 @@ from haybale.rankers.knn import KNN
 from haybale.rankers.learned_fusion import JudgedPools, LearnedFusion, ndcg, pool_run, unseen_queries
 from haybale.rankers.new_queries import NewQueries
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueriesLike, QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch, Training
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.rrf import Fusion
 from haybale.rankers.similar_queries import SimilarQueries, positions

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from sklearn.utils import check_random_state
 
-from haybale.collections import Collection, Queries, find_splitter
+from haybale.collections import Collection, Queries
 from haybale.collections.collection import take_strings
-from haybale.collections.ids import check_characters, distinct_ids
-from haybale.collections.lines import read_jsonl, read_text, read_tsv, text_field
 from haybale.collections.qrels import judgements
+from haybale.collections.queries import QueriesLike, queries_from
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
-from haybale.errors import FileFormatError, InputError, told_apart
-from haybale.frames import Frame, check_filled, column_names, to_pandas
+from haybale.errors import InputError, told_apart
+from haybale.frames import Frame
 from haybale.retrieval import BM25Index, Hits, ParagraphHits, ParagraphSearch, PassageIndex, Run
 from haybale.retrieval.hits import Ints
 from haybale.timing import timed
@@ -31,8 +29,6 @@ from haybale.vectors import Matrix
 
 _DEEP = 100  # documents that fusion will ask for, so training queries are searched as deep at once
 
-Text: TypeAlias = "str | Sequence[str]"  # of a query: a text, or its paragraphs
-QueriesLike: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
 T = TypeVar("T")
 
 
@@ -211,7 +207,7 @@ class Training:
                 raise InputError("queries to learn from need their judgements: give qrels, or the name of a split")
             split = queries or "train"
             return cls(engine, collection.queries.take(collection.split(split).queries), collection.relevant_ids(split))
-        asked = queries_from(engine, collection.queries if queries is None else queries)
+        asked = collection.queries if queries is None else queries_from(collection, queries)
         judged = judgements(qrels).drop_duplicates()
         twice = judged[judged.duplicated(["query_id", "doc_id"])]
         judged = judged[judged["relevance"] > 0]
@@ -253,87 +249,3 @@ def numbered(run: Run, collection: Collection) -> tuple[Ints, Ints, Ints]:
         used, place = np.unique(documents, return_inverse=True)
         documents = collection.document_numbers(table.take(pa.array(used)))[place]
     return rows, ranks, documents
-
-
-def queries_from(engine: Engine, given: QueriesLike) -> Queries:
-    """Queries of any form; :class:`InputError` for an empty text, a query id twice, nothing at all.
-
-    Parameters
-    ----------
-    given : Queries, mapping, sequence, frame, str or Path
-        A mapping of query ids to a text or to the list of its paragraphs; a sequence of these, whose ids are then their
-        places from 0; a frame with ``query_id``, ``text`` and, optionally, ``own``, a line of text being a paragraph;
-        the name of a split; any other string is one text; a path is a file, plain or ``.gz``: ``.jsonl`` with
-        ``query_id`` (or ``_id``), ``text`` and ``own`` likewise; ``.tsv``, a line an id and a text; any other is one
-        text, whose paragraphs are separated by blank lines and whose id is the file's name without its ending.
-    """
-    collection = engine.collection
-    if isinstance(given, Queries):
-        return given
-    if isinstance(given, str) and given in collection.splits:
-        return collection.queries.take(collection.splits[given].queries)
-    if isinstance(given, Path):
-        return queries_of(collection, *_in_file(given), where=f"{given}: ")
-    if isinstance(given, Mapping):
-        return queries_of(collection, list(given), list(given.values()))
-    if isinstance(given, str | Sequence):
-        texts = [given] if isinstance(given, str) else given
-        return queries_of(collection, list(map(str, range(len(texts)))), texts)
-    names = [name for name in column_names(given) if name == "own"]
-    frame = to_pandas(given, ["query_id", "text", *names], "queries")
-    check_filled(frame[["query_id", "text"]], "queries")
-    own = [None if pd.isna(doc_id) else str(doc_id) for doc_id in frame["own"]] if names else None
-    return queries_of(collection, frame["query_id"], [str(text).split("\n") for text in frame["text"]], own)
-
-
-def _in_file(path: Path) -> tuple[list[str], list[Text], list[str | None] | None]:
-    """Ids, texts and own documents of the queries of a file."""
-    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if kind == ".jsonl":
-        ids, texts, own = [], [], []
-        for line, record in read_jsonl(path):
-            ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
-            texts.append(text_field(path, line, record, "text").split("\n"))
-            own.append(text_field(path, line, record, "own", default="") or None)
-        return ids, list(texts), own
-    if kind == ".tsv":
-        rows = [columns for _, columns in read_tsv(path, 2, maxsplit=1)]
-        return [row[0] for row in rows], [row[1] for row in rows], None
-    parts = [part.text for part in find_splitter("blank-lines")(read_text(path))]
-    if not parts:
-        raise FileFormatError(path, None, "the text is empty")
-    return [path.stem], [parts], None
-
-
-def queries_of(
-    collection: Collection,
-    ids: Iterable[Any],
-    texts: Iterable[Text],
-    own: Iterable[str | None] | None = None,
-    where: str = "",
-) -> Queries:
-    """Queries from ids and texts, of which each is a string or a list of paragraphs; ``where`` begins an error.
-
-    An own document that is not in the collection excludes nothing: it may have been removed.
-    """
-    names = distinct_ids(ids, f"{where}query ids")
-    if not names:
-        raise InputError(f"{where}no query")
-    paragraphs: list[str] = []
-    offsets = [0]
-    for name, text in zip(names, texts, strict=True):
-        parts = [text] if isinstance(text, str) else text
-        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-            raise InputError(f"{where}query {name!r}: expected a text or a list of paragraphs, found {text!r}")
-        kept = [part for part in parts if part.strip()]
-        if not kept:
-            raise InputError(f"{where}query {name!r} is empty")
-        check_characters("".join(kept), f"{where}query {name!r}")
-        paragraphs += kept
-        offsets.append(len(paragraphs))
-    numbers = np.full(len(names), -1, dtype=np.int64)
-    known = [(place, doc_id) for place, doc_id in enumerate(own if own is not None else ()) if doc_id is not None]
-    if known:
-        numbers[[place for place, _ in known]] = collection.find_documents([doc_id for _, doc_id in known])
-    columns = [pa.chunked_array([pa.array(values, type=pa.large_string())]) for values in (names, paragraphs)]
-    return Queries(columns[0], columns[1], np.array(offsets, dtype=np.int64), numbers)

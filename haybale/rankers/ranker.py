@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from haybale.collections.queries import QueriesLike, queries_from
 from haybale.embeddings.lineage import trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError, NotFittedError
@@ -24,7 +25,7 @@ from haybale.frames import Frame
 from haybale.manifest import digest, with_checksum
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import QueriesLike, QueryBatch, Training, queries_from
+from haybale.rankers.query_batch import QueryBatch, Training
 from haybale.registry import Registry
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
@@ -321,7 +322,7 @@ class Ranker(ABC):
         What ``ranker.run(batch, depth)`` found is not searched again by ``ranker.explained(batch.take(row), …)``.
         """
         self.check_fitted()
-        engine, asked = self.engine_, queries_from(self.engine_, queries)
+        engine, asked = self.engine_, queries_from(self.engine_.collection, queries)
         if within is not None:
             engine = engine.within(within)
             asked = replace(asked, own=engine.numbers_within(asked.own))
@@ -335,7 +336,9 @@ class Ranker(ABC):
         """
         self.check_fitted()
         check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
-        return self.run_out_of_fold(QueryBatch(self.engine_, queries_from(self.engine_, queries), "train"), depth)
+        return self.run_out_of_fold(
+            QueryBatch(self.engine_, queries_from(self.engine_.collection, queries), "train"), depth
+        )
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the ranking of a batch, ``depth`` documents a query; the batch keeps it for whoever asks again."""
@@ -350,7 +353,7 @@ class Ranker(ABC):
     def explain(self, query: QueriesLike, doc_id: str) -> Explanation:
         """Why a document has its score for one query, through rankers within down to passages and judged queries."""
         self.check_fitted()
-        asked = queries_from(self.engine_, query)
+        asked = queries_from(self.engine_.collection, query)
         if len(asked) != 1:
             raise InputError(f"explain takes one query, found {len(asked)}")
         document = int(self.engine_.collection.document_numbers([str(doc_id)])[0])

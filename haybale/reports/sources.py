@@ -12,8 +12,8 @@ from haybale.embeddings import Chunking, EmbeddingStore
 from haybale.engine import Engine
 from haybale.errors import FileFormatError, InputError
 from haybale.evaluation.comparison import file_name
-from haybale.folders import read_json
 from haybale.retrieval import Run
+from haybale.text_files import read_json
 
 SUFFIXES = (".trec", ".run", ".txt")
 # With these settings of the comparison vectors are made again.

@@ -13,6 +13,7 @@ from support.topics import EVIDENCE, LEARNED, SVR, word
 
 from haybale import Engine
 from haybale.collections import Collection
+from haybale.collections.queries import queries_of as query_columns
 from haybale.rankers import (
     BM25,
     KNN,
@@ -23,7 +24,6 @@ from haybale.rankers import (
     parse,
 )
 from haybale.rankers.bm25 import bm25_with_parameters
-from haybale.rankers.query_batch import queries_of as query_columns
 from haybale.retrieval import PassageIndex, QueryNeighbours, Run, reciprocal_rank_fusion
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")

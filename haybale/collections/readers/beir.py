@@ -14,8 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
-from haybale.collections.lines import need_file, read_jsonl, text_field
 from haybale.collections.qrels import add_qrels_folder
+from haybale.text_files import need_file, read_jsonl, text_field
 
 
 def add_documents(builder: CollectionBuilder, folder: Path) -> None:

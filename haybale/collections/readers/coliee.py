@@ -18,9 +18,9 @@ import warnings
 from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder, in_usual_order
-from haybale.collections.lines import json_object, read_text
 from haybale.collections.splitters import Paragraph, split_numbered, split_or_whole
 from haybale.errors import FileFormatError, InputError, told_apart
+from haybale.text_files import json_object, read_text
 
 Labels = dict[str, list[str]]  # query case: relevant cases
 _SPLITS = (("train", "train"), ("dev", "dev"), ("val", "dev"), ("test", "test"))

@@ -13,9 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
-from haybale.collections.lines import find_file, need_file, read_tsv
 from haybale.collections.qrels import add_qrels
 from haybale.errors import InputError
+from haybale.text_files import find_file, need_file, read_tsv
 
 
 def add_documents(builder: CollectionBuilder, folder: Path) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from haybale.collections.builder import CollectionBuilder
-from haybale.collections.lines import need_file, read_jsonl, text_field
 from haybale.errors import FileFormatError
+from haybale.text_files import need_file, read_jsonl, text_field
 
 
 def add_documents(builder: CollectionBuilder, folder: Path) -> None:

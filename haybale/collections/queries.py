@@ -1,0 +1,192 @@
+"""Queries in any form, parsed in one place for Python and the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from haybale.collections.collection import Collection, Queries, indptr_from_counts, strings_of
+from haybale.collections.ids import check_characters, distinct_ids
+from haybale.collections.splitters import find_splitter
+from haybale.errors import FileFormatError, InputError
+from haybale.frames import Frame
+from haybale.text_files import STDIN, read_jsonl, read_text, read_tsv, text_field
+
+Text: TypeAlias = "str | Sequence[str]"  # a whole text, or its paragraphs
+QueriesLike: TypeAlias = "Queries | Mapping[str, Text] | Sequence[Text] | Frame | str | Path"
+Columns: TypeAlias = tuple[Iterable[Any], Iterable[Text], Iterable[str | None] | None]  # ids, texts, own documents
+
+_SEVERAL = (".jsonl", ".csv", ".tsv")  # files that hold queries; any other holds one document
+_ID, _TEXT = ("query_id", "id", "_id"), ("text", "query")  # names of the columns of a CSV file
+
+
+def queries_from(collection: Collection, given: QueriesLike, paragraphs: str | None = None) -> Queries:
+    """Return queries that are given in any form.
+
+    Parameters
+    ----------
+    collection : Collection
+        The splits that a name may mean, and the documents that queries were taken from.
+    given : Queries, mapping, sequence, frame, str or Path
+        - a mapping of query ids to a text or to the list of its paragraphs;
+        - a sequence of these, whose ids are then their positions from 0;
+        - a frame with the columns ``query_id``, ``text`` and, optionally, ``own``, the id of the document that a query
+          was taken from, which its ranking leaves out; each line of a text is a paragraph;
+        - the name of a split; any other string is one text;
+        - a path of a file, plain or ``.gz``: ``.jsonl`` with ``query_id`` (or ``_id``), ``text`` and ``own`` as in a
+          frame; ``.csv`` with a header of the columns ``query_id`` (or ``id``), ``text`` (or ``query``) and ``own``;
+          ``.tsv`` without a header, each line an id and a text; any other file, or ``-`` for standard input, is one
+          document, whose id is the file's name without its ending.
+    paragraphs : str, optional
+        How a file with one document is split: one of :data:`~haybale.collections.SPLITTERS`; default:
+        ``"blank-lines"``.
+
+    Raises
+    ------
+    InputError
+        An empty text, a query id that occurs twice, no query at all, a file or frame without the columns.
+    """
+    if paragraphs is not None and not (isinstance(given, Path) and _kind(given) not in _SEVERAL):
+        raise InputError("paragraphs splits one document: give a text file, or - for stdin")
+    if isinstance(given, Queries):
+        return given
+    if isinstance(given, str) and given in collection.splits:
+        return collection.queries.take(collection.splits[given].queries)
+    if isinstance(given, Path):
+        return queries_of(collection, *_in_file(given, paragraphs or "blank-lines"), where=f"{given}: ")
+    if isinstance(given, Mapping):
+        return queries_of(collection, given, given.values())
+    if isinstance(given, str | Sequence):
+        texts = [given] if isinstance(given, str) else given
+        return queries_of(collection, range(len(texts)), texts)
+    return queries_of(collection, *_in_frame(given))
+
+
+def queries_argument(text: str) -> str | Path:
+    """Return what a word of the command line means: a file or ``-`` as a path, else the name of a split or a text.
+
+    >>> queries_argument("who must pay?")
+    'who must pay?'
+    """
+    path = Path(text)
+    try:
+        if path == STDIN or path.is_file():
+            return path
+    except (OSError, ValueError):  # a text that no file could be called
+        return text
+    if _kind(path) in (".txt", *_SEVERAL) and not any(map(str.isspace, text)):
+        raise InputError(f"{text}: no such file")
+    return text
+
+
+def queries_of(
+    collection: Collection,
+    ids: Iterable[Any],
+    texts: Iterable[Text],
+    own: Iterable[str | None] | None = None,
+    where: str = "",
+) -> Queries:
+    """Return queries of ids and texts, each a string or a list of paragraphs; ``where`` begins an error.
+
+    An own document that is not in the collection excludes nothing: it may have been removed.
+    """
+    names = distinct_ids(ids, f"{where}query ids")
+    if not names:
+        raise InputError(f"{where}no query")
+    found: list[list[str]] = []
+    for name, text in zip(names, texts, strict=True):
+        parts = [text] if isinstance(text, str) else text
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{where}query {name!r}: expected a text or a list of paragraphs, found {text!r}")
+        found.append([part for part in parts if part.strip()])
+        if not found[-1]:
+            raise InputError(f"{where}query {name!r} is empty")
+        check_characters("".join(found[-1]), f"{where}query {name!r}")
+    numbers = np.full(len(names), -1, dtype=np.int64)
+    known = [(row, doc_id) for row, doc_id in enumerate(own or ()) if doc_id is not None]
+    if known:
+        numbers[[row for row, _ in known]] = collection.find_documents([doc_id for _, doc_id in known])
+    paragraphs = strings_of(part for parts in found for part in parts)
+    return Queries(strings_of(names), paragraphs, indptr_from_counts([len(parts) for parts in found]), numbers)
+
+
+def _kind(path: Path) -> str:
+    """Return the ending of a file's name, without ``.gz``."""
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+
+
+def _in_file(path: Path, paragraphs: str) -> Columns:
+    match _kind(path):
+        case ".jsonl":
+            return _in_jsonl(path)
+        case ".csv":
+            return _in_csv(path)
+        case ".tsv":
+            rows = [columns for _, columns in read_tsv(path, 2, maxsplit=1)]
+            return [query_id for query_id, _ in rows], [text for _, text in rows], None
+    splitter, text = find_splitter(paragraphs), read_text(path)
+    parts = [part.text for part in splitter(text)]
+    if not parts:
+        raise FileFormatError(
+            path, None, f"no paragraph found by {paragraphs}" if text.strip() else "the text is empty"
+        )
+    return ["stdin" if path == STDIN else path.stem], [parts], None
+
+
+def _in_jsonl(path: Path) -> Columns:
+    ids, texts, own = [], [], []
+    for line, record in read_jsonl(path):
+        ids.append(text_field(path, line, record, "query_id" if "query_id" in record else "_id"))
+        texts.append(text_field(path, line, record, "text").split("\n"))
+        own.append(text_field(path, line, record, "own", default="") or None)
+    return ids, texts, own
+
+
+def _in_csv(path: Path) -> Columns:
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        header = [name.strip().lower() for name in next(reader, [])]
+        id_column, text_column = (next((name for name in names if name in header), None) for names in (_ID, _TEXT))
+        if id_column is None or text_column is None:
+            found = ", ".join(header) or "nothing"
+            message = f"expected a header with query_id (or id), text (or query) and, optionally, own; found {found}"
+            raise FileFormatError(path, 1, message)
+        rows = []
+        for cells in filter(None, reader):
+            if len(cells) != len(header):
+                raise FileFormatError(path, reader.line_num, f"expected {len(header)} columns, found {len(cells)}")
+            rows.append(dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise FileFormatError(path, reader.line_num, f"expected CSV: {error}") from None
+    own = [row["own"] or None for row in rows] if "own" in header else None
+    return [row[id_column] for row in rows], [row[text_column].split("\n") for row in rows], own
+
+
+def _in_frame(given: Frame) -> Columns:
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(given, eager_only=True)
+    except TypeError:
+        message = f"expected a frame of pandas, cudf, polars or pyarrow, found {type(given).__name__}"
+        raise InputError(f"queries: {message}") from None
+    except nw.exceptions.DuplicateError as error:
+        raise InputError(f"queries: {' '.join(str(error).split())}") from None
+    for name in ("query_id", "text"):
+        if frame.columns.count(name) != 1:
+            wrong = f"column {name} stands there twice" if name in frame.columns else f"frame has no column {name}"
+            raise InputError(f"queries: the {wrong}")
+        missing = frame[name].is_null()
+        if missing.any():
+            raise InputError(f"queries: row {missing.to_list().index(True)} has no {name}")
+    own = None
+    if "own" in frame.columns:
+        column = frame["own"]
+        pairs = zip(column.to_list(), column.is_null().to_list(), strict=True)
+        own = [None if missing else str(doc_id) for doc_id, missing in pairs]
+    return frame["query_id"].to_list(), [str(text).split("\n") for text in frame["text"].to_list()], own
