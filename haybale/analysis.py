@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from haybale.errors import InputError, UnknownNameError
@@ -27,19 +28,16 @@ NO_LANGUAGE = "none"  # neither stop words nor a stemmer
 CHARACTERS = (
     "characters"  # the same, and in scripts without spaces overlapping pairs of characters, as Lucene's CJK has
 )
-_STOP_WORDS = {  # in bm25s.stopwords
-    language: f"STOPWORDS_{language.upper()}"
-    for language in (
-        *("german", "danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish", "swedish"),
-        "turkish",
-    )
-} | {"english": "STOPWORDS_EN"}
+_STOPPED = (  # languages with stop words, in stop_words.txt
+    *("german", "danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish", "swedish"),
+    *("turkish", "english"),
+)
 _STEMMED_ONLY = (
     *("arabic", "armenian", "basque", "catalan", "czech", "esperanto", "estonian", "finnish", "greek", "hindi"),
     *("hungarian", "indonesian", "irish", "lithuanian", "nepali", "persian", "polish", "romanian", "serbian"),
     *("sesotho", "tamil", "yiddish"),
 )
-LANGUAGES = (*_STOP_WORDS, *_STEMMED_ONLY, NO_LANGUAGE, CHARACTERS)
+LANGUAGES = (*_STOPPED, *_STEMMED_ONLY, NO_LANGUAGE, CHARACTERS)
 _CODES = """
 ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto es:spanish et:estonian
 eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian id:indonesian
@@ -198,9 +196,15 @@ def as_analyzer(given: Analyzer | Tokenize | str) -> Analyzer:
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """bm25s's stop words of one of the :data:`LANGUAGES`; none where it has none."""
-    name = _STOP_WORDS.get(language)
-    return frozenset(getattr(import_optional("bm25s.stopwords"), name)) if name else frozenset()
+    """Return the stop words of one of the :data:`LANGUAGES`; an empty set for a language without a list."""
+    return _lists().get(language, frozenset())
+
+
+@cache
+def _lists() -> dict[str, frozenset[str]]:
+    lines = Path(__file__).with_name("stop_words.txt").read_text("utf-8").splitlines()
+    named = (line.partition(":") for line in lines if not line.startswith("#"))
+    return {language: frozenset(words.split()) for language, _, words in named}
 
 
 def guess_language(texts: Iterable[str]) -> str:
@@ -218,7 +222,7 @@ def guess_language(texts: Iterable[str]) -> str:
     """
     texts = list(texts)
     words = Counter(word for text in texts for word in _words(text))
-    found = {language: sum(words[word] for word in stop_words(language)) for language in _STOP_WORDS}
+    found = {language: sum(words[word] for word in stop_words(language)) for language in _STOPPED}
     first, second = sorted(found, key=lambda each: (-found[each], each != "english", each))[:2]
     if first in _FIRST and found[first] >= max(_CLEAR * words.total(), 2 * found[second]):
         return first

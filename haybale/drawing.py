@@ -70,7 +70,8 @@ def draw_heatmap(
     axes = figure.add_subplot()
     greatest = float(np.nanmax(np.abs(table), initial=0)) or 1.0
     low = -greatest if np.nanmin(table, initial=0) < 0 else 0
-    colours = import_optional("matplotlib").colormaps["RdBu_r" if low else "Blues"].with_extremes(bad="#c8c8c8")
+    maps = import_optional("matplotlib", "reports").colormaps
+    colours = maps["RdBu_r" if low else "Blues"].with_extremes(bad="#c8c8c8")
     image = axes.imshow(table, colours, vmin=low, vmax=greatest, aspect="auto")
     _ticks(axes.xaxis, columns, width / len(columns), _LINE if upright else across)
     _ticks(axes.yaxis, rows, height / len(rows), _LINE)
@@ -128,7 +129,7 @@ def check_figure(path: Path) -> str:
     kind = path.suffix.lower()
     if kind not in _SUFFIXES:
         raise InputError(f"{path}: a figure is saved as one of {', '.join(_SUFFIXES)}; found {path.suffix!r}")
-    import_optional("matplotlib")
+    import_optional("matplotlib", "reports")
     return kind
 
 
@@ -138,16 +139,17 @@ def save_figure(figure: Figure, path: Path | str) -> None:
     Folders above the file are made. Errors: :class:`InputError` for another suffix.
     """
     kind = check_figure(Path(path))
-    matplotlib = import_optional("matplotlib")
+    matplotlib = import_optional("matplotlib", "reports")
     fixed = {"svg.hashsalt": "haybale", "svg.fonttype": "path"}
     with replaced(Path(path)) as aside, matplotlib.rc_context(fixed):
         figure.savefig(aside, format=kind[1:], dpi=_DPI, metadata=_SUFFIXES[kind])
 
 
 def _figure(width: float, height: float) -> Figure:
-    import_optional("matplotlib")
-    figure: Figure = import_optional("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    import_optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    import_optional("matplotlib", "reports")
+    figures = import_optional("matplotlib.figure", "reports")
+    figure: Figure = figures.Figure(figsize=(width, height), layout="constrained")
+    import_optional("matplotlib.backends.backend_agg", "reports").FigureCanvasAgg(figure)
     return figure
 
 

@@ -1,9 +1,9 @@
-"""What can go wrong, as one tree.
+"""Errors and warnings.
 
     HaybaleError
     ├── InputError            (ValueError)       bad input; the message names what and what was expected
     │   ├── FileFormatError                      a file: carries path and line
-    │   ├── UnknownNameError                     a ranker, layout, measure … that does not exist; lists the known
+    │   ├── UnknownNameError                     a ranker, layout, measure … that does not exist
     │   └── VectorError                          NaN, infinity, or the wrong width
     ├── NotFittedError        (ValueError)       a ranker that has to be fitted on an engine first
     ├── MissingExtraError     (ImportError)      a package is not installed; the message is the pip line
@@ -12,8 +12,8 @@
     ├── OutputExistsError     (FileExistsError)  an output folder that is not empty
     └── StoreError            (OSError)          a store of embeddings that cannot be written or read as it is
 
-Every error also is the fitting builtin, so code that knows nothing of haybale can catch it, and every one can be
-pickled, as a worker must. One warning has a name of its own, :class:`TruncationWarning`.
+Every error is also an instance of the fitting builtin, so code that does not know haybale can catch it, and every
+error can be pickled, so that it crosses from a worker process.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from copyreg import __newobj__  # type: ignore[attr-defined]
+from difflib import get_close_matches
 from os import PathLike
 from typing import Any
 
+_FEW = 12  # names that a message lists beside a suggestion
+
 
 class HaybaleError(Exception):
-    """Base of every error haybale raises on purpose."""
+    """Base class of all errors that haybale raises on purpose."""
 
     def __str__(self) -> str:
-        # An OSError may print "[Errno None] …" for one argument; what is quoted of other libraries may have lines.
+        # An OSError of one argument may print "[Errno None] …", and a quoted message of another library several lines.
         return " ".join(str(self.args[0]).splitlines()).strip() if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return __newobj__, (type(self), *self.args), dict(self.__dict__)  # some have an __init__ of other arguments
+        return __newobj__, (type(self), *self.args), dict(self.__dict__)  # not through __init__, whose arguments differ
 
 
 class InputError(HaybaleError, ValueError):
@@ -41,7 +44,7 @@ class InputError(HaybaleError, ValueError):
 
 
 class FileFormatError(InputError):
-    """A file whose content is not what its layout asks for.
+    """A file whose content does not fit its layout.
 
     >>> str(FileFormatError("qrels.tsv", 3, "expected 2 tab-separated columns, found 1"))
     'qrels.tsv, line 3: expected 2 tab-separated columns, found 1'
@@ -55,28 +58,34 @@ class FileFormatError(InputError):
 
 
 class UnknownNameError(InputError):
-    """A name that is not one of the known ones.
+    """A name that is not one of the known ones; the message suggests similar names, or lists those there are.
 
     >>> str(UnknownNameError("ranker", "bm26", ["bm25", "knn"]))
-    "unknown ranker 'bm26'; known: bm25, knn"
+    "unknown ranker 'bm26' (did you mean bm25?); known: bm25, knn"
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
-        super().__init__(f"unknown {kind} {told_apart(name, known)}; known: {', '.join(known) or 'none'}")
+        message = f"unknown {kind} {told_apart(name, known)}"
+        similar = get_close_matches(str(name), known, cutoff=0.7)
+        if similar:
+            message += f" (did you mean {' or '.join(similar)}?)"
+        if not similar or len(known) <= _FEW:
+            message += f"; known: {', '.join(known) or 'none'}"
+        super().__init__(message)
 
 
 class VectorError(InputError):
-    """Vectors with NaN or infinity, or of another width than asked for."""
+    """Vectors with NaN or infinity, or of an unexpected width."""
 
 
 class MissingExtraError(HaybaleError, ImportError):
-    """A package that is not installed: one of an extra, or, with ``extra=None``, the distribution of that name.
+    """A package that is not installed; ``extra`` is the extra that brings it; None: the base install.
 
     >>> str(MissingExtraError("torch", "neural"))
     'torch is not installed; pip install "haybale[neural]"'
-    >>> str(MissingExtraError("bm25s", None))
-    'bm25s is not installed; pip install bm25s'
+    >>> str(MissingExtraError("zarr", None))
+    'zarr is not installed; pip install zarr'
     """
 
     def __init__(self, package: str, extra: str | None) -> None:
@@ -91,7 +100,7 @@ class NotFittedError(HaybaleError, ValueError, AttributeError):
 
 
 class DeviceError(HaybaleError, RuntimeError):
-    """A device that does not exist, arrays on different ones, or memory too small for the smallest tile."""
+    """A device that does not exist, arrays on different devices, or memory too small for the smallest tile."""
 
 
 class ClusterError(HaybaleError, ConnectionError):
@@ -103,18 +112,18 @@ class OutputExistsError(HaybaleError, FileExistsError):
 
 
 class StoreError(HaybaleError, OSError):
-    """A store that another process writes, that was begun with other settings or input, that is damaged or full.
+    """A store that another process is writing, that was begun with other settings or input, or that is damaged or full.
 
-    What it holds is left as it is; the message says what would go on.
+    The content of the store is not changed; the message names the next step.
     """
 
 
 class TruncationWarning(UserWarning):
-    """Texts were longer than a model reads, and were cut there; the message counts them."""
+    """Texts were longer than the model's limit and were cut; the message counts them."""
 
 
 def told_apart(name: str, known: Iterable[str]) -> str:
-    """A name that is none of the known ones, for a message; with the one that looks the same, if there is one.
+    """Return an unknown name as messages show it, with the known name that looks the same, if there is one.
 
     >>> print(told_apart("e\\u0301", ["x", "\\xe9"]))
     'e\\u0301' (there is '\\xe9': the same in another normalisation of Unicode)

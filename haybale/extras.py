@@ -1,4 +1,4 @@
-"""Packages that may be absent, of an extra or the base install: imported where they are used, named where missing."""
+"""Packages that may be missing: they are imported where they are used, and an error names the pip line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import ModuleType
 
 from haybale.errors import MissingExtraError
 
-_DISTRIBUTIONS = {"Stemmer": "PyStemmer", "faiss": "faiss-cpu"}  # where they are not named as the module is
+_DISTRIBUTIONS = {"Stemmer": "PyStemmer"}  # distributions with another name than their module
 
 
 def import_optional(module: str, extra: str | None = None) -> ModuleType:
     """Import ``module``, or raise :class:`~haybale.errors.MissingExtraError` with its pip line.
 
-    That is the line of ``extra``, or, without one, of the distribution itself, which is part of the base install.
+    ``extra`` is the extra that brings the package; a package without one belongs to the base install.
 
     >>> import_optional("no_such_package", "neural")
     Traceback (most recent call last):
@@ -28,7 +28,7 @@ def import_optional(module: str, extra: str | None = None) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # Only "the package itself is absent" is ours to explain; a broken install speaks for itself.
+        # A broken install, which lacks another module, keeps its own message.
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise MissingExtraError(package if extra else _DISTRIBUTIONS.get(package, package), extra) from error
@@ -36,7 +36,7 @@ def import_optional(module: str, extra: str | None = None) -> ModuleType:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Without transformers' report of missing heads, and its bars: what matters of a model is checked, and raised."""
+    """Silence transformers' progress bars and its report of missing heads, which haybale checks itself."""
     logging = import_optional("transformers.utils.logging", "neural")
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -1,58 +1,86 @@
-"""Declared ranges of parameters, in scikit-learn's terms, checked before any work.
+"""Ranges of parameters: declared beside a class or function, checked before any work.
 
-No range holds NaN, infinity, or a whole number that NumPy has no type for, and a truth value is no number.
+No range holds NaN, infinity, or a whole number that NumPy has no type for, and booleans are not numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
-from sklearn.utils._param_validation import Interval as _Interval
-from sklearn.utils._param_validation import InvalidParameterError, StrOptions, validate_parameter_constraints
+import numpy as np
 
 from haybale.errors import InputError
 
-Constraints = list[Any]  # any one of which a value must meet
+# A value must meet one of them: an Interval, Options or Pair; a type, of which it is an instance; None; or `callable`.
+Constraints = list[Any]
 
 
-class Options(StrOptions):  # type: ignore[misc]
-    """scikit-learn's, which names them in another order each time."""
+class Interval:
+    """Numbers of a kind, ``Integral`` or ``Real``, between two bounds; ``closed`` says which bounds are included."""
+
+    def __init__(self, kind: type, left: float, right: float, *, closed: Literal["both", "left", "right"]) -> None:
+        self.kind, self.left, self.right, self.closed = kind, left, right, closed
+
+    def accepts(self, value: Any) -> bool:
+        number: Any = value  # of the numbers' abstract types, mypy knows no order
+        if isinstance(value, bool) or not isinstance(value, self.kind):
+            return False
+        above = number > self.left if self.closed == "right" else number >= self.left
+        return bool(above and (number < self.right if self.closed == "left" else number <= self.right))
 
     def __str__(self) -> str:
-        return f"a str among {', '.join(map(repr, sorted(self.options)))}"
-
-
-class Interval(_Interval):  # type: ignore[misc]  # scikit-learn has no types
-    """scikit-learn's, which takes True for 1."""
-
-    def is_satisfied_by(self, value: Any) -> bool:
-        return not isinstance(value, bool) and bool(super().is_satisfied_by(value))
+        name, convert = ("an int", int) if self.kind is Integral else ("a float", float)
+        opening, closing = "(" if self.closed == "right" else "[", ")" if self.closed == "left" else "]"
+        return f"{name} in the range {opening}{convert(self.left)}, {convert(self.right)}{closing}"
 
 
 class Pair(Interval):
-    """Two numbers of an interval."""
+    """Two numbers of an interval, as a tuple."""
 
-    def is_satisfied_by(self, value: Any) -> bool:
-        return isinstance(value, tuple) and len(value) == 2 and all(map(super().is_satisfied_by, value))
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, tuple) and len(value) == 2 and all(map(super().accepts, value))
 
     def __str__(self) -> str:
-        return f"a pair of which each is {super().__str__()}"
+        return f"a pair of numbers, each {super().__str__()}"
 
 
-MOST = 10**18  # of any number: an int64 holds ten of it
+class Options:
+    """One of several strings."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = set(names)
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.names
+
+    def __str__(self) -> str:
+        return f"a str among {', '.join(map(repr, sorted(self.names)))}"
+
+
+class _Sequence:
+    """A list, tuple, array or other collection; a string is none."""
+
+    def accepts(self, value: Any) -> bool:
+        return not np.isscalar(value) and any(hasattr(value, name) for name in ("__len__", "shape", "__array__"))
+
+    def __str__(self) -> str:
+        return "a sequence"
+
+
+MOST = 10**18  # the bound of all numbers: an int64 holds ten times as many
 COUNT: Constraints = [Interval(Integral, 1, MOST, closed="both")]
 COUNT_OR_NONE: Constraints = [*COUNT, None]
 FROM_0: Constraints = [Interval(Integral, 0, MOST, closed="both")]
 NOT_NEGATIVE: Constraints = [Interval(Real, 0, MOST, closed="both")]
 POSITIVE: Constraints = [Interval(Real, 0, MOST, closed="right")]
 SHARE: Constraints = [Interval(Real, 0, 1, closed="both")]
-BOOLEAN: Constraints = ["boolean"]
+BOOLEAN: Constraints = [bool, np.bool_]
 MEMORY: Constraints = [*POSITIVE, None]  # bytes; None: what is free
 RANDOM_STATE: Constraints = [Interval(Integral, 0, 2**32 - 1, closed="both"), None]
-GAMMA: Constraints = [Options({"scale"}), *POSITIVE, Pair(Real, 0, MOST, closed="right")]
-# With a k1 far beyond these float32 has no weights above 0.
+GAMMA: Constraints = [Options(["scale"]), *POSITIVE, Pair(Real, 0, MOST, closed="right")]
+# With a k1 far above this bound no float32 weight is above 0.
 BM25_RANGES: dict[str, Constraints] = {
     "k1": [Interval(Real, 0, 10**6, closed="both")],
     "b": SHARE,
@@ -60,24 +88,36 @@ BM25_RANGES: dict[str, Constraints] = {
 }
 N_JOBS: Constraints = [Interval(Integral, first, first + 9999, closed="both") for first in (1, -10_000)] + [None]
 TEXT_OR_NONE: Constraints = [str, None]
-SEQUENCE: Constraints = ["array-like"]  # a string is none
+SEQUENCE: Constraints = [_Sequence()]
 
 
 def one_of(names: Iterable[str]) -> Constraints:
-    """The constraint of being one of some names."""
-    return [Options(set(names))]
+    """Return the constraint of being one of some names."""
+    return [Options(names)]
 
 
 def check_parameters(owner: str, values: Mapping[str, Any], constraints: Mapping[str, Constraints]) -> None:
-    """Refuse values out of range; ``owner``: the class or function that they are parameters of.
+    """Refuse values out of range; ``owner`` is the class or function that they are parameters of.
 
     >>> check_parameters("BM25", {"k1": 1.2}, BM25_RANGES)
     >>> check_parameters("BM25", {"b": float("inf")}, BM25_RANGES)
     Traceback (most recent call last):
     haybale.errors.InputError: The 'b' parameter of BM25 must be a float in the range [0.0, 1.0]. Got inf instead.
     """
-    given = {name: values[name] for name in constraints if name in values}
-    try:
-        validate_parameter_constraints(constraints, given, owner)
-    except InvalidParameterError as error:
-        raise InputError(str(error)) from None
+    for name, allowed in constraints.items():
+        if name in values and not any(_accepts(each, values[name]) for each in allowed):
+            *others, last = dict.fromkeys(map(_described, allowed))  # bool and NumPy's bool read the same
+            expected = f"{', '.join(others)} or {last}" if others else last
+            raise InputError(f"The {name!r} parameter of {owner} must be {expected}. Got {values[name]!r} instead.")
+
+
+def _accepts(constraint: Any, value: Any) -> bool:
+    if constraint is None or constraint is callable:
+        return value is None if constraint is None else callable(value)
+    return isinstance(value, constraint) if isinstance(constraint, type) else bool(constraint.accepts(value))
+
+
+def _described(constraint: Any) -> str:
+    if constraint is callable:
+        return "a callable"
+    return f"an instance of {constraint.__name__}" if isinstance(constraint, type) else str(constraint)

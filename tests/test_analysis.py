@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haybale import BM25Index
-from haybale.analysis import LANGUAGES, Analyzer, LanguageWarning, guess_language
+from haybale.analysis import LANGUAGES, Analyzer, LanguageWarning, guess_language, stop_words
 from haybale.errors import InputError
 
 
@@ -28,6 +28,14 @@ def test_every_language_has_its_stemmer() -> None:
         Analyzer("english", "the")
     with pytest.raises(InputError, match="language 'none'"):
         Analyzer("english", function=str.split)
+
+
+def test_stop_words_are_those_of_bm25s() -> None:
+    """Engines of 0.2 were built with them."""
+    peer = pytest.importorskip("bm25s.stopwords")
+    for language in LANGUAGES:
+        name = "STOPWORDS_EN" if language == "english" else f"STOPWORDS_{language.upper()}"
+        assert stop_words(language) == set(getattr(peer, name, ())), language
 
 
 @given(st.text(max_size=40))

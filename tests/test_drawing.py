@@ -68,7 +68,7 @@ def test_other_suffixes_are_refused(tmp_path: Path) -> None:
 @ALL
 def test_without_matplotlib_the_pip_line(draw: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"matplotlib is not installed; pip install matplotlib"):
+    with pytest.raises(MissingExtraError, match=r"matplotlib is not installed; pip install .haybale\[reports\]"):
         draw()
 
 

@@ -18,7 +18,7 @@ EVERY = [
     FileFormatError("qrels.tsv", None, "expected 2 columns"),
     UnknownNameError("ranker", "bm26", ["bm25"]),
     MissingExtraError("torch", "neural"),
-    MissingExtraError("bm25s", None),
+    MissingExtraError("zarr", None),
     *(
         kind("what is wrong")
         for kind in vars(errors).values()

@@ -1,4 +1,4 @@
-"""``haybale doctor``: what is usable here."""
+"""``haybale doctor``: list what is usable on this machine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from haybale.errors import HaybaleError
 
 
 class Check(NamedTuple):
-    """One thing that may be usable: the module to import, its distribution, the extra that brings it."""
+    """Something that may be usable: the module to import, its distribution, and the extra that brings it."""
 
     what: str
     module: str
     distribution: str
-    extra: str | None = None  # None: part of the base install
+    extra: str
 
 
 CHECKS = (
-    Check("index backend faiss", "faiss", "faiss-cpu"),
+    Check("charts of reports", "matplotlib", "matplotlib", "reports"),
+    Check("pages of reports", "jinja2", "jinja2", "reports"),
+    Check("index backend faiss", "faiss", "faiss-cpu", "faiss"),
     Check("index backend cuvs", "cuvs", "cuvs-cu13", "gpu"),
-    Check("index backend faiss-gpu", "faiss", "faiss-gpu-cuvs"),
-    Check("BM25", "bm25s", "bm25s"),
+    Check("index backend faiss-gpu", "faiss", "faiss-gpu-cuvs", "gpu"),
     Check("encoder sentence-transformers", "sentence_transformers", "sentence-transformers", "neural"),
     Check("encoder torch", "torch", "torch", "neural"),
     Check("training of encoders", "accelerate", "accelerate", "train"),
@@ -40,7 +41,7 @@ CHECKS = (
 
 
 def examine(check: Check) -> tuple[bool, str, str]:
-    """``(usable, version, remark)``; the remark is the pip line where a package is missing."""
+    """Return ``(usable, version, remark)``; the remark of a missing package is its pip line."""
     try:
         number = version(check.distribution)
     except PackageNotFoundError:
@@ -49,15 +50,15 @@ def examine(check: Check) -> tuple[bool, str, str]:
         module = importlib.import_module(check.module)
         return True, number, _remark(check, module)
     except ModuleNotFoundError:
-        return False, "", f'pip install "haybale[{check.extra}]"' if check.extra else "pip install haybale"
+        return False, "", f'pip install "haybale[{check.extra}]"'
     except HaybaleError as error:
         return False, number, str(error)
-    except Exception as error:  # a broken install may raise anything; CuPy its own error for "no driver"
+    except Exception as error:  # a broken install may raise anything, and CuPy raises its own error without a driver
         return False, number, f"{type(error).__name__}: {error}"
 
 
 def _remark(check: Check, module: Any) -> str:
-    """What works of it; an error where nothing does."""
+    """Return what works of a module; raise an error if nothing does."""
     from haybale.retrieval.backends import BACKENDS
 
     backend = check.what.removeprefix("index backend ")

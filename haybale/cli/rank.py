@@ -70,7 +70,7 @@ def rank(
 
     if model is not None and (ranker is not None or set_values):
         raise InputError("a model ranks as it was trained: leave out --ranker and --set")
-    named = parse_ranker(ranker or DEFAULT, set_values) if model is None else None
+    named = parse_ranker(ranker or DEFAULT, set_values)  # unused with a model
     for path in filter(None, (out, heatmap)):
         check_file(path)
     if heatmap is not None:
@@ -80,10 +80,10 @@ def rank(
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     if out is not None and out.name.endswith(_TREC):
         check_trec([*asked.ids.to_pylist(), *(base.collection.doc_ids.to_pylist() if limits is None else limits)])
-    given = haybale.load(model, base) if named is None else named
+    given = named if model is None else haybale.load(model, base)
     if adapt and not isinstance(given, haybale.Learned):
         raise InputError(f"--adapt chooses learned weights, which {given} does not have")
-    chosen = given if named is None else _fitted(named, base)
+    chosen = _fitted(given, base) if model is None else given
     if isinstance(chosen, haybale.Learned) and adapt:
         chosen = chosen.adapted(asked)
         say(f"{chosen.fit_report_['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")

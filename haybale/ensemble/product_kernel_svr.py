@@ -31,7 +31,17 @@ from haybale.ensemble.spaces import (
 )
 from haybale.ensemble.support import Pairs, Support
 from haybale.errors import FileFormatError, InputError
-from haybale.parameters import FROM_0, GAMMA, MOST, N_JOBS, NOT_NEGATIVE, POSITIVE, TEXT_OR_NONE, Interval
+from haybale.parameters import (
+    FROM_0,
+    GAMMA,
+    MOST,
+    N_JOBS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    TEXT_OR_NONE,
+    Interval,
+    check_parameters,
+)
 from haybale.vectors import Matrix, reals, squared_lengths
 
 _HOPELESS = 2.0**14  # squared lengths of scaled vectors, whose float32 products are off by 1e-3
@@ -162,7 +172,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,), default=None
             Multiplies C row by row.
         """
-        self._validate_params()
+        check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [X])
         X, y, sample_weight = (
             taken_back(given, where, name) for given, name in ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
@@ -201,7 +211,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,), default=None
             Multiplies C row by row.
         """
-        self._validate_params()
+        check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [*given_spaces(Q)[0], *given_spaces(P)[0]])
         queries, passages = check_spaces(Q, "Q", where=where), check_spaces(P, "P", where=where)
         if len(queries) != len(passages):

@@ -38,7 +38,7 @@ def parse(text: str) -> Ranker:
     RRF(BM25(unit='document', k1=6), KNN())
     >>> parse("bm26")
     Traceback (most recent call last):
-    haybale.errors.UnknownNameError: unknown ranker 'bm26'; known: bm25, bm25-doc, ...
+    haybale.errors.UnknownNameError: unknown ranker 'bm26' (did you mean bm25?)
     """
     return _ranker(_tree(text), text)
 

@@ -86,7 +86,7 @@ def scatter_chart(
 ) -> Markup:
     """``places`` (n, 2) as points: by kind, the last on top, row, colour and title; ``joins``: rows and a colour."""
     figure, axes = _axes(10, 6.5)
-    lines = import_optional("matplotlib.collections").LineCollection
+    lines = import_optional("matplotlib.collections", "reports").LineCollection
     ends = [places[[start, end]] for start, end, _ in joins]
     axes.add_collection(lines(ends, colors=[colour for *_, colour in joins], linewidths=0.9, alpha=0.7))
     titles = {}
@@ -102,7 +102,8 @@ def scatter_chart(
 
 def _axes(width: float, height: float) -> tuple[Figure, Any]:
     """A figure of that many inches, and its axes without a frame."""
-    figure: Figure = import_optional("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    figures = import_optional("matplotlib.figure", "reports")
+    figure: Figure = figures.Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.tick_params(labelsize=8, length=0)
     axes.set_axisbelow(True)
@@ -113,7 +114,7 @@ def _axes(width: float, height: float) -> tuple[Figure, Any]:
 def _boxes(corners: Sequence[tuple[float, float, float, float]], **how: Any) -> Any:
     """Rectangles (left, bottom, right, top) as one collection."""
     shapes = [[(a, b), (c, b), (c, d), (a, d)] for a, b, c, d in corners]
-    return import_optional("matplotlib.collections").PolyCollection(shapes, linewidths=0, **how)
+    return import_optional("matplotlib.collections", "reports").PolyCollection(shapes, linewidths=0, **how)
 
 
 def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]]) -> Markup:
@@ -124,7 +125,7 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
     and ``data-series="3"``.
     """
     file = io.BytesIO()
-    with import_optional("matplotlib").rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+    with import_optional("matplotlib", "reports").rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
     shapes = {each for defs in root.iter(f"{_SVG}defs") for each in defs.iter()}  # which are drawn by a use
@@ -150,7 +151,7 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
         if element.tag == "g" and number:
             element.attrib |= {"class": kind, f"data-{kind}": number}
     root.attrib |= {"class": f"chart {name}", "role": "group", "aria-label": clean(label)}
-    markup: Markup = import_optional("markupsafe").Markup(ElementTree.tostring(root, encoding="unicode"))
+    markup: Markup = import_optional("markupsafe", "reports").Markup(ElementTree.tostring(root, encoding="unicode"))
     return markup
 
 

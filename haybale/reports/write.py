@@ -113,7 +113,7 @@ def _write(path: Path, page: str) -> None:
 
 
 def _page(content: dict[str, Any], **sections: Any) -> str:
-    jinja2, markup = import_optional("jinja2"), import_optional("markupsafe").Markup
+    jinja2, markup = import_optional("jinja2", "reports"), import_optional("markupsafe", "reports").Markup
     template, style, script = (
         (files("haybale.reports") / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )

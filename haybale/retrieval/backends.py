@@ -1,7 +1,7 @@
-"""Backends of exact search: who proposes a row's k best by products, and how far these may be off.
+"""Backends of exact search: each proposes the k best passages of every query, with a bound on its rounding errors.
 
-The products of two libraries differ in their last bits, so a proposal is not yet a ranking: :mod:`.exact` asks for a
-few more than it needs and orders them itself.
+The products of two libraries differ in their last bits, so a proposal is not yet a ranking. :mod:`.exact` asks for a
+few more passages than it needs, and orders them itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEVICE_TILE = 2**28  # and, if its memory holds them, on a device
 
 
 def _sums(width: int) -> float:
-    """A float32 sum of d products in any order, with room for blocked sums: d · 2^-24 (Higham 2002, eq. 3.5)."""
+    """Bound the error of a float32 sum of d products in any order: d · 2^-24 and a margin (Higham 2002, eq. 3.5)."""
     return (1.001 * width + 8) * 2.0**-24
 
 
@@ -37,29 +37,29 @@ def _three_tf32(width: int) -> float:
 
 
 def _cupy_sums(width: int) -> float:
-    # Where the user lets CuPy multiply in TF32, inputs are rounded to 11 bits.
+    # If the user lets CuPy multiply in TF32, inputs are rounded to 11 bits.
     return _sums(width) + (2.0**-9 if os.environ.get("CUPY_TF32", "0") not in ("", "0") else 0.0)
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to search, of a name, on one kind of device.
+    """A way to search on one kind of device.
 
-    ``propose(queries, passages, k, memory)`` gives the k best of each row of ``queries`` (m, d), all float32, where
-    ``memory`` is bytes for what it computes at once (None: as it likes). |proposed score − inner product| ≤
-    ``error(d)`` · |query| · |longest passage|.
+    ``propose(queries, passages, k, memory)`` returns the k best passages of each row of ``queries`` (m, d), all
+    float32; ``memory`` bounds the bytes of intermediate arrays (None: the backend decides).
+    |proposed score − inner product| ≤ ``error(d)`` · |query| · |longest passage|.
     """
 
     name: str
     runs_on: str  # "cpu" or "cuda"
     propose: Callable[[Any, Any, int, float | None], Proposal]
-    check: Callable[[], Any]  # raises what keeps it from working here
+    check: Callable[[], Any]  # raises an error if the backend does not work here
     error: Callable[[int], float] = _sums
-    most: float = float("inf")  # its limit on k
-    is_checked: bool = False  # its scores are compared with exact ones, and it is left if they are off by more
+    most: float = float("inf")  # the largest k
+    is_checked: bool = False  # its scores are compared with exact ones; if they are off by more, it is not used
 
     def missing(self) -> Exception | None:
-        """What keeps it from working here, if anything does."""
+        """Return the error that keeps the backend from working here, if any."""
         try:
             self.check()
         except (MissingExtraError, DeviceError) as error:
@@ -68,7 +68,7 @@ class Backend:
 
 
 def propose_by_tiles(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
-    """The k best of each row by float32 products, with NumPy or CuPy; any k, and memory that does not grow with n."""
+    """Find the k best of each row by float32 products in NumPy or CuPy, for any k, in memory independent of n."""
     xp, m = array_namespace(passages), len(queries)
     if memory is None:
         device = device_of(passages)
@@ -89,7 +89,7 @@ def propose_by_tiles(queries: Any, passages: Any, k: int, memory: float | None =
 
 
 def _largest(numbers: Any, scores: Any, k: int) -> Proposal:
-    """The columns with the k largest scores of each row, in any order."""
+    """Return the columns with the k largest scores of each row, in any order."""
     xp, n = array_namespace(scores), int(scores.shape[1])
     if n <= k:
         return numbers, scores
@@ -98,7 +98,7 @@ def _largest(numbers: Any, scores: Any, k: int) -> Proposal:
 
 
 def _propose_faiss(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
-    """faiss's blocked exhaustive search on the array as it lies, without a copy into an index."""
+    """Search with faiss's exhaustive search, which reads the array without copying it into an index."""
     faiss = _faiss()
     scores, numbers = faiss.knn(queries, passages, k, metric=faiss.METRIC_INNER_PRODUCT)
     return numbers, scores
@@ -106,14 +106,14 @@ def _propose_faiss(queries: Any, passages: Any, k: int, memory: float | None = N
 
 @cache
 def _faiss() -> Any:
-    """faiss, which in a forked child works with one thread: OpenMP's others do not live on there, and it would wait."""
-    faiss = import_optional("faiss")
+    """Import faiss; in a forked child it uses one thread, because OpenMP's other threads do not survive a fork."""
+    faiss = import_optional("faiss", "faiss")
     os.register_at_fork(after_in_child=partial(faiss.omp_set_num_threads, 1))
     return faiss
 
 
 def _propose_faiss_gpu(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
-    """``faiss.bfKnn`` on the arrays where they lie (``faiss.knn_gpu`` is the same for arrays of NumPy or torch)."""
+    """Search with ``faiss.bfKnn`` on arrays in GPU memory (``faiss.knn_gpu`` takes arrays of NumPy or torch only)."""
     faiss, device = importlib.import_module("faiss"), device_of(passages)
     with device.current() as current:
         numbers, scores = _outputs(device, len(queries), k)
@@ -129,7 +129,7 @@ def _propose_faiss_gpu(queries: Any, passages: Any, k: int, memory: float | None
         request.outIndicesType = faiss.IndicesDataType_I64
         current.synchronize()
         faiss.bfKnn(_faiss_resources(), request)
-        current.synchronize()  # its work is ordered on its stream, not on CuPy's
+        current.synchronize()  # faiss works on a stream of its own, not on CuPy's
     return numbers, scores
 
 
@@ -139,11 +139,11 @@ def _faiss_resources() -> Any:
 
 
 def _propose_cuvs(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
-    """cuVS's own tiles and selection (cuVS 26.x), which sizes its memory itself; its index points at the passages."""
+    """Search with cuVS 26.x, which sizes its memory itself; its index refers to the passages without a copy."""
     brute_force, device = import_optional("cuvs.neighbors.brute_force", "gpu"), device_of(passages)
     with device.current() as current:
         numbers, scores = _outputs(device, len(queries), k)
-        current.synchronize()  # cuVS computes on a stream of its own, which must find the queries made
+        current.synchronize()  # cuVS works on a stream of its own: the queries must be complete
         index = brute_force.build(passages, metric="inner_product")
         brute_force.search(index, queries, k, neighbors=numbers, distances=scores)
         current.synchronize()
@@ -160,24 +160,24 @@ def _check_cuvs() -> None:
         raise DeviceError(f"cuVS 26.x expected, found {found}")
     try:
         importlib.import_module("cuvs.neighbors.brute_force")
-    except (ImportError, OSError) as error:  # a library of CUDA that it cannot load
+    except (ImportError, OSError) as error:  # a CUDA library is missing
         raise DeviceError(f"cuVS is installed but does not load: {error}") from error
 
 
 def _check_faiss_gpu() -> None:
-    faiss = import_optional("faiss")
+    faiss = import_optional("faiss", "gpu")
     if not hasattr(faiss, "GpuDistanceParams"):
         raise DeviceError(
-            "this faiss has no GPU support; in place of faiss-cpu: pip install faiss-gpu-cu12 (CUDA 12) or "
-            "faiss-gpu-cuvs (CUDA 13)"
+            "this faiss has no GPU support; in place of faiss-cpu: pip install faiss-gpu-cuvs (CUDA 13) or "
+            "faiss-gpu-cu12 (CUDA 12)"
         )
     if not faiss.get_num_gpus():
-        raise DeviceError("faiss has GPU support, and finds no GPU")
+        raise DeviceError("faiss has GPU support but finds no GPU")
 
 
-_ALL = (  # on each kind of device the ones that need a package first, then our own tiles, which have no limits
-    Backend("faiss", "cpu", _propose_faiss, partial(import_optional, "faiss")),
+_ALL = (  # "auto" takes the first usable one of the device: NumPy beats faiss on the CPU (benchmarks/bench_search.py)
     Backend("numpy", "cpu", propose_by_tiles, partial(import_optional, "numpy")),
+    Backend("faiss", "cpu", _propose_faiss, partial(import_optional, "faiss", "faiss")),
     Backend("cuvs", "cuda", _propose_cuvs, _check_cuvs, _three_tf32, is_checked=True),
     Backend("faiss-gpu", "cuda", _propose_faiss_gpu, _check_faiss_gpu, _three_tf32, most=2048, is_checked=True),
     Backend("cupy", "cuda", propose_by_tiles, partial(import_optional, "cupy", "gpu"), _cupy_sums),
@@ -186,14 +186,14 @@ BACKENDS = {backend.name: backend for backend in _ALL}
 
 
 def find_backend(name: str, device: Device) -> Backend:
-    """The backend of that name for passages on ``device``; ``"auto"`` is the first that is usable there.
+    """Return the backend of that name for passages on ``device``; ``"auto"`` is the first one usable there.
 
-    Errors: :class:`UnknownNameError`; :class:`InputError` for one that runs elsewhere; :class:`MissingExtraError` and
-    :class:`DeviceError` for a package that is missing or unfit.
+    Errors: :class:`UnknownNameError`; :class:`InputError` for a backend of another kind of device;
+    :class:`MissingExtraError` and :class:`DeviceError` for a missing or unsuitable package.
 
     >>> find_backend("cuvs", Device("cpu"))
     Traceback (most recent call last):
-    haybale.errors.InputError: index backend 'cuvs' runs on cuda, and the passages are on cpu; there: auto, faiss, numpy
+    haybale.errors.InputError: index backend 'cuvs' runs on cuda, and the passages are on cpu; there: auto, numpy, faiss
     """
     there = [backend for backend in _ALL if backend.runs_on == device.kind]
     if name == "auto":
@@ -211,11 +211,11 @@ def find_backend(name: str, device: Device) -> Backend:
 
 
 def tiles_on(device: Device) -> Backend:
-    """The backend of a device that has no limits: our own tiles."""
+    """Return our own backend of a device, which has no limit on k."""
     return BACKENDS["numpy" if device.is_cpu else "cupy"]
 
 
 def auto() -> tuple[Device, str]:
-    """What ``"auto"`` means on this machine: the device, and the backend there."""
+    """Return what ``"auto"`` means on this machine: the device and its backend."""
     device = find_device("auto")
     return device, find_backend("auto", device).name

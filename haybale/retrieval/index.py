@@ -64,7 +64,7 @@ class PassageIndex(PassageTable):
     passage_ids, doc_ids : (n,) and (n_documents,) str, optional
         None: the numbers.
     backend : str, default "auto"
-        On the CPU "faiss" or "numpy", on a CUDA device "cuvs", "faiss-gpu" or "cupy"; sparse vectors take "auto" only.
+        On the CPU "numpy" or "faiss", on a CUDA device "cuvs", "faiss-gpu" or "cupy"; sparse vectors take "auto" only.
     device : str, optional
         "cpu", "cuda", "cuda:1" or "auto"; None: where the vectors are, which then are the same memory if they fit.
     memory_budget : float, optional
@@ -74,7 +74,7 @@ class PassageIndex(PassageTable):
     --------
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
     >>> index
-    PassageIndex: 3 × 3 float32, 3 documents, on cpu, backend auto: faiss
+    PassageIndex: 3 × 3 float32, 3 documents, on cpu, backend auto: numpy
     >>> hits = index.search(np.array([[0.9, 0.1, 0.5]]), k=2)
     >>> index.ids(hits)
     [['a', 'c']]

@@ -137,7 +137,7 @@ def test_doctor_lists_what_is_usable() -> None:
     done = haybale("doctor")
     assert done.returncode == 0
     assert all(check.what in done.stdout for check in CHECKS)
-    assert re.search(r"✓ │ BM25 +│ \d", done.stdout)
+    assert re.search(r"✓ │ charts of reports +│ \d", done.stdout)
     device, backend = auto()
     assert done.stdout.endswith(f'"auto" here: device {device}; index backend {backend}\n')
     missing = Check("nothing", "no_such_module", "no-such", "gpu")

@@ -132,10 +132,8 @@ def test_weights_for_the_queries_that_are_asked(tmp_path: Path, here: Call) -> N
     asked = ("rank", str(tmp_path / "e"), "train", "--ranker")
     status, _, said = here(*asked, "learned(bm25,knn-queries)", "--adapt", "--out", str(tmp_path / "run.trec"))
     assert status == 0, said
-    assert (
-        f"{adapted.fit_report_['queries expected to be new']:.0%} of the queries are expected to be new: {adapted}"
-        in said
-    )
+    share = adapted.fit_report_["queries expected to be new"]
+    assert f"{share:.0%} of the queries are expected to be new: {adapted}" in said
     assert ids_of(Run.from_trec(tmp_path / "run.trec")) == ids_of(adapted.rank("train"))
     status, _, said = here(*asked, "bm25", "--adapt")
     assert (status, said) == (2, "haybale: --adapt chooses learned weights, which bm25 does not have\n")

@@ -71,7 +71,7 @@ REFUSED = [
     ("rank E text --heatmap T/x.bmp", "a figure is saved as one of .svg, .png, .pdf"),
     ("rank E text --ranker bm25 --heatmap T/x.svg", "of PARM, which is not in bm25"),
     ("rank E text --device cuda:x", "'cuda:x'"),
-    ("compare pydocs --rankers bm26", "unknown ranker 'bm26'; known: bm25, "),
+    ("compare pydocs --rankers bm26", "unknown ranker 'bm26' (did you mean bm25?)"),
     ("compare pydocs --set bags=3", "unknown parameter of "),
     ("compare pydocs --set b=1.5", "The 'b' parameter of BM25 must be "),
     ("compare DATA --split train", "would be trained and evaluated on the same split, "),

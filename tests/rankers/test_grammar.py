@@ -193,8 +193,8 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bm26", r"unknown ranker 'bm26'; known: bm25, bm25-doc, .*knn, .*parm-vrrf, .*cross-encoder"),
-        ("rrf(bm25,bm26)", "unknown ranker 'bm26'"),
+        ("nothing", r"unknown ranker 'nothing'; known: bm25, bm25-doc, .*knn, .*parm-vrrf, .*cross-encoder"),
+        ("rrf(bm25,bm26)", r"unknown ranker 'bm26' \(did you mean bm25\?\)$"),
         ("rrf(bm25,knn", "cannot be read: '\\(' was never closed"),
         ("bm25)", "cannot be read: unmatched '\\)'"),
         ("rrf(bm25 knn)", "cannot be read"),

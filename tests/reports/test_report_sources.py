@@ -51,8 +51,8 @@ def test_runs_of_the_same_name(folder: Path, reported: Reported, collection: Col
 
 
 ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"ranker": "bm26"}, "unknown ranker 'bm26'; known: bm25, bm25-doc"),
-    ({"baseline": "bm26"}, "unknown baseline 'bm26'; known: bm25"),
+    ({"ranker": "bm26"}, "unknown ranker 'bm26' (did you mean bm25"),
+    ({"baseline": "bm26"}, "unknown baseline 'bm26' (did you mean bm25"),
     ({"ranker": "bm25"}, "the ranker 'bm25' is the baseline"),
     ({"split": "test"}, "unknown split of small 'test'; known: train, dev"),
     ({"split": "train"}, "run 'bm25': query 'dev-0' is not in the split 'train' of small"),

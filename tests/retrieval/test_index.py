@@ -227,7 +227,7 @@ def test_bad_questions_are_refused(queries: Any, k: int, exclude: Any, message: 
     ("vectors", "settings", "error", "message"),
     [
         (np.array([[np.nan]]), {}, VectorError, "passages: row 0 has NaN"),
-        (np.eye(3), {"backend": "hnsw"}, UnknownNameError, "known: auto, faiss, numpy, cuvs, faiss-gpu, cupy"),
+        (np.eye(3), {"backend": "hnsw"}, UnknownNameError, "known: auto, numpy, faiss, cuvs, faiss-gpu, cupy"),
         (np.empty((0, 3)), {}, InputError, "at least one passage"),
         (np.eye(3), {"passage_ids": ["a", "b"]}, InputError, "expected 3 passage_ids, found 2"),
         (np.eye(2), {"passage_ids": ["a", "a"]}, InputError, "hold an id twice"),

@@ -187,7 +187,7 @@ def test_settings_are_those_of_opening(tmp_path: Path) -> None:
     ):
         assert (part.backend, part.memory_budget) == ("numpy", 1e6)
     assert np.shares_memory(index.take([3, 4]).vectors, index.vectors)
-    with pytest.raises(UnknownNameError, match="known: auto, faiss, numpy"):
+    with pytest.raises(UnknownNameError, match="known: auto, numpy, faiss"):
         PassageIndex.open(tmp_path / "i", backend="hnsw")
     with pytest.raises(InputError, match="'memory_budget' parameter"):
         PassageIndex.open(tmp_path / "i", memory_budget=0)
