@@ -2,8 +2,9 @@
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection, Links, Passages, Queries, Sections, Split
-from haybale.collections.open import LAYOUTS, open_collection, open_documents
+from haybale.collections.open import open_collection, open_documents
 from haybale.collections.qrels import read_qrels, read_trec_run
+from haybale.collections.reader import READERS, FolderReader, Reader
 from haybale.collections.readers.frames import collection_from_frames
 from haybale.collections.readers.pydocs import read_pydocs
 from haybale.collections.resplit import PARAGRAPHS, by_section, resplit, with_paragraphs
@@ -11,15 +12,17 @@ from haybale.collections.saved import load_collection, save_collection
 from haybale.collections.splitters import SPLITTERS, Paragraph, Splitter, find_splitter
 
 __all__ = [
-    "LAYOUTS",
     "PARAGRAPHS",
+    "READERS",
     "SPLITTERS",
     "Collection",
     "CollectionBuilder",
+    "FolderReader",
     "Links",
     "Paragraph",
     "Passages",
     "Queries",
+    "Reader",
     "Sections",
     "Split",
     "Splitter",

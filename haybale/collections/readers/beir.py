@@ -15,16 +15,31 @@ from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.qrels import add_qrels_folder
+from haybale.collections.reader import FolderReader
 from haybale.text_files import need_file, read_jsonl, text_field
 
 
-def add_documents(builder: CollectionBuilder, folder: Path) -> None:
-    """Read ``corpus.jsonl`` line by line."""
-    add_beir_file(builder, need_file(folder, "corpus.jsonl"))
+class BEIR(FolderReader):
+    """Reads folders in BEIR's layout."""
+
+    name = "beir"
+    expected = "corpus.jsonl"
+    query_files = ("queries.jsonl", "qrels")
+
+    def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
+        add_beir_file(builder, need_file(folder, self.expected))
+
+    def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
+        path = need_file(folder, "queries.jsonl")
+        for line, record in read_jsonl(path):
+            query_id, text = (text_field(path, line, record, name) for name in ("_id", "text"))
+            own = text_field(path, line, record, "own", default="") or None
+            builder.add_query(query_id, text.split("\n"), own=own, at=(path, line))
+        add_qrels_folder(builder, folder)
 
 
 def add_beir_file(builder: CollectionBuilder, path: Path) -> None:
-    """Read a file such as ``corpus.jsonl``; ids may also stand under ``doc_id``."""
+    """Add the documents of a file such as ``corpus.jsonl``; ids may also stand under ``doc_id``."""
     for line, record in read_jsonl(path):
         title = text_field(path, line, record, "title", default="")
         doc_id = text_field(path, line, record, "doc_id" if "_id" not in record and "doc_id" in record else "_id")
@@ -33,18 +48,8 @@ def add_beir_file(builder: CollectionBuilder, path: Path) -> None:
 
 
 def titled_lines(title: str, text: str) -> list[str]:
-    """The lines of a text that are not blank, with the title before the first of them."""
+    """Return the lines of a text that are not blank, with the title before the first of them."""
     paragraphs = [paragraph for paragraph in text.split("\n") if paragraph.strip()]
     if title:
         paragraphs[:1] = [f"{title}\n{paragraphs[0]}" if paragraphs else title]
     return paragraphs
-
-
-def add_queries(builder: CollectionBuilder, folder: Path) -> None:
-    """Read ``queries.jsonl`` and ``qrels/*.tsv``, which the structured layout shares with BEIR."""
-    path = need_file(folder, "queries.jsonl")
-    for line, record in read_jsonl(path):
-        query_id, text = (text_field(path, line, record, name) for name in ("_id", "text"))
-        own = text_field(path, line, record, "own", default="") or None
-        builder.add_query(query_id, text.split("\n"), own=own, at=(path, line))
-    add_qrels_folder(builder, folder)

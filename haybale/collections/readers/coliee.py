@@ -18,52 +18,61 @@ import warnings
 from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder, in_usual_order
+from haybale.collections.reader import FolderReader
 from haybale.collections.splitters import Paragraph, split_numbered, split_or_whole
 from haybale.errors import FileFormatError, InputError, told_apart
 from haybale.text_files import json_object, read_text
 
 Labels = dict[str, list[str]]  # query case: relevant cases
+_LABELS = "*labels*.json"
 _SPLITS = (("train", "train"), ("dev", "dev"), ("val", "dev"), ("test", "test"))
 
 
-def add_documents(builder: CollectionBuilder, folder: Path) -> None:
-    """Read the cases one by one, in the order of their ids; one warning counts those that are empty."""
-    builder.language = "english"
-    n_empty = 0
-    for case, path in _case_files(folder).items():
-        paragraphs = _paragraphs(path)
-        if not paragraphs:
-            n_empty += 1
-            continue
-        number = builder.add_document(case)
-        for paragraph in paragraphs:
-            builder.add_passage(number, paragraph.text, f"{case}:{paragraph.label}")
-    if n_empty:
-        warnings.warn(f"{folder}: {n_empty} empty cases were left out", stacklevel=2)
+class COLIEE(FolderReader):
+    """Reads the folders of COLIEE task 1."""
 
+    name = "coliee"
+    expected = _LABELS
 
-def add_queries(builder: CollectionBuilder, folder: Path) -> None:
-    """Read the labels, and the query cases again."""
-    cases = _case_files(folder)
-    for split, (path, labels) in _read_splits(folder).items():
-        for case in {**labels, **dict.fromkeys(case for relevant in labels.values() for case in relevant)}:
-            if case not in cases:
-                message = f"names case {told_apart(case, cases)}, expected a file {case}.txt in {folder}"
-                raise FileFormatError(path, None, message)
-        for query, relevant in labels.items():
-            if builder.document_number(query) is None:  # an empty case
+    def recognises(self, source: str) -> bool:
+        return bool(_files_in(Path(source), _LABELS))
+
+    def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
+        """Add the cases in the order of their ids; one warning counts those that are empty."""
+        builder.language = "english"
+        n_empty = 0
+        for case, path in _case_files(folder).items():
+            paragraphs = _paragraphs(path)
+            if not paragraphs:
+                n_empty += 1
                 continue
-            builder.add_query(query, [part.text for part in _paragraphs(cases[query])], own=query, split=split)
-            for case in relevant:
-                if builder.document_number(case) is not None:
-                    builder.add_judgement(split, query, case)
+            number = builder.add_document(case)
+            for paragraph in paragraphs:
+                builder.add_passage(number, paragraph.text, f"{case}:{paragraph.label}")
+        if n_empty:
+            warnings.warn(f"{folder}: {n_empty} empty cases were left out", stacklevel=2)
+
+    def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
+        cases = _case_files(folder)
+        for split, (path, labels) in _read_splits(folder).items():
+            for case in {**labels, **dict.fromkeys(case for relevant in labels.values() for case in relevant)}:
+                if case not in cases:
+                    message = f"names case {told_apart(case, cases)}, expected a file {case}.txt in {folder}"
+                    raise FileFormatError(path, None, message)
+            for query, relevant in labels.items():
+                if builder.document_number(query) is None:  # an empty case
+                    continue
+                builder.add_query(query, [part.text for part in _paragraphs(cases[query])], own=query, split=split)
+                for case in relevant:
+                    if builder.document_number(case) is not None:
+                        builder.add_judgement(split, query, case)
 
 
 def _paragraphs(path: Path) -> list[Paragraph]:
     return split_or_whole(read_text(path), split_numbered)
 
 
-def files_in(folder: Path, pattern: str) -> list[Path]:
+def _files_in(folder: Path, pattern: str) -> list[Path]:
     """Files of that name in the folder and the folders in it, without those that archives and file systems leave."""
     return [
         path
@@ -75,7 +84,7 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
 def _case_files(folder: Path) -> dict[str, Path]:
     """``{case: file}``, by id; none, or a case twice, is an error."""
     cases: dict[str, Path] = {}
-    for path in files_in(folder, "*.txt"):
+    for path in _files_in(folder, "*.txt"):
         if path.stem in cases:
             raise InputError(f"case {path.stem!r} is there twice: {cases[path.stem]} and {path}")
         cases[path.stem] = path
@@ -88,7 +97,7 @@ def _read_splits(folder: Path) -> dict[str, tuple[Path, Labels]]:
     """``{split: (file, labels)}``."""
     found: dict[str, tuple[Path, Labels]] = {}
     query_in: dict[str, Path] = {}
-    for path in files_in(folder, "*labels*.json"):
+    for path in _files_in(folder, _LABELS):
         words = (split for word, split in _SPLITS if re.search(rf"(?<![a-z]){word}", path.stem.lower()))
         split = next(words, path.stem)
         if split in found:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
+from haybale.collections.reader import FolderReader
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, column_names, to_arrow
 
@@ -70,15 +71,19 @@ def documents_from_frame(frame: Frame) -> Collection:
     return builder.build()
 
 
-def add_documents(builder: CollectionBuilder, folder: Path) -> None:
-    """Read ``passages.parquet``."""
-    _add_passages(builder, *_of_file(folder, "passages"))
+class Parquet(FolderReader):
+    """Reads folders of three Parquet files."""
 
+    name = "parquet"
+    expected = "passages.parquet"
+    query_files = ("queries.parquet", "qrels.parquet")
 
-def add_queries(builder: CollectionBuilder, folder: Path) -> None:
-    """Read ``queries.parquet`` and ``qrels.parquet``."""
-    (asked, asked_path), (judged, judged_path) = _of_file(folder, "queries"), _of_file(folder, "qrels")
-    _add_queries(builder, asked, judged, asked_path, judged_path)
+    def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
+        _add_passages(builder, *_of_file(folder, "passages"))
+
+    def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
+        (asked, asked_path), (judged, judged_path) = _of_file(folder, "queries"), _of_file(folder, "qrels")
+        _add_queries(builder, asked, judged, asked_path, judged_path)
 
 
 def _add_passages(builder: CollectionBuilder, columns: Columns, source: Source) -> None:

@@ -14,23 +14,28 @@ from pathlib import Path
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.qrels import add_qrels
+from haybale.collections.reader import FolderReader
 from haybale.errors import InputError
 from haybale.text_files import find_file, need_file, read_tsv
 
 
-def add_documents(builder: CollectionBuilder, folder: Path) -> None:
-    """Read ``collection.tsv``."""
-    for _, (doc_id, text) in read_tsv(need_file(folder, "collection.tsv"), 2, maxsplit=1):
-        builder.add_to(doc_id, text)
+class GerDaLIR(FolderReader):
+    """Reads folders in GerDaLIR's layout."""
 
+    name = "gerdalir"
+    expected = "collection.tsv"
+    query_files = ("queries", "qrels")
 
-def add_queries(builder: CollectionBuilder, folder: Path) -> None:
-    """Read the queries and judgements of each split."""
-    splits = [name for name in ("train", "dev", "test") if find_file(folder / "queries", f"queries.{name}.tsv")]
-    if not splits:
-        raise InputError(f"{folder}: expected queries/queries.{{train,dev,test}}.tsv or .tsv.gz, found none")
-    for split in splits:
-        path = need_file(folder / "queries", f"queries.{split}.tsv")
-        for line, (query_id, text) in read_tsv(path, 2, maxsplit=1):
-            builder.add_query(query_id, [text], split=split, at=(path, line))
-        add_qrels(builder, split, need_file(folder / "qrels", f"qrels.{split}.tsv"))
+    def add_documents(self, builder: CollectionBuilder, folder: Path) -> None:
+        for _, (doc_id, text) in read_tsv(need_file(folder, self.expected), 2, maxsplit=1):
+            builder.add_to(doc_id, text)
+
+    def add_queries(self, builder: CollectionBuilder, folder: Path) -> None:
+        splits = [name for name in ("train", "dev", "test") if find_file(folder / "queries", f"queries.{name}.tsv")]
+        if not splits:
+            raise InputError(f"{folder}: expected queries/queries.{{train,dev,test}}.tsv or .tsv.gz, found none")
+        for split in splits:
+            path = need_file(folder / "queries", f"queries.{split}.tsv")
+            for line, (query_id, text) in read_tsv(path, 2, maxsplit=1):
+                builder.add_query(query_id, [text], split=split, at=(path, line))
+            add_qrels(builder, split, need_file(folder / "qrels", f"qrels.{split}.tsv"))

@@ -19,6 +19,8 @@ from typing import Any
 
 from haybale.analysis import BY_CODE
 from haybale.collections.builder import CollectionBuilder, in_usual_order
+from haybale.collections.collection import Collection
+from haybale.collections.reader import Reader
 from haybale.collections.readers.beir import titled_lines
 from haybale.errors import HaybaleError, InputError
 from haybale.extras import import_optional
@@ -26,9 +28,30 @@ from haybale.extras import import_optional
 PREFIX = "ir_datasets:"
 
 
+class IRDatasets(Reader):
+    """Reads datasets of ir_datasets by their ids."""
+
+    name = "ir_datasets"
+    expected = f"{PREFIX}ID"
+
+    def recognises(self, source: str) -> bool:
+        return source.startswith(PREFIX)
+
+    def read(
+        self, source: str, *, queries: bool = True, missing_judgements: str = "skip", warn: bool = True
+    ) -> Collection:
+        dataset_id = source.removeprefix(PREFIX)
+        builder = CollectionBuilder(dataset_id)
+        with _errors_named(dataset_id):
+            _add_documents(builder, dataset_id)
+            if queries:
+                _add_queries(builder, dataset_id)
+        return builder.build(warn=warn)
+
+
 @contextmanager
-def asking(dataset_id: str) -> Iterator[None]:
-    """Whatever the package raises, without a network for instance, as one error that names the dataset."""
+def _errors_named(dataset_id: str) -> Iterator[None]:
+    """Turn whatever the package raises, such as errors of the network, into one error that names the dataset."""
     try:
         yield
     except HaybaleError:
@@ -38,8 +61,8 @@ def asking(dataset_id: str) -> Iterator[None]:
         raise InputError(f"{PREFIX}{dataset_id}: cannot be read by ir_datasets: {why}") from error
 
 
-def add_documents(builder: CollectionBuilder, dataset_id: str) -> None:
-    """Read the documents one by one."""
+def _add_documents(builder: CollectionBuilder, dataset_id: str) -> None:
+    """Add the documents one by one."""
     dataset = _load(dataset_id)
     builder.language = BY_CODE.get(str(dataset.docs_handler().docs_lang()))
     for document in dataset.docs_iter():
@@ -49,8 +72,8 @@ def add_documents(builder: CollectionBuilder, dataset_id: str) -> None:
         builder.add_document(document.doc_id, titled_lines(title, text), title=title)
 
 
-def add_queries(builder: CollectionBuilder, dataset_id: str) -> None:
-    """Queries and judgements; those of unknown documents or queries are left out, with one warning that counts them."""
+def _add_queries(builder: CollectionBuilder, dataset_id: str) -> None:
+    """Add queries and judgements; one warning counts the skipped ones, of unknown documents or queries."""
     splits = _splits(dataset_id, _load(dataset_id))
     asked: dict[str, str] = {}
     for part in splits.values():
@@ -78,7 +101,7 @@ def add_queries(builder: CollectionBuilder, dataset_id: str) -> None:
 
 
 def _load(dataset_id: str) -> Any:
-    """The dataset of that id, which has documents."""
+    """Return the dataset of that id, which has documents."""
     package = import_optional("ir_datasets", "ir_datasets")
     try:
         dataset = package.load(dataset_id)
@@ -94,7 +117,7 @@ def _load(dataset_id: str) -> Any:
 
 
 def _splits(dataset_id: str, dataset: Any) -> dict[str, Any]:
-    """``{split: dataset}``: the dataset itself, or those below it, with queries and judgements."""
+    """Return ``{split: dataset}``: the dataset itself, or those below it, with queries and judgements."""
     found = {dataset_id.rpartition("/")[2]: dataset} if dataset.has_qrels() else {}
     registry = import_optional("ir_datasets", "ir_datasets").registry
     for name in [] if found else [name for name in registry if name.startswith(f"{dataset_id}/")]:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
+from haybale.collections.reader import Reader
 
 PACKAGES = ("numpy", "scipy", "sklearn", "pandas")
 
@@ -72,6 +73,21 @@ class _Entry(NamedTuple):
     name: str
     sections: list[Section]
     see_also: list[str]
+
+
+class Pydocs(Reader):
+    """Reads the built-in collection, with its queries."""
+
+    name = "pydocs"
+    expected = "pydocs"
+
+    def recognises(self, source: str) -> bool:
+        return source == self.name
+
+    def read(
+        self, source: str, *, queries: bool = True, missing_judgements: str = "refuse", warn: bool = True
+    ) -> Collection:
+        return read_pydocs()
 
 
 def read_pydocs() -> Collection:
