@@ -14,7 +14,7 @@ from support import cudf_double
 
 from haybale import Run, evaluate
 from haybale.errors import InputError, MissingExtraError, UnknownNameError
-from haybale.evaluation import averages, found_sets, recall_curves, results
+from haybale.evaluation import averages, recall_curves, results
 from haybale.frames import LIBRARIES, column_names, in_library, library_of, like, to_arrow, to_pandas, with_column
 
 
@@ -103,5 +103,4 @@ def test_measures_come_in_the_library_of_the_judgements(library: str) -> None:
     found = results({"a": table, "b": table}, "a")
     pd.testing.assert_frame_equal(found.values["b"], expected)
     assert found.n_queries == 2
-    pd.testing.assert_frame_equal(found_sets(run, run, qrels), found_sets(run, run, QRELS))
     pd.testing.assert_frame_equal(recall_curves({"r": run}, qrels), recall_curves({"r": run}, QRELS))

@@ -1,4 +1,4 @@
-"""Rankers compared on one split: runs, one table, seconds a stage; and all of it written to a folder."""
+"""Compare rankers on one split: runs, one table, seconds of each stage; write all of it to a folder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from haybale.collections import Collection
 from haybale.collections.collection import take_strings
 from haybale.engine import Engine
 from haybale.errors import InputError
-from haybale.evaluation.measures import MEASURES, all_parsed, evaluate
+from haybale.evaluation.measures import MEASURES, evaluate, parse_measures
 from haybale.evaluation.significance import Results, results
 from haybale.evaluation.table import markdown
 from haybale.folders import whole_folder, write_json
@@ -32,27 +33,27 @@ Rankers = str | Sequence[Ranker | str] | Mapping[str, Ranker | str]
 
 
 def default_rankers() -> list[Ranker]:
-    """What is compared unless asked otherwise."""
+    """Return the rankers that are compared by default."""
     return [BM25(), BM25("document"), KNN(), KNN("document"), PARM(), SVR(), Learned()]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a comparison found."""
+    """The result of a comparison."""
 
     collection: Collection
     split: str
-    rankers: dict[str, Ranker]  # as they were fitted, by the names they have in the table
+    rankers: dict[str, Ranker]  # fitted, by their names in the table
     runs: dict[str, Run]
     results: Results
-    seconds: dict[str, float]  # by stage; stages count for themselves only
-    facts: dict[str, Any]  # what was found on the way and belongs into the results
+    seconds: dict[str, float]  # by stage, without the stages inside it
+    facts: dict[str, Any]  # shape of the vectors, and the fit reports of the rankers
     settings: dict[str, Any]  # of the engine
-    source: str | None = None  # how the collection was asked for, if that is known: it can be opened again
+    source: str | None = None  # the path or name that opens the collection again, if it is known
     layout: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the runs, for JSON, with today's date in UTC."""
+        """Return everything except the runs, for JSON, with today's date in UTC."""
         return {
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "collection": {
@@ -72,12 +73,12 @@ class Outcome:
         }
 
     def settings_dict(self) -> dict[str, Any]:
-        """What decides the outcome: split, baseline, the engine's settings, and every ranker with its parameters."""
+        """Return the split, the baseline, the engine's settings, and every ranker with its parameters, for JSON."""
         rankers = {name: ranker.to_dict() for name, ranker in self.rankers.items()}
         return {"split": self.split, "baseline": self.results.baseline, **self.settings, "rankers": rankers}
 
     def write(self, folder: Path | str) -> None:
-        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``: all of it, or nothing."""
+        """Write ``runs/<ranker>.trec``, ``table.md``, ``results.json`` and ``settings.json``, all of them or none."""
         with whole_folder(Path(folder)) as aside:
             (aside / "runs").mkdir()
             for name, run in self.runs.items():
@@ -108,38 +109,38 @@ def compare(
 ) -> Outcome:
     """Rank a split's queries with several rankers, and compare each with the baseline.
 
-    No judgement of the split is seen before the rankings are made. Rankers share what they ask of the engine, and
-    those that are equal are fitted once.
+    The judgements of the split are not read before the rankings are made. Rankers share vectors, hits and runs;
+    equal rankers are fitted once.
 
     Parameters
     ----------
     engine : Engine, Collection or str
-        An engine; or a collection (or what :func:`~haybale.open_collection` takes), of which one is made in memory.
+        An engine, or a collection (or what :func:`~haybale.open_collection` takes) to make an engine of in memory.
     rankers : sequence or mapping of Ranker or str, optional
-        Names of the grammar, rankers to be fitted, or fitted ones; a mapping gives them names. Default:
+        Specifications such as ``"rrf(bm25,knn)"``, or rankers, fitted or not; a mapping also names them. The default is
         :func:`default_rankers`.
     split : str, default "dev"
-        Whose queries are ranked.
+        The split whose queries are ranked.
     train : str, default "train"
-        What rankers learn from.
+        The split that rankers are fitted on.
     baseline : Ranker or str, default "bm25"
-        Ranked even if ``rankers`` leave it out.
+        It is ranked even if ``rankers`` do not contain it.
     measures : sequence of str
         See :func:`~haybale.evaluate`.
     report : callable, optional
-        Called with ``(stage, seconds)`` whenever a stage is done.
+        Called with ``(stage, seconds)`` at the end of each stage.
 
     Raises
     ------
     InputError
-        Unknown names; a ranker that would be, or was, trained on the split it is measured with, or that has nothing
-        to learn from: before any work.
+        Before any work, for unknown names, a ranker that would be or was trained on queries of the split that it is
+        measured on, and a ranker without a split to train on.
     """
     check_parameters("compare", locals(), _RANGES)
     named = _named(default_rankers() if rankers is None else rankers)
     first = str(baseline)
     named = {first: named[first] if first in named else from_spec(baseline), **named}
-    all_parsed(measures)
+    parse_measures(measures)
     files: dict[str, str] = {}
     for name in named:
         if (other := files.setdefault(file_name(name).casefold(), name)) != name:
@@ -149,7 +150,7 @@ def compare(
         part = engine.collection.split(split)
         _check_training(engine, named, split, train)
         qrels = engine.collection.qrels_frame(split)
-        evaluate(Run.joined([]), qrels, measures)  # refuses, before the work, what cannot be measured
+        evaluate(Run.joined([]), qrels, measures)  # raises before the work if the judgements cannot be used
         training = Training.of(engine, train) if train in engine.collection.splits else Training.of(engine)
         batch = QueryBatch(engine, engine.collection.queries.take(part.queries))
         fitted = {
@@ -194,7 +195,7 @@ def _check_training(engine: Engine, rankers: Mapping[str, Ranker], split: str, t
 
 
 def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
-    """The rankers and those within them, by name."""
+    """Return the rankers and those inside them, by name."""
     found: dict[str, Ranker] = {}
     for name, ranker in rankers.items():
         found |= _all_of({str(inner): inner for inner in ranker.rankers_}) | {name: ranker}
@@ -202,7 +203,7 @@ def _all_of(rankers: Mapping[str, Ranker]) -> dict[str, Ranker]:
 
 
 def file_name(ranker: str) -> str:
-    """A ranker's name as a file name: of any name one, and of a long one its beginning and a digest.
+    """Turn a ranker's name into a file name; a long name keeps its beginning and gets a checksum.
 
     >>> file_name("rrf(bm25,svr)"), file_name("cross-encoder(bm25,model='a/model')")
     ('rrf-bm25-svr', 'cross-encoder-bm25-model-a-model')
@@ -212,7 +213,10 @@ def file_name(ranker: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The versions and the machine the numbers depend on."""
-    packages = ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "bm25s", "faiss-cpu", "ir_measures")
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return {"python": platform.python_version(), "machine": machine, **{each: version(each) for each in packages}}
+    """Return the machine and the versions that the numbers depend on."""
+    found = {"python": platform.python_version()}
+    found["machine"] = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    for package in ("haybale", "numpy", "scipy", "scikit-learn", "pandas", "faiss-cpu", "ir_measures"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

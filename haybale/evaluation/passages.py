@@ -1,4 +1,4 @@
-"""Measures of passages inside the relevant documents, as CLEF-IP has them: MAP(D) and PREC(D); judgements of sections.
+"""Measures of passages inside the relevant documents, as CLEF-IP defines them: MAP(D) and PREC(D).
 
 Piroi, Lupu & Hanbury, "Overview of CLEF-IP 2013 Lab", CLEF 2013.
 """
@@ -11,7 +11,6 @@ import pandas as pd
 from haybale.collections import Collection
 from haybale.collections.collection import take_strings
 from haybale.collections.queries import QueriesLike, queries_from
-from haybale.context import DocumentGraph
 from haybale.errors import InputError, UnknownNameError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
 from haybale.rankers import QueryBatch, Ranker
@@ -19,12 +18,12 @@ from haybale.retrieval import Run
 
 
 def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run:
-    """The run of the k best passages of each query, in place of documents.
+    """Return the run of the k best passages of each query, in place of documents.
 
     Parameters
     ----------
     ranker : Ranker
-        Fitted; one that retrieves passages: BM25 or KNN over passages, or a ranker of passages in context.
+        Fitted, and one that retrieves passages: BM25 or KNN over passages, or a ranker of passages in context.
     queries : as :meth:`Ranker.rank` takes them
     k : int, default 1000
     """
@@ -38,10 +37,10 @@ def rank_passages(ranker: Ranker, queries: QueriesLike, *, k: int = 1000) -> Run
 
 
 def evaluate_passages(run: Run, qrels: Frame, collection: Collection) -> pd.DataFrame:
-    """MAP(D) and PREC(D) of every query with a relevant passage.
+    """Compute MAP(D) and PREC(D) of every query with a relevant passage.
 
-    In each document with one: of its passages that are returned, the average precision and the share that is relevant,
-    0 where none is returned. The mean over these documents.
+    In each document with a relevant passage, they are the average precision of the returned passages, and the share of
+    these that is relevant; both are 0 where no passage is returned. A query has the mean over its documents.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ def evaluate_passages(run: Run, qrels: Frame, collection: Collection) -> pd.Data
     qrels : frame
         Columns ``query_id``, ``passage_id`` and ``relevance``; above 0 is relevant.
     collection : Collection
-        Whose passages they are.
+        The collection of the passages.
 
     Returns
     -------
@@ -59,28 +58,32 @@ def evaluate_passages(run: Run, qrels: Frame, collection: Collection) -> pd.Data
     frame = to_pandas(qrels, ["query_id", "passage_id", "relevance"], "qrels")
     check_filled(frame, "qrels")
     frame = frame[numbers(frame, "relevance", "qrels") > 0].astype({"query_id": str, "passage_id": str})
-    frame = frame.drop_duplicates(["query_id", "passage_id"])
-    if frame.empty:
+    wanted = frame.drop_duplicates(["query_id", "passage_id"])[["query_id", "passage_id"]]
+    if wanted.empty:
         raise InputError("qrels hold no relevant passage: nothing can be measured")
-    document = collection.passages.doc_of[collection.passage_numbers(frame["passage_id"])]
-    wanted = frame.assign(document=document)
     rows, _, ids, _ = run.flat()
     found = pd.DataFrame({"query_id": np.asarray(run.query_ids, dtype=object)[rows], "passage_id": ids.to_pylist()})
-    found["document"] = collection.passages.doc_of[collection.passage_numbers(found["passage_id"])]
-    found = found.merge(wanted[["query_id", "document"]].drop_duplicates(), on=["query_id", "document"])
-    right = found.merge(wanted[["query_id", "passage_id"]], on=["query_id", "passage_id"], how="left", indicator=True)
-    found["right"] = (right["_merge"] == "both").to_numpy()
-    inside = found.groupby(["query_id", "document"])["right"]
-    found["precision"] = inside.cumsum() / (inside.cumcount() + 1) * found["right"]
-    table = found.groupby(["query_id", "document"]).agg(precision=("precision", "sum"), share=("right", "mean"))
-    judged = wanted.groupby(["query_id", "document"], sort=False).size()
-    table = table.reindex(judged.index, fill_value=0.0)
-    values = pd.DataFrame({"MAP(D)": table["precision"] / judged, "PREC(D)": table["share"]})
+    wanted, found = (
+        each.assign(document=collection.passages.doc_of[collection.passage_numbers(each["passage_id"])])
+        for each in (wanted, found)
+    )
+    document = ["query_id", "document"]
+    found = found.merge(wanted[document].drop_duplicates(), on=document)
+    judged = found.merge(wanted, on=["query_id", "passage_id"], how="left", indicator=True)
+    found["is_relevant"] = (judged["_merge"] == "both").to_numpy()
+    inside = found.groupby(document)["is_relevant"]
+    found["precision"] = inside.cumsum() / (inside.cumcount() + 1) * found["is_relevant"]
+    table = found.groupby(document).agg(precision=("precision", "sum"), share=("is_relevant", "mean"))
+    n_relevant = wanted.groupby(document, sort=False).size()
+    table = table.reindex(n_relevant.index, fill_value=0.0)
+    values = pd.DataFrame({"MAP(D)": table["precision"] / n_relevant, "PREC(D)": table["share"]})
     return values.groupby(level="query_id", sort=False).mean()
 
 
 def section_qrels(collection: Collection, qrels: Frame) -> pd.DataFrame:
-    """Judgements of passages from those of sections: a passage has the highest grade of the sections that it stands in.
+    """Turn judgements of sections into judgements of passages.
+
+    A passage gets the highest grade of the judged sections that it stands in.
 
     Parameters
     ----------
@@ -96,15 +99,20 @@ def section_qrels(collection: Collection, qrels: Frame) -> pd.DataFrame:
     """
     frame = to_pandas(qrels, ["query_id", "section_id", "relevance"], "qrels")
     check_filled(frame, "qrels")
-    if collection.sections is None:
+    passages, sections = collection.passages, collection.sections
+    if sections is None or passages.sections is None:
         raise InputError(f"collection {collection.name!r} has no sections that could be judged")
-    graph = DocumentGraph.from_collection(collection)
-    known = {name: graph.n_passages + place for place, name in enumerate(collection.sections.ids.to_pylist())}
-    inside: dict[int, list[int]] = {}
-    for passage, section in enumerate(graph.section_of.tolist()):
-        while section >= 0:
+    roots = [np.flatnonzero(part < 0) for part in np.split(sections.parents, sections.doc_offsets[1:-1])]
+    inside: dict[int, list[int]] = {}  # the passages of each section, also those of the sections below it
+    for passage, (section, document) in enumerate(zip(passages.sections.tolist(), passages.doc_of, strict=True)):
+        if section < 0 and len(roots[document]) == 1:  # a passage without a section stands in its document's only root
+            section = int(sections.doc_offsets[document] + roots[document][0])
+        above: list[int] = []
+        while section >= 0 and section not in above:
+            above.append(section)
             inside.setdefault(section, []).append(passage)
-            section = int(graph.parent[section - graph.n_passages])
+            section = int(sections.parents[section])
+    known = {name: place for place, name in enumerate(sections.ids.to_pylist())}
     rows = []
     for query, section_id, grade in frame[["query_id", "section_id", "relevance"]].itertuples(index=False):
         if section_id not in known:
@@ -112,5 +120,5 @@ def section_qrels(collection: Collection, qrels: Frame) -> pd.DataFrame:
         rows += [(str(query), passage, int(grade)) for passage in inside.get(known[section_id], [])]
     table = pd.DataFrame(rows, columns=["query_id", "passage", "relevance"])
     best = table.groupby(["query_id", "passage"], sort=False)["relevance"].max().reset_index()
-    ids = take_strings(collection.passages.ids, best["passage"].to_numpy(dtype=np.int64))
+    ids = take_strings(passages.ids, best["passage"].to_numpy(dtype=np.int64))
     return pd.DataFrame({"query_id": best["query_id"], "passage_id": ids, "relevance": best["relevance"]})

@@ -1,4 +1,4 @@
-"""How sure a difference between rankers is, and how large: two tests and an effect size, query by query.
+"""Test the differences between rankers query by query: two significance tests and an effect size.
 
 Cohen, "Statistical Power Analysis for the Behavioral Sciences", 2nd edition, 1988, chapter 2 (d of paired
 differences); Smucker, Allan & Carterette, "A Comparison of Statistical Significance Tests for Information Retrieval
@@ -19,7 +19,7 @@ from haybale.evaluation.measures import averages, values_by_query
 from haybale.frames import Frame
 from haybale.parameters import COUNT, check_parameters
 
-_ROUNDS = 10_000  # of the randomisation test, whose smallest possible p is 1 / (rounds + 1)
+_ROUNDS = 10_000  # of the randomisation test; its smallest possible p is 1 / (rounds + 1)
 _CHUNK = 500  # rounds drawn at once
 
 
@@ -30,17 +30,17 @@ class Comparison:
     difference: float  # mean over queries, ranker minus baseline
     p_t: float  # paired t-test
     p_randomization: float  # sign-flip randomisation test
-    effect_size: float | None  # Cohen's d of the differences; None where they have no spread
+    effect_size: float | None  # Cohen's d of the differences; None if their standard deviation is 0
 
     @property
     def p(self) -> float:
-        """The larger of both tests' p."""
+        """Return the larger p of the two tests."""
         return max(self.p_t, self.p_randomization)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Values by ranker (each a frame of :func:`evaluate`) and their comparisons with the baseline."""
+    """The values of each ranker (a frame of :func:`evaluate`) and the comparisons with the baseline."""
 
     values: dict[str, pd.DataFrame]
     baseline: str
@@ -55,7 +55,7 @@ class Results:
         return len(self.values[self.baseline])
 
     def to_dict(self) -> dict[str, object]:
-        """Averages, p-values and effect sizes, for JSON."""
+        """Return averages, p-values and effect sizes, for JSON."""
         return {
             name: {
                 "measures": averages(table),
@@ -73,7 +73,7 @@ def results(values: dict[str, Frame], baseline: str) -> Results:
     values : dict of str to frame
         Frames of :func:`evaluate`, of pandas or cuDF, or tables of pyarrow, by ranker.
     baseline : str
-        One of them. The Bonferroni factor is the number of the others: each measure is a question of its own.
+        The name of one of them. The Bonferroni factor is the number of the other rankers, for each measure by itself.
     """
     if baseline not in values:
         raise InputError(f"the baseline {baseline!r} is not among the rankers: {', '.join(values)}")
@@ -89,13 +89,13 @@ def results(values: dict[str, Frame], baseline: str) -> Results:
 
 
 def paired_tests(values: NDArray[np.float64], baseline: NDArray[np.float64], *, n_comparisons: int = 1) -> Comparison:
-    """Compare two rankers' values query by query. Rankers that agree on every query have p = 1.
+    """Compare two rankers' values query by query; p is 1 if they agree on every query.
 
     Parameters
     ----------
     values, baseline : (n_queries,) float64
     n_comparisons : int, default 1
-        In how many comparisons with this baseline the question is asked: p is multiplied by it (Bonferroni).
+        The number of comparisons with this baseline; p is multiplied by it (Bonferroni).
 
     Examples
     --------
@@ -113,11 +113,11 @@ def paired_tests(values: NDArray[np.float64], baseline: NDArray[np.float64], *, 
 
 
 def t_test(differences: NDArray[np.float64]) -> tuple[float, float | None]:
-    """Two-sided p of the paired t-test, and Cohen's d: the mean over the standard deviation of a sample (ddof 1).
+    """Return the two-sided p of the paired t-test, and Cohen's d, mean / standard deviation of a sample (ddof 1).
 
-    By custom 0.2 is a small effect, 0.5 a medium and 0.8 a large one, in either direction. Without any difference p is
-    1 and d is 0; d is None, which JSON can hold, where all differences are the same, or there is one query only. The
-    code of the PARM paper divides by the standard deviation of a population, which gives d · √(n / (n - 1)).
+    By convention, 0.2 is a small, 0.5 a medium and 0.8 a large effect. If all differences are 0, p is 1 and d is 0.
+    If they are equal otherwise, or there is only one query, d is None, which JSON can hold. The code of the PARM paper
+    divides by the standard deviation of a population, which gives d · √(n / (n - 1)).
 
     >>> t_test(np.array([0.0, 0.25, 0.5]))[1]
     1.0
@@ -127,15 +127,15 @@ def t_test(differences: NDArray[np.float64]) -> tuple[float, float | None]:
     if len(differences) < 2:
         return 1.0, None
     mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
-    if deviation <= 1e-12 * abs(mean):  # the same but for their last bits, which have a deviation of that size
+    if deviation <= 1e-12 * abs(mean):  # equal up to rounding
         return 0.0, None
     return float(stats.ttest_1samp(differences, 0).pvalue), mean / deviation
 
 
 def randomization_test(differences: NDArray[np.float64]) -> float:
-    """Two-sided p: how often random signs give a mean as far from 0 as the one seen, which counts as one.
+    """Return the two-sided p: the share of random sign flips with a mean at least as far from 0, the observed included.
 
-    ``scipy.stats.permutation_test`` does the same, and takes twenty times as long.
+    ``scipy.stats.permutation_test`` computes the same in twenty times the time.
     """
     rng = np.random.default_rng(0)
     moving = differences[differences != 0]  # a difference of 0 has no sign to flip
@@ -143,6 +143,6 @@ def randomization_test(differences: NDArray[np.float64]) -> float:
     for _ in range(_ROUNDS // _CHUNK):
         positive = rng.integers(2, size=(_CHUNK, len(moving)), dtype=np.int8)
         sums = 2 * (positive.astype(np.float64) @ moving) - total
-        # A sum of the same terms in another order may differ in the last bits from the one seen.
+        # Sums of the same terms in another order may differ from the observed one in the last bits.
         as_far += int((np.abs(sums) >= abs(total) - 1e-9).sum())
     return as_far / (_ROUNDS + 1)

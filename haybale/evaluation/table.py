@@ -1,4 +1,4 @@
-"""The results table: a ranker a line, a measure a column, marks where a difference is significant."""
+"""The results table: a row for each ranker, a column for each measure, marks for significant differences."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from haybale.drawing import clean
 from haybale.evaluation.measures import averages
 from haybale.evaluation.significance import Results
 
-DETAILED = ("MRR@10", "nDCG@10")  # the measures whose p-values and effect sizes have columns of their own
+DETAILED = ("MRR@10", "nDCG@10")  # measures with additional columns for p-value and effect size
 
 
 class Cell(NamedTuple):
-    """What stands in a column for a ranker; ``value`` is what columns are sorted by."""
+    """The content of a column for a ranker; ``value`` is the sort key."""
 
     text: str
     value: float | None
@@ -25,19 +25,19 @@ class Cell(NamedTuple):
     best: bool = False
 
     def shown(self, begin: str, end: str) -> str:
-        """With its marks, and between ``begin`` and ``end`` where it is the best."""
+        """Return the text with its marks, between ``begin`` and ``end`` if it is the best of its column."""
         return f"{begin}{self.text}{self.marks}{end}" if self.best else f"{self.text}{self.marks}"
 
 
 def columns_of(results: Results) -> list[tuple[str, str]]:
-    """``(title, measure)``: the measures, then p and d of each of the detailed ones, if rankers are compared."""
+    """Return ``(title, measure)`` of each column: the measures, then p and d of the :data:`DETAILED` ones."""
     measured = [measure for measure in DETAILED if measure in results.measures and results.comparisons]
     both = [(f"{kind} {measure}", measure) for measure in measured for kind in ("p (t)", "d")]
     return [*((measure, measure) for measure in results.measures), *both]
 
 
 def legend(results: Results) -> str:
-    """What the marks and the columns mean, in one line."""
+    """Explain the marks and the columns in one line."""
     n, measured = len(results.comparisons), [measure for measure in DETAILED if measure in results.measures]
     if not n:
         return f"{results.n_queries} queries."
@@ -53,7 +53,7 @@ def legend(results: Results) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The table in Markdown, the best of each measure in bold, with its legend."""
+    """Return the table in Markdown with its legend; the best of each measure is bold."""
     columns = columns_of(results)
     lines = [f"| ranker | {' | '.join(title for title, _ in columns)} |", "| --- |" + " ---: |" * len(columns)]
     for name in results.values:
@@ -62,7 +62,7 @@ def markdown(results: Results) -> str:
 
 
 def print_table(console: Console, results: Results, title: str) -> None:
-    """The table on a terminal; in several, one below the other, where it is too narrow for all columns."""
+    """Print the table; on a narrow terminal, its columns are split into several tables."""
     unbounded = console.options.update(width=1000)  # else the measure is cut to the console's own width
     parts: list[list[tuple[str, str]]] = [[]]
     for column in columns_of(results):
@@ -85,7 +85,7 @@ def _table(results: Results, columns: Sequence[tuple[str, str]], title: str) -> 
 
 
 def cells(results: Results, ranker: str, columns: Sequence[tuple[str, str]]) -> list[Cell]:
-    """A ranker's cells: averages with marks, the best of each measure told apart; p and d."""
+    """Return a ranker's cells: averages with significance marks, then p and d."""
     means = {name: averages(values) for name, values in results.values.items()}
     found = []
     for title, measure in columns:

@@ -1,10 +1,10 @@
-"""BM25's k1, b and k3 on judged queries, so that a baseline is as strong as its parameters allow.
+"""Choose BM25's k1, b and k3 on judged queries, for a baseline that is as strong as its parameters allow.
 
-Texts and queries are analysed once; a setting only weighs the counted terms anew (another k3 not even that) and ranks.
-Less than half of the grid's settings are tried; docs/findings.md says what all of them would find.
+Texts and queries are analysed once. A setting only computes new weights from the term counts (another k3 not even
+that) and ranks. Less than half of the grid is tried; docs/findings.md compares this with the whole grid.
 
-With few queries the best mean is often chance. So a setting counts by its gain over the defaults less the standard
-error of that gain, and folds say what such a choice gains on queries that had no part in it.
+With few queries, the best mean is often chance. So settings are compared by the gain over the defaults minus the
+standard error of that gain, and cross-validation estimates the gain on queries that were not used for the choice.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.utils import check_random_state
 
-from haybale.analysis import guess_language
 from haybale.collections import Collection
 from haybale.collections.collection import take_strings
 from haybale.errors import InputError
-from haybale.evaluation.measures import evaluate, parsed
+from haybale.evaluation.measures import evaluate, parse_measures
 from haybale.parameters import (
     BM25_RANGES,
     COUNT_OR_NONE,
@@ -60,41 +59,41 @@ _RANGES = {
 
 
 class TuningWarning(UserWarning):
-    """A setting was chosen by too few queries to tell that it is better than the defaults; the message has numbers."""
+    """A setting was chosen that is not significantly better than the defaults; the message has the numbers."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The setting of a grid that was chosen, and the measure's mean at every setting that was tried."""
+    """The chosen setting, and the mean of the measure at every setting that was tried."""
 
     unit: str  # "passage" or "document"
     split: str
     measure: str
     language: str
-    n_queries: int  # those with a relevant document that were ranked
-    k1: float  # of the best
+    n_queries: int  # queries with a relevant document that were ranked
+    k1: float  # of the chosen setting
     b: float
     k3: float | None
     value: float
-    default: float  # the value at the ranker's own k1, b and k3
-    grid: list[tuple[float, float, float | None, float]]  # (k1, b, k3, value), ascending, None behind all numbers
-    gain: float | None = None  # over the default on queries outside the folds that chose; None: too few for folds
-    interval: tuple[float, float] | None = None  # of that gain, 95 %
+    default: float  # the value at the ranker's defaults
+    grid: list[tuple[float, float, float | None, float]]  # (k1, b, k3, value), rising; None is the largest k3
+    gain: float | None = None  # cross-validated gain over the defaults; None: too few queries for folds
+    interval: tuple[float, float] | None = None  # 95 % confidence interval of that gain
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; the grid as records."""
+        """Return plain values for JSON; the grid as records."""
         grid = [dict(zip(("k1", "b", "k3", "value"), row, strict=True)) for row in self.grid]
         default = dict(zip(("default_k1", "default_b", "default_k3"), DEFAULT, strict=True))
         return asdict(self) | default | {"grid": grid}
 
     @property
     def best(self) -> tuple[float, float, float | None, float]:
-        """k1, b, k3 and value of the best mean, however few queries it is of: the first of equals in the grid."""
+        """Return k1, b, k3 and value of the largest mean in the grid, whether significant or not."""
         return max(self.grid, key=lambda row: row[3])
 
     @property
     def options(self) -> str:
-        """What to give to ``haybale compare``.
+        """Return the options for ``haybale compare``.
 
         >>> Tuned("document", "dev", "nDCG@10", "english", 9, 0.9, 0.3, None, 0.5, 0.4, []).options
         '--set bm25-doc.k1=0.9 --set bm25-doc.b=0.3 --set bm25-doc.k3=none'
@@ -116,127 +115,135 @@ def tune_bm25(
     n_queries: int | None = None,
     random_state: int = 0,
 ) -> Tuned:
-    """Rank the split's queries by BM25 with settings of a grid; the largest gain less its standard error wins.
+    """Choose BM25's parameters from a grid by the queries of a split.
 
-    The gain is that over the defaults, query by query: with many queries the best mean wins, with few what is not far
-    from the defaults. The defaults win where the same choice, made on four fifths of the queries, gains nothing on the
-    others (queries of one document are in one fold). :class:`TuningWarning` where such a gain is not beyond chance.
+    The setting with the largest mean gain over the defaults, minus the standard error of the gain, is chosen. So with
+    many queries the best mean wins, and with few queries the defaults or something close. The same choice is
+    cross-validated in five folds (queries of one document are in one fold). If its gain on held-out queries is not
+    above 0, the defaults are kept; if it is not significant, a :class:`TuningWarning` is given.
 
-    First every second ``k1`` and every second ``b`` with every ``k3``; then the neighbours of the best two settings (of
-    the next ``k1``, ``b`` or both, or of any ``k3``), until the best two have no neighbour that was not tried.
+    The search starts with every second ``k1``, every second ``b`` and every ``k3``. Then it tries the neighbours of the
+    best two settings (the next ``k1``, ``b`` or both, and any ``k3``), until these have no untried neighbour.
 
     Parameters
     ----------
     collection : Collection
     unit : {"passage", "document"}, default "passage"
-        Documents by their best passage, or each as a whole: as the rankers ``bm25`` and ``bm25-doc``.
+        Whether documents rank by their best passage (ranker ``bm25``) or as whole documents (``bm25-doc``).
     split : str, default "dev"
     k1, b, k3 : sequence of float
-        ``k3`` may hold None, which is larger than any number. Among equals that were tried the defaults win, then the
-        smaller k1, then the smaller b, then the smaller k3. Defaults outside the grid are not chosen.
+        The grid. ``k3`` may contain None, which counts as larger than any number. Among equal settings the defaults
+        win, then the smaller k1, b and k3. Defaults outside the grid are not chosen.
     measure : str, default "nDCG@10"
-        Any that :func:`~haybale.evaluation.evaluate` knows.
+        Any measure that :func:`~haybale.evaluation.evaluate` knows.
     language : str, optional
-        Default: that of the collection, else guessed.
+        The default is the language of the collection, else it is guessed.
     n_queries : int, optional
-        So many of those with a relevant document, drawn by ``random_state``; default: all.
+        Draw this number of queries with a relevant document; the default is all.
     random_state : int, default 0
-        Of the queries drawn, and of the folds.
+        Seed of the drawn queries and of the folds.
 
     Raises
     ------
     InputError
-        An unknown split, measure or unit; a split without a relevant document; an empty grid, k1 or k3 < 0, b outside
-        0..1.
+        For an unknown split, measure or unit, a split without a relevant document, an empty grid, k1 or k3 below 0, and
+        b outside 0..1.
     """
     check_parameters("tune_bm25", locals(), _RANGES)
     if not len(k1) or not len(b) or not len(k3):
         raise InputError("the grid needs at least one k1, one b and one k3")
     for each in itertools.product(k1, b, k3):
         check_parameters("tune_bm25", dict(zip(("k1", "b", "k3"), each, strict=True)), BM25_RANGES)
-    parsed(measure)
+    parse_measures([measure])
     part = collection.split(split)
     judged = part.queries[np.isin(part.queries, part.relevant()[0])]
     if not len(judged):
         raise InputError(f"split {split!r} has no query with a relevant document: nothing can be tuned")
     if n_queries is not None and n_queries < len(judged):
         judged = np.sort(np.random.default_rng(random_state).choice(judged, size=n_queries, replace=False))
-    texts = collection.passages.texts
-    language = language or collection.language or guess_language(texts[:: max(1, len(texts) // 1000)].to_pylist())
-    xs, ys = sorted(set(map(float, k1))), sorted(set(map(float, b)))
-    zs = sorted({None if z is None else float(z) for z in k3}, key=_rising)
     index = BM25Index.from_collection(collection, unit, language=language)
-    terms, own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
-    ids, qrels = take_strings(collection.queries.ids, judged), collection.qrels_frame(split)
-    qrels = qrels[qrels["query_id"].isin(ids)]
-    cutoff = measure.partition("@")[2]
-    depth = int(cutoff) if cutoff else RUN_DEPTH
+    trials = _Trials(collection, split, judged, measure, index)
+    xs, ys, zs = (sorted({None if x is None else float(x) for x in each}, key=_rising) for each in (k1, b, k3))
+    _search_grid(trials, xs, ys, zs)
+    if DEFAULT[0] in xs and DEFAULT[1] in ys and DEFAULT[2] in zs:
+        trials.best_two([DEFAULT])
+    tried = sorted(trials.values, key=lambda each: (each != DEFAULT, *_order(each)))
+    trials.best_two([DEFAULT])
+    gains = np.array([trials.values[each] - trials.values[DEFAULT] for each in tried])  # (n_tried, n_judged)
+    chosen, gain, interval = tried[_largest_gain(gains)], None, None
+    held_out = _cross_validated(gains, collection.queries.groups[judged], random_state)
+    if held_out is not None:
+        gain = float(held_out.mean())
+        if gain <= 0 and DEFAULT in tried:
+            chosen = DEFAULT
+        error = stats.sem(held_out) * stats.t.ppf(0.975, len(held_out) - 1)
+        interval = gain - float(error), gain + float(error)
+    if chosen != DEFAULT and (interval is None or interval[0] <= 0):
+        by = "too few for folds"
+        if interval is not None:
+            by = f"by folds {gain:+.4f}, 95 % {interval[0]:+.4f} to {interval[1]:+.4f}"
+        setting = f"k1 {chosen[0]:g}, b {chosen[1]:g}, k3 {shown(chosen[2])}"
+        message = (
+            f"BM25 over {unit}s: {len(judged)} queries do not tell {setting} from the defaults (gain in {measure} {by})"
+        )
+        warnings.warn(message, TuningWarning, stacklevel=2)
+    means = {each: float(values.mean()) for each, values in trials.values.items()}
+    grid = [(*each, means[each]) for each in sorted(tried, key=_order)]
+    about = unit, split, measure, index.analyzer.language, len(judged)
+    return Tuned(*about, *chosen, means[chosen], means[DEFAULT], grid, gain, interval)
 
-    values: dict[Setting, NDArray[np.float64]] = {}  # (n_judged,) each
 
-    def best(settings: Iterable[Setting]) -> list[Setting]:
-        """The best two of all that were tried, these among them."""
-        nonlocal index
-        for setting in track([each for each in settings if each not in values], f"tuning BM25 ({unit}s)"):
-            index = index.with_parameters(*setting)
-            rows, documents, scores = index.documents(terms, depth, exclude=own)
-            run = Run.from_numbers(ids, collection.doc_ids, rows, documents, scores, depth)
-            values[setting] = evaluate(run, qrels, [measure])[measure].reindex(ids).to_numpy()
-        return sorted(values, key=lambda each: (-values[each].mean(), *_order(each)))[:2]
+class _Trials:
+    """The measure of each judged query at every setting that was tried."""
+
+    def __init__(self, collection: Collection, split: str, judged: Ints, measure: str, index: BM25Index) -> None:
+        self.doc_ids, self.measure, self.index = collection.doc_ids, measure, index
+        self.terms, self.own = index.analysed(collection.queries.texts(judged)), collection.queries.own[judged]
+        self.ids = take_strings(collection.queries.ids, judged)
+        qrels, cutoff = collection.qrels_frame(split), measure.partition("@")[2]
+        self.qrels, self.depth = qrels[qrels["query_id"].isin(self.ids)], int(cutoff) if cutoff else RUN_DEPTH
+        self.values: dict[Setting, NDArray[np.float64]] = {}  # (n_judged,) each
+
+    def best_two(self, settings: Iterable[Setting]) -> list[Setting]:
+        """Try settings; return the two with the largest means of all that were tried."""
+        for setting in track([each for each in settings if each not in self.values], "tuning BM25"):
+            self.index = self.index.with_parameters(*setting)
+            found = self.index.documents(self.terms, self.depth, exclude=self.own)
+            run = Run.from_numbers(self.ids, self.doc_ids, *found, self.depth)
+            self.values[setting] = evaluate(run, self.qrels, [self.measure])[self.measure].reindex(self.ids).to_numpy()
+        return sorted(self.values, key=lambda each: (-self.values[each].mean(), *_order(each)))[:2]
+
+
+def _search_grid(trials: _Trials, xs: list[Any], ys: list[Any], zs: list[Any]) -> None:
+    """Try settings of k1, b and k3 around the best two, until these have no neighbour that was not tried."""
 
     def neighbours(x: float, y: float, z: float | None) -> list[Setting]:
         i, j = xs.index(x), ys.index(y)
         beside = itertools.product(xs[max(0, i - 1) : i + 2], ys[max(0, j - 1) : j + 2], [z])
         return [*beside, *((x, y, each) for each in zs)]
 
-    leading, left = best(itertools.product(xs[::-2], ys[::2], zs)), set[Setting]()
-    while new := [each for each in leading if each not in left]:
-        left.update(new)
-        leading = best(each for setting in new for each in neighbours(*setting))
-    if DEFAULT[0] in xs and DEFAULT[1] in ys and DEFAULT[2] in zs:
-        best([DEFAULT])
-    tried = sorted(values, key=lambda each: (each != DEFAULT, *_order(each)))
-    best([DEFAULT])
-    gains = np.array([values[each] - values[DEFAULT] for each in tried])  # (n_tried, n_judged)
-    found, gain, interval = tried[_chosen(gains)], None, None
-    held_out = _held_out(gains, collection.queries.groups[judged], random_state)
-    if held_out is not None:
-        gain = float(held_out.mean())
-        if gain <= 0 and DEFAULT in tried:
-            found = DEFAULT
-        error = stats.sem(held_out) * stats.t.ppf(0.975, len(held_out) - 1)
-        interval = gain - float(error), gain + float(error)
-    if found != DEFAULT and (interval is None or interval[0] <= 0):
-        by = "too few for folds"
-        if interval is not None:
-            by = f"by folds {gain:+.4f}, 95 % {interval[0]:+.4f} to {interval[1]:+.4f}"
-        setting = f"k1 {found[0]:g}, b {found[1]:g}, k3 {shown(found[2])}"
-        message = (
-            f"BM25 over {unit}s: {len(judged)} queries do not tell {setting} from the defaults (gain in {measure} {by})"
-        )
-        warnings.warn(message, TuningWarning, stacklevel=2)
-    means = {each: float(values[each].mean()) for each in values}
-    grid = [(*each, means[each]) for each in sorted(tried, key=_order)]
-    default = means[DEFAULT]
-    return Tuned(unit, split, measure, language, len(judged), *found, means[found], default, grid, gain, interval)
+    leading, expanded = trials.best_two(itertools.product(xs[::-2], ys[::2], zs)), set[Setting]()
+    while new := [each for each in leading if each not in expanded]:
+        expanded.update(new)
+        leading = trials.best_two([each for setting in new for each in neighbours(*setting)])
 
 
-def _chosen(gains: NDArray[np.float64]) -> int:
-    """The setting (row) of the largest mean gain less its standard error; of one query alone, less the gain itself."""
+def _largest_gain(gains: NDArray[np.float64]) -> int:
+    """Return the row with the largest mean gain minus its standard error; with one query, minus the gain itself."""
     n = gains.shape[1]
     error = gains.std(axis=1, ddof=1) / math.sqrt(n) if n > 1 else np.abs(gains[:, 0])
     return int(np.argmax(gains.mean(axis=1) - error))
 
 
-def _held_out(gains: NDArray[np.float64], groups: Ints, random_state: int) -> NDArray[np.float64] | None:
-    """(n,) each query's gain by the setting that the queries of the other folds choose; None for a single group."""
+def _cross_validated(gains: NDArray[np.float64], groups: Ints, random_state: int) -> NDArray[np.float64] | None:
+    """Return (n,) each query's gain by the setting that the other folds choose; None if there is only one group."""
     names, place = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         return None
     fold = (check_random_state(random_state).permutation(len(names)) % _FOLDS)[place]
     out = np.empty(len(place))
     for each in np.unique(fold):
-        out[fold == each] = gains[_chosen(gains[:, fold != each])][fold == each]
+        out[fold == each] = gains[_largest_gain(gains[:, fold != each])][fold == each]
     return out
 
 
@@ -244,6 +251,6 @@ def _order(setting: Setting) -> tuple[float, float, float]:
     return setting[0], setting[1], _rising(setting[2])
 
 
-def _rising(k3: float | None) -> float:
-    """In whose order None is behind all numbers."""
-    return math.inf if k3 is None else k3
+def _rising(value: float | None) -> float:
+    """Return a sort key in which None is the largest."""
+    return math.inf if value is None else value

@@ -17,7 +17,7 @@ from scipy import stats
 
 from haybale.errors import InputError
 from haybale.evaluation import MEASURES, Comparison, evaluate, markdown, paired_tests, print_table, results
-from haybale.evaluation.measures import parsed
+from haybale.evaluation.measures import parse_measures
 from haybale.retrieval import Run
 
 TWO = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
@@ -80,7 +80,7 @@ def test_values_are_those_of_ir_measures_to_the_bit(seed: int) -> None:
     found = evaluate(run, qrels, names)
     ranked = {query: {doc: -float(i) for i, (doc, _) in enumerate(run[query])} for query in run.query_ids}
     counted = qrels[qrels["query_id"].isin(found.index)].drop_duplicates(["query_id", "doc_id"], keep="last")
-    kinds = [parsed(name) for name in names]
+    kinds = parse_measures(names)
     values = {(v.query_id, v.measure): v.value for v in ir_measures.iter_calc(set(kinds), counted, ranked)}
     assert found.to_numpy().tolist() == [[values[query, kind] for kind in kinds] for query in found.index]
 

@@ -12,7 +12,7 @@ from support.worlds import word_collection
 from haybale.collections import Collection, CollectionBuilder
 from haybale.errors import InputError
 from haybale.evaluation import Tuned, compare, evaluate, tune_bm25
-from haybale.evaluation.tuning import TuningWarning, _chosen, _held_out
+from haybale.evaluation.tuning import TuningWarning, _cross_validated, _largest_gain
 from haybale.rankers import BM25
 
 pytestmark = pytest.mark.filterwarnings("ignore::haybale.evaluation.tuning.TuningWarning")
@@ -110,12 +110,12 @@ def test_the_gain_is_of_queries_that_chose_nothing() -> None:
     gains[1, :8] = 1.0
     gains[2] = 0.05
     groups = np.r_[np.zeros(8, dtype=int), np.arange(1, 33)]
-    found = _held_out(gains, groups, 0)
+    found = _cross_validated(gains, groups, 0)
     assert found is not None
     np.testing.assert_array_equal(found[:8], 0.05)  # without them the third is best; they gain what it gives them
-    assert _chosen(gains) == 1
-    assert _held_out(gains, np.zeros(40, dtype=int), 0) is None
-    assert _chosen(np.array([[0.0], [0.4]])) == 0  # a single query tells nothing
+    assert _largest_gain(gains) == 1
+    assert _cross_validated(gains, np.zeros(40, dtype=int), 0) is None
+    assert _largest_gain(np.array([[0.0], [0.4]])) == 0  # a single query tells nothing
 
 
 def test_drawn_queries(words: Collection) -> None:
