@@ -117,7 +117,7 @@ class Segment:
         counts = self.counts(unit) if by_passage or self._engine.chunking is None else None
         with timed(f"index BM25 ({unit}s)"):
             if counts is not None:
-                index = BM25Index.from_counts(counts, part.passages.doc_offsets if by_passage else None, **ids)
+                index = BM25Index(counts, part.passages.doc_offsets if by_passage else None, **ids)
             else:
                 index = BM25Index(part.document_texts(), analyzer=self._engine.analyzer, **ids)
         self._keep(name, index.save)

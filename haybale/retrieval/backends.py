@@ -45,14 +45,13 @@ def _cupy_sums(width: int) -> float:
 class Backend:
     """A way to search on one kind of device.
 
-    ``propose(queries, passages, k, memory)`` returns the k best passages of each row of ``queries`` (m, d), all
-    float32; ``memory`` bounds the bytes of intermediate arrays (None: the backend decides).
+    ``propose(queries, passages, k)`` returns the k best passages of each row of ``queries`` (m, d), all float32.
     |proposed score − inner product| ≤ ``error(d)`` · |query| · |longest passage|.
     """
 
     name: str
     runs_on: str  # "cpu" or "cuda"
-    propose: Callable[[Any, Any, int, float | None], Proposal]
+    propose: Callable[[Any, Any, int], Proposal]
     check: Callable[[], Any]  # raises an error if the backend does not work here
     error: Callable[[int], float] = _sums
     most: float = float("inf")  # the largest k
@@ -67,12 +66,10 @@ class Backend:
         return None
 
 
-def propose_by_tiles(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
+def propose_by_tiles(queries: Any, passages: Any, k: int) -> Proposal:
     """Find the k best of each row by float32 products in NumPy or CuPy, for any k, in memory independent of n."""
-    xp, m = array_namespace(passages), len(queries)
-    if memory is None:
-        device = device_of(passages)
-        memory = 4 * _TILE if device.is_cpu else min(24 * _DEVICE_TILE, device.half_of_memory())
+    xp, m, device = array_namespace(passages), len(queries), device_of(passages)
+    memory = 4 * _TILE if device.is_cpu else min(24 * _DEVICE_TILE, device.half_of_memory())
     columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))  # CuPy sorts where NumPy partitions
 
     def best_of_tile(tile: slice) -> Proposal:
@@ -97,7 +94,7 @@ def _largest(numbers: Any, scores: Any, k: int) -> Proposal:
     return xp.take_along_axis(numbers, columns, axis=1), xp.take_along_axis(scores, columns, axis=1)
 
 
-def _propose_faiss(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
+def _propose_faiss(queries: Any, passages: Any, k: int) -> Proposal:
     """Search with faiss's exhaustive search, which reads the array without copying it into an index."""
     faiss = _faiss()
     scores, numbers = faiss.knn(queries, passages, k, metric=faiss.METRIC_INNER_PRODUCT)
@@ -112,7 +109,7 @@ def _faiss() -> Any:
     return faiss
 
 
-def _propose_faiss_gpu(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
+def _propose_faiss_gpu(queries: Any, passages: Any, k: int) -> Proposal:
     """Search with ``faiss.bfKnn`` on arrays in GPU memory (``faiss.knn_gpu`` takes arrays of NumPy or torch only)."""
     faiss, device = importlib.import_module("faiss"), device_of(passages)
     with device.current() as current:
@@ -138,7 +135,7 @@ def _faiss_resources() -> Any:
     return importlib.import_module("faiss").StandardGpuResources()
 
 
-def _propose_cuvs(queries: Any, passages: Any, k: int, memory: float | None = None) -> Proposal:
+def _propose_cuvs(queries: Any, passages: Any, k: int) -> Proposal:
     """Search with cuVS 26.x, which sizes its memory itself; its index refers to the passages without a copy."""
     brute_force, device = import_optional("cuvs.neighbors.brute_force", "gpu"), device_of(passages)
     with device.current() as current:

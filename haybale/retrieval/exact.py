@@ -1,8 +1,8 @@
-"""Exact search over dense vectors: a backend proposes, inner products summed in float64 decide.
+"""Exact search over dense vectors: a backend proposes candidates, inner products summed in float64 rank them.
 
-The same lines run on NumPy and on CuPy. A sum of d products in float64 is off by at most d · 2^-53 · |q| · |p| before
-it is rounded to float32, so two devices, which add in different orders, give the same float32 or its neighbour: 1 ulp
-(more only where the products cancel to less than that bound). One device gives equal vectors equal scores.
+The same code runs on NumPy and CuPy. The error of a float64 sum of d products is at most d · 2^-53 · |q| · |p|, before
+it is rounded to float32. So two devices, which add in different orders, give scores that differ by at most 1 float32
+ulp (more only where products cancel to less than that bound). On one device, equal vectors get equal scores.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from haybale.retrieval.backends import Backend, tiles_on
 from haybale.retrieval.hits import NO_PASSAGE, Ints, select
 from haybale.vectors import squared_lengths
 
-SLACK = 24  # candidates proposed beyond those asked for, to settle the last places
-_RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB, which a cache holds
-_GATHERED = 2**30  # bytes gathered at once on a device, at most
+SLACK = 24  # additional candidates, so that the last places are exact
+_RESCORED = 2**18  # float64 values gathered at once on the CPU: 2 MiB fit into a cache
+_GATHERED = 2**30  # most bytes gathered at once on a device
 
 
 class ExactSearch:
-    """Exact search over ``vectors`` (n, d), float32 on ``device``, by proposals of ``backend``.
+    """Exact search over ``vectors`` (n, d), float32 on ``device``, with candidates proposed by ``backend``.
 
-    ``doc_offsets`` (n_documents + 1,), NumPy; ``memory``, bytes for what is computed at once (None: by the device).
+    ``doc_offsets`` (n_documents + 1,) NumPy: where the passages of each document begin.
     """
 
-    def __init__(self, vectors: Any, doc_offsets: Ints, device: Device, backend: Backend, memory: float | None) -> None:
-        self.vectors, self.device, self.backend, self.memory = vectors, device, backend, memory
-        self._sizes = np.append(np.diff(doc_offsets), 0)  # the last is that of no document, -1
+    def __init__(self, vectors: Any, doc_offsets: Ints, device: Device, backend: Backend) -> None:
+        self.vectors, self.device, self.backend = vectors, device, backend
+        self._sizes = np.append(np.diff(doc_offsets), 0)  # the last one belongs to -1, no document
         self._doc_of = to_device(np.repeat(np.arange(len(self._sizes)), self._sizes), device)
 
     def search(self, queries: Any, k: int, excluded: Ints) -> tuple[Any, Any]:
-        """``(numbers, scores)``, (m, k) each, in the total order; -1 and -inf where there are fewer hits.
+        """Return the numbers and scores (m, k) of the nearest passages; -1 and -inf where there are fewer hits.
 
-        ``queries`` (m, d) float32 on the device; ``excluded`` (m,), NumPy, the document to leave out (-1: none).
+        ``queries`` (m, d) are float32 on the device; ``excluded`` (m,) NumPy is the document to leave out, -1 for none.
         """
         xp, n = self.device.xp, len(self.vectors)
         passages = xp.full((len(queries), k), NO_PASSAGE, dtype=np.int64)
         scores = xp.full((len(queries), k), -np.inf, dtype=np.float32)
-        depth = min(n, k + int(self._sizes[excluded].max(initial=0)) + SLACK)  # with what may be left out
+        depth = min(n, k + int(self._sizes[excluded].max(initial=0)) + SLACK)
         excluded = to_device(excluded, self.device)
         rows = xp.flatnonzero(queries.any(axis=1))
         while len(rows):
@@ -53,22 +53,22 @@ class ExactSearch:
             passages[rows], scores[rows] = select(exact, k, found)
             if depth == n:
                 break
-            # What was not proposed scores at most the worst proposal plus twice the error bound.
+            # A passage that was not proposed scores at most the worst proposal plus twice the error bound.
             rows = rows[scores[rows, -1] <= rough.min(axis=1) + 2 * bound]
             depth = min(n, 2 * depth)
         return passages, scores
 
     def _proposed(self, queries: Any, depth: int) -> tuple[Any, Any, Any, Any]:
-        """Numbers (m, depth), their proposed scores and exact ones, and (m,) how far any proposed score may be off."""
+        """Return candidates (m, depth), their proposed and exact scores, and (m,) a bound on the proposals' error."""
         xp, width = self.device.xp, int(self.vectors.shape[1])
         backend = self.backend if depth <= self.backend.most else tiles_on(self.device)
         lengths = xp.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
-        # A product may vanish below 2^-126, whatever the lengths are.
+        # Each product may lose up to 2^-126 by underflow.
         bound = backend.error(width) * lengths * self._longest + width * 2.0**-126
-        found, rough = backend.propose(queries, self.vectors, depth, self.memory)
+        found, rough = backend.propose(queries, self.vectors, depth)
         exact = self._inner_products(queries, found)
         if backend.is_checked and bool((xp.abs(rough - exact) > 2 * bound[:, None]).any()):
-            # Another library's products, which cannot be looked into: found out rather than believed.
+            # The error bound of another library's products is tested, not trusted.
             self.backend = tiles_on(self.device)
             message = f"index backend {backend.name!r} gave scores that are off by more than its products may be"
             warnings.warn(f"{message}; {self.backend.name!r} is used instead", RuntimeWarning, stacklevel=2)
@@ -76,7 +76,7 @@ class ExactSearch:
         return found, rough, exact, bound
 
     def _inner_products(self, queries: Any, found: Any) -> Any:
-        """(m, c) inner products with the passages found (m, c), summed in float64, rounded to float32."""
+        """Return (m, c) the inner products with the candidates (m, c), summed in float64 and rounded to float32."""
         xp, (m, depth), width = self.device.xp, found.shape, max(1, int(self.vectors.shape[1]))
         scores, wide = xp.empty((m, depth), dtype=np.float32), queries.astype(np.float64)
         if self.device.is_cpu:
@@ -92,14 +92,12 @@ class ExactSearch:
             near *= wide[xp.arange(tile.start, tile.stop) // depth]
             return near.sum(axis=1).astype(np.float32)
 
-        memory = self.device.half_of_memory() if self.memory is None else self.memory
-        tiles = iter_chunks(
-            flat.size, batch_size_for_memory(min(memory, _GATHERED), width * 20), score, what="candidates"
-        )
+        size = batch_size_for_memory(min(self.device.half_of_memory(), _GATHERED), width * 20)
+        tiles = iter_chunks(flat.size, size, score, what="candidates")
         return xp.concatenate(list(tiles)).reshape(m, depth)
 
     @cached_property
     def _longest(self) -> float:
-        """The length of the longest passage, from above: squares below 2^-126 are lost."""
+        """Return an upper bound on the length of the longest passage; squares below 2^-126 are lost."""
         squares = float(squared_lengths(self.vectors).max())
         return math.sqrt(squares) + math.sqrt(self.vectors.shape[1]) * 2.0**-63

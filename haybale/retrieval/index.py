@@ -1,13 +1,13 @@
-"""The passage index: exact nearest neighbours by inner product, string ids outside, numbers inside.
+"""The passage index: exact nearest neighbours by inner product.
 
 A saved index is a folder:
 
     manifest.json          format, version, kind, and the SHA-256 of every other file
-    vectors.safetensors    the vectors; a sparse matrix by its rows and, for the inverted index, by its columns
+    vectors.safetensors    the vectors; a sparse matrix both by rows and by columns, which are its inverted index
     passages.parquet       the id of each passage
-    documents.parquet      the id of each document, and how many passages it has
+    documents.parquet      the id of each document and its number of passages
 
-It does not say on which device the index was, nor which backend searched it.
+Device and backend are not saved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.collections import Collection
@@ -28,19 +27,18 @@ from haybale.errors import FileFormatError, InputError, VectorError
 from haybale.folders import whole_folder
 from haybale.manifest import Tensors, check_files, mapped_tensors, read_manifest, write_manifest, write_tensors
 from haybale.parallel import iter_chunks
-from haybale.parameters import COUNT, MEMORY, check_parameters
+from haybale.parameters import COUNT, check_parameters
 from haybale.progress import track
 from haybale.retrieval.backends import find_backend
 from haybale.retrieval.exact import ExactSearch
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.passages import TABLE_FILES, Columns, Exclude, Ids, PassageTable, document_offsets
 from haybale.retrieval.sparse_search import InvertedIndex, ProductSearch
-from haybale.vectors import Matrix, check_like, check_matrix, moved
+from haybale.vectors import Floats, Matrix, check_like, check_matrix, moved
 
-FORMAT, VERSION = "haybale index", 1
-_HEAD = {"format": FORMAT, "version": VERSION, "kind": "PassageIndex"}
+_HEAD = {"format": "haybale index", "version": 1, "kind": "PassageIndex"}
 _VECTORS = "vectors.safetensors"
-FILES = (_VECTORS, "documents.parquet")  # by which the folder is known where the manifest is lost
+FILES = (_VECTORS, "documents.parquet")  # identify the folder if the manifest is lost
 _KINDS = {"rows": sparse.csr_matrix, "columns": sparse.csc_matrix}
 _PARTS = ("data", "indices", "indptr")
 _BATCH = 1024  # queries searched at once
@@ -49,32 +47,29 @@ _BATCH = 1024  # queries searched at once
 class PassageIndex(PassageTable):
     """Exact inner-product search over passage vectors.
 
-    Scores are exact to float32: the backend's product only proposes candidates, whose inner products are then summed in
-    float64 and rounded; a row is searched deeper until no passage left out can matter. So every backend returns the
-    same hits, and equal vectors get equal scores. (The CPU and a device add in different orders: between the two a
-    score may differ by 1 float32 ulp.) Sparse vectors, such as :class:`TfidfEncoder` makes, are never densified; of
-    them a passage that shares no term with the query is no hit, as in :class:`BM25Index`.
+    Scores are exact to float32: a backend's product only proposes candidates. Their inner products are summed in
+    float64 and rounded, and a row is searched deeper until no other passage can be among the best. So all backends
+    return the same hits, and equal vectors get equal scores. (A CPU and a device add in different orders, so their
+    scores may differ by 1 float32 ulp.) Sparse vectors, such as those of :class:`TfidfEncoder`, are never densified. A
+    sparse passage that shares no term with the query is no hit, as in :class:`BM25Index`.
 
     Parameters
     ----------
     vectors : (n, d) array or sparse matrix
-        Of NumPy, CuPy or torch, or a CSR matrix of SciPy or CuPy; kept as float32.
+        An array of NumPy, CuPy or torch, or a CSR matrix of SciPy or CuPy; kept as float32.
     doc_offsets : (n_documents + 1,) int array, optional
-        Where documents begin; None: every passage is its own document.
+        Where the passages of each document begin. By default, every passage is a document.
     passage_ids, doc_ids : (n,) and (n_documents,) str, optional
-        None: the numbers.
+        The defaults are the numbers as strings.
     backend : str, default "auto"
-        On the CPU "numpy" or "faiss", on a CUDA device "cuvs", "faiss-gpu" or "cupy"; sparse vectors take "auto" only.
+        One of the :data:`~haybale.retrieval.BACKENDS` of the device; sparse vectors take "auto" only.
     device : str, optional
-        "cpu", "cuda", "cuda:1" or "auto"; None: where the vectors are, which then are the same memory if they fit.
-    memory_budget : float, optional
-        Bytes for what a search computes at once; None: on a device half of what is free.
+        "cpu", "cuda", "cuda:1" or "auto". By default, the vectors stay where they are, without a copy if they are
+        float32 in C order.
 
     Examples
     --------
     >>> index = PassageIndex(np.eye(3), passage_ids=["a", "b", "c"])
-    >>> index
-    PassageIndex: 3 × 3 float32, 3 documents, on cpu, backend auto: numpy
     >>> hits = index.search(np.array([[0.9, 0.1, 0.5]]), k=2)
     >>> index.ids(hits)
     [['a', 'c']]
@@ -89,23 +84,17 @@ class PassageIndex(PassageTable):
         doc_ids: Ids | None = None,
         backend: str = "auto",
         device: str | Device | None = None,
-        memory_budget: float | None = None,
     ) -> None:
         there = device_of(vectors) if device is None else find_device(device)
         vectors = to_device(check_matrix(vectors, "passages"), there)
         super().__init__(int(vectors.shape[0]), doc_offsets, passage_ids, doc_ids)
-        self._set(vectors, self._columns, there, backend, memory_budget)
+        self._set(self.columns, vectors, there, backend)
 
-    def _set(
-        self, vectors: Matrix, columns: Columns, device: Device, backend: str, memory_budget: float | None
-    ) -> Self:
-        """Take what is known to be in order, where it is: nothing is looked through again."""
-        check_parameters(type(self).__name__, {"memory_budget": memory_budget}, {"memory_budget": MEMORY})
-        self._adopt(columns)
-        self.vectors, self.device, self.backend, self.memory_budget = vectors, device, backend, memory_budget
+    def _set(self, columns: Columns, vectors: Matrix, device: Device, backend: str) -> Self:
+        """Set everything an index consists of; columns and vectors have been checked."""
+        self.columns, self.vectors, self.device, self.backend = columns, vectors, device, backend
         if not self.is_sparse:
-            chosen = find_backend(backend, device)
-            self._exact_search = ExactSearch(vectors, self.doc_offsets, device, chosen, memory_budget)
+            self._exact_search = ExactSearch(vectors, self.doc_offsets, device, find_backend(backend, device))
         elif backend != "auto":
             raise InputError(f"sparse vectors have a search of their own: backend must be 'auto', found {backend!r}")
         return self
@@ -120,7 +109,7 @@ class PassageIndex(PassageTable):
         vectors : (n_passages, d) array or sparse matrix
             In the order of the passages.
         **settings
-            As those of the class.
+            ``backend`` and ``device`` of the index.
         """
         if vectors.shape[0] != collection.n_passages:
             raise VectorError(f"expected {collection.n_passages} vectors, one a passage, found {vectors.shape[0]}")
@@ -129,25 +118,24 @@ class PassageIndex(PassageTable):
 
     @classmethod
     def from_store(cls, store: EmbeddingStore, *, device: str | Device = "cpu", **settings: Any) -> PassageIndex:
-        """Index the passages of a store of embeddings, by its document ids.
+        """Index the passages of an embedding store.
 
         Parameters
         ----------
         store : EmbeddingStore
-            Read chunk by chunk into an array on ``device``: on a device never whole on the host.
+            It is read to ``device`` chunk by chunk, so its vectors need not fit into main memory.
         device : str, default "cpu"
         **settings
-            As those of the class.
+            ``backend`` of the index.
         """
         offsets, doc_ids = document_offsets(store.doc_ids)
         vectors = store.vectors(device=device)
         return cls(vectors, offsets, passage_ids=store.passage_ids, doc_ids=doc_ids, **settings)
 
     def save(self, folder: Path | str) -> None:
-        """Write the index to a new folder, whole or not at all; the same index gives the same bytes.
+        """Write the index to a new folder, all of it or nothing; equal indexes give equal bytes.
 
-        Sparse vectors are written with their inverted index; device, backend and memory budget are not. Errors:
-        :class:`OutputExistsError` for a folder that exists and is not empty.
+        A folder that exists and is not empty raises :class:`OutputExistsError`.
         """
         vectors = to_numpy(self.vectors)
         tensors: Tensors = {"vectors": vectors}
@@ -158,33 +146,25 @@ class PassageIndex(PassageTable):
             tensors = {f"{side}.{part}": getattr(sides[side], part) for side in sides for part in _PARTS}
         with whole_folder(Path(folder)) as aside:
             write_tensors(aside / _VECTORS, tensors)
-            self._columns.write(aside)
+            self.columns.write(aside)
             write_manifest(aside, _HEAD)
 
     @classmethod
-    def open(
-        cls,
-        folder: Path | str,
-        *,
-        backend: str = "auto",
-        device: str | Device | None = None,
-        memory_budget: float | None = None,
-    ) -> Self:
-        """A saved index, which finds what it found; on the CPU its vectors are read from disk as they are used.
+    def open(cls, folder: Path | str, *, backend: str = "auto", device: str | Device | None = None) -> Self:
+        """Open a saved index; on the CPU, its vectors are memory-mapped.
 
         Parameters
         ----------
         folder : Path or str
-            What :meth:`save` wrote. It must stay as it is while the index is in use.
-        backend, memory_budget
-            As for a new index.
+            A folder that :meth:`save` wrote. It must not change while the index is in use.
+        backend : str, default "auto"
         device : str, optional
-            None is the CPU. To a CUDA device the vectors are copied.
+            The default is the CPU. Vectors are copied to a CUDA device.
 
         Raises
         ------
         FileFormatError
-            For a folder that is no saved index, of another version, or whose files are not what was written.
+            For a folder that is not a saved index, is of another version, or has changed since it was written.
         """
         folder, there = Path(folder), CPU if device is None else find_device(device)
         manifest = read_manifest(folder, "index", _HEAD)
@@ -192,50 +172,47 @@ class PassageIndex(PassageTable):
         columns = Columns.read(folder)
         vectors, postings = _read_vectors(folder / _VECTORS, len(columns.passage_ids))
         vectors = moved(vectors, there) if postings is None else to_device(vectors, there)
-        index = cls.__new__(cls)._set(vectors, columns, there, backend, memory_budget)
+        index = cls.__new__(cls)._set(columns, vectors, there, backend)
         if postings is not None and there.is_cpu:
             index._sparse_search = InvertedIndex(postings, columns.doc_offsets)
         return index
 
     def take(self, documents: Sequence[int] | Ints) -> Self:
-        """The index of some documents alone, with the same settings; their passages are numbered anew.
+        """Return the index of some documents; their passages are numbered anew.
 
         Parameters
         ----------
         documents : (n,) int
-            Rising numbers, with a passage among them; where they follow one another, dense vectors are the same memory.
+            Rising document numbers; at least one must have a passage. Dense vectors of consecutive documents are not
+            copied.
         """
-        rows, columns = self._columns.take(documents)
+        rows, columns = self.columns.take(documents)
         first, end = int(rows[0]), int(rows[-1]) + 1
         with self.device.current():
-            side_by_side = end - first == len(rows)
-            some = self.vectors[first:end] if side_by_side else self.vectors[self.device.xp.asarray(rows)]
-        return self._with(some, columns)
+            consecutive = end - first == len(rows)
+            some = self.vectors[first:end] if consecutive else self.vectors[self.device.xp.asarray(rows)]
+        return type(self).__new__(type(self))._set(columns, some, self.device, self.backend)
 
     def extended(self, vectors: Matrix, doc_offsets: Ints | None, *, passage_ids: Ids, doc_ids: Ids) -> Self:
-        """The index with further documents behind the present ones, with the same settings.
+        """Return an index with more documents after the present ones.
 
         Parameters
         ----------
         vectors : (m, d) array or sparse matrix
-            Of their passages; sparse if the index is.
+            The vectors of their passages; sparse if the index is.
         doc_offsets : (n_documents + 1,) int, or None
-            Where they begin, from 0; None: every passage its own document.
+            Where the passages of each document begin, from 0. None: every passage is a document.
         passage_ids, doc_ids : (m,) and (n_documents,) str
-            :class:`InputError` for one that is in the index already, or twice among these.
+            An id that is in the index already, or occurs twice, raises :class:`InputError`.
         """
         more = to_device(check_like(vectors, "passages", self.vectors), self.device)
-        columns = self._columns.joined(Columns.checked(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
+        columns = self.columns.joined(Columns.checked(int(more.shape[0]), doc_offsets, passage_ids, doc_ids))
         with self.device.current():
             if self.is_sparse:
                 both = self.device.sparse.vstack([self.vectors, more], format="csr")
             else:
                 both = self.device.xp.concatenate([self.vectors, more])
-        return self._with(both, columns)
-
-    def _with(self, vectors: Matrix, columns: Columns) -> Self:
-        """An index of other vectors with the same settings."""
-        return type(self).__new__(type(self))._set(vectors, columns, self.device, self.backend, self.memory_budget)
+        return type(self).__new__(type(self))._set(columns, both, self.device, self.backend)
 
     def __repr__(self) -> str:
         n, width = self.vectors.shape
@@ -247,10 +224,8 @@ class PassageIndex(PassageTable):
 
     @property
     def backend_used(self) -> str:
-        """The name of what searches; beyond the k that faiss-gpu holds, cupy does in its place."""
-        if not self.is_sparse:
-            return self._exact_search.backend.name
-        return InvertedIndex.name if self.device.is_cpu else ProductSearch.name
+        """The name of the backend that searches; it changes if the chosen one proves inexact."""
+        return self._exact_search.backend.name if not self.is_sparse else self._sparse_search.name
 
     @property
     def dim(self) -> int:
@@ -263,14 +238,14 @@ class PassageIndex(PassageTable):
 
     @cached_property
     def _sparse_search(self) -> InvertedIndex | ProductSearch:
-        """Over sparse vectors; as large as these once more."""
+        """The search over sparse vectors, which needs as much memory as the vectors."""
         if self.device.is_cpu:
             return InvertedIndex(self.vectors.tocsc(), self.doc_offsets)
         with self.device.current():
-            return ProductSearch(self.vectors, self.doc_offsets, self.memory_budget)
+            return ProductSearch(self.vectors, self.doc_offsets)
 
     def search(self, queries: Matrix, k: int, *, exclude: Exclude | None = None) -> Hits:
-        """The k nearest passages of each query vector.
+        """Return the k nearest passages of each query vector.
 
         Parameters
         ----------
@@ -279,22 +254,23 @@ class PassageIndex(PassageTable):
         k : int
             From 1 to the number of passages.
         exclude : (m,), optional
-            A document to leave out of each row: its id (None for none) or its number (-1 for none).
+            The document to leave out of each row: its id (None for none) or its number (-1 for none).
 
         Returns
         -------
         Hits
-            (m, k); a row has fewer where the excluded document leaves fewer, and none for a zero vector, which is near
-            nothing. Of NumPy arrays for queries from the CPU, wherever the index is, else of CuPy arrays.
+            (m, k). A row is shorter where the excluded document leaves fewer passages, and empty for a zero vector.
+            NumPy arrays for queries from the CPU, CuPy arrays for queries on a device.
 
         Raises
         ------
         InputError
-            For vectors of another width, kind or with NaN, another k, or an unknown document; :class:`DeviceError` for
-            queries on another device than the index.
+            For vectors of another width or kind or with NaN, k out of range, and an unknown document.
+        DeviceError
+            For queries on another device than the index.
         """
         queries, on_host = self._placed(queries)
-        self._check_k(k)
+        self.check_k(k)
         m = int(queries.shape[0])
         excluded = self.excluded(exclude, m)
         searcher = self._sparse_search if self.is_sparse else self._exact_search
@@ -305,7 +281,7 @@ class PassageIndex(PassageTable):
             def search(rows: slice) -> tuple[slice, Any, Any]:
                 return rows, *searcher.search(queries[rows], k, excluded[rows])
 
-            # What is scored exactly and sorted is as wide as k: where that has no room, fewer queries at once.
+            # A batch that runs out of memory is searched again in smaller ones.
             done = iter_chunks(m, _BATCH, search, what="queries")
             for rows, numbers, best in track(done, "searching", -(-m // _BATCH)):
                 passages[rows], scores[rows] = numbers, best
@@ -314,114 +290,116 @@ class PassageIndex(PassageTable):
 
     def documents(
         self, queries: Matrix, k: int, *, exclude: Exclude | None = None, hits: Hits | None = None
-    ) -> tuple[Ints, Ints, Any]:
-        """Documents by their nearest passage (MaxP), over all passages: no list of passages is cut off.
+    ) -> tuple[Ints, Ints, Floats]:
+        """Rank documents by their nearest passage (MaxP), over all passages.
 
         Parameters
         ----------
         queries, exclude : (m, d) array or sparse matrix; (m,), optional
             As in :meth:`search`.
         k : int
-            From 1 on.
+            At least 1.
         hits : Hits, optional
-            What :meth:`search` found for the same: only rows that these are too few for are searched.
+            The result of :meth:`search` for the same queries, of any length; only rows for which it is too short are
+            searched again.
 
         Returns
         -------
-        (query row, document, score), flat NumPy arrays
-            Of each query every document that scores at least as high as its ``k``-th best: ties at the end are for the
-            :class:`Run` to break. Rows rise.
+        (query row, document, score), each (n_found,) NumPy
+            Every document that scores at least as high as the ``k``-th best, so a :class:`Run` can break ties by id.
+            Rows rise.
         """
         check_parameters("documents", {"k": k}, {"k": COUNT})
-        given, _ = self._placed(queries)
-        excluded = self.excluded(exclude, int(given.shape[0]))
-        parts: list[tuple[Ints, Ints, Any]] = []
-        wanted, depth = np.arange(len(excluded)), min(len(self), 3 * k)
+        queries, _ = self._placed(queries)
+        excluded = self.excluded(exclude, int(queries.shape[0]))
+        none = np.empty(0, dtype=np.int64)
+        found: list[tuple[Ints, Ints, Floats]] = [(none, none, np.empty(0, dtype=np.float32))]
+        left, depth = np.arange(len(excluded)), min(len(self), 3 * k)  # the rows that are not complete
         if hits is not None:
-            if len(hits) != len(wanted):
-                raise InputError(f"hits of {len(hits)} queries for {len(wanted)}")
-            too_few = []
-            for start in range(0, len(hits), _BATCH):
-                tile = slice(start, start + _BATCH)
-                whole, found = self._by_document(Hits(hits.passages[tile], hits.scores[tile]), k)
-                parts.append((wanted[tile][found[0]], *found[1:]))
-                too_few.append(wanted[tile][~whole])
-            wanted = np.concatenate(too_few or [wanted])
-        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex) and (len(wanted) or not parts):
-            rows, documents, scores = self._sparse_search.documents(given[wanted], k, excluded[wanted], self.doc_of)
-            parts.append((wanted[rows], documents, scores))
-            wanted = wanted[:0]
-        while len(wanted) or not parts:
+            if len(hits) != len(left):
+                raise InputError(f"hits of {len(hits)} queries for {len(left)}")
+            left = self._best_documents(hits, k, left, found)
+        if self.is_sparse and isinstance(self._sparse_search, InvertedIndex):
+            some = queries[left], k, excluded[left], self.doc_of
+            rows, documents, scores = self._sparse_search.documents(*some)
+            found.append((left[rows], documents, scores))
+            left = none
+        while len(left):
             with self.device.current():
-                asked = given[self.device.xp.asarray(wanted)]
-            whole, found = self._by_document(self.search(asked, depth, exclude=excluded[wanted]), k)
-            parts.append((wanted[found[0]], *found[1:]))
-            wanted, depth = wanted[~whole], min(len(self), 4 * depth)
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        order = np.argsort(columns[0], kind="stable")
-        return columns[0][order], columns[1][order], columns[2][order]
+                some = queries[self.device.xp.asarray(left)]
+            left = self._best_documents(self.search(some, depth, exclude=excluded[left]), k, left, found)
+            depth = min(len(self), 4 * depth)
+        rows, documents, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = np.argsort(rows, kind="stable")
+        return rows[order], documents[order], scores[order]
 
-    def _by_document(self, hits: Hits, k: int) -> tuple[NDArray[np.bool_], tuple[Ints, Ints, Any]]:
-        """(m,) bool, rows whose hits are enough to tell which documents score as high as the k-th best; these."""
-        hits = hits.to_numpy()
-        rows, _, passages, scores = hits.flat()
-        documents = self.doc_of[passages]
-        _, first = np.unique(rows * len(self.doc_ids) + documents, return_index=True)
-        first.sort()  # a document's best passage is the first in the list
-        rows, documents, scores = rows[first], documents[first], scores[first]
-        counts = np.bincount(rows, minlength=len(hits))
-        nth = np.full(len(hits), -np.inf)
-        enough = counts >= k
-        nth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
-        # Of too few documents, or with a further passage that may tie with the last one wanted, there may be more.
-        last = hits.scores[:, -1]  # -inf where all are found
-        whole = np.isneginf(last) | (enough & (nth > last)) | (hits.scores.shape[1] >= len(self))
-        found = whole[rows] & (scores >= nth[rows])
-        return whole, (rows[found], documents[found], scores[found])
+    def _best_documents(self, hits: Hits, k: int, rows: Ints, found: list[tuple[Ints, Ints, Floats]]) -> Ints:
+        """Add the documents of hits to ``found``; return the rows whose hits are too few to be sure of them."""
+        left = []
+        for start in range(0, len(hits), _BATCH):
+            batch = slice(start, start + _BATCH)
+            part = Hits(hits.passages[batch], hits.scores[batch]).to_numpy()
+            row, _, passages, scores = part.flat()
+            document = self.doc_of[passages]
+            _, first = np.unique(row * len(self.doc_ids) + document, return_index=True)
+            first.sort()  # a document's best passage is its first in the list
+            row, document, scores = row[first], document[first], scores[first]
+            counts = np.bincount(row, minlength=len(part))
+            enough = counts >= k
+            kth = np.full(len(part), -np.inf)
+            kth[enough] = scores[(np.cumsum(counts) - counts)[enough] + k - 1]
+            # A row is complete if it has all passages, or if no passage after the last can tie with the k-th document.
+            last = part.scores[:, -1]
+            complete = np.isneginf(last) | (enough & (kth > last)) | (part.scores.shape[1] >= len(self))
+            kept = complete[row] & (scores >= kth[row])
+            found.append((rows[batch][row[kept]], document[kept], scores[kept]))
+            left.append(rows[batch][~complete])
+        return np.concatenate([rows[:0], *left])
 
-    def similarities(self, queries: Matrix, document: int) -> Any:
-        """(m, passages of the document) inner products of query vectors (m, d) with its passages; NumPy."""
+    def similarities(self, queries: Matrix, document: int) -> Floats:
+        """Return (m, passages of the document) the inner products of query vectors (m, d) with its passages."""
         queries, _ = self._placed(queries)
         start, end = (int(edge) for edge in self.doc_offsets[document : document + 2])
         with self.device.current():
             products = queries.astype(np.float64) @ self.vectors[start:end].astype(np.float64).T
-            return to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)
+            found: Floats = to_numpy(products.toarray() if self.is_sparse else products).astype(np.float32)
+            return found
 
     def _placed(self, queries: Matrix) -> tuple[Matrix, bool]:
-        """Queries, checked, on the index's device; and whether they came from the host."""
-        here = device_of(queries)
-        if not here.is_cpu:
+        """Return checked queries on the index's device, and whether they came from the CPU."""
+        on_host = device_of(queries).is_cpu
+        if not on_host:
             queries = placed(queries, self.device, "queries")
-        return placed(check_like(queries, "queries", self.vectors), self.device, "queries"), here.is_cpu
+        return placed(check_like(queries, "queries", self.vectors), self.device, "queries"), on_host
 
 
 def _read_vectors(path: Path, n: int) -> tuple[Matrix, sparse.csc_matrix | None]:
-    """The vectors of n passages, and the passages of each term if they are sparse; mapped, not read."""
+    """Return the vectors of n passages and, if they are sparse, their inverted index; both memory-mapped."""
     tensors = mapped_tensors(path)
     if set(tensors) == {"vectors"}:
         vectors = tensors["vectors"]
-        if vectors.ndim != 2 or len(vectors) != n or vectors.dtype not in (np.float32, np.float16):  # 0.1 wrote these
+        if vectors.ndim != 2 or len(vectors) != n or vectors.dtype not in (np.float32, np.float16):  # float16: 0.1
             message = f"expected {n} vectors of float32 or float16, found {vectors.shape} of {vectors.dtype}"
             raise FileFormatError(path, None, message)
         return vectors, None
     if set(tensors) != {f"{side}.{part}" for side in _KINDS for part in _PARTS}:
         raise FileFormatError(path, None, f"expected vectors, or rows and columns of a matrix; found {sorted(tensors)}")
     try:
-        rows, terms = (_matrix(tensors, side, (n, len(tensors["columns.indptr"]) - 1)) for side in _KINDS)
+        rows, columns = (_matrix(tensors, side, (n, len(tensors["columns.indptr"]) - 1)) for side in _KINDS)
+        if rows.nnz != columns.nnz:
+            raise ValueError("its rows and its columns differ")
     except ValueError as error:
         raise FileFormatError(path, None, f"not the parts of a sparse matrix of {n} rows: {error}") from None
-    if rows.nnz != terms.nnz:
-        raise FileFormatError(path, None, "the rows and the columns of the matrix differ")
-    return rows, terms
+    return rows, columns
 
 
 def _matrix(tensors: Tensors, side: str, shape: tuple[int, int]) -> Any:
-    """The matrix of arrays, which stay those of the file."""
+    """Make a matrix of mapped arrays, without a copy."""
     parts = data, indices, indptr = tuple(tensors[f"{side}.{part}"] for part in _PARTS)
     if data.dtype != np.float32 or indices.dtype != indptr.dtype or indices.dtype not in (np.int32, np.int64):
         raise ValueError(f"{side} of {data.dtype}, {indices.dtype} and {indptr.dtype}")
     matrix = _KINDS[side](parts, shape=shape)
     matrix.check_format(full_check=True)
     matrix.data, matrix.indices, matrix.indptr = parts
-    matrix.has_canonical_format = True  # as check_sparse made it
+    matrix.has_canonical_format = True  # check_sparse made it so before it was saved
     return matrix

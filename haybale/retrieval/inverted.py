@@ -1,109 +1,141 @@
-"""Search in an inverted index, term by term (Turtle & Flood 1995): the best passages, or documents by their best one.
+"""Search term by term in an inverted index (Turtle & Flood 1995): the best passages, or documents by their best one.
 
-What a query gives each passage is a uint32 that rises with the score, 0 where they share no term. Numbers that are
-indexes are uint32 where they can be: numba checks signed ones for being negative, which takes as long as an addition.
+A *scorer* turns a query row into the values of all passages: an array of uint32 that rise with the score, 0 for a
+passage that shares no term with the query. Indexes into arrays are uint32 where they can be: numba checks signed
+indexes for being negative, which takes as long as an addition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from haybale.parallel import in_threads
+from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, Ints
 
+T = TypeVar("T")
 Values = NDArray[np.uint32]
+Scorer = Callable[[int], Values]  # query row -> (n_passages,) values, which the caller may overwrite
+NewScorer = Callable[[], Scorer]  # makes a scorer for one thread, with its own buffers
 
-_QUERIES = 32  # a thread takes at once; they share its arrays
-_GROUP = 16  # values of which the highest is looked at first
-_DIGITS = ((21, 11), (10, 11), (0, 10))  # of a value, from the highest: shift and bits
+_BATCH = 1024  # queries between two steps of the progress bar
+_QUERIES = 32  # queries of one task; they share the buffers of a scorer
+_GROUP = 16  # values in a group, whose highest value is looked at first
+_DIGITS = ((21, 11), (10, 11), (0, 10))  # (shift, bits) of the digits of a value, from the highest
 
 
-def top_k(
-    m: int,
-    k: int,
-    doc_offsets: Ints,
-    excluded: Ints,
-    scorer: Callable[[], Callable[[int], Values]],
-    doc_of: Ints | None = None,
-) -> list[tuple[Values, Values]]:
-    """``(numbers, values)`` of what is best for each query row.
+def top_passages(m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints) -> tuple[Ints, Values]:
+    """Return the k best passages of each query row in the total order.
 
-    The k best passages, in the total order; or, with the document ``doc_of`` (n,) of each passage, every document whose
-    best passage has at least the value of the k-th best, by rising number. ``excluded`` (m,): a document to leave out,
-    -1 for none. ``scorer()`` makes for one thread what gives the values (n,) of a query row, an array that may be
-    written to.
+    Parameters
+    ----------
+    m, k : int
+        Numbers of query rows and of passages for each.
+    scorer : function
+    doc_offsets : (n_documents + 1,) int64
+        Where the passages of each document begin.
+    excluded : (m,) int64
+        The document to leave out of each row, -1 for none.
+
+    Returns
+    -------
+    (numbers, values) : (m, k) int64 and uint32
+        -1 and 0 where a row has fewer.
     """
-    by_document, n_documents = doc_of is not None, len(doc_offsets) - 1
-    of = np.empty(0, dtype=np.uint32) if doc_of is None else doc_of.astype(np.uint32)
+    passages, values = np.full((m, k), NO_PASSAGE), np.zeros((m, k), dtype=np.uint32)
+
+    def search(rows: range) -> None:
+        score = scorer()
+        found = np.empty(int(doc_offsets[-1]) + 1, dtype=np.uint32)
+        for row in rows:
+            of_row = _without(score(row), doc_offsets, excluded[row])
+            numbers = found[: _find(of_row, k, found)]
+            # Value and number as one key: the highest value first, among equal values the lowest number.
+            keys = np.sort((~of_row[numbers]).astype(np.uint64) << np.uint64(32) | numbers)[:k]
+            passages[row, : len(keys)] = keys.astype(np.uint32)
+            values[row, : len(keys)] = ~(keys >> np.uint64(32)).astype(np.uint32)
+
+    _by_rows(search, m)
+    return passages, values
+
+
+def top_documents(
+    m: int, k: int, scorer: NewScorer, doc_offsets: Ints, excluded: Ints, doc_of: Ints
+) -> tuple[Ints, Ints, Values]:
+    """Return the documents whose best passage has at least the value of the k-th best document.
+
+    So documents that tie with the k-th are returned too. Parameters are those of :func:`top_passages`; ``doc_of``
+    (n_passages,) is the document of each passage.
+
+    Returns
+    -------
+    (query row, document, value), each (n_found,)
+        Rows rise, and documents rise within a row.
+    """
+    of = doc_of.astype(np.uint32)
 
     def search(rows: range) -> list[tuple[Values, Values]]:
-        values_of, highest, parts = scorer(), np.empty(n_documents, dtype=np.uint32), []
-        found = np.empty((n_documents if by_document else int(doc_offsets[-1])) + 1, dtype=np.uint32)
+        score, best = scorer(), np.empty(len(doc_offsets) - 1, dtype=np.uint32)
+        found, parts = np.empty(len(doc_offsets), dtype=np.uint32), []
         for row in rows:
-            values = values_of(row)
-            if excluded[row] >= 0:
-                values[doc_offsets[excluded[row]] : doc_offsets[excluded[row] + 1]] = 0
-            if by_document:
-                _best_of_documents(values, of, highest)
-                numbers = np.sort(found[: _find(highest, k, found)])
-                parts.append((numbers, highest[numbers]))
-            else:
-                numbers = found[: _find(values, k, found)]
-                keys = np.sort((~values[numbers]).astype(np.uint64) << np.uint64(32) | numbers)[:k]
-                parts.append((keys.astype(np.uint32), ~(keys >> np.uint64(32)).astype(np.uint32)))
+            _best_of_documents(_without(score(row), doc_offsets, excluded[row]), of, best)
+            numbers = np.sort(found[: _find(best, k, found)])
+            parts.append((numbers, best[numbers]))
         return parts
 
-    done = in_threads(search, [range(start, min(start + _QUERIES, m)) for start in range(0, m, _QUERIES)])
-    return [part for parts in done for part in parts]
-
-
-def to_hits(parts: list[tuple[Values, Values]], k: int, floats: Callable[[Values], Any]) -> tuple[Ints, Any]:
-    """The passages of :func:`best` and their scores, as ``floats`` makes them, (m, k) each; -1 and -inf where few."""
-    numbers, scores = np.full((len(parts), k), NO_PASSAGE), np.full((len(parts), k), -np.inf, dtype=np.float32)
-    for row, (found, values) in enumerate(parts):
-        numbers[row, : len(found)], scores[row, : len(found)] = found, floats(values)
-    return numbers, scores
-
-
-def to_columns(parts: list[tuple[Values, Values]], floats: Callable[[Values], Any]) -> tuple[Ints, Ints, Any]:
-    """The documents of :func:`best`, flat: ``(query row, document, score)``."""
+    parts = [part for done in _by_rows(search, m) for part in done]
+    rows = np.repeat(np.arange(m), [len(numbers) for numbers, _ in parts])
     none = np.empty(0, dtype=np.uint32)
-    numbers, values = (
-        (np.concatenate([none, *column]) for column in zip(*parts, strict=True)) if parts else (none, none)
-    )
-    rows = np.repeat(np.arange(len(parts)), [len(found) for found, _ in parts])
-    return rows, numbers.astype(np.int64), floats(values)
+    documents, values = (np.concatenate([none, *(part[column] for part in parts)]) for column in (0, 1))
+    return rows, documents.astype(np.int64), values
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A view not to be written to, as arrays of a file are: loops are compiled for such ones alone."""
+    """Return a read-only view, like the arrays of an opened file: the loops are compiled for read-only arrays alone."""
     array = array.view()
     array.flags.writeable = False
     return array
 
 
+def _by_rows(work: Callable[[range], T], m: int) -> list[T]:
+    """Call ``work`` on all query rows, 32 at a time on threads; return the results in order."""
+    done: list[T] = []
+    for start in track(range(0, m, _BATCH), "searching terms"):
+        end = min(start + _BATCH, m)
+        done += in_threads(work, [range(row, min(row + _QUERIES, end)) for row in range(start, end, _QUERIES)])
+    return done
+
+
+def _without(values: Values, doc_offsets: Ints, document: int) -> Values:
+    """Set the values of a document's passages to 0; -1 is none."""
+    if document >= 0:
+        values[doc_offsets[document] : doc_offsets[document + 1]] = 0
+    return values
+
+
 @njit(nogil=True, cache=True)
-def _best_of_documents(values: Any, doc_of: Any, highest: Any) -> None:  # pragma: no cover - compiled
-    """The highest value among each document's passages."""
-    for document in range(len(highest)):
-        highest[document] = 0
-    for passage in range(len(doc_of)):  # a loop over documents would be mispredicted at the end of each
+def _best_of_documents(values: Any, doc_of: Any, best: Any) -> None:  # pragma: no cover - compiled
+    """Set ``best`` to the highest value among each document's passages."""
+    for document in range(len(best)):
+        best[document] = 0
+    for passage in range(len(doc_of)):  # in a loop over documents, the branch at the end of each is mispredicted
         document, value = doc_of[passage], values[passage]
-        before = highest[document]
-        highest[document] = value if value > before else before
+        before = best[document]
+        best[document] = value if value > before else before
 
 
 @njit(nogil=True, cache=True)
 def _find(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compiled
-    """How many values are above 0 and at least the k-th highest; which, in ``found`` (n + 1,).
+    """Write the numbers of the k highest values above 0, and of those equal to the k-th, to ``found``; return how many.
 
-    First of groups: number i is of group i modulo their number, so their highest are found by whole rows at once. As
-    many groups as there are above the k-th highest of these have a value at least as high: no lower one is looked at.
+    ``found`` is (n + 1,). Values are grouped first, number i in group i modulo the number of groups, so the highest
+    value of each group is computed row by row. Let t be the k-th highest of these: at least k values are t or more,
+    so only groups with such a value are looked at.
     """
     groups, n = len(values) // _GROUP, 0
     tops = values[:groups].copy()
@@ -111,16 +143,16 @@ def _find(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compile
         line = values[row * groups : (row + 1) * groups]
         for group in range(groups):
             tops[group] = max(tops[group], line[group])
-    least = _selected(tops.copy(), k)
+    least = _kth_highest(tops.copy(), k)
     for group in range(groups):
         if tops[group] >= least:
             for number in range(group, _GROUP * groups, groups):
-                found[n] = number  # stays where its value is high enough
+                found[n] = number  # is overwritten by the next one if its value is too low
                 n += values[number] >= least
     for number in range(_GROUP * groups, len(values)):
         found[n] = number
         n += values[number] >= least
-    least, kept = _selected(values[found[:n]], k), 0
+    least, kept = _kth_highest(values[found[:n]], k), 0
     for number in found[:n]:
         found[kept] = number
         kept += values[number] >= least
@@ -128,8 +160,8 @@ def _find(values: Any, k: int, found: Any) -> int:  # pragma: no cover - compile
 
 
 @njit(nogil=True, cache=True)
-def _selected(values: Any, k: int) -> Any:  # pragma: no cover - compiled
-    """The k-th highest of values, which are moved, or 1 where fewer are above 0: a radix selection."""
+def _kth_highest(values: Any, k: int) -> Any:  # pragma: no cover - compiled
+    """Return the k-th highest value, or 1 if fewer are above 0, by radix selection; the values are reordered."""
     n = len(values)
     if n < k:
         return np.uint32(1)
@@ -146,7 +178,7 @@ def _selected(values: Any, k: int) -> Any:  # pragma: no cover - compiled
         kept = 0
         for i in range(n):
             value = values[i]
-            values[kept] = value  # stays where it has the digit
+            values[kept] = value  # is overwritten by the next one if it has another digit
             kept += ((value >> low) & mask) == digit
         n = kept
     return max(values[0], np.uint32(1))

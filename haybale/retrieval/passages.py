@@ -1,12 +1,13 @@
-"""What every index knows of its passages: whose they are, and their ids. Strings outside, numbers inside."""
+"""The passages of an index: to which documents they belong, and their ids. Ids are strings outside, numbers inside."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,15 +33,16 @@ Ids = Sequence[str] | Strings
 Exclude = Sequence[int] | Sequence[str | None] | Ints  # a document for each query: numbers (-1: none) or ids (None)
 
 _DOCUMENTS, _PASSAGES = "documents.parquet", "passages.parquet"
-TABLE_FILES = (_DOCUMENTS, _PASSAGES)  # what a table is on disk
+TABLE_FILES = (_DOCUMENTS, _PASSAGES)
 _SCHEMAS = {
-    _DOCUMENTS: pa.schema([("id", pa.large_string()), ("passages", pa.int64())]),  # how many it has
+    _DOCUMENTS: pa.schema([("id", pa.large_string()), ("passages", pa.int64())]),  # its number of passages
     _PASSAGES: pa.schema([("id", pa.large_string())]),
 }
 
 
-class Columns(NamedTuple):
-    """All that a table of passages is made of; what holds it need not be checked again."""
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The documents of passages and the ids of both, checked once: indexes of the same passages share them."""
 
     doc_offsets: Ints  # (n_documents + 1,)
     passage_ids: Strings  # (n,)
@@ -48,14 +50,27 @@ class Columns(NamedTuple):
 
     @classmethod
     def checked(cls, n: int, doc_offsets: Ints | None, passage_ids: Ids | None, doc_ids: Ids | None) -> Columns:
-        """Columns of n passages from what was given; see :class:`PassageTable`."""
+        """Check the columns of n passages; parameters as in :class:`PassageTable`."""
         offsets: Ints = np.arange(n + 1) if doc_offsets is None else whole_numbers(doc_offsets, "doc_offsets")
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
             raise InputError(f"doc_offsets must rise from 0 to the number of passages, {n}")
-        return cls(offsets, _strings(passage_ids, n, "passage"), _strings(doc_ids, len(offsets) - 1, "doc"))
+        return cls(offsets, _distinct(passage_ids, n, "passage"), _distinct(doc_ids, len(offsets) - 1, "doc"))
+
+    @cached_property
+    def doc_of(self) -> Ints:
+        """The document of each passage, (n,)."""
+        return np.repeat(np.arange(len(self.doc_ids)), np.diff(self.doc_offsets))
+
+    @cached_property
+    def passage_lookup(self) -> Lookup:
+        return Lookup(self.passage_ids)
+
+    @cached_property
+    def document_lookup(self) -> Lookup:
+        return Lookup(self.doc_ids)
 
     def take(self, documents: Sequence[int] | Ints) -> tuple[Ints, Columns]:
-        """``(passage numbers, columns)`` of some documents, whose numbers rise and which have a passage."""
+        """Return the passage numbers and the columns of some documents; their numbers rise, and one has a passage."""
         chosen = rising_numbers(documents, len(self.doc_ids), "document")
         rows, offsets = ragged_take(self.doc_offsets, chosen)
         if not len(rows):
@@ -63,11 +78,13 @@ class Columns(NamedTuple):
         return rows, Columns(offsets, strings_at(self.passage_ids, rows), strings_at(self.doc_ids, chosen))
 
     def joined(self, other: Columns) -> Columns:
-        """The documents of ``other`` behind these; an id that both have is refused."""
-        for mine, more, kind in zip(self[1:], other[1:], ("passage", "document"), strict=True):
+        """Append the documents of ``other``; an id that both have raises."""
+        ids = []
+        for name, kind in (("passage_ids", "passage"), ("doc_ids", "document")):
+            mine, more = getattr(self, name), getattr(other, name)
             if (twice := first_in_both(mine, more)) is not None:
                 raise InputError(f"{kind} id {twice!r} is in the index already")
-        ids = (joined_strings(mine, more) for mine, more in zip(self[1:], other[1:], strict=True))
+            ids.append(joined_strings(mine, more))
         return Columns(joined_offsets(self.doc_offsets, other.doc_offsets), *ids)
 
     def write(self, folder: Path) -> None:
@@ -78,7 +95,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Columns:
-        """What :meth:`write` wrote; that no id is there twice is not looked at."""
+        """Read the :data:`TABLE_FILES`, without a check for duplicate ids."""
         documents, passages = (read_table(folder / name, _SCHEMAS[name]) for name in TABLE_FILES)
         counts = documents.column("passages").to_numpy()
         offsets = indptr_from_counts(counts)
@@ -89,70 +106,68 @@ class Columns(NamedTuple):
 
 
 class PassageTable:
-    """Passages 0..n-1 of documents, those of a document side by side; the base of the indexes.
+    """Passages 0..n-1, grouped by document; the base class of the indexes.
 
-    ``doc_offsets`` (n_documents + 1,), where documents begin (default: every passage its own document);
-    ``passage_ids`` and ``doc_ids``, strings or whole numbers (default: the numbers as strings).
+    Parameters
+    ----------
+    n : int
+        Number of passages.
+    doc_offsets : (n_documents + 1,) int, optional
+        Where the passages of each document begin. By default, every passage is a document.
+    passage_ids, doc_ids : (n,) and (n_documents,) strings or whole numbers, optional
+        The defaults are the numbers as strings.
     """
 
-    doc_offsets: Ints
-    passage_ids: Strings
-    doc_ids: Strings
+    columns: Columns
 
     def __init__(
         self, n: int, doc_offsets: Ints | None = None, passage_ids: Ids | None = None, doc_ids: Ids | None = None
     ) -> None:
         if n == 0:
             raise InputError("an index needs at least one passage")
-        self._adopt(Columns.checked(n, doc_offsets, passage_ids, doc_ids))
-
-    def _adopt(self, columns: Columns) -> None:
-        self.doc_offsets, self.passage_ids, self.doc_ids = columns
+        self.columns = Columns.checked(n, doc_offsets, passage_ids, doc_ids)
 
     @property
-    def _columns(self) -> Columns:
-        return Columns(self.doc_offsets, self.passage_ids, self.doc_ids)
+    def doc_offsets(self) -> Ints:
+        return self.columns.doc_offsets
+
+    @property
+    def passage_ids(self) -> Strings:
+        return self.columns.passage_ids
+
+    @property
+    def doc_ids(self) -> Strings:
+        return self.columns.doc_ids
+
+    @property
+    def doc_of(self) -> Ints:
+        """The document of each passage, (n,)."""
+        return self.columns.doc_of
 
     def __len__(self) -> int:
         return int(self.doc_offsets[-1])
 
-    @cached_property
-    def doc_of(self) -> Ints:
-        """(n,) the document of each passage."""
-        return np.repeat(np.arange(len(self.doc_ids)), np.diff(self.doc_offsets))
-
-    @cached_property
-    def _passages(self) -> Lookup:
-        return Lookup(self.passage_ids)
-
-    @cached_property
-    def _documents(self) -> Lookup:
-        return Lookup(self.doc_ids)
-
     def numbers(self, passage_ids: Iterable[Any]) -> Ints:
-        """(n,) passage numbers of passage ids; an unknown id raises and is named."""
-        return self._passages.numbers(passage_ids, "passage")
+        """Return the numbers (n,) of passage ids; an unknown id raises."""
+        return self.columns.passage_lookup.numbers(passage_ids, "passage")
 
     def document_numbers(self, doc_ids: Iterable[Any]) -> Ints:
-        """(n,) document numbers of document ids; an unknown id raises and is named."""
-        return self._documents.numbers(doc_ids, "document")
-
-    def document_number(self, doc_id: str) -> int:
-        """The number of a document; an unknown id raises and is named."""
-        return int(self.document_numbers([doc_id])[0])
+        """Return the numbers (n,) of document ids; an unknown id raises."""
+        return self.columns.document_lookup.numbers(doc_ids, "document")
 
     def ids(self, hits: Hits) -> list[list[str]]:
-        """The passage ids of hits, row by row, without padding; hits on a device are copied from it."""
+        """Return the passage ids of each row of hits, without padding."""
         rows, _, passages, _ = hits.to_numpy().flat()
         names = np.array(take_strings(self.passage_ids, passages), dtype=object)
         return [part.tolist() for part in np.split(names, np.searchsorted(rows, np.arange(1, len(hits))))][: len(hits)]
 
-    def _check_k(self, k: int) -> None:
+    def check_k(self, k: int) -> None:
+        """Raise unless k is a whole number from 1 to the number of passages."""
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(self):
             raise InputError(f"k must lie between 1 and the number of passages in the index, {len(self)}; found {k}")
 
     def excluded(self, exclude: Exclude | None, m: int) -> Ints:
-        """(m,) the number of the document each query leaves out, -1 for none."""
+        """Return (m,) the number of the document that each query leaves out, -1 for none."""
         if exclude is None or (m == 0 and len(exclude) == 0):
             return np.full(m, -1)
         numbers = given = to_numpy(exclude)
@@ -169,7 +184,7 @@ class PassageTable:
 
 
 def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
-    """Where documents begin (n_documents + 1,), and their ids, from the document id of each passage.
+    """Return where documents begin (n_documents + 1,) and their ids, from the document id of each passage.
 
     >>> document_offsets(pa.chunked_array([["a", "a", "b"]]))
     (array([0, 2, 3]), ['a', 'b'])
@@ -179,7 +194,8 @@ def document_offsets(doc_ids: Strings) -> tuple[Ints, list[str]]:
     return np.append(starts, len(column)), column[starts].tolist()
 
 
-def _strings(ids: Ids | None, n: int, kind: str) -> Strings:
+def _distinct(ids: Ids | None, n: int, kind: str) -> Strings:
+    """Return n distinct ids as a column; by default the numbers."""
     column = id_strings(range(n) if ids is None else ids, kind)
     if len(column) != n:
         raise InputError(f"expected {n} {kind}_ids, found {len(column)}")

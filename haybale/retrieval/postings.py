@@ -1,4 +1,4 @@
-"""Which texts a term occurs in and how often: all that BM25 needs of texts, whatever its k1 and b."""
+"""The texts of each term and its counts there: what BM25 needs of texts, for any k1 and b."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from haybale.retrieval.hits import Ints
 from haybale.retrieval.inverted import frozen
 from haybale.vectors import Floats
 
-_PAIRS = 2**18  # whose weights a thread computes at once
+_PAIRS = 2**18  # pairs of one task
 
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """The (text, term) pairs that occur, term after term, texts rising; 8 bytes a pair. And the statistics.
+    """The (text, term) pairs that occur, sorted by term, then by text, 8 bytes each; and their statistics.
 
-    Statistics are of all texts that were ever counted, which are more than those here after :meth:`take`.
+    After :meth:`take`, the statistics are still those of all texts.
     """
 
     texts: NDArray[np.int32]  # (n_pairs,)
     counts: NDArray[np.int32]  # (n_pairs,)
-    offsets: Ints  # (n_terms + 1,) where the pairs of a term begin
-    lengths: Ints  # (n_texts,) terms of each text, repetitions included
-    frequencies: Ints  # (n_terms,) how many of all texts have the term
-    n_texts: int  # all texts
-    n_terms: int  # of all texts, repetitions included
+    offsets: Ints  # (n_terms + 1,) where the pairs of each term begin
+    lengths: Ints  # (n_texts,) number of terms of each text, with repetitions
+    frequencies: Ints  # (n_terms,) document frequency: the number of all texts with the term
+    n_texts: int  # number of all texts
+    n_terms: int  # number of terms of all texts, with repetitions
 
     @classmethod
     def of(cls, counts: TermCounts) -> Postings:
-        """Counted texts, term by term.
+        """Sort the counts of texts by term.
 
         >>> from haybale.analysis import Analyzer
         >>> postings = Postings.of(TermCounts.of(["dog lead dog", "lead"], Analyzer("english")))
@@ -51,9 +51,9 @@ class Postings:
         return cls(texts, times, offsets, lengths, np.diff(offsets), len(lengths), int(lengths.sum()))
 
     def weights(self, k1: float, b: float) -> Floats:
-        """(n_pairs,) float32 weight of each pair in Lucene's BM25, the idf among its factors; as bm25s computes it."""
+        """Return (n_pairs,) float32 idf · tf / (tf + k1 · (1 - b + b · length / mean length)), computed as by bm25s."""
         values, places = np.unique(self.frequencies, return_inverse=True)
-        # math.log, as bm25s: NumPy's may differ from it in the last bit.
+        # math.log, as in bm25s; NumPy's logarithm may differ in the last bit.
         logs = [math.log(1 + (self.n_texts - df + 0.5) / (df + 0.5)) for df in values.tolist()]
         idf = np.array(logs, dtype=np.float32)[places]
         norm = k1 * ((1 - b) + b * self.lengths / (self.n_terms / self.n_texts))
@@ -66,8 +66,13 @@ class Postings:
         in_threads(weigh, range(0, len(out), _PAIRS))
         return out
 
+    def pairs(self, term: int, start: int, end: int) -> slice:
+        """Return where the pairs of a term and the texts ``start:end`` are."""
+        first, last = self.offsets[term : term + 2]
+        return slice(*(first + np.searchsorted(self.texts[first:last], (start, end))))
+
     def take(self, chosen: Ints) -> tuple[Postings, NDArray[np.bool_]]:
-        """Those of the texts ``chosen`` (rising numbers) alone, and which pairs these are; the statistics stay."""
+        """Return the postings of the texts ``chosen`` (rising numbers), and (n_pairs,) which pairs these are."""
         places = np.full(len(self.lengths), -1, dtype=np.int32)
         places[chosen] = np.arange(len(chosen), dtype=np.int32)
         texts = places[self.texts]
@@ -76,7 +81,7 @@ class Postings:
         return Postings(*pairs, self.lengths[chosen], self.frequencies, self.n_texts, self.n_terms), there
 
     def extended(self, more: Postings) -> Postings:
-        """Those of more texts behind these; a term's number is the same in both, ``more`` may have further terms."""
+        """Return the postings with more texts after these; both number the terms alike, ``more`` may have more."""
         sizes = np.zeros((2, len(more.frequencies)), dtype=np.int64)
         sizes[0, : len(self.frequencies)], sizes[1] = np.diff(self.offsets), np.diff(more.offsets)
         terms = np.concatenate([np.repeat(np.arange(sizes.shape[1]), each) for each in sizes])
@@ -98,7 +103,7 @@ class Postings:
 def _weigh(
     first: int, end: int, offsets: Any, texts: Any, counts: Any, idf: Any, norm: Any, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """The weights of pairs first to end, in float64, rounded."""
+    """Compute the weights of the pairs first to end in float64, then round them."""
     term = np.searchsorted(offsets, first, side="right") - 1
     for pair in range(first, end):
         while offsets[term + 1] <= pair:

@@ -214,7 +214,7 @@ class QueryNeighbours:
         training_row : int, default -1
             As in :meth:`rank`.
         """
-        document = self.documents.document_number(doc_id)
+        document = int(self.documents.document_numbers([doc_id])[0])
         query = query_vector if is_sparse(query_vector) else np.atleast_2d(to_numpy(query_vector))
         if query.shape[0] != 1:
             raise InputError(f"explain takes one query vector, found {query.shape[0]}")

@@ -84,7 +84,7 @@ class ShardedIndex(PassageTable):
         this store, or a chunk is damaged, and :class:`ClusterError`.
         """
         queries = check_like(to_numpy(queries), "queries", np.empty((0, self.dim), dtype=np.float32))
-        self._check_k(k)
+        self.check_k(k)
         m = len(queries)
         excluded = self.excluded(exclude, m)
         if not m:

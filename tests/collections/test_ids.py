@@ -119,7 +119,7 @@ def test_numbers_are_those_of_a_dictionary(known: list[str], asked: list[str], c
 def test_an_index_takes_ids_of_every_kind() -> None:
     index = PassageIndex(np.eye(3), [0, 2, 3], passage_ids=[10, 11, 12], doc_ids=np.array(["x", "y"]))
     assert index.passage_ids.to_pylist() == ["10", "11", "12"]
-    assert index.document_number(index.doc_ids[1]) == 1
+    assert index.document_numbers([index.doc_ids[1]]).tolist() == [1]
     assert index.numbers([12, "10"]).tolist() == [2, 0]
     queries = np.ones((2, 3))
     expected = index.search(queries, 2, exclude=[-1, 1]).passages

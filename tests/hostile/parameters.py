@@ -102,7 +102,7 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
         ),
         "PassageIndex": (
             lambda **s: finite(haybale.PassageIndex(p, **s).search(q, 2).scores),
-            "doc_offsets passage_ids doc_ids backend device memory_budget",
+            "doc_offsets passage_ids doc_ids backend device",
         ),
         "PassageIndex.search": (
             lambda **s: finite(haybale.PassageIndex(p).search(q, **{"k": 2} | s).scores),

@@ -289,7 +289,7 @@ def test_documents_from_counts_of_passages(toy: Collection) -> None:
     counts = TermCounts.of(passages.texts, Analyzer("english"))
     of_documents = BM25Index(toy.document_texts(), passage_ids=toy.doc_ids, doc_ids=toy.doc_ids, language="english")
     queries = ["barking dogs at the gate", "salt"]
-    merged = BM25Index.from_counts(counts.merged(passages.doc_offsets), passage_ids=toy.doc_ids, doc_ids=toy.doc_ids)
+    merged = BM25Index(counts.merged(passages.doc_offsets), passage_ids=toy.doc_ids, doc_ids=toy.doc_ids)
     same(merged, of_documents, queries)
     same(BM25Index.from_collection(toy, "document"), of_documents, queries)
 

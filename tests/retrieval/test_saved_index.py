@@ -178,19 +178,17 @@ def test_settings_are_those_of_opening(tmp_path: Path) -> None:
     vectors, queries = rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=(3, 4))
     index = PassageIndex(vectors, backend="faiss")
     index.save(tmp_path / "i")
-    other = PassageIndex.open(tmp_path / "i", backend="numpy", memory_budget=1e6, device="cpu")
-    assert (other.backend_used, other.memory_budget) == ("numpy", 1e6)
+    other = PassageIndex.open(tmp_path / "i", backend="numpy", device="cpu")
+    assert other.backend_used == "numpy"
     same(other.search(queries, 9), index.search(queries, 9))
     for part in (
         other.take([3, 4, 9]),
         other.extended(vectors, None, passage_ids=range(30, 60), doc_ids=range(30, 60)),
     ):
-        assert (part.backend, part.memory_budget) == ("numpy", 1e6)
+        assert part.backend == "numpy"
     assert np.shares_memory(index.take([3, 4]).vectors, index.vectors)
     with pytest.raises(UnknownNameError, match="known: auto, numpy, faiss"):
         PassageIndex.open(tmp_path / "i", backend="hnsw")
-    with pytest.raises(InputError, match="'memory_budget' parameter"):
-        PassageIndex.open(tmp_path / "i", memory_budget=0)
     PassageIndex(sparse.identity(2, format="csr")).save(tmp_path / "sparse")
     with pytest.raises(InputError, match="backend must be 'auto'"):
         PassageIndex.open(tmp_path / "sparse", backend="numpy")

@@ -38,9 +38,12 @@ def oracle(queries: Any, passages: Any, k: int, doc_of: Any, own: Any) -> tuple[
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
-def test_hits_are_the_oracles(cupy: Any, data: st.DataObject, seed: int) -> None:
-    """Values are small whole numbers, whose sums are the same in any order."""
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1), memory=st.sampled_from([1.0, 1e9]))
+def test_hits_are_the_oracles(
+    cupy: Any, data: st.DataObject, seed: int, memory: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are small whole numbers, so their sums are the same in any order."""
+    monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
     n, m, d = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 5)), data.draw(st.integers(1, 12))
     rng = np.random.default_rng(seed)
     density = data.draw(st.sampled_from([0.3, 0.02]))  # of many passages with a term of the query, and of few
@@ -54,7 +57,7 @@ def test_hits_are_the_oracles(cupy: Any, data: st.DataObject, seed: int) -> None
     index = PassageIndex(passages, offsets)
     hits = index.search(queries, k, exclude=own)
     rows, scores = oracle(queries, passages, k, index.doc_of, own)
-    there = PassageIndex(passages, offsets, device="cuda", memory_budget=data.draw(st.sampled_from([None, 1.0])))
+    there = PassageIndex(passages, offsets, device="cuda")
     assert there.search(to_device(queries, there.device), k, exclude=own).passages.device.id == 0
     for found in (hits, there.search(queries, k, exclude=own)):
         np.testing.assert_array_equal(found.passages, rows)

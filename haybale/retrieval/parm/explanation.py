@@ -151,7 +151,7 @@ def explained(
     ``queries``: the paragraphs as the index is searched with them, vectors or texts; ``passage_texts``, those of the
     document.
     """
-    document, n = index.document_number(doc_id), len(hits)
+    document, n = int(index.document_numbers([doc_id])[0]), len(hits)
     start, end = map(int, index.doc_offsets[document : document + 2])
     score = place = None
     n_documents, share = 0, np.zeros((n, end - start))

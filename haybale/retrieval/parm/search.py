@@ -174,7 +174,7 @@ class ParagraphSearch:
         hits in an index that is not sharded, if it has been searched already. Its paragraphs are shown too where they
         are given as texts.
         """
-        document = self.index.document_number(doc_id)
+        document = int(self.index.document_numbers([doc_id])[0])
         if found is None:
             _check_paragraphs(["the query document"], [paragraphs])
             found = self._search([paragraphs], self.index.excluded([exclude], 1), [document])
