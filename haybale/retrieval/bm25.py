@@ -174,10 +174,11 @@ class BM25Index(PassageTable):
         passages, documents = collection.passages, collection.doc_ids
         some = passages.texts.take(np.arange(0, len(passages), max(1, len(passages) // 1000)))
         language = language or collection.language or guess_language(some.to_pylist())
-        counts, offsets, ids = TermCounts.of(passages.texts, Analyzer(language)), passages.doc_offsets, passages.ids
+        counts = TermCounts.of(passages.texts, Analyzer(language))
+        how: dict[str, Any] = {"doc_ids": documents, "k1": k1, "b": b, "k3": k3}
         if unit == "document":
-            counts, offsets, ids = counts.merged(offsets), None, documents
-        return cls(counts, offsets, passage_ids=ids, doc_ids=documents, k1=k1, b=b, k3=k3)
+            return cls(counts.merged(passages.doc_offsets), passage_ids=documents, **how)
+        return cls(counts, passages.doc_offsets, passage_ids=passages.ids, **how)
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
