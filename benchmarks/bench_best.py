@@ -156,7 +156,7 @@ def curve(name: str) -> dict[str, Any]:
     dev = space.batches["dev"]
 
     def value(training: Training, ranker: str) -> float:
-        run = dev.run(training.fitted(parse(ranker)), 100)
+        run = parse(ranker).fitted(training).run(dev, 100)
         return float(evaluate(run, collection.qrels_frame("dev"), ["nDCG@10"])["nDCG@10"].mean())
 
     plain = {ranker: value(space.training, ranker) for ranker in (*BM25S, *KNNS, "parm-vrrf", RRF)}

@@ -116,7 +116,9 @@ def sample(engine: Engine, n: int) -> Training:
     collection = engine.collection
     queries, relevant = collection.split("train").queries, collection.relevant_ids("train")
     rows = np.sort(np.random.default_rng(0).permutation(len(queries))[:n])
-    return Training(engine, collection.queries.take(queries[rows]), [relevant[each] for each in rows])
+    return Training(
+        QueryBatch(engine, collection.queries.take(queries[rows]), "train"), [relevant[each] for each in rows]
+    )
 
 
 def shortened(spec: str) -> str:
@@ -133,7 +135,7 @@ def measured(changed: str, to: str, ranker: Ranker, training: Training, judged: 
     start = time.perf_counter()
     fitted = ranker.fitted(training)
     seconds = time.perf_counter() - start
-    found = evaluate(judged.run(fitted, 1000), collection.qrels_frame("dev")).reindex(judged.ids)
+    found = evaluate(fitted.run(judged, 1000), collection.qrels_frame("dev")).reindex(judged.ids)
     out_of_bag: dict[str, float] = {}
     try:
         if within and len(training) <= _OUT_OF_BAG:

@@ -26,7 +26,7 @@ from haybale import LearnedFusion, evaluate, open_collection, parse
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_all
 from haybale.rankers.learned_fusion import JudgedPools, pool_run, run_features, unseen_queries
-from haybale.rankers.similar_queries import positions
+from haybale.rankers.out_of_fold import positions
 from haybale.retrieval.fusion import pooled
 from haybale.retrieval.hits import Ints
 from haybale.timing import record_timings
@@ -58,7 +58,7 @@ def measured(name: str) -> dict[str, Any]:
     with record_timings(lambda stage, taken: print(f"  {stage} {taken:.1f} s", flush=True)):
         space = Space(collection, "tfidf", 1)
         [ranker] = set_all([parse(FUSED)], parameters(tuned_bm25(collection)))
-        fitted: Any = space.training.fitted(ranker)
+        fitted: Any = ranker.fitted(space.training)
         judged, fold = training_pools(space, fitted)
     share = fitted.fusion_.unseen_share
     ways: dict[str, Callable[[], Learned]] = {

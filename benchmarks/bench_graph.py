@@ -83,13 +83,13 @@ def measured(name: str, results: Path, only: str | None) -> None:
     if only in ("lsa", None):
         keep("content", dense.runs(parse("knn")))
         on_dev = {
-            share: mean(collection, dense.batches["dev"].run(dense.training.fitted(propagation(share)), 1000))
+            share: mean(collection, propagation(share).fitted(dense.training).run(dense.batches["dev"], 1000))
             for share in SHARES
         }
         best = max(on_dev, key=lambda share: on_dev[share])
         keep("section propagation", dense.runs(propagation(best)), {"share": best})
         for text in (*MASKED, *CONTEXT[1:]):
-            ranker = dense.training.fitted(parse(text))
+            ranker = parse(text).fitted(dense.training)
             train = ranker.run_out_of_fold(dense.training.batch, 1000) if text in MASKED else None
             keep(str(parse(text)), dense.runs(ranker), ranker.fit_report_, train)
     if only in ("tfidf", "fused", None):

@@ -78,7 +78,7 @@ class Space:
 
     def runs(self, ranker: Ranker) -> dict[str, Run]:
         """The ranker's run of each split, fitted on the training queries."""
-        fitted = self.training.fitted(ranker)
+        fitted = ranker.fitted(self.training)
         return {split: fitted.run(batch, DEPTH) for split, batch in self.batches.items()}
 
 

@@ -147,7 +147,7 @@ def digest(path: Path) -> str:
 def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
     """Values for a JSON file that says itself, last, what its SHA-256 is: of the values, as JSON without spaces.
 
-    >>> signed({"n": 1})
+    >>> with_checksum({"n": 1})
     {'n': 1, 'sha256': '2bfd14f43d17fc7cea24e0917a8879b4b2f880b8baeec1b9d90fbaad655e71bd'}
     """
     plain = {name: value for name, value in values.items() if name != "sha256"}

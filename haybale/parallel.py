@@ -104,7 +104,7 @@ def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int =
     A tile that runs out of memory is done again at half its size, and so are those after it; ``work`` must therefore
     change nothing before it has what it needs. Out of memory at ``least``, :class:`DeviceError`.
 
-    >>> list(in_tiles(5, 2, lambda tile: (tile.start, tile.stop)))
+    >>> list(iter_chunks(5, 2, lambda tile: (tile.start, tile.stop)))
     [(0, 2), (2, 4), (4, 5)]
     """
     step, start = max(least, min(n, int(size))), 0
@@ -126,7 +126,7 @@ def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int =
 def batch_size_for_memory(budget: float, each: float, *, least: int = 1, most: float = float("inf")) -> int:
     """How many items of ``each`` bytes a budget of bytes holds.
 
-    >>> fitting(100, 30), fitting(10, 30), fitting(1000, 30, most=8)
+    >>> batch_size_for_memory(100, 30), batch_size_for_memory(10, 30), batch_size_for_memory(1000, 30, most=8)
     (3, 1, 8)
     """
     return int(max(least, min(most, budget / max(each, 1))))

@@ -53,7 +53,7 @@ def test_examples_run_and_print_what_the_page_says(path: Path) -> None:
 def test_every_block_is_run_or_says_that_it_is_text() -> None:
     for path in examples.pages():
         kinds = re.findall(r"^```(\w*)\n.*?^```$", path.read_text(encoding="utf-8"), re.S | re.M)
-        assert set(kinds) <= {"python", "sh", "text"}, path
+        assert set(kinds) <= {"python", "sh", "text", "toml"}, path
 
 
 def test_the_notebook_is_the_first_tutorial() -> None:

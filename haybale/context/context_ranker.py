@@ -16,10 +16,11 @@ from haybale.context.relation_paths import RelationPaths
 from haybale.engine import Engine
 from haybale.parameters import COUNT, one_of
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.query_batch import QueryBatch, Training, numbered
+from haybale.rankers.out_of_fold import positions
+from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import Reranker
-from haybale.rankers.similar_queries import positions
+from haybale.rankers.training import Training
 from haybale.retrieval import Hits, Run
 from haybale.retrieval.hits import from_flat
 from haybale.timing import timed
@@ -57,6 +58,7 @@ class ContextRanker(Reranker):
 
     mask: str
     mask_: dict[str, list[str]] | None = None  # relevant documents by the document that training queries came from
+    fold_of_: Ints
     _ranges: ClassVar = {"ranker": [Ranker], "n_documents": COUNT, "mask": one_of(MASKS)}
 
     def fit_batch(self, training: Training) -> None:

@@ -25,8 +25,9 @@ from haybale.extras import import_optional
 from haybale.parameters import BOOLEAN, COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Interval, one_of
 from haybale.progress import track
 from haybale.rankers.explanation import Share
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.training import Training
 from haybale.vectors import Floats
 
 _CHUNK = 2048  # passages put in context at once
@@ -87,7 +88,6 @@ class GraphContext(NetworkContext):
 
     name = "graph-context"
     variants: ClassVar = {kind: {"kind": kind} for kind in ("lim", "mim", "mix-im")}
-    needs_training = True
     _parameter_constraints: ClassVar = {
         **ContextRanker._ranges,
         "kind": one_of(["lim", "mim", "mix-im"]),

@@ -17,8 +17,10 @@ from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE
 from haybale.progress import track
 from haybale.rankers.explanation import Share
 from haybale.rankers.learned_fusion import conditional_logit
-from haybale.rankers.query_batch import QueryBatch, Training, numbered
+from haybale.rankers.out_of_fold import OutOfFold
+from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.training import Training
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
@@ -28,7 +30,7 @@ _FIRST = {"passage": 1.0, "siblings": 0.5, "rest of the document": 0.5}
 
 
 @dataclass(eq=False, repr=False)
-class LinearContext(ContextRanker):
+class LinearContext(OutOfFold, ContextRanker):
     """score(p) = w_0 · s(p) + Σ over ten relations r of w_r · mean of s over what r leads to from p, without p.
 
     s is the inner product of the query with a passage or title: so it is the inner product with a vector of p in
@@ -58,7 +60,6 @@ class LinearContext(ContextRanker):
 
     name = "linear-context"
     variants: ClassVar = {"linear-context": {}}
-    needs_training = True
     part_names = ("passage", *PATHS)
     _parameter_constraints: ClassVar = {
         **ContextRanker._ranges,

@@ -14,8 +14,9 @@ from haybale.context.document_graph import DocumentGraph
 from haybale.engine import Engine
 from haybale.parameters import COUNT, SHARE, one_of
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.query_batch import QueryBatch, Training, numbered
+from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.training import Training
 from haybale.retrieval import Run
 
 

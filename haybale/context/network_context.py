@@ -16,13 +16,15 @@ from haybale.engine import Engine
 from haybale.errors import FileFormatError
 from haybale.extras import import_optional
 from haybale.manifest import read_tensors, write_tensors
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.out_of_fold import OutOfFold
+from haybale.rankers.query_batch import QueryBatch
+from haybale.rankers.training import Training
 from haybale.timing import timed
 
 _NETWORKS = "networks.safetensors"
 
 
-class NetworkContext(ContextRanker):
+class NetworkContext(OutOfFold, ContextRanker):
     """The base of these rankers: each has ``_network``, ``_trained`` and ``_width``, and says what it learns from."""
 
     kind: str

@@ -23,8 +23,9 @@ from haybale.pairs.pair_encoders import late_interaction
 from haybale.parameters import BOOLEAN, COUNT, POSITIVE, RANDOM_STATE, TEXT_OR_NONE, Interval, one_of
 from haybale.progress import track
 from haybale.rankers.explanation import Share
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.training import Training
 from haybale.vectors import Floats
 
 _KEPT = 2**28  # numbers of tokens that are kept: 512 MiB of float16
@@ -69,7 +70,6 @@ class TokenContext(NetworkContext):
 
     name = "token-context"
     variants: ClassVar = {f"token-{kind}": {"kind": kind} for kind in ("lim", "mim", "mix-im")}
-    needs_training = True
     _parameter_constraints: ClassVar = {
         **ContextRanker._ranges,
         "model": [str],

@@ -226,7 +226,7 @@ def _selection(training: Training, rows: Ints, n_passages: int | None, random_st
     relevant = [training.relevant[row] for row in rows]
     if not any(relevant):
         return None
-    part = Training(batch.engine, batch.queries.take(rows), relevant)
+    part = Training(batch.take(rows), relevant)
     return Selection(part, n_passages, random_state)
 
 

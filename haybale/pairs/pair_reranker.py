@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from haybale.pairs.pair_encoders import PairEncoder
 from haybale.parameters import COUNT, Constraints, one_of
 from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import Reranker
+from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 

@@ -23,9 +23,10 @@ from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, Ve
 from haybale.pairs.pair_reranker import PairReader, paragraph_share
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.query_batch import QueryBatch, Training, numbered
+from haybale.rankers.out_of_fold import OutOfFold, positions
+from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
-from haybale.rankers.similar_queries import positions
+from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 
@@ -34,7 +35,7 @@ _OF_MODEL = tuple(name for name in BERTPLI._parameter_constraints if name != "de
 
 
 @dataclass(eq=False, repr=False)
-class PLI(PairReader):
+class PLI(OutOfFold, PairReader):
     """Re-orders the first documents of another ranker by BERT-PLI, learned on judged queries.
 
     :class:`~haybale.BERTPLI` has the formulas and their sources. Training queries are ranked by networks that were
@@ -66,7 +67,6 @@ class PLI(PairReader):
 
     name = "pli"
     variants: ClassVar = {"pli": {}, "pli-paper": {**PAPER, "select": "first"}}
-    needs_training = True
     _parameter_constraints: ClassVar = {
         "ranker": [Ranker],
         "model": TEXT_OR_NONE,

@@ -8,6 +8,7 @@ from haybale.rankers.grammar import (
     parse,
     parse_all,
     parse_value,
+    ranker_names,
     read_yaml,
     set_all,
     set_values,
@@ -18,12 +19,14 @@ from haybale.rankers.learned import Learned
 from haybale.rankers.learned_fusion import LearnedFusion, unseen_queries
 from haybale.rankers.loading import load
 from haybale.rankers.new_queries import NewQueries
+from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import RANKERS, EmptyRankingWarning, Ranker
 from haybale.rankers.rrf import RRF
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
+from haybale.rankers.training import Training
 
 __all__ = [
     "BM25",
@@ -38,6 +41,7 @@ __all__ = [
     "Learned",
     "LearnedFusion",
     "NewQueries",
+    "OutOfFold",
     "QueryBatch",
     "Ranker",
     "Share",
@@ -49,6 +53,7 @@ __all__ = [
     "parse_all",
     "parse_value",
     "queries_from",
+    "ranker_names",
     "read_yaml",
     "set_all",
     "set_values",

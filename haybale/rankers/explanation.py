@@ -116,7 +116,7 @@ class Explanation:
 def format_share(share: float) -> str:
     """A share in seven characters or so: small ones keep their size.
 
-    >>> signed(2.40151), signed(-0.0000123), signed(0.0)
+    >>> format_share(2.40151), format_share(-0.0000123), format_share(0.0)
     ('+2.4015', '-1.2e-05', '+0.0000')
     """
     return f"{share:+.4f}" if share == 0 or abs(share) >= 5e-4 else f"{share:+.1e}"

@@ -24,6 +24,11 @@ _HYPHEN = "__"  # the grammar is Python's but for hyphens in names, which are wr
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
+def ranker_names() -> list[str]:
+    """Return the names of all rankers, those of installed packages outside haybale too."""
+    return [name for name, (kind, _) in RANKERS.items() if name in kind.variants]
+
+
 def parse(text: str) -> Ranker:
     """The ranker that a text names.
 
@@ -123,7 +128,10 @@ def read_yaml(path: Path) -> Ranker:
 
 def made(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
     """The ranker of that name; parameters that it does not have are refused."""
-    kind, fixed = RANKERS[name]
+    found = RANKERS.find(name)
+    if found is None:
+        raise UnknownNameError("ranker", name, ranker_names())
+    kind, fixed = found
     known = [parameter for parameter in kind.parameters() if parameter != "rankers"]
     for parameter in params:
         if parameter not in known:

@@ -15,8 +15,10 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import SEQUENCE
 from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.query_batch import QueryBatch, Training, numbered
+from haybale.rankers.loading import load
+from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.training import Training
 from haybale.retrieval import Run
 
 _open: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # engines that rankers here ask, each once
@@ -64,14 +66,11 @@ class InSpace(Ranker):
         return False
 
     def fit_batch(self, training: Training) -> None:
-        batch = training.batch
-        self.external_rankers_ = []
-        for engine in self.external_engines():
+        self.external_rankers_: list[Ranker] = []
+        for engine in self._engines():
             known = set(engine.collection.doc_ids.to_pylist())
-            asked = batch.over(engine)
-            part = Training(engine, asked.queries, [[doc for doc in ids if doc in known] for ids in training.relevant])
-            part.batch = asked  # which has what others asked of it
-            self.external_rankers_.append(self.ranker.fitted(part))
+            relevant = [[doc_id for doc_id in ids if doc_id in known] for ids in training.relevant]
+            self.external_rankers_.append(self.ranker.fitted(Training(training.batch.on_engine(engine), relevant)))
         self._look()
 
     def _look(self) -> None:
@@ -89,7 +88,7 @@ class InSpace(Ranker):
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         ranker = self.external_rankers_[0]
-        return _told(batch, ranker.run(batch.over(_limited(ranker.engine_, batch.engine)), depth), depth)
+        return _told(batch, ranker.run(batch.on_engine(_limited(ranker.engine_, batch.engine)), depth), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Each query by the first engine whose encoder has not seen it."""
@@ -100,13 +99,13 @@ class InSpace(Ranker):
         parts = []
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
-            there = part.over(_limited(ranker.engine_, batch.engine))
+            there = part.on_engine(_limited(ranker.engine_, batch.engine))
             parts.append(_told(part, ranker.run_out_of_fold(there, depth), depth))
         return Run.joined(parts).take(batch.ids)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
         ranker = self.external_rankers_[0]
-        there = batch.over(_limited(ranker.engine_, batch.engine))
+        there = batch.on_engine(_limited(ranker.engine_, batch.engine))
         found = ranker.explained(there, int(there.engine.collection.document_numbers([base.doc_id])[0]))
         return replace(base, shares=[Share(f"{ranker} in {self.engine}", base.score or 0.0, of=found)])
 
@@ -115,18 +114,20 @@ class InSpace(Ranker):
             ranker.save(folder / str(number))
         return {}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
+        engines = enumerate(self._engines())
+        self.external_rankers_ = [load(folder / str(number), external) for number, external in engines]
         self._look()
 
-    def external_engines(self) -> Sequence[Engine]:
+    def _engines(self) -> list[Engine]:
+        """Open the engines that the ranker within is fitted on, each once in a process."""
         return [_opened(each) for each in (self.engine, *self.folds)]
 
     @property
     def fit_report_(self) -> dict[str, Any]:
-        encoder = self.external_rankers_[0].engine_.encoder
-        return {"queries that its encoder was trained on": len(trained_queries(encoder))} | self.external_rankers_[
-            0
-        ].fit_report_
+        ranker = self.external_rankers_[0]
+        n_trained = len(trained_queries(ranker.engine_.encoder))
+        return {"queries that its encoder was trained on": n_trained} | ranker.fit_report_
 
 
 def _opened(folder: str) -> Engine:

@@ -22,12 +22,14 @@ from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned_fusion import JudgedPools, LearnedFusion, ndcg, pool_run, unseen_queries
 from haybale.rankers.new_queries import NewQueries
+from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.rrf import Fusion
-from haybale.rankers.similar_queries import SimilarQueries, positions
+from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
+from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import completed
 from haybale.retrieval.hits import Ints
@@ -54,7 +56,7 @@ class Candidate:
         return (1 - new) * self.known + new * self.new
 
 
-class Learned(Fusion):
+class Learned(OutOfFold, Fusion):
     """A linear score of what each ranker says of a document, with weights that make relevant documents likely.
 
     :class:`~haybale.LearnedFusion` has the formulas. Rankers that learn from judgements are asked about training
@@ -81,7 +83,6 @@ class Learned(Fusion):
 
     name = "learned"
     variants: ClassVar = {"learned": {}}
-    needs_training = True
     _parameter_constraints: ClassVar = {
         **LearnedFusion._parameter_constraints,
         "unseen_share": [*one_of(["auto"]), *SHARE],
@@ -238,7 +239,7 @@ class Learned(Fusion):
 
     def _folds(self, judged: JudgedPools) -> Ints:
         """(m,) the fold of each query of the pools."""
-        return self.fold_of_[positions(self.query_ids_, judged.pool.query_ids)]
+        return self.folds_of(judged.pool.query_ids)
 
     def _learned(self, judged: JudgedPools, share: float) -> LearnedFusion:
         settings = {name: getattr(self, name) for name in ("depth", "l2", "max_iter")}
@@ -252,8 +253,7 @@ class Learned(Fusion):
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Queries that were learned from by the weights of the other folds, others by the weights of all."""
         runs = self._runs(batch, depth, out_of_fold=True)
-        where = positions(self.query_ids_, batch.ids)
-        folds = np.where(where >= 0, self.fold_of_[where], -1)
+        folds = self.folds_of(batch.ids)
         with batch.timed("fuse (learned)"):
             parts = []
             for fold in np.unique(folds):

@@ -47,9 +47,6 @@ def load(folder: str | Path, engine: Engine) -> Ranker:
                 ranker.rankers_ = [made[place] for place in entry["within"]]
             ranker.training_digest = entry["digest"]
             within = folder / "fitted" / str(number)
-            ranker.external_rankers_ = [
-                load(within / str(place), other) for place, other in enumerate(ranker.external_engines())
-            ]
             ranker.load_state(within, entry["facts"], engine)
             ranker.engine_, ranker.fitted_key = engine, ranker.key()
             made.append(ranker)

@@ -1,4 +1,4 @@
-"""What a ranker is: fitted on an engine, it ranks queries, says why, and can be kept."""
+"""The contract of rankers: fitted on an engine, a ranker ranks queries, explains scores, nests, and is saved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from haybale.collections.queries import QueriesLike, queries_from
@@ -25,19 +23,18 @@ from haybale.frames import Frame
 from haybale.manifest import digest, with_checksum
 from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.explanation import Explanation
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch
+from haybale.rankers.training import Training
 from haybale.registry import Registry
 from haybale.retrieval import Run
-from haybale.retrieval.hits import Ints
 from haybale.retrieval.run import DEPTH
 
-FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # 1 had another SVR
-_QUERIES = "training_queries.parquet"
+FORMAT, VERSION, MANIFEST = "haybale ranker", 2, "ranker.json"  # version 1 had another SVR
 _BLOCK = 4096  # queries ranked at once
 
 
 class EmptyRankingWarning(UserWarning):
-    """Queries for which a ranker finds no document at all; the message counts and names them."""
+    """A ranker finds no document at all for some queries; the message counts them and names the first."""
 
 
 class Variant(NamedTuple):
@@ -57,13 +54,13 @@ class Ranker(ABC):
     assigns them; any of them may be rankers (any number: ``*rankers``). Fitting leaves them unchanged and keeps the
     fitted copies in ``rankers_``. The first n documents of a ranking never depend on its depth.
 
-    A subclass has a ``name``, which registers it for the grammar, the command line and :func:`haybale.load`. It
-    defines
+    A subclass has a ``name``, which registers it for the grammar, the command line and :func:`haybale.load`. It defines
 
     - :meth:`rank_batch` and :meth:`explain_document`;
     - :meth:`fit_batch`, if it needs anything before it can rank;
-    - :meth:`save_state` and :meth:`load_state`, if fitting leaves anything to keep;
-    - ``out_of_fold_batch``, with the mixin :class:`~haybale.rankers.OutOfFold`, if it learns from judged queries.
+    - :meth:`out_of_fold_batch`, if it learns from judged queries or holds rankers that do
+      (:class:`~haybale.rankers.OutOfFold` is a mixin for those that learn);
+    - :meth:`save_state` and :meth:`load_state`, if fitting leaves anything to keep.
 
     Its module is found through an entry point of the group ``haybale.rankers``.
 
@@ -74,6 +71,12 @@ class Ranker(ABC):
     variants : dict of str to dict
         Names in the grammar and in tables, each with the parameters that it sets. Default: the name of the class, with
         none.
+    engine_ : Engine
+        The engine that the ranker was fitted on.
+    rankers_ : sequence of Ranker
+        The fitted rankers among the parameters, in their order.
+    query_ids_ : sequence of str
+        The judged queries that it learned from.
     """
 
     name: ClassVar[str]
@@ -81,17 +84,17 @@ class Ranker(ABC):
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
 
     engine_: Engine
-    rankers_: Sequence[Ranker] = ()  # the fitted rankers within, in the order of the parameters
-    external_rankers_: Sequence[Ranker] = ()  # rankers fitted on other engines, saved in its folder by their place
-    training_digest: str | None = None  # of the judgements it was fitted on
-    query_ids_: Sequence[str] = ()  # that it learned from
-    fold_of_: Ints  # (n,) of these, where it learned fold by fold
-    fitted_key: tuple[Any, ...] | None = None  # its key as it was fitted; parameters may have been set since
+    rankers_: Sequence[Ranker] = ()
+    query_ids_: Sequence[str] = ()
+    training_digest: str | None = None  # of the judgements that it was fitted on
+    fitted_key: tuple[Any, ...] | None = None  # its key when it was fitted: parameters may have been set since
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Register a ranker by its name and those of its variants; TypeError says what the class lacks."""
+        """Register a ranker under its name and those of its variants; TypeError says what the class lacks."""
         super().__init_subclass__(**options)
         missing = [method for method in dir(cls) if getattr(getattr(cls, method, None), "__isabstractmethod__", False)]
+        if getattr(cls, "needs_training", None) is True and cls.out_of_fold_batch is Ranker.out_of_fold_batch:
+            missing.append("out_of_fold_batch")
         if "name" in cls.__dict__:
             if missing:
                 raise TypeError(f"the ranker {cls.__name__} ({cls.name!r}) does not define {', '.join(missing)}")
@@ -102,105 +105,72 @@ class Ranker(ABC):
         elif not missing and not hasattr(cls, "name"):
             raise TypeError(f'the ranker {cls.__name__} has no name: set the class attribute name, such as "recent"')
 
+    # What a subclass defines.
+
+    @abstractmethod
+    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
+        """Return the first ``depth`` documents of each query of a batch.
+
+        ``batch`` holds the engine and the queries, and caches their vectors, hits and runs: rankers that ask for the
+        same share the work. Documents are ranked by score, then by id (:meth:`haybale.Run.from_numbers` does so). A
+        ranker within is asked by its :meth:`run`.
+        """
+
+    @abstractmethod
+    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
+        """Return ``base`` with the shares that sum to the document's score.
+
+        Parameters
+        ----------
+        batch : QueryBatch
+            One query.
+        document : int
+            A document that the ranker finds for the query: its number in ``batch.engine.collection``.
+        base : Explanation
+            The ranker, query, document, score and rank; ``dataclasses.replace(base, shares=…)`` adds the shares.
+        """
+
+    def fit_batch(self, training: Training) -> None:
+        """Fit the rankers within, and learn from judged queries; the default only fits the rankers within."""
+        self.rankers_ = [ranker.fitted(training) for ranker in self.nested()]
+
+    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
+        """Rank queries that it may have been trained on as if it had not seen them.
+
+        Only rankers for which :attr:`needs_training` holds are asked. A ranker within is asked by its
+        :meth:`run_out_of_fold`.
+        """
+        raise InputError(f"{self} cannot rank the queries that it learned from: it defines no out_of_fold_batch")
+
+    def save_state(self, folder: Path) -> dict[str, Any]:
+        """Write what was learned into a folder, which exists; return the plain values that belong to it."""
+        return {}
+
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:  # noqa: B027  (optional)
+        """Read what :meth:`save_state` wrote and returned; the rankers within are in ``rankers_`` already."""
+
     @property
     def needs_training(self) -> bool:
-        """Whether it, or a ranker in it, learns from judged queries."""
+        """Whether the ranker, or one within it, learns from judged queries."""
         return any(ranker.needs_training for ranker in self.nested())
 
     @property
     def learns_documents(self) -> bool:
-        """Whether it knows documents from the training queries they were relevant to."""
+        """Whether the ranker knows documents from the training queries that they were relevant to."""
         return any(ranker.learns_documents for ranker in self.nested())
 
     @property
     def uses_vectors(self) -> bool:
-        """Whether it asks for vectors of its engine's encoder itself, not only rankers within."""
+        """Whether the ranker itself, not only those within it, uses vectors of the engine's encoder."""
         return True
 
     @property
-    def encoder_queries(self) -> frozenset[str]:
-        """The ids of queries that an encoder behind it was trained on, of which it has no ranking out of fold."""
-        own = trained_queries(self.engine_.encoder) if self.uses_vectors else frozenset()
-        return own.union(*(ranker.encoder_queries for ranker in self.rankers_))
-
-    @classmethod
-    @cache
-    def parameters(cls) -> dict[str, inspect.Parameter]:
-        return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with ``deep`` also those of the rankers within, as ``within__parameter``."""
-        own = {name: getattr(self, name) for name in self.parameters()}
-        within = {name: value for name, value in own.items() if deep and isinstance(value, Ranker)}
-        return own | {
-            f"{name}__{key}": each for name, of in within.items() for key, each in of.get_params(deep).items()
-        }
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, those of rankers within as ``within__parameter``; unknown ones raise."""
-        for name, value in params.items():
-            outer, _, inner = name.partition("__")
-            if outer not in self.parameters():
-                raise InputError(
-                    f"{type(self).__name__} has no parameter {outer!r}; it has {', '.join(self.parameters())}"
-                )
-            getattr(self, outer).set_params(**{inner: value}) if inner else setattr(self, outer, value)
-        return self
-
-    def clone(self) -> Self:
-        """An unfitted copy, of the rankers within too."""
-        params = {name: _cloned(value) for name, value in self.get_params(deep=False).items()}
-        return type(self)(*params.pop("rankers", ()), **params)
-
-    __sklearn_clone__ = clone
-
-    def __repr__(self) -> str:
-        args: list[str] = []
-        for name, value in self.get_params(deep=False).items():
-            default = self.parameters()[name].default
-            if name == "rankers":
-                args += map(repr, value)
-            elif value is not default and value != default:
-                args.append(f"{name}={value!r}")
-        return f"{type(self).__name__}({', '.join(args)})"
-
-    def __str__(self) -> str:
-        """As the command line takes it: the name that leaves fewest parameters to be said, and these."""
-        found = []
-        for name, fixed in self.variants.items():
-            expected = {key: parameter.default for key, parameter in self.parameters().items()} | fixed
-            parts: list[str] = []
-            for key, value in self.get_params(deep=False).items():
-                if key == "rankers":
-                    parts += map(str, value)
-                elif shown(value) != shown(expected[key]):
-                    parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
-            found.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
-        return min(found, key=lambda each: each[0])[1]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values: ``ranker``, its name, and every parameter; rankers within likewise, a single one as a list."""
-        found = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-        within = {"rankers": [found.pop("ranker")]} if "ranker" in found else {}
-        return {"ranker": self.name} | within | found
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and _comparable(self) == _comparable(other)
-
-    __hash__ = object.__hash__
-
-    def key(self) -> tuple[Any, ...]:
-        """What tells it from rankers that rank otherwise: its parameters, and the judgements it was fitted on."""
-        return _comparable(self), self.training_digest
-
-    def nested(self) -> list[Ranker]:
-        """The rankers among the parameters."""
-        values = self.get_params(deep=False).values()
-        listed = (each for value in values for each in (value if isinstance(value, list | tuple) else [value]))
-        return [each for each in listed if isinstance(each, Ranker)]
+    def fit_report_(self) -> dict[str, Any]:
+        """What fitting found that belongs into results, such as counts and weights."""
+        return {}
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
-        """The rankers that it makes itself, by the parameter in place of which, since that was not given."""
+        """The rankers that it makes itself, by the name of the parameter that was left out."""
         return {}
 
     def answers_to(self, name: str, parameter: str) -> bool:
@@ -208,13 +178,15 @@ class Ranker(ABC):
         return False
 
     def check_params(self) -> None:
-        """Refuse parameters that are out of range, here and in the rankers within."""
+        """Raise :class:`~haybale.InputError` for parameters out of range, here and in the rankers within."""
         check_parameters(type(self).__name__, self.get_params(deep=False), self._parameter_constraints)
         for ranker in self.nested():
             ranker.check_params()
 
+    # What every ranker has.
+
     def fit(self, engine: Engine, queries: QueriesLike | None = None, qrels: Frame | None = None) -> Self:
-        """Fit on an engine; a ranker that learns from judgements does so here.
+        """Fit on an engine; a ranker that learns from judgements learns here.
 
         Parameters
         ----------
@@ -234,41 +206,21 @@ class Ranker(ABC):
         if self.needs_training and qrels is None and queries is None and "train" not in engine.collection.splits:
             known = ", ".join(engine.collection.splits) or "none"
             raise InputError(
-                f"{self} learns from judged queries: {engine.collection.name} has no split 'train', only {known}; "
-                "name the split to learn from, or give queries with qrels"
+                f"{self} learns from judged queries, and {engine.collection.name} has no split 'train' "
+                f"(splits: {known}); name the split to learn from, or give queries with qrels"
             )
         training = Training.of(engine, queries, qrels)
         if self.needs_training and not any(training.relevant):
-            raise InputError(f"{self}: no query has a relevant document: there is nothing to learn")
+            raise InputError(f"{self}: no query has a relevant document, so there is nothing to learn")
         return self.fit_on(training)
 
     def fit_on(self, training: Training) -> Self:
-        """Fit, sharing what other rankers ask of the same judged queries."""
+        """Fit on judged queries, whose searches and fitted rankers are shared with other rankers."""
         self.check_params()
         self.training_digest = training.digest if self.needs_training else None
         self.fit_batch(training)
         self.engine_, self.fitted_key = training.batch.engine, self.key()
         return self
-
-    def fit_batch(self, training: Training) -> None:  # noqa: B027  (optional)
-        """Learn; a ranker without this has nothing to learn."""
-
-    def learnable_rows(self, training: Training) -> Ints:
-        """Rows of judged queries that no encoder behind the fitted rankers within, or behind itself, was trained on."""
-        own = trained_queries(training.batch.engine.encoder) if self.uses_vectors else frozenset()
-        seen = own.union(*(ranker.encoder_queries for ranker in self.rankers_))
-        rows = np.flatnonzero([query not in seen for query in training.batch.ids])
-        if seen and not any(training.relevant[row] for row in rows):
-            raise InputError(
-                f"{self}: the encoder was trained on all judged queries: nothing can be learned from what it says of "
-                "them; train encoders of folds (train_encoder with fold) and give their engines as folds of InSpace"
-            )
-        return rows
-
-    def check_fitted(self) -> None:
-        """Raise :class:`~haybale.NotFittedError` for a ranker that has no engine yet."""
-        if not hasattr(self, "engine_"):
-            raise NotFittedError(f"{self} is not fitted: call fit(engine) first")
 
     def fitted(self, training: Training) -> Self:
         """Return a copy fitted on judged queries; the ranker itself, if it was fitted on the same of this engine.
@@ -285,15 +237,15 @@ class Ranker(ABC):
     def rank(
         self, queries: QueriesLike, *, depth: int = DEPTH, within: Sequence[str] | NDArray[np.bool_] | None = None
     ) -> Run:
-        """The best documents of each query.
+        """Return the best documents of each query.
 
-        A query is ranked as it would be alone; only with dense vectors the last bits of its scores may depend on how
-        many are asked at once.
+        A query is ranked as it would be alone. With dense vectors only, the last bits of its scores may depend on how
+        many queries are ranked at once.
 
         Parameters
         ----------
         queries : mapping, sequence, frame, str or Path
-            ``{"q1": "a text", "q2": ["its first paragraph", "its second"]}``, or what else
+            ``{"q1": "a text", "q2": ["its first paragraph", "its second"]}``, or any other form that
             :func:`~haybale.rankers.queries_from` takes.
         depth : int, default 1000
             Documents of each query.
@@ -317,9 +269,9 @@ class Ranker(ABC):
     def batches(
         self, queries: QueriesLike, *, within: Sequence[str] | NDArray[np.bool_] | None = None
     ) -> Iterator[QueryBatch]:
-        """The queries of :meth:`rank` as they are searched, some thousand at once: for rankings and reasons.
+        """Yield the queries of :meth:`rank` in batches of some thousand, for rankings and explanations.
 
-        What ``ranker.run(batch, depth)`` found is not searched again by ``ranker.explained(batch.take(row), …)``.
+        ``ranker.explained(batch.take(row), …)`` repeats no search of ``ranker.run(batch, depth)``.
         """
         self.check_fitted()
         engine, asked = self.engine_, queries_from(self.engine_.collection, queries)
@@ -328,17 +280,6 @@ class Ranker(ABC):
             asked = replace(asked, own=engine.numbers_within(asked.own))
         starts = range(0, len(asked), _BLOCK)
         return (QueryBatch(engine, asked.take(np.arange(at, min(at + _BLOCK, len(asked))))) for at in starts)
-
-    def out_of_fold(self, queries: QueriesLike = "train", *, depth: int = DEPTH) -> Run:
-        """As :meth:`rank`, with queries that it was fitted on ranked as if it had not seen them.
-
-        By bags that did not see a query, by leaving a query out of its own neighbours, or by folds.
-        """
-        self.check_fitted()
-        check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
-        return self.run_out_of_fold(
-            QueryBatch(self.engine_, queries_from(self.engine_.collection, queries), "train"), depth
-        )
 
     def run(self, batch: QueryBatch, depth: int) -> Run:
         """Return the ranking of a batch, ``depth`` documents a query; the batch keeps it for whoever asks again."""
@@ -350,8 +291,19 @@ class Ranker(ABC):
             return self.run(batch, depth)
         return batch.cached_run(("out of fold", self.key()), depth, self.out_of_fold_batch)
 
+    def out_of_fold(self, queries: QueriesLike = "train", *, depth: int = DEPTH) -> Run:
+        """Rank as :meth:`rank` does, but queries that it was fitted on as if it had not seen them.
+
+        Those are ranked by the bags that did not see them, by their neighbours without themselves, or by folds.
+        """
+        self.check_fitted()
+        check_parameters("out_of_fold", {"depth": depth}, {"depth": COUNT})
+        return self.run_out_of_fold(
+            QueryBatch(self.engine_, queries_from(self.engine_.collection, queries), "train"), depth
+        )
+
     def explain(self, query: QueriesLike, doc_id: str) -> Explanation:
-        """Why a document has its score for one query, through rankers within down to passages and judged queries."""
+        """Explain a document's score for one query, through the rankers within down to passages and judged queries."""
         self.check_fitted()
         asked = queries_from(self.engine_.collection, query)
         if len(asked) != 1:
@@ -360,97 +312,137 @@ class Ranker(ABC):
         return self.explained(QueryBatch(self.engine_, asked), document)
 
     def explained(self, batch: QueryBatch, document: int) -> Explanation:
-        """The same for the one query of a batch and a document by number."""
+        """Explain the score of a document, given by its number, for the one query of a batch."""
         doc_id = str(batch.engine.collection.doc_ids[document].as_py())
         scores = dict(self.run(batch, DEPTH)[batch.ids[0]])
         rank = list(scores).index(doc_id) + 1 if doc_id in scores else None
         base = Explanation(str(self), batch.ids[0], doc_id, scores.get(doc_id), rank)
         return base if rank is None else self.explain_document(batch, document, base)
 
-    @abstractmethod
-    def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Return the first ``depth`` documents of each query of a batch.
-
-        ``batch`` holds the engine and the queries, and caches their vectors, hits and runs: rankers that ask for the
-        same share the work. Documents are ranked by score, then by id (:meth:`haybale.Run.from_numbers` does so).
-        """
-
-    def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self.rank_batch(batch, depth)
-
-    @abstractmethod
-    def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        """Return ``base`` with the shares that sum to the document's score.
-
-        Parameters
-        ----------
-        batch : QueryBatch
-            One query.
-        document : int
-            A document that the ranker finds for the query: its number in ``batch.engine.collection``.
-        base : Explanation
-            The ranker, query, document, score and rank; ``dataclasses.replace(base, shares=…)`` adds the shares.
-        """
-
     def save(self, folder: str | Path) -> None:
-        """Write the fitted ranker to a new folder: JSON, safetensors, Parquet; whole or not at all. Not the engine.
+        """Write the fitted ranker, without its engine, to a new folder: whole or not at all.
 
-        :func:`haybale.load` opens it, in any process that has the engine. The folder holds
+        :func:`haybale.load` opens it, in any process that has the engine. The folder holds JSON, safetensors and
+        Parquet files:
 
             ranker.json        format, version, the ranker as plain values, its engine, SHA-256 of every other file
-            fitted/0/ …        what each ranker learned, the innermost first; rankers that are shared are there once
+            fitted/0/ …        what each ranker learned, the innermost first; rankers that are shared are saved once
         """
         self.check_fitted()
         order = _innermost_first(self)
-        places = {id(ranker): number for number, ranker in enumerate(order)}
+        numbers = {id(ranker): number for number, ranker in enumerate(order)}
         with whole_folder(Path(folder)) as aside:
             fitted = []
             for number, each in enumerate(order):
                 place = aside / "fitted" / str(number)
                 place.mkdir(parents=True)
-                within = [places[id(inner)] for inner in each.rankers_]
+                within = [numbers[id(inner)] for inner in each.rankers_]
                 entry = {"ranker": each.to_dict(), "within": within, "digest": each.training_digest}
-                fitted.append(entry | {"facts": each.save_state(place)})
+                fitted.append(entry | {"facts": each.save_state(place)})  # "facts": the name in version 2 of the format
                 if not any(place.iterdir()):
                     place.rmdir()
             files = {str(path.relative_to(aside)): digest(path) for path in sorted(aside.rglob("*")) if path.is_file()}
             head = {"format": FORMAT, "version": VERSION, "ranker": self.to_dict(), "engine": self.engine_.id}
             write_json(aside / MANIFEST, with_checksum(head | {"fitted": fitted, "files": files}))
 
+    @property
+    def encoder_queries(self) -> frozenset[str]:
+        """The ids of queries that an encoder behind it was trained on, for which it has no unbiased ranking."""
+        own = trained_queries(self.engine_.encoder) if self.uses_vectors else frozenset()
+        return own.union(*(ranker.encoder_queries for ranker in self.rankers_))
+
     def learned_from(self) -> set[str]:
-        """The ids of the queries that it, a ranker within, or an encoder behind them was trained on."""
+        """Return the ids of the queries that it, a ranker within, or an encoder behind them was trained on."""
         own = {*self.query_ids_, *self.encoder_queries}
         return own.union(*(ranker.learned_from() for ranker in self.rankers_))
 
-    def save_state(self, folder: Path) -> dict[str, Any]:
-        """Write what was learned into the folder, which exists; plain values are returned, and given to _restore."""
-        return {}
+    def check_fitted(self) -> None:
+        """Raise :class:`~haybale.NotFittedError` for a ranker that has no engine yet."""
+        if not hasattr(self, "engine_"):
+            raise NotFittedError(f"{self} is not fitted: call fit(engine) first")
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:  # noqa: B027  (optional)
-        """Read what :meth:`save_state` wrote; the rankers within are there already, in ``rankers_``."""
+    # Parameters.
 
-    def write_folds(self, folder: Path) -> None:
-        """Write the queries that it learned from, with the fold of each."""
-        table = {"query_id": pa.array(self.query_ids_, type=pa.large_string()), "fold": pa.array(self.fold_of_)}
-        pq.write_table(pa.table(table), folder / _QUERIES)
+    @classmethod
+    @cache
+    def parameters(cls) -> dict[str, inspect.Parameter]:
+        """Return the parameters of the constructor, by name."""
+        return {name: found for name, found in inspect.signature(cls.__init__).parameters.items() if name != "self"}
 
-    def read_folds(self, folder: Path) -> None:
-        """Read what :meth:`_write_folds` wrote."""
-        table = pq.read_table(folder / _QUERIES)
-        self.query_ids_, self.fold_of_ = table.column("query_id").to_pylist(), table.column("fold").to_numpy()
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters by name; with ``deep`` also those of the rankers within, as ``within__parameter``."""
+        own = {name: getattr(self, name) for name in self.parameters()}
+        within = {name: value for name, value in own.items() if deep and isinstance(value, Ranker)}
+        return own | {
+            f"{name}__{key}": each for name, of in within.items() for key, each in of.get_params(deep).items()
+        }
 
-    def external_engines(self) -> Sequence[Engine]:
-        """The engines of the rankers :attr:`there_`, which are loaded before it is restored."""
-        return ()
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, those of rankers within as ``within__parameter``; unknown ones raise."""
+        for name, value in params.items():
+            outer, _, inner = name.partition("__")
+            if outer not in self.parameters():
+                raise InputError(
+                    f"{type(self).__name__} has no parameter {outer!r}; it has {', '.join(self.parameters())}"
+                )
+            getattr(self, outer).set_params(**{inner: value}) if inner else setattr(self, outer, value)
+        return self
 
-    @property
-    def fit_report_(self) -> dict[str, Any]:
-        """What fitting found that belongs into results: counts, weights."""
-        return {}
+    def nested(self) -> list[Ranker]:
+        """Return the rankers among the parameters."""
+        values = self.get_params(deep=False).values()
+        listed = (each for value in values for each in (value if isinstance(value, list | tuple) else [value]))
+        return [each for each in listed if isinstance(each, Ranker)]
+
+    def clone(self) -> Self:
+        """Return an unfitted copy, with unfitted copies of the rankers within."""
+        params = {name: _cloned(value) for name, value in self.get_params(deep=False).items()}
+        return type(self)(*params.pop("rankers", ()), **params)
+
+    __sklearn_clone__ = clone
+
+    def key(self) -> tuple[Any, ...]:
+        """Return the cache key of its rankings: the parameters and the digest of the training judgements."""
+        return _comparable(self), self.training_digest
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values: ``ranker``, its name, and every parameter; rankers within likewise, one as a list."""
+        found = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        within = {"rankers": [found.pop("ranker")]} if "ranker" in found else {}
+        return {"ranker": self.name} | within | found
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and _comparable(self) == _comparable(other)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        args: list[str] = []
+        for name, value in self.get_params(deep=False).items():
+            default = self.parameters()[name].default
+            if name == "rankers":
+                args += map(repr, value)
+            elif value is not default and value != default:
+                args.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(args)})"
+
+    def __str__(self) -> str:
+        """Return the ranker in the grammar: the variant that leaves fewest parameters to be given, with these."""
+        found = []
+        for name, fixed in self.variants.items():
+            expected = {key: parameter.default for key, parameter in self.parameters().items()} | fixed
+            parts: list[str] = []
+            for key, value in self.get_params(deep=False).items():
+                if key == "rankers":
+                    parts += map(str, value)
+                elif shown(value) != shown(expected[key]):
+                    parts.append(str(value) if key == "ranker" else f"{key}={shown(value)}")
+            found.append((len(parts), name + (f"({','.join(parts)})" if parts else "")))
+        return min(found, key=lambda each: each[0])[1]
 
 
 def warn_of_empty(run: Run, name: str) -> None:
-    """Say for how many queries a ranker found nothing."""
+    """Warn if a ranker finds no document for some queries."""
     found = np.zeros(len(run), dtype=bool)
     found[run.coded()[0]] = True
     if not found.all():
@@ -460,13 +452,13 @@ def warn_of_empty(run: Run, name: str) -> None:
 
 
 def _innermost_first(ranker: Ranker) -> list[Ranker]:
-    """The fitted rankers within, each once, and the ranker."""
+    """Return the fitted rankers within, each once, and then the ranker."""
     within = (each for inner in ranker.rankers_ for each in _innermost_first(inner))
     return [*{id(each): each for each in within}.values(), ranker]
 
 
 def shown(value: Any) -> str:
-    """A parameter as the grammar has it.
+    """Return a parameter as it is written in the grammar.
 
     >>> shown((8.0, 2.5)), shown(None), shown("rows")
     ('[8,2.5]', 'none', "'rows'")
@@ -476,7 +468,7 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"' if "'" in value else f"'{value}'"
     if isinstance(value, float):
-        return repr(float(value)).removesuffix(".0")  # all digits, so that what is read is what was shown
+        return repr(float(value)).removesuffix(".0")  # all digits, so that parsing gives the same number
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
@@ -489,7 +481,7 @@ def _plain(value: Any) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Parameters as they are compared: of rankers within too, and lists as tuples."""
+    """Return parameters in a form that compares and hashes: rankers by class and parameters, lists as tuples."""
     if isinstance(value, Ranker):
         return type(value).__name__, *map(_comparable, value.get_params(deep=False).values())
     return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value

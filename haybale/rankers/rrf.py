@@ -10,8 +10,9 @@ from typing import ClassVar
 from haybale.errors import InputError
 from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.training import Training
 from haybale.retrieval import Run, reciprocal_rank_fusion
 
 

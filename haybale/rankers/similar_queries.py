@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from haybale.engine import Engine
 from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.query_batch import QueryBatch, Training
+from haybale.rankers.out_of_fold import OutOfFold
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.training import Training
 from haybale.retrieval import QueryNeighbours, Run
 from haybale.retrieval.hits import Ints
 
 
 @dataclass(eq=False, repr=False)
-class SimilarQueries(Ranker):
+class SimilarQueries(OutOfFold, Ranker):
     """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
 
     Yang & Chute, "An Example-Based Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994. It
@@ -35,7 +34,6 @@ class SimilarQueries(Ranker):
 
     name = "knn-queries"
     variants: ClassVar = {"knn-queries": {}}
-    needs_training = True
     learns_documents = True
     _parameter_constraints: ClassVar = {"k": COUNT, "power": NOT_NEGATIVE}
 
@@ -54,7 +52,7 @@ class SimilarQueries(Ranker):
         return self._ranked(batch, depth, None)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._ranked(batch, depth, positions(self.query_ids_, batch.ids))
+        return self._ranked(batch, depth, self.rows_of(batch.ids))
 
     def _ranked(self, batch: QueryBatch, depth: int, itself: Ints | None) -> Run:
         vectors, neighbours = batch.vectors, self._in(batch.engine)
@@ -83,9 +81,3 @@ class SimilarQueries(Ranker):
     def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
         self.neighbours_ = QueryNeighbours.open(folder / "neighbours")
         self.query_ids_ = self.neighbours_.index.passage_ids.to_pylist()
-
-
-def positions(training_ids: Sequence[str], ids: Sequence[str]) -> Ints:
-    """(m,) the place of each query among the training queries, -1 for those that are none."""
-    known = {query: place for place, query in enumerate(training_ids)}
-    return np.array([known.get(query, -1) for query in ids], dtype=np.int64)

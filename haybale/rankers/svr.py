@@ -23,10 +23,12 @@ from haybale.parameters import COUNT, NOT_NEGATIVE, one_of
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
+from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch, Training, numbered
+from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
-from haybale.rankers.similar_queries import SimilarQueries, positions
+from haybale.rankers.similar_queries import SimilarQueries
+from haybale.rankers.training import Training
 from haybale.retrieval import Hits, PassageIndex, Run, pool, rank_documents
 from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
@@ -53,7 +55,7 @@ MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches(), "gamma": MEM
 
 
 @dataclass(eq=False, repr=False)
-class SVR(Ranker):
+class SVR(OutOfFold, Ranker):
     """Ranks by bags of support vector regressors over [query ; text] and what searches say of the pair.
 
     The kernel of two pairs is Kq · Kp, RBFs over their queries and their texts, which remembers which documents answer
@@ -94,7 +96,6 @@ class SVR(Ranker):
 
     name = "svr"
     variants: ClassVar = {"svr": {}, "svr-memory": MEMORY, "svr-paper": PUBLISHED}
-    needs_training = True
     learns_documents = True
     _parameter_constraints: ClassVar = {
         "unit": one_of(["document", "passage"]),
@@ -256,7 +257,7 @@ class SVR(Ranker):
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         """Training queries by the bags that saw nothing of them or their document, others by all bags."""
-        scored, _ = self._scored(batch, depth, positions(self.query_ids_, batch.ids))
+        scored, _ = self._scored(batch, depth, self.rows_of(batch.ids))
         return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:

@@ -54,7 +54,7 @@ def engines(structured: Collection) -> dict[str, Engine]:
 @pytest.fixture(scope="module")
 def fitted(engines: dict[str, Engine]) -> Any:
     training = {name: Training.of(engine) for name, engine in engines.items()}
-    return lambda name, encoder="tfidf": training[encoder].fitted(parse(name))
+    return lambda name, encoder="tfidf": parse(name).fitted(training[encoder])
 
 
 def every(function: Any) -> Any:

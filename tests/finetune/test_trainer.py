@@ -119,7 +119,7 @@ def test_what_is_learned_by_heart_is_found(tmp_path: Path) -> None:
 KILLED = """
 import sys, warnings
 warnings.simplefilter("ignore")
-sys.path[:0] = [".", "tests", "tests/training"]
+sys.path[:0] = [".", "tests", "tests/finetune"]
 import torch
 from test_trainer import SMALL, Engine, topic_collection, train_encoder
 torch.set_num_threads(1)
@@ -205,7 +205,7 @@ def test_the_best_checkpoint_is_the_one_that_is_saved(engine: Engine, bert: str,
     rows = engine.collection.query_numbers(sorted(facts["selected_on"]))
     numbers = [list(engine.collection.split("train").queries).index(row) for row in rows]
     training = Training.of(engine)
-    part = Training(engine, training.batch.queries.take(numbers), [training.relevant[row] for row in numbers])
+    part = Training(training.batch.take(numbers), [training.relevant[row] for row in numbers])
     encoder = SentenceTransformerEncoder(str(tmp_path / "out"), device="cpu")
     found = Selection(part, 20_000, 0).measured(encoder)
     assert found["nDCG@10"] == pytest.approx(history["nDCG@10"].loc[best], abs=1e-6)

@@ -72,8 +72,8 @@ def test_without_training_queries_nothing_is_begun(name: str) -> None:
     builder.add_judgement("unjudged", "r", "d", 0)
     engine, ranker = Engine(builder.build()), parse(name)
     for queries, message in [
-        (None, "learns from judged queries: no train has no split 'train', only test, unjudged; name the split"),
-        ("unjudged", "no query has a relevant document: there is nothing to learn"),
+        (None, "no train has no split 'train' .splits: test, unjudged.; name the split"),
+        ("unjudged", "no query has a relevant document, so there is nothing to learn"),
         ({"q": "dog"}, "need their judgements: give qrels, or the name of a split"),
     ]:
         with pytest.raises(InputError, match=message), record_timings(refuse):
