@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from papers.injected import classify
 from protocol_tables import page
 from provenance import options, provenance, shown
 
 from haybale import BM25, KNN, Engine, Hits, PassageIndex, SVREnsemble, rank_documents
 from haybale.ensemble import CandidateRows, candidate_rows
-from haybale.evaluation import averages, classify, evaluate
+from haybale.evaluation import averages, evaluate
 from haybale.rankers import QueryBatch, Training
 from haybale.timing import record_timings, timed
 

@@ -27,7 +27,6 @@ from .embeddings import embed_shards as embed_shards
 from .engine import Engine as Engine
 from .ensemble import ProductKernelSVR as ProductKernelSVR
 from .ensemble import SVREnsemble as SVREnsemble
-from .ensemble import score_frame as score_frame
 from .errors import ClusterError as ClusterError
 from .errors import DeviceError as DeviceError
 from .errors import FileFormatError as FileFormatError

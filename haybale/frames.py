@@ -89,14 +89,6 @@ def in_library(result: pd.DataFrame, library: str) -> Frame:
     return nw.DataFrame.from_arrow(table, backend=backend).to_native()
 
 
-def with_column(frame: Frame, name: str, values: Any) -> Frame:
-    """The frame, of its library, with the column ``values``, a NumPy array in the order of the rows, set or added."""
-    backend: Any = library_of(frame)
-    if backend in ("pandas", "cudf"):  # with an index, which need not count from 0
-        return frame.assign(**{name: values})
-    return nw.from_native(frame, eager_only=True).with_columns(nw.new_series(name, values, backend=backend)).to_native()
-
-
 def check_filled(frame: pd.DataFrame, what: str) -> None:
     """Refuse a frame with a missing value, by its column and row, counted from 0."""
     for name in frame.columns:

@@ -25,7 +25,7 @@ from support.tiny_models import save_bi_encoder
 from support.worlds import word_collection
 
 from haybale import Engine, Hits, Learned, PassageIndex, open_collection, parse, tune_bm25
-from haybale.evaluation import classify_injected
+from haybale.errors import InputError
 from haybale.parallel import cpus
 from haybale.rankers import parse_all, parse_value, set_all
 
@@ -410,12 +410,23 @@ def test_decisions_of_protocols(script: Any) -> None:
     assert set(counts.decisions(np.zeros(5, dtype=bool), near, pairs, index).values()) == {0.0}
 
 
+def test_injected_passages_are_classified(script: Any) -> None:
+    injected, collection = script("papers.injected"), word_collection()
+    engine = Engine(collection, encoder="lsa", n_components=6)
+    found = injected.classify_injected(engine, n_bags=2, k=5, n_jobs=1)
+    assert found.n_positive == len(collection.split("dev").relevant_rows()[0])  # one passage of each relevant document
+    assert found.n_rows == 5 * 6 + found.n_positive
+    assert 0 <= found.recall <= 1
+    with pytest.raises(InputError, match="trained and evaluated on the same split, 'train'"):
+        injected.classify_injected(engine, split="train")
+
+
 @pytest.mark.filterwarnings("ignore:.*bags have no relevant row")
 def test_small_protocols(script: Any) -> None:
     counts = script("bench_protocols")
     engine = Engine(word_collection(), encoder="lsa", n_components=6)
     found = counts.compared(engine, "dev", 8000, n_bags=3, k=6)
-    expected = asdict(classify_injected(engine, "dev", n_bags=3, k=6).figures)
+    expected = asdict(script("papers.injected").classify_injected(engine, "dev", n_bags=3, k=6))
     assert found["paper"]["injected"][0] == {"votes": 1} | expected
     assert found["choices"]["last"]["train and test"] == found["paper"]["injected"][0]
     assert found["rules"]["last"]["recall"] == found["rules"]["everything"]["recall"] == 1.0

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from support import cudf_double
 from haybale import Run, evaluate
 from haybale.errors import InputError, MissingExtraError, UnknownNameError
 from haybale.evaluation import averages, recall_curves, results
-from haybale.frames import LIBRARIES, column_names, in_library, library_of, like, to_arrow, to_pandas, with_column
+from haybale.frames import LIBRARIES, column_names, in_library, library_of, like, to_arrow, to_pandas
 
 
 @pytest.fixture(autouse=True)
@@ -41,18 +40,11 @@ def test_frames_go_there_and_back(library: str) -> None:
     pd.testing.assert_frame_equal(to_pandas(frame, ["score", "name"]), FRAME[["score", "name"]], check_dtype=False)
     assert to_arrow(frame).to_pydict() == pa.Table.from_pandas(FRAME).to_pydict()
     assert to_arrow(frame, ["number"]).to_pydict() == {"number": [3, 1, 2]}
-    for name in ("number", "more"):
-        more = with_column(frame, name, np.array([7, 8, 9], dtype=np.int16))
-        assert library_of(more) == library
-        assert to_pandas(more, [name])[name].tolist() == [7, 8, 9]
-        assert to_pandas(more)[name].dtype == np.int16
     assert to_pandas(frame)["number"].tolist() == [3, 1, 2]  # the user's frame is left alone
 
 
 def test_what_pandas_keeps() -> None:
     assert to_pandas(FRAME) is FRAME  # not copied
-    moved = with_column(FRAME.set_index("number"), "b", np.arange(3))
-    assert moved["b"].to_dict() == {3: 0, 1: 1, 2: 2}
     table = pa.Table.from_pandas(pd.DataFrame({"doc_id": ["a"]}, index=pd.Index(["q"], name="query_id")))
     assert list(to_pandas(table).columns) == ["doc_id", "query_id"]  # an index that was kept in a table is a column
 

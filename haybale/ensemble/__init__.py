@@ -1,14 +1,17 @@
-"""(query, passage) to relevance: candidate rows, bags, support vector regressors, the ensemble."""
+"""The support vector machine: candidate rows, bags, solvers, the ensemble, and a scikit-learn estimator."""
+
+from typing import TYPE_CHECKING, Any
 
 from haybale.ensemble.bags import STRATEGIES
-from haybale.ensemble.batch_scoring import score_frame
-from haybale.ensemble.explanation import Explanation
+from haybale.ensemble.pair_explanation import PairExplanation
 from haybale.ensemble.pair_features import pair_features
 from haybale.ensemble.problem import Dual, Problem
-from haybale.ensemble.product_kernel_svr import ProductKernelSVR
 from haybale.ensemble.rows import PROTOCOLS, CandidateRows, candidate_rows
 from haybale.ensemble.solvers import SOLVERS
 from haybale.ensemble.svr_ensemble import SVREnsemble
+
+if TYPE_CHECKING:
+    from haybale.ensemble.product_kernel_svr import ProductKernelSVR
 
 __all__ = [
     "PROTOCOLS",
@@ -16,11 +19,19 @@ __all__ = [
     "STRATEGIES",
     "CandidateRows",
     "Dual",
-    "Explanation",
+    "PairExplanation",
     "Problem",
     "ProductKernelSVR",
     "SVREnsemble",
     "candidate_rows",
     "pair_features",
-    "score_frame",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ProductKernelSVR, which imports scikit-learn, when it is first used."""
+    if name == "ProductKernelSVR":
+        from haybale.ensemble.product_kernel_svr import ProductKernelSVR
+
+        return ProductKernelSVR
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,112 +1,91 @@
-"""From candidate rows and bags to the support of all bags: problems made, solved side by side, gathered.
+"""Training of all bags: each becomes a problem of its own, and the problems are solved side by side.
 
-Threads see the vectors where they lie. Processes and Dask's workers are sent what their bags use and no more.
+Threads share the vectors. Processes and Dask's workers are sent only what their bags use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from haybale.cluster import count_jobs, dask_client, memory_per_task, own_threads, shares_memory, spread
-from haybale.device import find_device
+from haybale.device import CPU, find_device
 from haybale.ensemble.kernel import Points, gram
 from haybale.ensemble.problem import Dual, Problem, Solver
 from haybale.ensemble.rows import Ints
-from haybale.ensemble.support import Support
 from haybale.parallel import cpus, one_blas_thread
-from haybale.vectors import Floats
-
-Used = tuple[Ints, Ints]  # numbers of distinct queries and passages
-
-
-@dataclass(frozen=True)
-class TrainingSet:
-    """All rows of all bags, over the distinct vectors they use."""
-
-    queries: Points
-    passages: Points
-    query: Ints  # (n,)
-    passage: Ints  # (n,)
-    label: NDArray[np.float64]  # (n,)
-    weight: NDArray[np.float64]  # (n,)
-    features: Floats | None = None  # (n, f)
-
-    def used(self, bags: list[Ints]) -> Used:
-        """The distinct queries and passages of some bags."""
-        rows = np.concatenate(bags)
-        return np.unique(self.query[rows]), np.unique(self.passage[rows])
-
-    def gram_size(self, bags: list[Ints]) -> float:
-        """Bytes of the Gram matrices over all that some bags use."""
-        return float(sum(4 * len(used) ** 2 for used in self.used(bags)))
-
-    def places(self, rows: Ints, used: Used) -> dict[str, Any]:
-        """Everything that belongs to some rows but their vectors, with their places among what is used."""
-        columns = {name: getattr(self, name) for name in ("label", "weight", "features")}
-        found = {name: value[rows] for name, value in columns.items() if value is not None}
-        query, passage = np.searchsorted(used[0], self.query[rows]), np.searchsorted(used[1], self.passage[rows])
-        return {"query": query, "passage": passage} | found
 
 
 def solve_bags(
-    data: TrainingSet,
-    bags: list[Ints],
-    solver: Solver,
-    n_jobs: int | None,
-    memory_budget: float | None,
-    settings: dict[str, Any],
+    problem: Problem, bags: list[Ints], solver: Solver, n_jobs: int | None, memory_budget: float | None = None
 ) -> list[Dual]:
-    """The dual of each bag, through joblib; ``memory_budget`` bytes are shared by the bags solved at once.
+    """Solve the rows of each bag as a problem of their own, through joblib.
 
-    Bags that have much in common share the Gram matrices over all they use, if that is less work than one pair of
-    matrices each and fits the budget. Fewer bags than ``n_jobs`` are solved at once where the budget would not hold
-    the matrices of so many. None is half of the memory there is; on a cluster, the budget is that of each task.
+    Bags that have much in common share the Gram matrices over all they use, if that is less work than separate
+    matrices and fits the budget. What is shared depends on the budget alone, and every product is computed by one
+    thread, so results on processors of one kind are the same bit for bit, whoever computes them.
 
-    What is shared depends on the budget alone, and every product is made by one thread: so on processors of one kind
-    results are the same bit for bit whoever computes them.
+    Parameters
+    ----------
+    problem : Problem
+        All rows of all bags.
+    bags : list of (n_bag,) int
+    solver : Solver
+    n_jobs : int, optional
+        Bags solved at once. Fewer are, where ``memory_budget`` would not hold the matrices of so many.
+    memory_budget : float, optional
+        Bytes shared by the bags solved at once; on a cluster, bytes of each task. Default: half of the memory.
     """
-    here, alone = shares_memory(), dask_client() is None
+    shared, alone = shares_memory(), dask_client() is None
     if memory_budget is None:
-        memory_budget = data.queries.device.half_of_memory() if alone else memory_per_task(n_jobs)
-    groups, jobs = _sharing(data, bags, memory_budget), count_jobs(n_jobs)
-    budget = memory_budget
-    if alone:  # one machine's memory is shared by all
-        # Another process holds the matrices of its group, and as much again of the bag it solves.
-        each = [data.gram_size([bag]) for bag in bags]
-        if not here:
-            each = [data.gram_size([bags[i] for i in group]) * min(2, len(group)) for group in groups]
+        memory_budget = problem.device.half_of_memory() if alone else memory_per_task(n_jobs)
+    groups, jobs, budget = _sharing(problem, bags, memory_budget), count_jobs(n_jobs), memory_budget
+    if alone:  # all tasks share the memory of one machine
+        # Another process holds the matrices of its group, and as much again for the bag it solves.
+        each = [_gram_bytes(problem, [bag]) for bag in bags]
+        if not shared:
+            each = [_gram_bytes(problem, [bags[i] for i in group]) * min(2, len(group)) for group in groups]
         if jobs > 1 and max(each) <= budget:
             jobs = n_jobs = max(1, min(jobs, int(budget / max(each))))
         budget /= jobs
-    settings = settings | {"memory_budget": budget, "threads": max(1, cpus() // jobs) if here else None}
-    # In other processes as many parts as there are workers, and not one task a bag: each makes the group's matrices.
+    problem = replace(problem, memory_budget=budget, threads=max(1, cpus() // jobs) if shared else None)
+    # Each process computes the matrices of the group, so a group makes as many tasks as there are workers.
     parts = [
         (group, part.tolist())
         for group in groups
-        for part in np.array_split(group, len(group) if here else min(len(group), jobs))
+        for part in np.array_split(group, len(group) if shared else min(len(group), jobs))
     ]
-    tasks = sent(data, bags, parts, solver, settings, jobs if here else None)
-    solved = spread(solve_part, tasks, n_jobs, "training bags", len(parts))
+    tasks = make_tasks(problem, bags, parts, solver, jobs if shared else None)
+    solved = spread(solve_task, tasks, n_jobs, "training bags", len(parts))
     duals = {i: dual for (_, part), some in zip(parts, solved, strict=True) for i, dual in zip(part, some, strict=True)}
     return [duals[number] for number in range(len(bags))]
 
 
-def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[list[int]]:
-    """Bags in groups that share Gram matrices: each joins the group before it where that saves work and fits.
+def _used(problem: Problem, bags: list[Ints]) -> tuple[Ints, Ints]:
+    """Return the numbers of the distinct queries and passages of some bags."""
+    rows = np.concatenate(bags)
+    return np.unique(problem.query[rows]), np.unique(problem.passage[rows])
 
-    Half of the budget is kept for what the bags hold beside the matrices.
+
+def _gram_bytes(problem: Problem, bags: list[Ints]) -> float:
+    """Return the size of the Gram matrices over all that some bags use."""
+    return float(sum(4 * len(used) ** 2 for used in _used(problem, bags)))
+
+
+def _sharing(problem: Problem, bags: list[Ints], memory_budget: float) -> list[list[int]]:
+    """Group bags that share Gram matrices: each joins the group before it where that saves work and fits.
+
+    Half of the budget is reserved for what the bags hold beside the matrices.
     """
     groups: list[list[int]] = []
     cost = 0.0
     for number, bag in enumerate(bags):
-        alone = data.gram_size([bag])
-        together = data.gram_size([bags[each] for each in (*groups[-1], number)]) if groups else np.inf
+        alone = _gram_bytes(problem, [bag])
+        together = _gram_bytes(problem, [bags[each] for each in (*groups[-1], number)]) if groups else np.inf
         if together < cost + alone and together <= memory_budget / 2:
             groups[-1].append(number)
             cost = together
@@ -116,84 +95,67 @@ def _sharing(data: TrainingSet, bags: list[Ints], memory_budget: float) -> list[
     return groups
 
 
-def sent(
-    data: TrainingSet,
-    bags: list[Ints],
-    parts: list[tuple[list[int], list[int]]],
-    solver: Solver,
-    settings: dict[str, Any],
-    sharing: int | None,
+def make_tasks(
+    problem: Problem, bags: list[Ints], parts: list[tuple[list[int], list[int]]], solver: Solver, jobs: int | None
 ) -> Iterator[tuple[Any, ...]]:
-    """The arguments of :func:`solve_part` for each ``(group, part of it)``, made when they are asked for.
+    """Yield the arguments of :func:`solve_task` for each ``(group, part of the group)``, made on demand.
 
-    ``sharing``: so many tasks see this memory, and a group's Gram matrices are made here once; None: each makes them.
+    ``jobs`` is the number of tasks that share this process's memory: a group's Gram matrices are computed here once.
+    None: tasks run in other processes, and each computes the matrices itself.
     """
-    device, last = data.queries.device, list[int]()
-    points = (data.queries, data.passages) if sharing else (data.queries.to_numpy(), data.passages.to_numpy())
+    device, last = problem.device, list[int]()
+    queries, passages = (half.to(device if jobs else CPU) for half in (problem.queries, problem.passages))
     for group, part in parts:
         if group != last:
-            last, used, how = group, data.used([bags[number] for number in group]), dict(settings)
-            taken = [of.take(numbers) for of, numbers in zip(points, used, strict=True)]
-            vectors = [of.dense for of in taken] + [of.sparse for of in taken]
-            if sharing and len(group) > 1:
-                how["grams"] = gram(taken[0]), gram(taken[1])
-                how["memory_budget"] = max(1.0, how["memory_budget"] - sum(m.nbytes for m in how["grams"]) / sharing)
+            last, (used_q, used_p) = group, _used(problem, [bags[number] for number in group])
+            vectors: dict[str, Any] = {"queries": queries.take(used_q), "passages": passages.take(used_p)}
+            share = len(group) > 1
+            if jobs and share:
+                grams = gram(vectors["queries"]), gram(vectors["passages"])
+                vectors |= {"grams": grams, "memory_budget": _left(problem.memory_budget, grams, jobs)}
+        rows = problem.take(np.concatenate([bags[number] for number in part]))
+        query, passage = np.searchsorted(used_q, rows.query), np.searchsorted(used_p, rows.passage)
         offsets = np.cumsum([0, *(len(bags[number]) for number in part)])
-        columns = {"offsets": offsets} | data.places(np.concatenate([bags[number] for number in part]), used)
-        about = {"settings": how, "device": str(device) if sharing else device.kind, "names": tuple(columns)}
-        yield (solver, about | {"share": len(group) > 1 and not sharing}, *vectors, *columns.values())
+        where = str(device) if jobs else device.kind
+        yield solver, replace(rows, **vectors, query=query, passage=passage), offsets, where, share and not jobs
 
 
-def solve_part(
-    solver: Solver,
-    how: dict[str, Any],
-    dense_q: Floats | None,
-    dense_p: Floats | None,
-    sparse_q: Any,
-    sparse_p: Any,
-    *columns: NDArray[Any],
-) -> list[Dual]:
-    """Solve some bags of a group, in whichever process; plain arrays, which joblib sends to Dask's workers by itself.
+def solve_task(solver: Solver, problem: Problem, offsets: Ints, device: str, share: bool) -> list[Dual]:
+    """Solve some bags of a group, in any process.
 
-    ``how``: the ``settings`` of each problem; whether the bags ``share`` Gram matrices that are to be made; on which
-    ``device`` the vectors go; the ``names`` of the columns.
+    Parameters
+    ----------
+    solver : Solver
+    problem : Problem
+        The rows of the bags, one bag after the other.
+    offsets : (n_bags + 1,) int
+        Bag b consists of the rows offsets[b]:offsets[b + 1].
+    device : str
+        Where the vectors go.
+    share : bool
+        Whether to compute Gram matrices that the bags share.
     """
-    dense_q, dense_p = (None if part is None else _aligned(part) for part in (dense_q, dense_p))
-    arrays = dict(zip(how["names"], (_aligned(column) for column in columns), strict=True))
-    offsets, device = arrays.pop("offsets"), find_device(how["device"])
-    settings = how["settings"] | {"threads": how["settings"]["threads"] or own_threads()}
-    with one_blas_thread(), device.current():  # CUDA's current device belongs to a thread
-        queries, passages = Points(dense_q, sparse_q).to(device), Points(dense_p, sparse_p).to(device)
-        if how["share"]:
-            grams = gram(queries, settings["threads"]), gram(passages, settings["threads"])
-            left = max(1.0, settings["memory_budget"] - sum(matrix.nbytes for matrix in grams))
-            settings |= {"grams": grams, "memory_budget": left}
-        return [
-            solver(Problem(queries, passages, **{name: arrays[name][a:b] for name in arrays}, **settings))
-            for a, b in pairwise(offsets.tolist())
-        ]
+    columns = {name: _aligned(getattr(problem, name)) for name in ("query", "passage", "label", "weight", "features")}
+    halves = (Points(_aligned(half.dense), half.sparse) for half in (problem.queries, problem.passages))
+    where, threads = find_device(device), problem.threads or own_threads()
+    with one_blas_thread(), where.current():  # CUDA's current device belongs to a thread
+        queries, passages = (half.to(where) for half in halves)
+        problem = replace(problem, queries=queries, passages=passages, threads=threads, **columns)
+        if share:
+            problem = problem.with_grams()
+            problem = replace(problem, memory_budget=_left(problem.memory_budget, problem.grams))
+        return [solver(problem.take(slice(a, b))) for a, b in pairwise(offsets.tolist())]
 
 
-def _aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """The array where NumPy would have put it; a message leaves it at any byte, where BLAS gives other last bits."""
-    return array if not isinstance(array, np.ndarray) or array.ctypes.data % 16 == 0 else array.copy()
+def _left(memory_budget: float, grams: Any, jobs: int = 1) -> float:
+    """Return the bytes that each of some jobs has left beside the Gram matrices that they share."""
+    return max(1.0, memory_budget - float(sum(matrix.nbytes for matrix in grams)) / jobs)
 
 
-def gathered(data: TrainingSet, bags: list[Ints], duals: list[Dual]) -> tuple[Support, Ints, Ints]:
-    """The support rows of all bags over the vectors they share, and the queries and passages of ``data`` in them."""
-    chosen = [bag[dual.coef != 0] for bag, dual in zip(bags, duals, strict=True)]
-    rows = np.concatenate(chosen)
-    used = used_q, used_p = data.used([rows])
-    columns = data.places(rows, used)
-    del columns["weight"]
-    if data.features is not None:  # a linear kernel: of its support rows only their weighted sum is kept
-        del columns["features"]
-        sums = [dual.coef @ data.features[bag] for bag, dual in zip(bags, duals, strict=True)]
-        columns["feature_weights"] = np.stack(sums)
-    columns |= {
-        "label": columns["label"].astype(np.float32),
-        "coef": np.concatenate([dual.coef[dual.coef != 0] for dual in duals]),
-        "offsets": np.concatenate(([0], np.cumsum([len(part) for part in chosen]))),
-        "intercept": np.array([dual.intercept for dual in duals]),
-    }
-    return Support(data.queries.take(used_q), data.passages.take(used_p), **columns), used_q, used_p
+def _aligned(array: Any) -> Any:
+    """Return a copy of an array at an address as NumPy would choose it, if it has another one.
+
+    An array in a message may start at any byte. NumPy copies such an array before each product, and no longer sees
+    that it multiplies a matrix by its own transpose, which BLAS rounds in another way.
+    """
+    return array.copy() if isinstance(array, np.ndarray) and array.ctypes.data % 16 else array

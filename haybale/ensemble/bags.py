@@ -1,24 +1,43 @@
 """Bags: overlapping subsets of the candidate rows, one SVR each.
 
-Each of s bags holds (1 + overlap)/s of the training set: s disjoint parts would hold 1/s, the rest is shared
+Each of s bags holds (1 + overlap)/s of the training set: s disjoint parts would hold 1/s each, and the rest is shared
 with other bags. The ensemble paper has s = 35 and an overlap of 0.6.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
-from haybale.device import to_numpy
 from haybale.ensemble.rows import CandidateRows, Ints
 from haybale.errors import InputError
 from haybale.vectors import Matrix
 
 STRATEGIES = ("queries", "rows", "regions")
-_EVEN = 1.5  # times its even share is the most queries a cell of `regions` holds
+_EVEN = 1.5  # a cell of `regions` holds at most this many times its even share of the queries
+
+
+def draw_bags(
+    rows: CandidateRows,
+    strategy: str,
+    n_bags: int,
+    overlap: float,
+    rows_per_bag: int | None,
+    random_state: int | None,
+    queries: Matrix,
+    groups: Ints,
+) -> list[Ints]:
+    """Return the row numbers of each bag of :func:`make_bags`, with at most ``rows_per_bag`` rows each."""
+    first, *others = map(np.random.default_rng, np.random.SeedSequence(random_state).spawn(n_bags + 1))
+    bags = make_bags(rows, strategy, n_bags, overlap, first, queries, groups)
+    barren = sum(not rows.label[bag].any() for bag in bags)
+    if barren:
+        message = f"{barren} of {n_bags} bags have no relevant row; they are trained and predict about 0"
+        warnings.warn(message, stacklevel=5)
+    return [thinned(rows, bag, rows_per_bag, rng) for bag, rng in zip(bags, others, strict=True)]
 
 
 def make_bags(
@@ -30,18 +49,18 @@ def make_bags(
     queries: Matrix | None = None,
     groups: Ints | None = None,
 ) -> list[Ints]:
-    """Row numbers of each bag, ascending, with repetitions in the ``rows`` strategy.
+    """Return the row numbers of each bag, ascending, with repetitions for the strategy ``rows``.
 
-    ``queries``: the queries are dealt out to the bags, and each bag is filled up with queries of other bags, so
-    that every query is in at least one bag and all candidates of a query stay together. With ``groups`` (m,), the
-    group of every query, whole groups are dealt out: queries of one document have much in common.
+    ``queries``: the queries are distributed over the bags, and each bag is filled up with queries of other bags. So
+    every query is in at least one bag, and all candidates of a query stay together. With ``groups`` (m,), the group of
+    every query, whole groups are distributed: queries of one document have much in common.
 
-    ``rows``: rows drawn with replacement, as the authors' code does.
+    ``rows``: rows are drawn with replacement, as in the authors' code.
 
-    ``regions``: k-means cells of the query vectors, one a bag, each grown by the queries nearest to its centroid
-    among those outside, ``overlap`` times as many as the cell has: so the bags together hold 1 + overlap times the
-    queries. A cell holds at most 1.5 times its even share, queries beyond it go to their next nearest cell, so
-    that no bag takes many times as long as the others. Looks at the vectors ``queries`` (m, d), on the CPU.
+    ``regions``: each bag is a k-means cell of the query vectors ``queries`` (m, d), grown by the queries outside it
+    that are nearest to its centroid, ``overlap`` times as many as the cell has. So the bags together hold 1 + overlap
+    times the queries. A cell holds at most 1.5 times its even share, and further queries go to their next nearest
+    cell, so that no bag takes many times as long as the others.
     """
     if overlap > n_bags - 1:
         raise InputError(f"expected overlap <= n_bags - 1, found {overlap} and {n_bags} bags")
@@ -56,7 +75,8 @@ def make_bags(
     if strategy == "rows":
         return [np.sort(rng.integers(n, size=size)) for _ in range(n_bags)]
     if strategy == "regions":
-        members = _regions(to_numpy(queries)[distinct], n_bags, overlap, rng)
+        assert queries is not None
+        members = _regions(queries[distinct], n_bags, overlap, rng)
     else:
         members = []
         for part in np.array_split(rng.permutation(n), n_bags):
@@ -68,7 +88,9 @@ def make_bags(
 
 
 def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Generator) -> list[Ints]:
-    """Members of each region, ascending."""
+    """Return the members of each region, ascending."""
+    from sklearn.cluster import KMeans
+
     n = int(vectors.shape[0])
     means = KMeans(n_bags, n_init=1, random_state=int(rng.integers(2**31))).fit(vectors)
     distances = means.transform(vectors)  # (n, n_bags)
@@ -82,7 +104,7 @@ def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Genera
     members = []
     for region, to_centre in enumerate(distances.T):
         inside = cell == region
-        # A cell that the limit left empty would be an empty bag; its nearest query makes it one.
+        # A cell that the limit left empty gets its nearest query, because a bag must not be empty.
         wanted = round(overlap * inside.sum()) if inside.any() else 1
         nearest = np.argsort(np.where(inside, np.inf, to_centre), kind="stable")[: n - int(inside.sum())]
         members.append(np.sort(np.append(np.flatnonzero(inside), nearest[:wanted])))
@@ -90,7 +112,7 @@ def _regions(vectors: Matrix, n_bags: int, overlap: float, rng: np.random.Genera
 
 
 def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Generator) -> Ints:
-    """The bag cut to ``limit`` rows: every positive stays, and a sample of at least as many negatives."""
+    """Cut a bag to ``limit`` rows: keep every positive, and a sample of at least as many negatives."""
     if limit is None or len(bag) <= limit:
         return bag
     positive = rows.label[bag] > 0
@@ -100,7 +122,7 @@ def thinned(rows: CandidateRows, bag: Ints, limit: int | None, rng: np.random.Ge
 
 
 def seen_by(query: NDArray[Any], bags: list[Ints], groups: Ints) -> NDArray[np.bool_]:
-    """(m, n_bags) whether a bag holds any row of a query, or of another of its group.
+    """Return (m, n_bags) whether a bag holds any row of a query, or of another query of its group.
 
     ``query`` (n_rows,) is the query of each row, ``groups`` (m,) the group of each query.
     """

@@ -1,7 +1,7 @@
-"""``cuml.svm.SVR`` on a GPU, on the kernel matrix gathered from two Gram matrices, which never leaves the device.
+"""``cuml.svm.SVR`` on a kernel matrix that is gathered from two Gram matrices and never leaves the GPU.
 
-cuML addresses dense input with 32-bit integers: rows × columns must stay below 2^31 and it does not check, so it is
-checked here. That is 46,340 rows.
+cuML addresses dense input with 32-bit integers: rows × columns must stay below 2^31, which are 46,340 rows of a kernel
+matrix. cuML does not check this, so it is checked here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OLDEST = (26, 2)  # the first release whose SVR takes a kernel matrix
 
 
 def cuml_takes(problem: Problem) -> bool:
-    """Whether cuML is there, new enough, and the kernel matrix within its limits and the memory budget."""
+    """Return whether cuML is installed and recent enough, and the kernel matrix within its limits and the budget."""
     try:
         _check(problem)
     except (MissingExtraError, InputError):
@@ -27,17 +27,17 @@ def cuml_takes(problem: Problem) -> bool:
 
 
 def solve_cuml(problem: Problem) -> Dual:
-    """On the kernel matrix, of up to 46,340 rows; :class:`InputError` for a bag beyond it or ``memory_budget``."""
+    """Solve on the kernel matrix; raise :class:`InputError` beyond 46,340 rows or ``memory_budget``."""
     _check(problem)
     svm = import_optional("cuml.svm", "gpu")
     settings = {"C": problem.C, "epsilon": problem.epsilon, "tol": problem.tol, "max_iter": problem.max_iter}
     with problem.device.current():
-        # A number as gamma: 'scale' would take the variance of the whole kernel matrix.
+        # gamma is a number, because 'scale' would compute the variance of the whole kernel matrix.
         output = "numpy" if problem.device.is_cpu else "cupy"
         model = svm.SVR(kernel="precomputed", gamma=1.0, **settings, output_type=output)
         columns = problem.label.astype(np.float32), problem.weight.astype(np.float32)
         label, weight = (to_device(values, problem.device) for values in columns)
-        # The matrix is symmetric, so its transpose is itself in the Fortran order that cuML wants.
+        # The matrix is symmetric: its transpose is the same matrix, in the Fortran order that cuML needs.
         model.fit(problem.gram().T, label, sample_weight=weight)
     coef = np.zeros(len(problem.label))
     coef[to_numpy(model.support_).astype(np.int64)] = to_numpy(model.dual_coef_).astype(np.float64).ravel()

@@ -1,23 +1,24 @@
-"""The product kernel: on pairs (query, passage) an RBF is the product of one of queries and one of passages.
+"""The product kernel: on pairs (query, passage) an RBF kernel is the product of a query and a passage kernel.
 
     exp(-γ ‖[q;p] - [q';p']‖²) = exp(-γ ‖q - q'‖²) · exp(-γ ‖p - p'‖²) = Kq(q, q') · Kp(p, p')
 
-exactly, with any scaling of the features, and with a γ for each of the two. So no [q ; p] is ever built: the kernel of
-any pairs is gathered from two small Gram matrices, over the distinct queries and over the distinct passages. Several
-spaces side by side are one more product, and so one RBF over all of them, each multiplied by the root of its own γ
-(:mod:`haybale.ensemble.spaces`). Pair features, which do not factorise, have a kernel of their own, which is added.
+This holds exactly, for any scaling of the features, and with a separate γ for each half. So no vector [q ; p] is ever
+built: the kernel of any pairs is gathered from two small Gram matrices, over the distinct queries and the distinct
+passages. Several spaces side by side are one more product, hence one RBF kernel over all of them, each multiplied by
+the root of its own γ (:mod:`haybale.ensemble.spaces`). Pair features do not factorise; they have a linear kernel that
+is added.
 
-On the CPU a tile of 512 × 512 is a matrix product and exponentials while it is in the cache. exp is a polynomial
-there, because a compiler vectorises it: 0.25 ns a value on one core against 0.45 ns for ``numpy.exp`` in float32
-(x86-64 with AVX-512); its error is below 3e-7 relative, which is that of the product. On a device it is array
-operations.
+On the CPU a tile of 512 × 512 values is a matrix product followed by exponentials while the tile is in the cache. exp
+is a polynomial there, which a compiler can vectorise: 0.25 ns a value on one core against 0.45 ns for ``numpy.exp`` in
+float32 (x86-64 with AVX-512). Its relative error is below 3e-7, like that of the product. On a device the same is
+done with array operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -25,17 +26,18 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from haybale.device import CPU, Device, device_of, is_sparse, to_device
+from haybale.device import Device, device_of, is_sparse, to_device
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError
 from haybale.parallel import in_threads, is_out_of_memory
 from haybale.retrieval.sparse_search import add_products
-from haybale.vectors import squared_lengths
+from haybale.vectors import Floats, squared_lengths
 
 TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which a second-level cache holds
 _DEVICE_TILE = 4096
-_LONG = 3e5  # squared lengths from which products in float64 are off by 1e-8 or more,
-_NOTHING = 1e3  # and squared distances from which the kernel is 0 and it does not matter
+# Float64 products of squared lengths above _LONG are off by 1e-8 or more. Distances above _ZERO do not matter then,
+# because the kernel is 0.
+_LONG, _ZERO = 3e5, 1e3
 _DIFFERENCES = 2**22  # values of differences held at once
 _F = np.float32
 
@@ -44,51 +46,51 @@ _F = np.float32
 class Points:
     """Queries or passages in all their spaces, scaled to γ = 1: the kernel of two of them is exp(-‖a - b‖²).
 
-    Dense spaces (n, d), sparse ones (n, v) as CSR, or both; of NumPy and SciPy or of CuPy. float32, or float64 where
-    float32 would not hold the kernel; then it and all made of it is float64.
+    ``dense`` (n, d) holds the dense spaces side by side, ``sparse`` (n, v) the sparse ones as CSR; either may be
+    missing. Arrays are NumPy and SciPy, or CuPy. They are float32, or float64 where float32 would not represent the
+    kernel precisely; all that is computed from float64 points is float64.
     """
 
     dense: Any | None
     sparse: Any | None = None
 
+    @property
+    def _any(self) -> Any:
+        return self.sparse if self.dense is None else self.dense
+
     def __len__(self) -> int:
-        part: Any = self.sparse if self.dense is None else self.dense
-        return int(part.shape[0])
+        return int(self._any.shape[0])
 
     @cached_property
     def device(self) -> Device:
-        """Where the arrays are."""
-        return device_of(self.sparse if self.dense is None else self.dense)
+        """The device that holds the arrays."""
+        return device_of(self._any)
 
     @property
     def xp(self) -> ModuleType:
-        """The array library of its products and kernels."""
+        """The array library of the device: numpy or cupy."""
         return self.device.xp
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """float32 or float64, of the vectors and of their kernel."""
-        part: Any = self.sparse if self.dense is None else self.dense
-        return np.dtype(str(part.dtype))
+        return np.dtype(str(self._any.dtype))
 
     @property
     def is_precise(self) -> bool:
+        """Whether the points are float64."""
         return self.dtype == np.float64
 
     def precise(self) -> Points:
-        """The points in float64."""
+        """Return the points in float64."""
         with self.device.current():
             return Points(*(None if part is None else part.astype(np.float64) for part in (self.dense, self.sparse)))
 
     def to(self, device: Device) -> Points:
-        """The points on a device; themselves, where they are there."""
+        """Return the points on a device; the same object if they are there already."""
         if device == self.device:
             return self
         return Points(*(None if part is None else to_device(part, device) for part in (self.dense, self.sparse)))
-
-    def to_numpy(self) -> Points:
-        """The points on the CPU."""
-        return self.to(CPU)
 
     @cached_property
     def norms(self) -> Any:
@@ -103,7 +105,7 @@ class Points:
         return total
 
     def take(self, rows: Any) -> Points:
-        """Some rows, by numbers (of either library) or a slice; a slice of the dense part is a view."""
+        """Return some rows, given by numbers (of either library) or a slice; a slice of the dense part is a view."""
         if not isinstance(rows, slice):
             rows = to_device(rows, self.device)
         with self.device.current():
@@ -111,15 +113,16 @@ class Points:
 
     @cached_property
     def _columns(self) -> Any:
-        """The sparse spaces by term: (n, v) CSC of SciPy, or (v, n) CSR of CuPy, whose products of CSR are faster."""
+        """The sparse part by term: (n, v) CSC in SciPy, (v, n) CSR in CuPy, whose CSR products are faster."""
         assert self.sparse is not None
         return self.sparse.tocsc() if self.device.is_cpu else self.sparse.T.tocsr()
 
     def products(self, other: Points, exact: bool = False) -> Any:
-        """(n, m) inner products with other points on the same device.
+        """Return (n, m) inner products with other points on the same device.
 
-        A row's products may differ in the last bit with the rows beside it: BLAS has kernels that sum in another order
-        at the edges of their blocks. Not so if ``exact``, which on the CPU sums in float64, and costs twice as much.
+        The products of a row may differ in the last bit depending on the rows computed with it, because BLAS sums in
+        another order at the edges of its blocks. With ``exact`` they do not: sums on the CPU are float64 then, which
+        costs twice as much.
         """
         if self.device != other.device:
             raise DeviceError(f"points on {self.device} meet points on {other.device}; move one with Points.to")
@@ -139,13 +142,31 @@ class Points:
         return out
 
 
-def pair_kernel(pairs: Any, rows: Ints, grams: tuple[Any, Any] | None = None) -> Any:
-    """(n_rows, n) Kq · Kp + φ φᵀ of ``rows`` of the pairs with all pairs, φ their features, where the points are.
+@dataclass(frozen=True)
+class Pairs:
+    """Rows (n,) that are pairs: row i is ``queries[query[i]]`` with ``passages[passage[i]]``.
 
-    ``pairs``: a :class:`~haybale.ensemble.problem.Problem`, or what has its columns. ``grams``: of its queries and its
-    passages, if somebody has them.
+    Vectors may be on a device. Numbers and pair features, one short row a pair, are NumPy.
     """
-    where = pairs.queries.device
+
+    queries: Points  # (n_queries, ·)
+    passages: Points  # (n_passages, ·)
+    query: Ints  # (n,)
+    passage: Ints  # (n,)
+    features: Floats | None = field(default=None, kw_only=True)  # (n, f) scaled pair features
+
+    @property
+    def device(self) -> Device:
+        """The device that holds the vectors."""
+        return self.queries.device
+
+
+def pair_kernel(pairs: Pairs, rows: Ints, grams: tuple[Any, Any] | None = None) -> Any:
+    """Return (n_rows, n) Kq · Kp + φ φᵀ of some rows with all rows, φ being the features, on the pairs' device.
+
+    ``grams`` are the Gram matrices of the queries and of the passages, where they have been computed.
+    """
+    where = pairs.device
     with where.current():
         xp, values = where.xp, None
         for number, (points, column) in enumerate(((pairs.queries, pairs.query), (pairs.passages, pairs.passage))):
@@ -164,7 +185,7 @@ def pair_kernel(pairs: Any, rows: Ints, grams: tuple[Any, Any] | None = None) ->
 
 @njit(inline="always")
 def exp_negative(x: Any) -> Any:  # pragma: no cover - compiled
-    """exp(x) for x <= 0 in float32: 2^n times a polynomial on the remainder (Cephes expf); exp(-87) below."""
+    """Return exp(x) for x <= 0 in float32: 2^n times a polynomial of the remainder (Cephes expf); exp(-87) below."""
     x = max(_F(-87.0), x)
     n = np.floor(x * _F(1.44269504) + _F(0.5))
     r = x - n * _F(0.693359375) - n * _F(-2.12194440e-4)
@@ -181,7 +202,7 @@ def exp_negative(x: Any) -> Any:  # pragma: no cover - compiled
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:  # pragma: no cover - compiled
-    """Products to kernel values, in place: exp(2 a·b - |a|² - |b|²)."""
+    """Turn products into kernel values, in place: exp(2 a·b - |a|² - |b|²)."""
     for i in range(tile.shape[0]):
         a = norms_a[i]
         for j in range(tile.shape[1]):
@@ -190,9 +211,10 @@ def _exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:  # pragma: no cove
 
 
 def _squared_distances(a: Points, b: Points) -> Any:
-    """(n, m) squared distances of float64 points, 0 for equal ones.
+    """Return (n, m) squared distances of float64 points, exactly 0 for equal ones.
 
-    By products, which are off by some 2^-53 of the squared lengths; by differences where that would be seen.
+    Distances come from products, whose error is about 2^-53 of the squared lengths, and from differences where that
+    error would matter.
     """
     xp = a.xp
     parts: list[tuple[Any, Any, Any]] = [
@@ -207,7 +229,7 @@ def _squared_distances(a: Points, b: Points) -> Any:
         lengths = squares(here)[:, None] + squares(there)
         far = lengths - 2 * (products.toarray() if is_sparse(products) else products)
         xp.maximum(far, 0, out=far)
-        near = (far < 2.0**-30 * lengths) | ((far < _NOTHING) & (lengths > _LONG))
+        near = (far < 2.0**-30 * lengths) | ((far < _ZERO) & (lengths > _LONG))
         left, right = xp.nonzero(near)
         step = TILE if is_sparse(here) else max(1, _DIFFERENCES // here.shape[1])
         for start in range(0, len(left), step):
@@ -218,9 +240,9 @@ def _squared_distances(a: Points, b: Points) -> Any:
 
 
 def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
-    """(n, m) kernel values of points, by one matrix product, where they are.
+    """Return (n, m) kernel values of points, from one matrix product, on their device.
 
-    If ``exact``, as in :meth:`Points.products`, those of a row do not depend on the rows beside it.
+    With ``exact``, the values of a row do not depend on the rows computed with it; see :meth:`Points.products`.
 
     >>> a, b = (Points(np.full((1, 2), value, dtype=np.float32)) for value in (0, 0.5))
     >>> kernel_tile(a, b)
@@ -242,27 +264,27 @@ def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
 
 
 def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
-    """(n, n) the Gram matrix of points; half of the products, the rest is mirrored. The diagonal is exactly 1.
+    """Return the (n, n) Gram matrix of points, on their device, written into ``out`` if given.
 
-    Where the points are, in ``out`` if it is given; ``threads`` are the CPU's.
-    Errors: :class:`DeviceError` where a device has no room for it.
+    Half of the products are computed and the rest is mirrored. The diagonal is exactly 1. ``threads`` is the number of
+    CPU threads. Raises :class:`DeviceError` if the device has no room for the matrix.
     """
     n, xp, is_cpu = len(points), points.xp, points.device.is_cpu
     step = TILE if is_cpu else _DEVICE_TILE
     parts = [points.take(slice(start, start + step)) for start in range(0, n, step)]
     with points.device.current(), out_of_memory(points.device, (n, n), "Gram matrix"):
         out = xp.empty((n, n), dtype=points.dtype) if out is None else out
-        if is_cpu:  # a page is found faster in one sweep than by the tile that first falls into it
+        if is_cpu:  # touching all pages in one sweep is faster than leaving it to the first tile that needs each
             out.reshape(-1)[::1024] = 0
 
         def fill(place: tuple[int, int]) -> None:
             i, j = place
             tile = kernel_tile(parts[i], parts[j])
-            if i == j and not is_cpu:  # the CPU's product of a matrix with itself is symmetric to the bit
+            if i == j and not is_cpu:  # on the CPU, the product of a matrix with itself is symmetric to the bit
                 tile = xp.minimum(tile, tile.T)
             rows, columns = slice(i * step, i * step + len(tile)), slice(j * step, j * step + tile.shape[1])
             out[rows, columns] = tile
-            if i != j:  # mirrored in small blocks, so that neither side is read far against its grain
+            if i != j:  # mirrored in small blocks, which keeps both reads and writes in the cache
                 mirror, width = out[columns, rows], 128 if is_cpu else step
                 for start in range(0, len(tile), width):
                     mirror[:, start : start + width] = tile[start : start + width].T
@@ -274,7 +296,7 @@ def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
 
 @contextmanager
 def out_of_memory(device: Device, shape: tuple[int, int], what: str) -> Iterator[None]:
-    """What does not fit is a :class:`DeviceError` that says what can be done about it."""
+    """Raise a :class:`DeviceError` that names a remedy if the device runs out of memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

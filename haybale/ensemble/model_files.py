@@ -1,11 +1,11 @@
-"""Models on disk: numbers as safetensors, ids as Parquet, the rest as JSON. Nothing in them can be executed.
+"""Models on disk: numbers as safetensors, ids as Parquet, the rest as JSON. Nothing in them is executed.
 
-    manifest.json          format, version, kind, parameters, γ, and the SHA-256 of every other file
+    manifest.json          format, version, kind, parameters, γ, a report, and the SHA-256 of every other file
     tensors.safetensors    support vectors, coefficients, scalings
     queries.parquet        ids of the support queries (ensembles)
     passages.parquet       ids of the support passages (ensembles)
 
-Loading needs no solver, and the files do not say on which device a model was trained.
+Loading needs no solver, and the files do not depend on the device on which a model was trained.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ FORMAT, VERSION = "haybale model", 2  # 1 had parameters that are gone
 _TENSORS = "tensors.safetensors"
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
 _OPTIONAL = ("feature_weights",)
-_GONE = {"SVREnsemble": ("max_iter", "feature_gamma")}  # parameters that 0.1 wrote
+_REMOVED = ("max_iter", "feature_gamma")  # parameters of an ensemble that 0.1 wrote
+_RENAMED = {"proof": "min_votes"}  # parameters that 0.2 wrote under another name
+_REPORT = "facts"  # the key of the report in the manifest
 _IDS = pa.schema([pa.field("id", pa.large_string())])
 
 Tensors = dict[str, NDArray[Any]]
@@ -51,14 +53,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Saved:
-    """What is kept of a model beside its parameters."""
+    """What is stored of a model beside its parameters."""
 
     support: Support
     spaces: Spaces
-    facts: dict[str, Any]  # plain values
+    report: dict[str, Any]  # plain values
     ids: dict[str, list[str]]
     scalings: dict[str, Scaling]
-    tensors: Tensors  # all there are
+    tensors: Tensors  # all tensors of the file
 
 
 def save_model(
@@ -68,12 +70,12 @@ def save_model(
     support: Support,
     spaces: Spaces,
     *,
-    facts: dict[str, Any],
+    report: dict[str, Any],
     ids: Mapping[str, Sequence[str]] | None = None,
     scalings: Mapping[str, Scaling] | None = None,
     tensors: Tensors | None = None,
 ) -> None:
-    """Write a trained model; the folder must be new or empty."""
+    """Write a trained model to a new or empty folder, which is moved into place when it is complete."""
     found = _points_tensors("queries", support.queries) | _points_tensors("passages", support.passages)
     found |= {name: value for name in (*_COLUMNS, *_OPTIONAL) if (value := getattr(support, name)) is not None}
     found |= tensors or {}
@@ -83,7 +85,7 @@ def save_model(
     for name, each in scalings.items():
         found[f"{name}.factor"] = np.asarray(each.factor)
         found |= {f"{name}.columns": np.array(each.columns)} if each.shift is None else {f"{name}.shift": each.shift}
-    # A solver of one's own is left out.
+    # A solver that is a function is left out.
     plain = {name: _plain(value) for name, value in parameters.items() if name != "device" and not callable(value)}
     gamma = [list(pair) for pair in spaces.gamma]
     head = {"format": FORMAT, "version": VERSION, "kind": kind, "parameters": plain, "gamma": gamma}
@@ -91,22 +93,24 @@ def save_model(
         for name, values in (ids or {}).items():
             write_table(aside / f"{name}.parquet", pa.table([values], schema=_IDS))
         write_tensors(aside / _TENSORS, found)
-        write_manifest(aside, head | {"facts": facts})
+        write_manifest(aside, head | {_REPORT: report})
 
 
 def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[str] = ()) -> tuple[M, Saved]:
-    """A saved model, not fitted, as ``make`` makes it of its parameters; and what it has to be given.
+    """Return an unfitted model, made by calling ``make`` with its parameters, and what else was stored.
 
-    Every file is found to be what was written first; else :class:`FileFormatError`.
+    Raises :class:`FileFormatError` for files that are missing, or differ from what was written.
     """
     manifest = read_manifest(folder, "model", {"format": FORMAT, "version": VERSION, "kind": kind})
-    expected: dict[str, Any] = {"parameters": dict, "gamma": list, "facts": dict}
+    expected: dict[str, Any] = {"parameters": dict, "gamma": list, _REPORT: dict}
     for name, kinds in expected.items():
         if not isinstance(manifest.get(name), kinds):
             raise FileFormatError(folder / MANIFEST, None, f"{name!r} is missing or of another type")
     check_files(folder, manifest, {_TENSORS, *(f"{name}.parquet" for name in ids)})
-    given = {name: value for name, value in manifest["parameters"].items() if name not in _GONE.get(kind, ())}
-    if given.get("solver", "") is None:  # as 0.1 wrote a solver of one's own: the default takes its place
+    given = {_RENAMED.get(name, name): value for name, value in manifest["parameters"].items()}
+    for name in _REMOVED if kind == "SVREnsemble" else ():
+        given.pop(name, None)
+    if given.get("solver", "") is None:  # 0.1 wrote this for a solver that is a function
         del given["solver"]
     try:
         model: Any = make(**{name: _unplain(value) for name, value in given.items()})
@@ -132,11 +136,11 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
     texts = {name: read_table(folder / f"{name}.parquet", _IDS).column("id").to_pylist() for name in ids}
     if any(len(texts[name]) != len(getattr(support, name)) for name in ids):
         raise FileFormatError(folder, None, "there are not as many ids as support vectors")
-    return model, Saved(support, spaces, manifest["facts"], texts, scalings, tensors)
+    return model, Saved(support, spaces, manifest[_REPORT], texts, scalings, tensors)
 
 
 def _plain(value: Any) -> Any:
-    """As JSON, in which a tuple is an object: lists are lists."""
+    """Return a value as JSON has it, with a tuple as an object to distinguish it from a list."""
     if isinstance(value, tuple):
         return {"tuple": _plain(list(value))}
     if isinstance(value, list):
@@ -145,6 +149,7 @@ def _plain(value: Any) -> Any:
 
 
 def _unplain(value: Any) -> Any:
+    """Return the value that :func:`_plain` was given."""
     if isinstance(value, dict):
         return tuple(_unplain(value["tuple"]))
     return [_unplain(item) for item in value] if isinstance(value, list) else value

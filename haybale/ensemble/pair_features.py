@@ -1,37 +1,41 @@
-"""What searches say of a candidate: evidence that carries over to any document.
+"""Pair features: how well other searches ranked a candidate, which is evidence about any document.
 
-Kq · Kp remembers which documents answer such queries, and knows nothing of a document it never saw relevant. How well
-the searches liked a candidate tells of every document, so these numbers have a linear kernel beside it.
+Kq · Kp remembers which documents answer which queries, and knows nothing about a document that was never relevant in
+training. The scores and ranks that other searches give a candidate are informative for every document, so they have a
+linear kernel that is added to the product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from haybale.device import to_numpy
+from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 from haybale.retrieval import Hits
-from haybale.vectors import Floats
+from haybale.vectors import Floats, reals
 
 SEARCHED, LEARNED = ("level", "rank", "first"), ("score", "log score")
 
 
 def pair_features(candidates: Hits, searches: Sequence[Hits], learned: Sequence[bool] | None = None) -> Floats:
-    """(m, c, f) float32 of candidates, from every search that may have found them; no feature looks at labels.
+    """Return (m, c, f) float32 features of candidates from searches; no feature depends on labels.
 
-    Of a search: ``level``, (score − lowest) / (best − lowest) of the query, 1 where all are equal; ``rank``,
-    61 / (60 + rank); ``first``, 1 / rank. Of one that has learned from judged queries the ``score`` and the ``log
-    score``, log(1 + score), since their size says how well the query is known. 0 for what a search did not find.
+    A search has three features: ``level``, the score min-max normalised within the query, 1 if all scores are equal;
+    ``rank``, 61 / (60 + rank); and ``first``, 1 / rank. A search that has learned from judged queries has two:
+    ``score``, whose size says how well the query is known, and ``log score``, log(1 + score). All are 0 for a
+    candidate that the search did not find.
 
     Parameters
     ----------
     candidates : Hits (m, c)
     searches : sequence of Hits (m, ·)
-        Best first.
+        Sorted by decreasing score.
     learned : sequence of bool, optional
-        Which searches have learned from judged queries, which they must rank as if they had not seen them; default
-        none.
+        Which searches have learned from judged queries; default none. They must rank those queries out of fold.
 
     Examples
     --------
@@ -49,7 +53,7 @@ def pair_features(candidates: Hits, searches: Sequence[Hits], learned: Sequence[
 
 
 def feature_names(names: Sequence[str], learned: Sequence[bool]) -> list[tuple[str, str]]:
-    """``(search, kind)`` of each feature.
+    """Return ``(search, kind)`` of each feature.
 
     >>> feature_names(["bm25", "knn-queries"], [False, True])[2:]
     [('bm25', 'first'), ('knn-queries', 'score'), ('knn-queries', 'log score')]
@@ -58,8 +62,18 @@ def feature_names(names: Sequence[str], learned: Sequence[bool]) -> list[tuple[s
     return [(name, kind) for name, of in zip(names, kinds, strict=True) for kind in of]
 
 
+def check_features(features: Any, passages: Ints) -> Floats:
+    """Return (m·c, f) features of candidates (m, c); raise for NaN or infinity where there is a candidate."""
+    values: Floats = reals(to_numpy(features), "features", np.float32)
+    if values.ndim != 3 or values.shape[:2] != passages.shape:
+        raise InputError(f"features: expected shape {passages.shape} and a number of features, found {values.shape}")
+    if not np.isfinite(values[passages >= 0]).all():
+        raise InputError("features: NaN or infinity among them")
+    return values.reshape(-1, values.shape[2])
+
+
 def _of_search(wanted: np.ndarray, hits: Hits, learned: bool) -> Floats:
-    """(m, c, 2 or 3)"""
+    """Return the features (m, c, 2 or 3) of one search."""
     query, rank, passage, score = hits.flat()
     counts = np.bincount(query, minlength=len(hits))
     if learned:
@@ -70,7 +84,7 @@ def _of_search(wanted: np.ndarray, hits: Hits, learned: bool) -> Floats:
         best = np.repeat(score[(ends - counts)[counts > 0]], counts[counts > 0])
         level = np.divide(score - lowest, best - lowest, out=np.ones_like(score), where=best > lowest)
         columns = [level, 61 / (60 + rank), 1 / rank]
-    # Found by one number for a query and a passage.
+    # One number stands for a query and a passage, to look them up together.
     size = 1 + max(int(passage.max(initial=0)), int(wanted.max(initial=0)))
     keys = query * size + passage
     order = np.argsort(keys)

@@ -1,10 +1,7 @@
-"""One bag's ε-SVR problem, and what solving it gives: the interface of the solvers.
+"""The ε-SVR problem of one bag, and its solution: the interface of the solvers.
 
 A solver learns; it does not predict. Prediction needs only the support rows and their coefficients
-(:mod:`haybale.ensemble.support`), so a model does not depend on the solver that trained it.
-
-Vectors may be on a device, and the Gram matrices are where they are; all that is one number or one short row a
-candidate row is NumPy.
+(:mod:`haybale.ensemble.support`), so a fitted model does not depend on the solver that trained it.
 """
 
 from __future__ import annotations
@@ -17,10 +14,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
-from haybale.device import Device, to_numpy
-from haybale.ensemble.kernel import Points, gram, out_of_memory, pair_kernel
+from haybale.device import CPU, to_numpy
+from haybale.ensemble.kernel import Pairs, gram, out_of_memory, pair_kernel
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError
 from haybale.vectors import Floats
@@ -33,27 +29,21 @@ class PrecisionWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Pairs):
     """min ½‖w‖² + C Σ weight_i (ξ_i + ξ*_i), with |label_i - f_i| <= ε + ξ, over candidate rows (n,).
 
-    Row i is the pair ``queries[query[i]]``, ``passages[passage[i]]``; its kernel with row j is Kq · Kp, and the
-    inner product of their pair ``features`` where there are such.
+    The kernel of row i with row j is Kq · Kp, plus the inner product of their pair ``features`` if there are any.
     """
 
-    queries: Points  # (n_queries, ·)
-    passages: Points  # (n_passages, ·)
-    query: Ints  # (n,)
-    passage: Ints  # (n,)
     label: NDArray[np.float64]  # (n,)
     weight: NDArray[np.float64]  # (n,)
     C: float = 1.0
     epsilon: float = 0.1
     tol: float = 1e-3
-    max_iter: int = -1  # -1: as many as it takes
-    features: Floats | None = None  # (n, f)
-    memory_budget: float = 2e9  # bytes a solver may hold in kernel values
-    grams: tuple[Any, Any] | None = None  # of queries and passages, where they are, if somebody holds them already
-    threads: int | None = None  # None: one a core
+    max_iter: int = -1  # -1: no limit
+    memory_budget: float = 2e9  # bytes of kernel values that a solver may hold
+    grams: tuple[Any, Any] | None = None  # Gram matrices of queries and passages, where they have been computed
+    threads: int | None = None  # None: one per core
 
     def __post_init__(self) -> None:
         n = len(self.label)
@@ -78,17 +68,17 @@ class Problem:
         if not self.weight.any():
             raise InputError("all weights are zero: there is no row to learn from")
 
-    @property
-    def device(self) -> Device:
-        """Where the vectors are."""
-        return self.queries.device
+    def take(self, rows: Ints | slice) -> Problem:
+        """Return some of the rows, over the same vectors."""
+        columns = {name: getattr(self, name) for name in ("query", "passage", "label", "weight", "features")}
+        return replace(self, **{name: values[rows] for name, values in columns.items() if values is not None})
 
     def to_numpy(self) -> Problem:
-        """The same problem on the CPU, for a solver that knows no other place."""
+        """Return the same problem on the CPU, for a solver that works only there."""
         if self.device.is_cpu:
             return self
         grams = None if self.grams is None else (to_numpy(self.grams[0]), to_numpy(self.grams[1]))
-        return replace(self, queries=self.queries.to_numpy(), passages=self.passages.to_numpy(), grams=grams)
+        return replace(self, queries=self.queries.to(CPU), passages=self.passages.to(CPU), grams=grams)
 
     @property
     def diagonal(self) -> Floats:
@@ -97,13 +87,13 @@ class Problem:
         return np.asarray(1 + more, dtype=np.float32)
 
     def with_grams(self) -> Problem:
-        """The problem with both Gram matrices, made if nobody holds them."""
+        """Return the problem with both Gram matrices, computed if they are missing."""
         if self.grams is not None:
             return self
         return replace(self, grams=(gram(self.queries, self.threads), gram(self.passages, self.threads)))
 
     def gram(self, rows: Ints | slice = slice(None)) -> Any:
-        """(n_rows, n) kernel values of some rows with all rows, where the vectors are."""
+        """Return (n_rows, n) kernel values of some rows with all rows, on the problem's device."""
         n = len(self.label)
         chosen = np.arange(n)[rows]
         grams = self.with_grams().grams if len(chosen) == n else self.grams
@@ -115,10 +105,10 @@ class Problem:
         return values
 
     def merged(self) -> tuple[Problem, Ints]:
-        """The problem with equal rows made one and sorted by query, and the first of the rows each stands for.
+        """Merge equal rows, sort rows by query, and return them with the number of the first row each stands for.
 
-        Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is
-        the same); rows of weight zero take no part.
+        Rows with the same query, passage, features and label become one row with the sum of their weights, which
+        leaves the optimum unchanged. Rows of weight zero are dropped.
         """
         kept = np.flatnonzero(self.weight > 0)
         keys: list[NDArray[Any]] = [self.label[kept], self.passage[kept], self.query[kept]]
@@ -128,12 +118,12 @@ class Problem:
         new = np.ones(len(order), dtype=bool)
         new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
         weight = np.add.reduceat(self.weight[kept[order]], np.flatnonzero(new))
-        kept = kept[order][new]
+        kept = kept[order[new]]
         (query, queries), (passage, passages) = (self.query[kept], self.queries), (self.passage[kept], self.passages)
         if self.grams is None:
             used, query = np.unique(query, return_inverse=True)
             queries = queries.take(used)
-            # Passages in the order of the rows: where each occurs once, kernel rows are read without a gather.
+            # Passages are numbered in the order of the rows: where each occurs once, kernel rows are contiguous.
             used, where, passage = np.unique(passage, return_index=True, return_inverse=True)
             by_row = np.argsort(where)
             place = np.empty_like(by_row)
@@ -147,23 +137,23 @@ class Problem:
 
 @dataclass(frozen=True)
 class Dual:
-    """f(q, p) = Σ_i coef_i K((q, p), row i) + intercept; coef is 0 for rows that are no support vectors."""
+    """f(q, p) = Σ_i coef_i K((q, p), row i) + intercept; coef is 0 for rows that are not support vectors."""
 
     coef: NDArray[np.float64]  # (n,)
     intercept: float
     n_iter: int = 0  # steps of two coefficients
     converged: bool = True
-    n_working_sets: int = 0  # outer iterations of a solver that has such
+    n_working_sets: int = 0  # outer iterations, of a solver that has them
 
 
 Solver = Callable[[Problem], Dual]
 
 
 class Solution:
-    """A solution that is being reached, as our own solvers do it: of the merged problem, with labels around 0.
+    """The state of a solution while our own solvers work on it: of the merged problem, with labels centred at 0.
 
-    Small residuals lose less in float32. ``tol`` below a millionth of the labels' range is raised to it: float32 tells
-    nothing finer apart.
+    Small residuals lose less in float32. A ``tol`` below a millionth of the labels' range is raised to that, which is
+    the finest difference that float32 resolves.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -175,12 +165,17 @@ class Solution:
         self.tol = max(problem.tol, 1e-6 * float(np.abs(self.label).max()))
         self.bound = problem.C * self.problem.weight
         self.beta = np.zeros(len(label))  # (n,) the coefficients
-        # Steps that may be taken; -1 stands for LIBSVM's own limit.
+        # The largest number of steps; for -1, LIBSVM's own limit.
         self.limit = problem.max_iter if problem.max_iter >= 0 else max(10_000_000, 100 * len(label))
 
     def dual(self, error: Floats, n_iter: int, violation: float, n_working_sets: int = 0) -> Dual:
-        """Over all rows given; warns where ``tol`` was not reached. ``error`` (n,) are the residuals."""
+        """Return the solution over all given rows, with a warning if ``tol`` was not reached.
+
+        ``error`` (n,) are the residuals.
+        """
         if violation >= self.tol:
+            from sklearn.exceptions import ConvergenceWarning
+
             warnings.warn(
                 f"the support vector regressor stopped after {n_iter:,} steps with a violation of {violation:.2g}, "
                 f"tol is {self.tol:.2g}: raise max_iter or tol",
@@ -193,7 +188,7 @@ class Solution:
         return Dual(coef, intercept, n_iter, violation < self.tol, n_working_sets)
 
     def _intercept(self, error: NDArray[np.float64]) -> float:
-        """The mean over free coefficients of what their optimality conditions say, as in LIBSVM."""
+        """Return the mean intercept that the optimality conditions of free coefficients imply, as in LIBSVM."""
         beta, bound, epsilon = self.beta, self.bound, self.problem.epsilon
         free = (beta != 0) & (np.abs(beta) < bound)
         if free.any():
@@ -203,15 +198,15 @@ class Solution:
         return float((gain.max() + cost.min()) / 2)
 
 
-def longest(of: Any) -> float:
-    """The largest squared length of a scaled vector of a problem, or of what has its queries and passages."""
-    with of.queries.device.current():
+def longest(of: Pairs) -> float:
+    """Return the largest squared length of a scaled vector."""
+    with of.device.current():
         return max(float(points.norms.max()) for points in (of.queries, of.passages))
 
 
-def rounding(of: Any, coef: NDArray[np.float64], raw: float = 0.0) -> float:
-    """By how much float32 may have moved predictions, about: its errors in distances of scaled vectors.
+def rounding(of: Pairs, coef: NDArray[np.float64], raw: float = 0.0) -> float:
+    """Estimate how far float32 may have moved predictions, from its errors in distances of scaled vectors.
 
-    ``raw`` is γ times the largest squared length of what was rounded before it was scaled.
+    ``raw`` is γ times the largest squared length of vectors that were rounded before they were scaled.
     """
     return 2.0**-22 * (1 + longest(of) + math.sqrt(raw)) * float(np.linalg.norm(coef))

@@ -1,4 +1,4 @@
-"""ε-SVR on [q ; p] that never sees [q ; p]: a scikit-learn estimator over the product of two Gram matrices."""
+"""ε-SVR on [q ; p] that never builds [q ; p]: a scikit-learn estimator over the product of two Gram matrices."""
 
 from __future__ import annotations
 
@@ -13,23 +13,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from haybale.device import Device, device_of, is_sparse, to_device, to_numpy
-from haybale.ensemble.bagging import TrainingSet, gathered
+from haybale.device import Device, device_of, is_sparse, placed, to_device, to_numpy
+from haybale.ensemble.distinct_rows import distinct_rows
+from haybale.ensemble.kernel import Pairs
 from haybale.ensemble.model_files import load_model, save_model
 from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, Solver, longest, rounding
 from haybale.ensemble.rows import Ints
 from haybale.ensemble.solvers import find_solver, solve_sklearn
-from haybale.ensemble.spaces import (
-    Gamma,
-    Spaces,
-    check_spaces,
-    distinct_rows,
-    fit_spaces,
-    given_spaces,
-    home_of,
-    taken_back,
-)
-from haybale.ensemble.support import Pairs, Support
+from haybale.ensemble.spaces import Gamma, Spaces, as_spaces, check_spaces, fit_spaces, home_of
+from haybale.ensemble.support import Support
 from haybale.errors import FileFormatError, InputError
 from haybale.parameters import (
     FROM_0,
@@ -44,73 +36,73 @@ from haybale.parameters import (
 )
 from haybale.vectors import Matrix, reals, squared_lengths
 
-_HOPELESS = 2.0**14  # squared lengths of scaled vectors, whose float32 products are off by 1e-3
-_CHECKED = 2**18  # rows checked · rows there are, about
-_FINEST = 2e-6  # a tol, as a share of the labels' range, that float32 does not reach
+_HOPELESS = 2.0**14  # squared length of scaled vectors from which float32 products are off by 1e-3
+_CHECKED = 2**18  # number of checked rows · number of rows, about
+_FINEST = 2e-6  # the finest tol that float32 reaches, as a share of the labels' range
 
-# Queries and passages, one matrix a space, and each row's number of both.
+# Queries and passages, one matrix per space, and the numbers of both for each row.
 Given = tuple[list[Matrix], list[Matrix], Ints, Ints]
 
 
 class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Epsilon-support vector regression with an RBF kernel on pairs [q ; p]; ``sklearn.svm.SVR`` several times faster.
 
-    exp(-γ|[q;p] - [q';p']|²) = Kq(q, q') · Kp(p, p') exactly: the kernel is gathered from the Gram matrices of the
-    distinct queries and the distinct passages (Bönisch & Mehler's features, solved as LIBSVM does: Fan, Chen & Lin
+    exp(-γ|[q;p] - [q';p']|²) = Kq(q, q') · Kp(p, p') exactly, so the kernel is gathered from the Gram matrices of the
+    distinct queries and the distinct passages (Bönisch & Mehler's features, solved as in LIBSVM: Fan, Chen & Lin
     2005). Predictions are those of ``SVR`` within 2 · tol.
 
-    Kernels are float32 where that is enough: after fitting, predictions of training rows are computed in float64 too,
-    and where they are off by more than tol / 4 (vectors far from each other against γ, such as an outlier of 1e6; γ of
-    1e5 and more on unit rows; coefficients of 1e4 and more under a large C), or ``tol`` is below 2e-6 of the labels'
-    range, all is done anew in float64 by scikit-learn's solver, from the float64 features if such were given: as slow
-    as ``SVR``, and as right. That needs 16 n² bytes of ``memory_budget`` and ``solver="auto"``; without them a
-    :class:`PrecisionWarning` says how far off predictions are.
+    Kernels are float32 where that is precise enough. After fitting, predictions of some training rows are also computed
+    in float64. If they are off by more than tol / 4, the model is fitted again in float64 by scikit-learn's solver, on
+    the float64 features if such were given; then it is as slow as ``SVR``, and as precise. This happens for vectors far
+    from each other compared to 1/√γ (such as an outlier of 1e6, or γ of 1e5 and more on unit rows), for coefficients of
+    1e4 and more under a large C, and for a ``tol`` below 2e-6 of the labels' range. It needs ``solver="auto"`` and a
+    ``memory_budget`` of 16 n² bytes; otherwise a :class:`PrecisionWarning` says how far off predictions are.
 
-    A prediction does not depend on the rows it is asked with, where the queries and the passages of the support vectors
-    have up to 65,536 numbers each. Those of larger models may, by float32's rounding: some 1e-6 for targets of the size
-    of 1.
+    A prediction does not depend on the rows predicted with it, if the queries and the passages of the support vectors
+    have at most 65,536 numbers each. For larger models it may, by the rounding of float32: about 1e-6 for targets of
+    size 1.
 
-    Two ways in. ``fit(X, y)`` takes features; ``split`` is the number of columns that are the query's, and the distinct
-    queries and passages are found by the estimator. ``fit_pairs(Q, P, query_index, passage_index, y)`` takes these, and
-    never builds X; each may be dense or sparse, or a list of several spaces, each with its own γ.
+    There are two ways to give the data. ``fit(X, y)`` takes features, of which the first ``split`` columns are the
+    query's; the distinct queries and passages are found by the estimator. ``fit_pairs(Q, P, query_index, passage_index,
+    y)`` takes those, and never builds X; each may be dense or sparse, or a list of several spaces, each with its own γ.
 
     Parameters
     ----------
     C, epsilon, tol, max_iter : float, default 1, 0.1, 1e-3; int, default -1
-        As in ``SVR``; -1 steps are as many as it takes, and a ConvergenceWarning says when they end before ``tol`` is
-        reached.
+        As in ``SVR``. -1 sets no limit; if the limit ends the solver before ``tol`` is reached, there is a
+        ConvergenceWarning.
     gamma : "scale", float, pair or list, default="scale"
-        1 / (n_features · Var X) of each space, a number, a pair (queries, passages), or a list with one of these a
+        1 / (n_features · Var X) of each space, a number, a pair (queries, passages), or a list with one of these per
         space.
     split : int, default=None
-        Columns of X that are the query's; None: X is one matrix.
+        Number of columns of X that are the query's. None: X is not split.
     memory_budget : float, default=2.2e9
         Bytes of kernel values held while training. Rows of the Gram matrices are computed when they are needed, and
-        again where not all fit: the same result within 2 · tol, later.
+        again if not all fit, which takes longer and gives the same result within 2 · tol.
     solver : str or callable, default="auto"
         A name of :data:`~haybale.ensemble.solvers.SOLVERS`, or a function from
         :class:`~haybale.ensemble.problem.Problem` to :class:`~haybale.ensemble.problem.Dual`.
     device : str, default=None
-        Of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"auto"``; None: where the matrices are.
+        Device of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``. None: that of the matrices.
     n_jobs : int, default=None
-        Threads; None or -1: one a core. The result does not depend on it.
+        Number of threads; None or -1: one per core. The result does not depend on it.
 
     Attributes
     ----------
     support_ : (n_SV,)
-        The training rows that are support vectors (of equal rows, the first stands for all).
+        The training rows that are support vectors; the first of equal rows stands for all of them.
     dual_coef_ : (1, n_SV)
     intercept_ : (1,)
     gamma_
         The pair of each space.
     n_iter_ : int
     expansion_ : :class:`~haybale.ensemble.support.Support`
-        On a device its vectors are CuPy's; every other fitted attribute is NumPy.
+        Its vectors may be on a device; all other fitted attributes are NumPy.
 
     Notes
     -----
-    Matrices may be NumPy's, SciPy's or on the device; predictions come back as they were given. ``fit(X, y)`` and
-    ``predict(X)`` look for the distinct rows on the CPU.
+    Matrices may be NumPy's, SciPy's or on the device. Predictions come back on the device of the matrices.
+    ``fit(X, y)`` and ``predict(X)`` find the distinct rows on the CPU.
 
     Examples
     --------
@@ -160,7 +152,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.n_jobs = n_jobs
 
-    # learning -----------------------------------------------------------------------------------------
+    # training -----------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ProductKernelSVR:
         """Train on features.
@@ -174,9 +166,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [X])
-        X, y, sample_weight = (
-            taken_back(given, where, name) for given, name in ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
-        )
+        X, y, sample_weight = _on_cpu(X, where, "X"), _on_cpu(y, where, "y"), _on_cpu(sample_weight, where, "weights")
         finest = X
         X, y = validate_data(self, X, y, dtype=np.float32, order="C", y_numeric=True)
         if self.split is not None and self.split > X.shape[1]:
@@ -212,8 +202,8 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             Multiplies C row by row.
         """
         check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
-        where = home_of(self.device, [*given_spaces(Q)[0], *given_spaces(P)[0]])
-        queries, passages = check_spaces(Q, "Q", where=where), check_spaces(P, "P", where=where)
+        where = home_of(self.device, [*as_spaces(Q), *as_spaces(P)])
+        queries, passages = check_spaces(Q, "Q", where), check_spaces(P, "P", where)
         if len(queries) != len(passages):
             raise InputError(f"Q has {len(queries)} spaces, P has {len(passages)}")
         query, passage = _indices(query_index, queries, passage_index, passages)
@@ -229,11 +219,11 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 return queries, passages, query, passage
             return _finest(Q, queries), _finest(P, passages), query, passage
 
-        rounded = any(getattr(matrix, "dtype", None) != np.float32 for of in (Q, P) for matrix in given_spaces(of)[0])
+        rounded = any(getattr(matrix, "dtype", None) != np.float32 for of in (Q, P) for matrix in as_spaces(of))
         return self._fit(given, rounded, y, sample_weight)
 
     def _distinct(self, X: NDArray[Any], where: Device) -> tuple[Any, Any, Ints, Ints]:
-        """The distinct queries and passages of feature rows, on the device, and which of them each row has."""
+        """Return the distinct queries and passages of feature rows, on a device, and the numbers of both per row."""
         split = self.split or 0
         left, right = X[:, :split], X[:, split:]
         (first_q, query), (first_p, passage) = distinct_rows(left), distinct_rows(right)
@@ -246,9 +236,10 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         y: NDArray[np.float64],
         sample_weight: NDArray[np.float64] | None,
     ) -> ProductKernelSVR:
-        """In float32, and in float64 where that does not hold.
+        """Fit in float32, and again in float64 if that is not precise enough.
 
-        ``given`` is asked for what was given, in either; ``rounded``: in float64, so that float32 may have lost some.
+        ``given`` returns the training data in a dtype. ``rounded`` says whether converting it to float32 may have
+        rounded it.
         """
         if not len(y):
             raise InputError("there is no row to learn from")
@@ -263,7 +254,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not may_be_precise or (longest(fast) < _HOPELESS and reachable):
             self._solve(fast, find_solver(self.solver))
             off = _rounding(fast, numbers, self.gamma_, rounded, self.dual_coef_)
-            if off > self.tol / 4:  # it may be: look
+            if off > self.tol / 4:  # the estimate is large enough to compare with float64
                 precise = given(np.float64)
                 off = self._error(fast, self._problem(precise, self.spaces_.precise(), *rows))
             if not reachable:
@@ -299,7 +290,7 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.gamma_ = dual.n_iter, self.spaces_.gamma
 
     def _error(self, fast: Problem, precise: Problem) -> float:
-        """By how much predictions of some training rows are off, from what they are in float64."""
+        """Return the largest difference of some predictions for training rows from those in float64."""
         n = len(fast.label)
         rows = np.unique(np.linspace(0, n - 1, min(n, max(8, _CHECKED // n))).astype(np.int64))
         coef = np.zeros(n)
@@ -311,21 +302,21 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     # predicting ---------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> Any:
-        """(n,) float64 predictions for features (n, d)."""
+        """Return (n,) float64 predictions for features (n, d)."""
         check_is_fitted(self, "expansion_")
         asked_from, where = device_of(X), self.expansion_.device
-        X = validate_data(self, taken_back(X, where, "X"), dtype=self.expansion_.queries.dtype, order="C", reset=False)
+        X = validate_data(self, _on_cpu(X, where, "X"), dtype=self.expansion_.queries.dtype, order="C", reset=False)
         queries, passages, query, passage = self._distinct(X, where)
         return to_device(self._predict([queries], [passages], query, passage), asked_from)
 
     def predict_pairs(
         self, Q: Matrix | Sequence[Matrix], P: Matrix | Sequence[Matrix], query_index: Ints, passage_index: Ints
     ) -> Any:
-        """(n,) float64 predictions for pairs, given as in :meth:`fit_pairs`."""
+        """Return (n,) float64 predictions for pairs, given as in :meth:`fit_pairs`."""
         check_is_fitted(self, "expansion_")
-        where, asked_from = self.expansion_.device, home_of(None, [*given_spaces(Q)[0], *given_spaces(P)[0]])
+        where, asked_from = self.expansion_.device, home_of(None, [*as_spaces(Q), *as_spaces(P)])
         queries, passages = (
-            check_spaces(given, name, [scaling.width for scaling in scalings], where=where)
+            check_spaces(given, name, where, [scaling.width for scaling in scalings])
             for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
         query, passage = _indices(query_index, queries, passage_index, passages)
@@ -338,22 +329,17 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self.expansion_.mean(Pairs(*points, query, passage))
 
     def save(self, folder: Path | str) -> None:
-        """Write the model to a new folder: safetensors and JSON, whole or not at all."""
+        """Write the model to a new folder; the folder appears only when it is complete."""
         check_is_fitted(self, "expansion_")
-        facts = {"n_features_in_": self.n_features_in_, "n_iter_": self.n_iter_}
+        report = {"n_features_in_": self.n_features_in_, "n_iter_": self.n_iter_}
         parts = self.get_params(), self.expansion_, self.spaces_
-        save_model(Path(folder), "ProductKernelSVR", *parts, facts=facts, tensors={"support_rows": self.support_})
+        save_model(Path(folder), "ProductKernelSVR", *parts, report=report, tensors={"support_rows": self.support_})
 
     @classmethod
     def load(cls, folder: Path | str, *, device: str | None = None) -> Self:
-        """A saved model; executes nothing, needs no solver.
+        """Load a saved model to a device, default the CPU. Nothing is executed, and no solver is needed.
 
-        Parameters
-        ----------
-        folder : Path or str
-            :class:`FileFormatError` for missing, changed or foreign files.
-        device : str, optional
-            None: the CPU, wherever the model was trained.
+        Raises :class:`FileFormatError` for files that are missing, changed, or of another kind.
         """
         model, saved = load_model(Path(folder), "ProductKernelSVR", cls)
         if "support_rows" not in saved.tensors:
@@ -362,13 +348,13 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         model.support_, model.gamma_ = saved.tensors["support_rows"], saved.spaces.gamma
         model.dual_coef_, model.intercept_ = saved.support.coef[None], saved.support.intercept
         for name in ("n_features_in_", "n_iter_"):
-            if name in saved.facts:
-                setattr(model, name, saved.facts[name])
+            if name in saved.report:
+                setattr(model, name, saved.report[name])
         return model
 
 
 def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Matrix]) -> tuple[Ints, Ints]:
-    """(n,) row numbers of the matrices, each."""
+    """Return checked row numbers (n,) of the queries and of the passages."""
     found = []
     for name, numbers, matrices in (("query_index", query, queries), ("passage_index", passage, passages)):
         array, size = np.asarray(to_numpy(numbers)), matrices[0].shape[0]
@@ -383,21 +369,22 @@ def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Mat
 
 
 def _finest(given: Any, checked: list[Matrix]) -> list[Matrix]:
-    """What was given for the spaces, as it was where that is float64, since float32 may have lost some of it."""
-    matrices = given_spaces(given)[0]
-    return [
-        new if getattr(old, "dtype", None) != np.float64 else old for old, new in zip(matrices, checked, strict=True)
-    ]
+    """Return each given matrix that is float64, and the checked float32 matrix for any other."""
+    matrices = zip(as_spaces(given), checked, strict=True)
+    return [new if getattr(old, "dtype", None) != np.float64 else old for old, new in matrices]
+
+
+def _on_cpu(array: Any, where: Device, what: str) -> Any:
+    """Return a copy on the CPU for scikit-learn to check; raise for an array on another device than ``where``."""
+    return array if device_of(array).is_cpu else to_numpy(placed(array, where, what))
 
 
 def _expansion(problem: Problem, dual: Dual) -> Support:
-    names = ("queries", "passages", "query", "passage", "label", "weight")
-    data = TrainingSet(**{name: getattr(problem, name) for name in names})
-    return gathered(data, [np.arange(len(problem.label))], [dual])[0]
+    return Support.of(problem, [np.arange(len(problem.label))], [dual])[0]
 
 
 def _rounding(fast: Problem, given: Given, gamma: Any, rounded: bool, coef: NDArray[np.float64]) -> float:
-    """As :func:`rounding`, with what float32 lost of what was given."""
+    """Return :func:`rounding`, including what the conversion of the data to float32 lost."""
     raw = 0.0
     for matrices, half in zip(given[:2], (0, 1), strict=True) if rounded else ():
         for matrix, pair in zip(matrices, gamma, strict=True):

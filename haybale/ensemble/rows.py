@@ -1,6 +1,6 @@
-"""Candidate rows: what an SVR learns from, as index triples (query row, passage, label), never as features.
+"""Candidate rows: the training set of the SVRs, as triples (query number, passage number, label).
 
-The paper's feature matrix of 5 034 360 × 1 536 numbers is 60 MB as triples.
+No feature vector is built. The paper's feature matrix of 5 034 360 × 1 536 numbers takes 60 MB as triples.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PROTOCOLS = ("end-to-end", "injected")
 
 @dataclass(frozen=True)
 class CandidateRows:
-    """(n,) each, sorted by query: training pairs and whether the passage is relevant to the query; 13 bytes a row.
+    """Training pairs (n,), sorted by query, and whether the passage is relevant to the query; 13 bytes a row.
 
-    ``place`` is where the row stands in the flattened candidates, -1 if no search found it and it was added because it
-    is relevant; without it, all rows count as found.
+    ``place`` is the position of the row in the flattened candidates, or -1 if no search found the passage and it was
+    added because it is relevant. None: all rows were found.
     """
 
     query: NDArray[np.int32]
@@ -48,7 +48,7 @@ class CandidateRows:
         return len(self.query)
 
     def take(self, chosen: Ints) -> CandidateRows:
-        """Some of the rows, which must stay sorted."""
+        """Return some of the rows, which must stay sorted."""
         columns = {name: column[chosen] for name, column in vars(self).items() if column is not None}
         return CandidateRows(**columns)
 
@@ -63,13 +63,13 @@ def candidate_rows(
 ) -> CandidateRows:
     """Label the candidates of each query.
 
-    ``end-to-end``: a candidate is positive if its document is relevant; a relevant document that no candidate
-    belongs to is represented by its passage nearest to the query.
+    ``end-to-end``: a candidate is positive if its document is relevant. A relevant document without a candidate is
+    represented by its passage nearest to the query.
 
-    ``injected``, the protocol behind the 0.849 of Bönisch & Mehler 2024, as their code has it: every nearest
-    passage is a negative, relevant or not, and the *last* passage of each relevant document is the positive.
-    The label can be told from the position in the document, and the passage is there because of the label:
-    good for repeating the paper's table, not for ranking.
+    ``injected`` is the protocol behind the 0.849 of Bönisch & Mehler 2024, as in their code: every candidate is a
+    negative, relevant or not, and the *last* passage of each relevant document is added as a positive. The position in
+    the document gives the label away, and the passage is there because of its label. This repeats the paper's table; it
+    is not suited to ranking.
 
     Parameters
     ----------
@@ -79,14 +79,14 @@ def candidate_rows(
         The ids of each query's relevant documents.
     index : PassageIndex
     queries : (m, d)
-        Vectors, which decide what is nearest.
+        Vectors that decide which passage is nearest.
     exclude : optional
-        Each query's own document, by id or number, which is no positive.
+        Each query's own document, by id or number, which is never a positive.
     """
     check_parameters("candidate_rows", {"protocol": protocol}, {"protocol": one_of(PROTOCOLS)})
     hits = hits.to_numpy()
     query, _, passage, _ = hits.flat()
-    # Pairs of a query and a relevant document, each once: none excluded or without a passage.
+    # The distinct pairs of a query and a relevant document that is not excluded and has a passage.
     relevant_query = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
     relevant_doc = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])
     usable = relevant_doc != index.excluded(exclude, len(relevant))[relevant_query]
@@ -114,7 +114,7 @@ def candidate_rows(
 
 
 def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
-    """(n,) for each (query row, document) the document's passage nearest to the query."""
+    """Return (n,) the passage nearest to the query, for each (query row, document)."""
     where = device_of(index.vectors)
     queries, best = placed(queries, where, "queries"), []
     with where.current():
@@ -122,6 +122,6 @@ def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) 
             passages = index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])]
             similarity = passages @ queries[row].T
             best.append((similarity.toarray() if is_sparse(similarity) else similarity).argmax())
-        # Fetched together: each alone would wait for the device.
+        # Fetched together, because each fetch waits for the device.
         places = to_numpy(where.xp.stack(best)) if best else np.zeros(0, dtype=np.int64)
     return np.asarray(index.doc_offsets[documents] + places)

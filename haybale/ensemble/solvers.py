@@ -1,12 +1,11 @@
-"""Solvers of one bag's problem by name: a solver is a function from :class:`Problem` to :class:`Dual`.
+"""Solvers by name: a solver is a function from :class:`Problem` to :class:`Dual`.
 
-scikit-learn's is here: ``sklearn.svm.SVR`` on the gathered kernel matrix.
+This file has scikit-learn's: ``sklearn.svm.SVR`` on the gathered kernel matrix.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from sklearn.svm import SVR
 
 from haybale.ensemble.cuml import cuml_takes, solve_cuml
 from haybale.ensemble.problem import Dual, Problem, Solver
@@ -15,19 +14,17 @@ from haybale.errors import InputError, UnknownNameError
 
 
 def solve_auto(problem: Problem) -> Dual:
-    """The fastest that there is.
-
-    On a device :func:`~haybale.ensemble.cuml.solve_cuml`, where cuML is installed and takes the bag; else
-    :func:`~haybale.ensemble.working_set.solve_working_set`.
-    """
+    """Solve by cuML where it is installed and accepts the bag, else by working sets."""
     return solve_cuml(problem) if cuml_takes(problem) else solve_working_set(problem)
 
 
 def solve_sklearn(problem: Problem) -> Dual:
-    """On the gathered kernel matrix: no feature is ever built, n² · 12 bytes are."""
+    """Solve by ``sklearn.svm.SVR`` on the gathered kernel matrix, which takes n² · 12 bytes."""
+    from sklearn.svm import SVR
+
     problem = problem.to_numpy()
     n = len(problem.label)
-    needed = (8 + problem.queries.dtype.itemsize) * n * n  # as it is, and as libsvm's float64
+    needed = (8 + problem.queries.dtype.itemsize) * n * n  # the matrix, and its float64 copy in libsvm
     if needed > problem.memory_budget:
         raise InputError(
             f"a bag of {n:,} rows needs {needed / 1e9:.2g} GB for its kernel matrix, the memory_budget is "
@@ -35,11 +32,11 @@ def solve_sklearn(problem: Problem) -> Dual:
         )
     settings = {name: getattr(problem, name) for name in ("C", "epsilon", "tol", "max_iter")}
     model = SVR(kernel="precomputed", cache_size=500, **settings)
-    rows = np.flatnonzero(problem.weight)  # it numbers the rows of a precomputed kernel anew without those of weight 0
+    rows = np.flatnonzero(problem.weight)  # SVR drops rows of weight 0, and then renumbers the others
     model.fit(problem.gram(rows)[:, rows], problem.label[rows], sample_weight=problem.weight[rows])
     coef = np.zeros(n)
     coef[rows[model.support_]] = model.dual_coef_[0]
-    # A run that max_iter ended has warned already.
+    # SVR itself has warned if max_iter ended the run.
     n_iter = int(np.max(model.n_iter_))
     return Dual(coef, float(model.intercept_[0]), n_iter, problem.max_iter < 0 or n_iter < problem.max_iter)
 
@@ -53,7 +50,7 @@ SOLVERS: dict[str, Solver] = {
 
 
 def find_solver(solver: str | Solver) -> Solver:
-    """The solver of that name; a callable with a solver's signature is taken as it is."""
+    """Return the solver of that name; a callable with a solver's signature is returned as it is."""
     if callable(solver):
         return solver
     if not isinstance(solver, str):

@@ -2,7 +2,6 @@
 
 from haybale.evaluation.comparison import Outcome, compare, default_rankers
 from haybale.evaluation.cross_domain import Domain, Micro, cross_domain, micro
-from haybale.evaluation.injected import CAVEAT, Classification, InjectedOutcome, classify, classify_injected
 from haybale.evaluation.measures import MEASURES, averages, evaluate
 from haybale.evaluation.passages import evaluate_passages, rank_passages, section_qrels
 from haybale.evaluation.recall_curves import recall_curves
@@ -11,8 +10,7 @@ from haybale.evaluation.table import markdown, print_table
 from haybale.evaluation.tuning import Tuned, tune_bm25
 
 __all__ = [
-    "CAVEAT", "MEASURES", "Classification", "Comparison", "Domain", "InjectedOutcome", "Micro", "Outcome", "Results",
-    "Tuned", "averages", "classify", "classify_injected", "compare", "cross_domain", "default_rankers", "evaluate",
-    "evaluate_passages", "markdown", "micro", "paired_tests", "print_table",
+    "MEASURES", "Comparison", "Domain", "Micro", "Outcome", "Results", "Tuned", "averages", "compare", "cross_domain",
+    "default_rankers", "evaluate", "evaluate_passages", "markdown", "micro", "paired_tests", "print_table",
     "rank_passages", "recall_curves", "results", "section_qrels", "tune_bm25",
 ]  # fmt: skip

@@ -282,7 +282,7 @@ class SVR(OutOfFold, Ranker):
             inner = ranker.explained(batch, document)
             rank = "not found" if inner.rank is None else f"rank {inner.rank:,}"
             shares.append(Share(f"{ranker}, {rank}", of_search[str(ranker)], of=inner if inner.rank else None))
-        for pair in found.evidence:
+        for pair in found.pairs:
             taught = "relevant" if pair.label > 0 else "not relevant"
             shares.append(Share(f"training query {pair.query_id} → {pair.passage_id}, {taught}", pair.share))
         if found.n_others:

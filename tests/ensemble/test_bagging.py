@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from haybale.device import device_of
-from haybale.ensemble.bagging import TrainingSet, sent, solve_bags, solve_part
+from haybale.ensemble.bagging import make_tasks, solve_bags, solve_task
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.problem import Dual, Problem
 from haybale.ensemble.solvers import find_solver
 
 BAGS = [np.arange(0, 20), np.arange(10, 30), np.arange(30, 60)]
-SETTINGS = {"C": 1.0, "epsilon": 0.1}
-AWAY = SETTINGS | {"memory_budget": 1e9, "threads": None}
 SOLVER = find_solver("working-set")
 
 
-def training_set(put: Any = np.asarray) -> TrainingSet:
+def all_rows(put: Any = np.asarray, **settings: Any) -> Problem:
     rng = np.random.default_rng(0)
     query = np.repeat(np.arange(12), 5)
-    return TrainingSet(
+    return Problem(
         Points(put(0.3 * rng.normal(size=(12, 4)).astype(np.float32))),
         Points(put(0.3 * rng.normal(size=(40, 4)).astype(np.float32))),
         query,
         rng.integers(40, size=60),
         rng.integers(2, size=60).astype(np.float64),
         np.ones(60),
+        **settings,
     )
 
 
 def test_a_task_gets_the_slices_of_its_bags() -> None:
-    data = training_set()
+    data = all_rows()
     parts = [([0, 1], [0]), ([0, 1], [1]), ([2], [2])]
-    tasks = list(sent(data, BAGS, parts, SOLVER, AWAY, None))
-    for (_, how, queries, passages, *_), numbers in zip(tasks, ([0, 1], [0, 1], [2]), strict=True):
-        rows = np.concatenate([BAGS[number] for number in numbers])
-        np.testing.assert_array_equal(queries, data.queries.dense[np.unique(data.query[rows])])
-        np.testing.assert_array_equal(passages, data.passages.dense[np.unique(data.passage[rows])])
-        assert how["share"] == (len(numbers) > 1)
-    assert tasks[0][2] is tasks[1][2]  # sent once for a group
+    tasks = list(make_tasks(data, BAGS, parts, SOLVER, None))
+    for (_, posed, offsets, _, share), (group, part) in zip(tasks, parts, strict=True):
+        rows, own = np.concatenate([BAGS[number] for number in group]), BAGS[part[0]]
+        np.testing.assert_array_equal(posed.queries.dense, data.queries.dense[np.unique(data.query[rows])])
+        np.testing.assert_array_equal(posed.passages.dense, data.passages.dense[np.unique(data.passage[rows])])
+        np.testing.assert_array_equal(posed.passages.dense[posed.passage], data.passages.dense[data.passage[own]])
+        assert offsets.tolist() == [0, len(own)]
+        assert share == (len(group) > 1)
+    assert tasks[0][1].passages is tasks[1][1].passages  # one copy for a group
 
 
 def at_an_odd_address(array: np.ndarray, offset: int) -> np.ndarray:
@@ -59,9 +61,9 @@ def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int)
     rng, n = np.random.default_rng(0), 400
     halves = [Points((rng.normal(size=(size, width)) / width**0.5).astype(np.float32)) for size in (33, 244)]
     numbers = [np.append(np.arange(size), rng.integers(size, size=n - size)) for size in (33, 244)]
-    data = TrainingSet(*halves, *numbers, rng.integers(2, size=n).astype(np.float64), np.ones(n))
+    data = Problem(*halves, *numbers, rng.integers(2, size=n).astype(np.float64), np.ones(n))
     bags = [np.arange(300), np.arange(100, n)]
-    ((solver, *how),) = sent(data, bags, [([0, 1], [0, 1])], SOLVER, AWAY, None)
+    ((solver, posed, *how),) = make_tasks(data, bags, [([0, 1], [0, 1])], SOLVER, None)
     grams = []
 
     def look(problem: Problem) -> Dual:
@@ -69,8 +71,14 @@ def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int)
         grams.append(problem.grams)
         return solver(problem)
 
-    moved = [at_an_odd_address(each, offset) if isinstance(each, np.ndarray) else each for each in how]
-    for expected, found in zip(solve_part(look, *how), solve_part(look, *moved), strict=True):
+    columns = {name: getattr(posed, name) for name in ("query", "passage", "label", "weight")}
+    moved = replace(
+        posed,
+        queries=Points(at_an_odd_address(posed.queries.dense, offset)),
+        passages=Points(at_an_odd_address(posed.passages.dense, offset)),
+        **{name: at_an_odd_address(column, offset) for name, column in columns.items()},
+    )
+    for expected, found in zip(solve_task(look, posed, *how), solve_task(look, moved, *how), strict=True):
         np.testing.assert_array_equal(found.coef, expected.coef)
         assert found.intercept == expected.intercept
     for expected, found in zip(grams[0], grams[-1], strict=True):
@@ -78,19 +86,19 @@ def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int)
 
 
 def test_vectors_of_a_device_are_sent_from_the_host_and_put_on_one(cupy: Any) -> None:
-    data = training_set(cupy.asarray)
-    (task,) = sent(data, BAGS, [([2], [2])], SOLVER, AWAY, None)
-    assert type(task[2]) is np.ndarray
-    assert type(task[3]) is np.ndarray
+    data = all_rows(cupy.asarray)
+    (task,) = make_tasks(data, BAGS, [([2], [2])], SOLVER, None)
+    assert type(task[1].queries.dense) is np.ndarray
+    assert type(task[1].passages.dense) is np.ndarray
     seen: list[Problem] = []
 
     def look(problem: Problem) -> Dual:
         seen.append(problem)
         return Dual(np.zeros(len(problem.label)), 0.0)
 
-    solve_part(look, *task[1:])
+    solve_task(look, *task[1:])
     assert not device_of(seen[0].queries.dense).is_cpu
-    np.testing.assert_array_equal(cupy.asnumpy(seen[0].passages.dense), task[3])
+    np.testing.assert_array_equal(cupy.asnumpy(seen[0].passages.dense), task[1].passages.dense)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
@@ -105,7 +113,7 @@ def test_what_is_shared_depends_on_the_budget_and_changes_little(n_jobs: int) ->
     found, bags = {}, [np.arange(0, 45), np.arange(5, 50), np.arange(50, 60)]
     for budget in (1e9, 8e3):
         seen.clear()
-        found[budget] = solve_bags(training_set(), bags, look, n_jobs, budget, SETTINGS | {"tol": 1e-5})
+        found[budget] = solve_bags(all_rows(tol=1e-5), bags, look, n_jobs, budget)
         assert sorted(len(problem.label) for problem in seen) == [10, 45, 45]
         assert sum(problem.grams is not None for problem in seen) == (2 if budget == 1e9 else 0)
         assert all(problem.memory_budget <= budget for problem in seen)

@@ -42,7 +42,7 @@ def test_an_ensemble_loads_without_its_solver(tmp_path: Path, settings: dict, mo
         np.testing.assert_array_equal(*found)
     own = None if values is None else values[0, 0]
     found, wanted = (model.explain(queries[:1], "3", features=own) for model in (loaded, ensemble))
-    assert (found.prediction, found.evidence) == (wanted.prediction, wanted.evidence)
+    assert (found.prediction, found.pairs) == (wanted.prediction, wanted.pairs)
     np.testing.assert_array_equal(found.features, wanted.features)
     expected = ensemble.get_params() | ({"solver": "auto"} if callable(ensemble.solver) else {})
     assert loaded.get_params() == expected
@@ -130,10 +130,11 @@ def test_what_was_not_written_is_refused(saved: tuple[Path, PassageIndex], tmp_p
         SVREnsemble.load(folder, saved[1])
 
 
-def test_a_model_of_0_1_loads(saved: tuple[Path, PassageIndex], tmp_path: Path) -> None:
-    """It has parameters that are gone, and says of a solver of one's own that there was none."""
+def test_models_of_0_1_and_0_2_load(saved: tuple[Path, PassageIndex], tmp_path: Path) -> None:
+    """0.2 wrote min_votes as proof; 0.1 also wrote parameters that were removed, and None for a callable solver."""
     shutil.copytree(saved[0], tmp_path / "model")
     parameters = json.loads((saved[0] / "manifest.json").read_text())["parameters"]
+    parameters["proof"] = parameters.pop("min_votes")
     _manifest(tmp_path / "model", parameters=parameters | {"max_iter": -1, "feature_gamma": "scale", "solver": None})
     loaded = SVREnsemble.load(tmp_path / "model", saved[1])
     assert loaded.get_params() == SVREnsemble.load(*saved).get_params()

@@ -14,11 +14,9 @@ from support.problems import rbf
 from support.worlds import candidates_with_features, world
 
 from haybale import PassageIndex
-from haybale.ensemble import SVREnsemble
-from haybale.ensemble import support as expansion
+from haybale.ensemble import SVREnsemble, expansion
 from haybale.ensemble import svr_ensemble as module
 from haybale.ensemble.kernel import Points, kernel_tile
-from haybale.ensemble.support import Support
 from haybale.errors import InputError
 from haybale.retrieval.hits import select
 
@@ -79,14 +77,14 @@ def test_a_search_holds_tiles_not_the_index(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(expansion, "_FEW", 0)
     monkeypatch.setattr(module, "SLACK", 0)
     support = ensemble.support_
-    memory, kernel_of = 2 * (len(support.queries) + len(support.passages) + 16 * 16), expansion._kernel_of
+    memory, weights = 2 * (len(support.queries) + len(support.passages) + 16 * 16), expansion._Weights
     monkeypatch.setattr(expansion, "_MEMORY", memory)
 
-    def chunk(support: Support, asked: Points) -> Any:
+    def of_chunk(asked: Points, *arguments: Any) -> Any:
         assert len(asked) == 1 or len(asked) * (len(support.queries) + 8) <= memory
-        return kernel_of(support, asked)
+        return weights(asked, *arguments)
 
-    monkeypatch.setattr(expansion, "_kernel_of", chunk)
+    monkeypatch.setattr(expansion, "_Weights", of_chunk)
     ensemble.search(queries, 1)
     assert max(sizes) <= max(16 * 8, 5 * len(support.queries))
     assert sum(sizes) >= len(index) * len(support.passages)

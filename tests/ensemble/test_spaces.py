@@ -14,8 +14,9 @@ from support.problems import CUDA, matrix_of, rbf
 from support.worlds import features, random_rows
 
 from haybale.device import CPU, Device, device_of, to_device, to_numpy
+from haybale.ensemble.distinct_rows import distinct_rows
 from haybale.ensemble.kernel import gram
-from haybale.ensemble.spaces import check_spaces, distinct_rows, fit_spaces, rows_of
+from haybale.ensemble.spaces import check_spaces, fit_spaces, take_rows
 from haybale.errors import DeviceError, InputError, VectorError
 
 
@@ -84,24 +85,23 @@ def test_scalings_on_a_device_are_those_of_numpy(
             np.testing.assert_allclose(ours.shift, theirs.shift, rtol=1e-6)
     made = found.passages(there[1])
     assert made.device == CUDA
-    np.testing.assert_allclose(matrix_of(made.to_numpy()), matrix_of(expected.passages(passages)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(matrix_of(made.to(CPU)), matrix_of(expected.passages(passages)), rtol=1e-5, atol=1e-5)
 
 
 def test_spaces_are_checked_and_brought_to_a_device(cupy: Any) -> None:
     queries, _ = two_spaces()
-    found = check_spaces(queries, "queries", like=queries, where=CUDA)
+    found = check_spaces(queries, "queries", CUDA)
     assert [device_of(matrix) for matrix in found] == [CUDA, CUDA]
     np.testing.assert_array_equal(to_numpy(found[1]).toarray(), queries[1].toarray())
-    assert device_of(check_spaces(found, "queries", where=CUDA)[1]) == CUDA
-    assert device_of(check_spaces(found, "queries")[0]) == CUDA
-    np.testing.assert_array_equal(to_numpy(rows_of(queries[1], [3, 1], CUDA)).toarray(), queries[1][[3, 1]].toarray())
+    assert device_of(check_spaces(found, "queries", CUDA)[1]) == CUDA
+    np.testing.assert_array_equal(to_numpy(take_rows(queries[1], [3, 1], CUDA)).toarray(), queries[1][[3, 1]].toarray())
     with pytest.raises(DeviceError, match="queries, space 0 are on cuda:0"):
-        check_spaces(found, "queries", where=CPU)
+        check_spaces(found, "queries", CPU)
     broken = np.where(np.arange(8)[:, None] == 2, np.float32(np.nan), queries[0])
     with pytest.raises(InputError, match="queries, space 1: row 2 has NaN"):
-        check_spaces([found[0], cupy.asarray(broken)], "queries")
+        check_spaces([found[0], cupy.asarray(broken)], "queries", CUDA)
     with pytest.raises(VectorError, match="expected one matrix for each of 1 spaces, found 2"):
-        check_spaces(queries, "queries", like=queries[:1])
+        check_spaces(queries, "queries", CPU, [3])
 
 
 @settings(max_examples=30, deadline=None)

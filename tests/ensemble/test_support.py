@@ -10,9 +10,9 @@ import pytest
 from support.problems import CUDA, matrix_of, moved, points, rbf
 
 from haybale.device import CPU, to_numpy
-from haybale.ensemble import support as module
-from haybale.ensemble.kernel import Points, kernel_tile
-from haybale.ensemble.support import Pairs, Support
+from haybale.ensemble import expansion as module
+from haybale.ensemble.kernel import Pairs, Points, kernel_tile
+from haybale.ensemble.support import Support
 from haybale.errors import DeviceError
 
 

@@ -16,8 +16,7 @@ from support.problems import rbf
 from support.worlds import candidates_with_features, features, world
 
 from haybale import PassageIndex
-from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows
-from haybale.ensemble import support as expansion
+from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows, expansion
 from haybale.errors import InputError
 from haybale.retrieval import Hits
 
@@ -45,7 +44,7 @@ def test_one_bag_is_sklearns_svr(gamma, standardize: bool) -> None:
 def test_mean_and_votes_are_those_of_the_bags(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every bag predicted on its own, support row by support row; also in small batches and tiles."""
     index, queries, relevant = world(1)
-    ensemble = SVREnsemble(5, k=12, gamma=(2.0, 1.0), threshold=0.3, proof=2).fit(index, queries, relevant)
+    ensemble = SVREnsemble(5, k=12, gamma=(2.0, 1.0), threshold=0.3, min_votes=2).fit(index, queries, relevant)
     support = ensemble.support_
     passages = index.search(queries, 20).passages
     passages[3, 15:] = -1
@@ -81,7 +80,7 @@ def test_mean_and_votes_are_those_of_the_bags(monkeypatch: pytest.MonkeyPatch) -
 def test_a_score_does_not_depend_on_what_is_scored_with_it() -> None:
     index, queries, relevant = world()
     ensemble = SVREnsemble(3, k=10).fit(index, queries, relevant)
-    assert ensemble.support_.is_small
+    assert ensemble.support_.expansion.is_small
     passages = np.arange(1, 61).reshape(20, 3)
     together = ensemble.score_candidates(queries[:20], passages)
     for i in range(20):
@@ -103,7 +102,7 @@ def test_neither_the_thread_that_fits_nor_the_one_that_asks_matters() -> None:
     with ThreadPoolExecutor(2) as others:
         there = others.submit(fitted, 1).result()
         scores = list(others.map(lambda _: here.score_candidates(queries[:3], asked), range(2)))
-    assert not here.support_.is_small
+    assert not here.support_.expansion.is_small
     for ensemble in (with_threads, there):
         np.testing.assert_array_equal(ensemble.support_.coef, here.support_.coef)
     for found in scores:

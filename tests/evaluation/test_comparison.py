@@ -23,9 +23,8 @@ from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import SVREnsemble
 from haybale.errors import InputError, OutputExistsError, UnknownNameError
-from haybale.evaluation import MEASURES, classify_injected, compare, evaluate
+from haybale.evaluation import MEASURES, compare, evaluate
 from haybale.evaluation.comparison import default_rankers, file_name
-from haybale.evaluation.injected import CAVEAT
 from haybale.rankers import (
     BM25,
     KNN,
@@ -256,19 +255,6 @@ def test_queries_that_find_nothing_are_told(topics: Collection) -> None:
     with pytest.warns(EmptyRankingWarning, match="bm25 finds no document for 1 of 2 queries, the first is 'r'"):
         outcome = compare(builder.build(), ["bm25"])
     assert outcome.results.values["bm25"]["MRR@10"].tolist() == [1.0, 0.0]
-
-
-def test_injected_passages_are_classified(toy: Collection) -> None:
-    engine = Engine(toy, encoder="lsa", n_components=8)
-    outcome = classify_injected(engine, n_bags=2, k=5, n_jobs=1)
-    assert outcome.figures.n_positive == 4  # the last passage of each relevant document
-    assert outcome.figures.n_rows == 4 * 5 + 4
-    assert 0 <= outcome.figures.recall <= 1
-    assert "cannot be compared" in CAVEAT
-    with pytest.raises(UnknownNameError, match="unknown split of toy 'test'"):
-        classify_injected(engine, split="test")
-    with pytest.raises(InputError, match="trained and evaluated on the same split, 'train'"):
-        classify_injected(engine, split="train")
 
 
 def test_what_cannot_be_measured_is_not_ranked() -> None:

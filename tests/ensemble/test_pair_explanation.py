@@ -25,7 +25,7 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
         passage = index.passage_ids[int(candidates.passages[i, j])].as_py()
         given = {"features": features[i, j]} if eta else {}
         found = ensemble.explain(queries[[i]], passage, top=5, **given)
-        shares = [item.share for item in found.evidence]
+        shares = [item.share for item in found.pairs]
         assert len(shares) == 5
         assert found.prediction == math.fsum([*shares, found.others, *found.features, found.intercept])
         assert found.prediction == pytest.approx(scores[i, j], abs=1e-5)
@@ -40,11 +40,11 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
                 assert found.features[number] == pytest.approx(scores[i, j] - left, abs=1e-5)
             assert np.abs(found.features).max() > 1e-4
         everything = ensemble.explain(queries[[i]], passage, top=10**6, **given)
-        every = [abs(item.share) for item in everything.evidence]
+        every = [abs(item.share) for item in everything.pairs]
         assert every == sorted(every, reverse=True)
         assert every[:5] == list(map(abs, shares))
         assert (everything.others, everything.n_others) == (0, found.n_others + 5 - len(every))
-        for item in everything.evidence:
+        for item in everything.pairs:
             assert item.query_id.startswith("query ")
             document = index.doc_ids[int(index.doc_of[index.numbers([item.passage_id])[0]])].as_py()
             assert item.label == (document in relevant[int(item.query_id.split()[1])])
@@ -61,10 +61,8 @@ def test_pairs_drawn_twice_and_pairs_with_two_labels_lose_no_share() -> None:
     for i in (0, 9, 23):
         passage = index.passage_ids[int(candidates.passages[i, 0])].as_py()
         found = ensemble.explain(queries[[i]], passage, top=10**6)
-        assert math.fsum(item.share for item in found.evidence) + found.intercept == pytest.approx(
-            scores[i, 0], abs=1e-5
-        )
-        listed = [(item.query_id, item.passage_id, item.label) for item in found.evidence]
+        assert math.fsum(item.share for item in found.pairs) + found.intercept == pytest.approx(scores[i, 0], abs=1e-5)
+        listed = [(item.query_id, item.passage_id, item.label) for item in found.pairs]
         assert len(listed) == len(set(listed))
     taught = set(zip(ensemble.support_.query, ensemble.support_.passage, strict=True))
     assert len(listed) > len(taught)  # some pairs were taught both ways

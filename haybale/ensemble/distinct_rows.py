@@ -1,0 +1,49 @@
+"""The distinct rows of a feature matrix, found by a hash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from haybale.ensemble.rows import Ints
+
+
+def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Return ``(first, where)``: row numbers of the distinct rows, and for each row which of them it equals.
+
+    The order of the distinct rows depends only on their content, not on the order of ``vectors`` (n, d). Rows are
+    compared by a hash and then in full, which is several times faster than sorting them.
+
+    >>> first, where = distinct_rows(np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32))
+    >>> sorted(first.tolist()), bool(where[0] == where[2] != where[1])
+    ([0, 1], True)
+    """
+    vectors = vectors + np.float32(0)  # contiguous, and -0.0 becomes 0.0
+    if not vectors.shape[1]:
+        return np.zeros(min(1, len(vectors)), dtype=np.int64), np.zeros(len(vectors), dtype=np.int64)
+    words: NDArray[np.uint32] = vectors.view(np.uint32)
+    # Multiply-shift hashing: an odd 64-bit factor for each column, from a fixed seed; overflow wraps.
+    factors = np.random.default_rng(0).integers(2**63, size=words.shape[1], dtype=np.uint64) * 2 + 1
+    hashes = _hashes(words, factors)
+    _, first, where = np.unique(hashes, return_index=True, return_inverse=True)
+    where = where.ravel()
+    repeated = np.flatnonzero(first[where] != np.arange(len(where)))
+    if not np.array_equal(vectors[repeated], vectors[first[where[repeated]]]):  # two different rows have one hash
+        _, first, where = np.unique(vectors, axis=0, return_index=True, return_inverse=True)
+    return first, where.ravel()
+
+
+@njit(nogil=True, cache=True)
+def _hashes(words: Any, factors: Any) -> Any:  # pragma: no cover - compiled
+    """Return (n,) uint64 hashes of (n, d) uint32."""
+    out = np.empty(len(words), dtype=np.uint64)
+    for i in range(len(words)):
+        total = np.uint64(0)
+        for j in range(words.shape[1]):
+            mixed = np.uint64(words[i, j]) * factors[j]
+            total += mixed ^ (mixed >> np.uint64(29))
+        out[i] = total
+    return out

@@ -1,0 +1,305 @@
+"""Kernel expansions: Σ coef · K over support rows, for many pairs at once, by matrix products.
+
+With K = Kq · Kp, the sum of some support rows for a query i and a passage j is
+
+    Σ_r coef_r Kq(i, query_r) Kp(j, passage_r) = Σ_u Kp(j, u) W(i, u),
+    W(i, u) = Σ_{r: passage_r = u} coef_r Kq(i, query_r)
+
+where u runs over the distinct support passages. So for every tile of support passages, W is computed once for all
+queries, and Kp once for every distinct passage of the pairs; the sum of a pair is the inner product of its two rows.
+The sums of all queries with all passages are a matrix product, of which the highest are kept. Query i may weigh the
+coefficients of every bag differently, which only changes W.
+
+Vectors may be on a device, and sums are computed there; all else is NumPy. Sums of tiles are added in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.device import Device, to_device
+from haybale.ensemble.kernel import Pairs, Points, kernel_tile
+from haybale.ensemble.rows import Ints
+from haybale.parallel import cpus, in_threads, iter_chunks
+from haybale.progress import track
+from haybale.retrieval.hits import NO_PASSAGE, select
+from haybale.vectors import Floats
+
+_SMALL = 2**16  # numbers in the queries or the passages, whose products with a row take microseconds in float64
+_PASSAGES = 1024  # passages of a tile, at most; 16 times as many on a device
+_SUPPORT = 2048  # support passages of a tile: 8 MiB of kernel values
+_FEW = 64  # passages, for which starting threads takes longer than the work
+_PAIRS = 2**15  # pairs whose rows are gathered at once on a device
+_MEMORY = 2**28  # numbers held at once for a chunk of queries: 1 GiB
+
+BagWeights = NDArray[np.float64]  # (n_queries, n_bags): what the coefficients of each bag are multiplied by
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Support rows (n_rows,) that are summed, sorted by passage: those of one bag, or of all bags."""
+
+    query: Ints
+    passage: Ints
+    coef: NDArray[np.float64]
+    bag: Ints | None = None  # None: bags were added up already
+
+    def in_order(self) -> Terms:
+        """Return the rows sorted by passage."""
+        order = np.argsort(self.passage, kind="stable")
+        bag = None if self.bag is None else self.bag[order]
+        return Terms(self.query[order], self.passage[order], self.coef[order], bag)
+
+    @cached_property
+    def tiles(self) -> list[_Tile]:
+        """The rows of each tile of support passages."""
+        starts = range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT)
+        return [self._tile(start) for start in starts]
+
+    def _tile(self, start: int) -> _Tile:
+        rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
+        columns, column = np.unique(self.passage[rows] - start, return_inverse=True)
+        return _Tile(self.query[rows], column, self.coef[rows], None if self.bag is None else self.bag[rows], columns)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Rows of one tile of support passages."""
+
+    query: Ints  # (n_rows,)
+    column: Ints  # (n_rows,) the place in ``columns`` of the row's passage
+    coef: NDArray[np.float64]  # (n_rows,)
+    bag: Ints | None  # (n_rows,)
+    columns: Ints  # (n_used,) the distinct passages among the rows, counted from the start of the tile
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The distinct support queries and support passages, and sums over support rows."""
+
+    queries: Points
+    passages: Points
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether products are summed in float64, so that the sum of a pair does not depend on other pairs."""
+        parts = [self.queries.dense, self.passages.dense]
+        return all(part is None or part.size <= _SMALL for part in parts)
+
+    @cached_property
+    def tiles(self) -> list[Points]:
+        """The passages in tiles, kept together with what is derived from them."""
+        return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
+
+    def sums(self, pairs: Pairs, terms: list[Terms], bag_weights: BagWeights | None = None) -> Any:
+        """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``, on the vectors' device.
+
+        Queries are processed in chunks, as many as memory allows, against tiles of support passages.
+        """
+        where = self.queries.device
+        out = where.xp.zeros((len(terms), len(pairs.query)))
+        if not len(self.passages) or not len(pairs.query):
+            return out.T
+        order = np.argsort(pairs.query, kind="stable")
+        queries, starts = np.unique(pairs.query[order], return_index=True)
+        ends = np.append(starts[1:], len(order))
+
+        def of_queries(part: slice) -> tuple[Ints, Any]:
+            rows = order[starts[part.start] : ends[part.stop - 1]]
+            rows = rows[np.argsort(pairs.passage[rows], kind="stable")]
+            return rows, self._sums_of(pairs, rows, queries[part], terms, bag_weights)
+
+        size = max(1, _MEMORY // (len(self.queries) + _SUPPORT * len(terms)))
+        for rows, sums in iter_chunks(len(queries), size, of_queries, what="queries"):
+            out[:, to_device(rows, where)] = sums
+        return out.T
+
+    def _sums_of(
+        self, pairs: Pairs, rows: Ints, queries: Ints, terms: list[Terms], bag_weights: BagWeights | None
+    ) -> Any:
+        """Return (n_terms, n_rows) the sums of some rows of the pairs, sorted by passage, and of the given queries."""
+        where = self.queries.device
+        query = np.searchsorted(queries, pairs.query[rows])
+        distinct, passage = np.unique(pairs.passage[rows], return_inverse=True)
+        candidates = pairs.passages.take(distinct)
+        weights = None if bag_weights is None else bag_weights[queries]
+        weigh = _Weights(pairs.queries.take(queries), self.queries, weights, self.is_small)
+        # Tiles of candidates, a multiple of the number of cores and of equal size. Each pair is in one tile.
+        cores = cpus() if where.is_cpu else 1
+        most = _PASSAGES * cores if where.is_cpu else 16 * _PASSAGES
+        n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _FEW else 1
+        edges = np.linspace(0, len(distinct), n_tiles + 1).astype(np.int64)
+        ends = np.searchsorted(passage, edges)
+        sums = where.xp.zeros((len(terms), len(rows)))
+        for tile, support in enumerate(track(self.tiles, "scoring")):
+            weighed = [weigh(each, tile) for each in terms]
+
+            def add(number: int, support: Points = support, weighed: list[Any] = weighed) -> None:
+                here = slice(ends[number], ends[number + 1])
+                kp = kernel_tile(candidates.take(slice(edges[number], edges[number + 1])), support, self.is_small)
+                row, column = (to_device(each[here], where) for each in (passage - edges[number], query))
+                for (columns, w), total in zip(weighed, sums, strict=True):
+                    if len(columns):
+                        total[here] += _pair_sums(_chosen(kp, columns), w, row, column, where)
+
+            in_threads(add, range(n_tiles), cores)
+        return sums
+
+    def highest(
+        self,
+        queries: Points,
+        n: int,
+        passages: Callable[[slice], Points],
+        k: int,
+        terms: Terms,
+        shift: Floats,
+        bag_weights: BagWeights | None = None,
+    ) -> Any:
+        """Return (m, k) the numbers of the passages with the highest sums, descending, on the vectors' device.
+
+        The memory taken does not grow with ``n``. The last bits of float32 may decide between passages.
+
+        Parameters
+        ----------
+        queries : Points (m, ·)
+        n : int
+            Number of passages.
+        passages : callable
+            Returns the passages of a slice of numbers.
+        k : int
+        terms : Terms
+        shift : (m,) float32
+            Added to all sums of a query: where float32 loses small sums beside it, they are ties.
+        bag_weights : (m, n_bags), optional
+        """
+        where, xp = self.queries.device, self.queries.xp
+        shift = to_device(shift, where)[:, None]
+        threads, step = (cpus(), _PASSAGES) if where.is_cpu else (1, 16 * _PASSAGES)
+
+        def search(rows: slice) -> Any:
+            weights = None if bag_weights is None else bag_weights[rows]
+            weigh = _Weights(queries.take(rows), self.queries, weights, self.is_small)
+            weighed = [weigh(terms, tile) for tile in range(len(self.tiles))]
+
+            def best_of(start: int) -> tuple[Any, Any]:
+                here = passages(slice(start, min(start + step, n)))
+                sums = xp.zeros((len(shift[rows]), len(here)), dtype=np.float32)
+                for support, (columns, w) in zip(self.tiles, weighed, strict=True):
+                    if len(columns):
+                        sums += w @ _chosen(kernel_tile(here, support), columns).T
+                numbers, scores = select(sums + shift[rows], k)
+                return numbers + start, scores
+
+            best = xp.full((len(shift[rows]), 0), NO_PASSAGE), xp.empty((len(shift[rows]), 0), dtype=np.float32)
+            for start in track(range(0, n, step * threads), "searching"):
+                found = in_threads(best_of, range(start, min(start + step * threads, n), step), threads)
+                numbers, scores = (xp.concatenate(column, axis=1) for column in zip(best, *found, strict=True))
+                best = select(scores, k, numbers)
+            return best[0]
+
+        size = _MEMORY // (len(self.queries) + len(self.passages) + 8 * step * threads)
+        none = xp.full((0, min(k, n)), NO_PASSAGE)
+        return xp.concatenate([none, *iter_chunks(len(queries), size, search, what="queries")])
+
+
+class _Weights:
+    """W of a chunk of queries, tile by tile of support passages."""
+
+    def __init__(self, queries: Points, support: Points, bag_weights: BagWeights | None, exact: bool) -> None:
+        self.where = support.device
+        self.kq = self.where.xp.empty((len(queries), len(support)), dtype=support.dtype)  # Kq
+        split = np.array_split(np.arange(len(queries)), 4 * cpus() if self.where.is_cpu else 1)
+        self.parts = [slice(part[0], part[-1] + 1) for part in split if len(part)]  # of the queries, for threads
+        self.bag_weights = None if bag_weights is None else bag_weights.astype(support.dtype)
+
+        def fill(part: slice) -> None:
+            self.kq[part] = kernel_tile(queries.take(part), support, exact)
+
+        in_threads(fill, self.parts, None if self.where.is_cpu else 1)
+
+    def __call__(self, terms: Terms, number: int) -> tuple[Any, Any]:
+        """Return the columns of a tile of support passages that the terms use, and W (n_queries, n_used)."""
+        if number >= len(terms.tiles):
+            return (), None
+        tile = terms.tiles[number]
+        if not self.where.is_cpu:
+            return to_device(tile.columns, self.where), self._on_device(tile)
+        coef = tile.coef.astype(self.kq.dtype)
+        bag, weights = (None, None) if self.bag_weights is None else (tile.bag, self.bag_weights)
+        w = np.zeros((len(self.kq), len(tile.columns)), dtype=self.kq.dtype)
+
+        def add(part: slice) -> None:
+            of_part = None if weights is None else weights[part]
+            _add_weights(self.kq[part], tile.query, tile.column, coef, bag, of_part, w[part])
+
+        in_threads(add, self.parts)
+        return tile.columns, w
+
+    def _on_device(self, tile: _Tile) -> Any:
+        """Return W by a sparse product of the coefficients with Kq; one product a bag where bags have weights."""
+        xp, shape = self.where.xp, (len(tile.columns), self.kq.shape[1])
+        shares: list[tuple[Any, Any]] = [(slice(None), 1)]
+        if self.bag_weights is not None and tile.bag is not None:
+            columns = to_device(self.bag_weights, self.where).T
+            shares = [(tile.bag == bag, columns[int(bag)]) for bag in np.unique(tile.bag)]
+        w = xp.zeros((len(tile.columns), len(self.kq)), dtype=self.kq.dtype)
+        for rows, share in shares:
+            entries = tile.coef[rows], (tile.column[rows], tile.query[rows])
+            coef = sparse.csr_matrix(entries, shape=shape, dtype=self.kq.dtype)
+            w += (to_device(coef, self.where) @ self.kq.T) * share
+        return xp.ascontiguousarray(w.T)
+
+
+def _chosen(kernel: Any, columns: Any) -> Any:
+    """Return some columns of kernel values, without a copy if all are chosen."""
+    return kernel if len(columns) == kernel.shape[1] else kernel.take(columns, axis=1)
+
+
+def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
+    """Return (n,) float64 <kp[passage[n]], w[query[n]]>."""
+    out = where.xp.zeros(len(passage))
+    if where.is_cpu:
+        _dot_rows(kp, w, passage, query, out)
+        return out
+    for start in range(0, len(passage), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        out[part] = (kp[passage[part]] * w[query[part]]).sum(axis=1, dtype=np.float64)
+    return out
+
+
+# The CPU uses loops, which gather nothing that is not kept.
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _add_weights(
+    kq: Any, query: Any, column: Any, coef: Any, bag: Any, weights: Any, out: Any
+) -> None:  # pragma: no cover - compiled
+    """out[i, column_r] += coef_r Kq(i, query_r), times weights[i, bag_r] if there are any."""
+    for i in range(len(kq)):
+        kernel, sums = kq[i], out[i]
+        if weights is None:
+            for r in range(len(coef)):
+                sums[column[r]] += coef[r] * kernel[query[r]]
+        else:
+            weight = weights[i]
+            for r in range(len(coef)):
+                sums[column[r]] += coef[r] * weight[bag[r]] * kernel[query[r]]
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _dot_rows(kp: Any, w: Any, passage: Any, query: Any, out: Any) -> None:  # pragma: no cover - compiled
+    """out[n] += <kp[passage[n]], w[query[n]]>."""
+    for n in range(len(out)):
+        a, b = kp[passage[n]], w[query[n]]
+        total = kp.dtype.type(0)
+        for u in range(len(a)):
+            total += a[u] * b[u]
+        out[n] += total

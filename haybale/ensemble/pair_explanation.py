@@ -1,0 +1,70 @@
+"""Explanations of single scores: the training pairs whose support rows carry it, with shares that sum to it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.ensemble.kernel import Pairs
+from haybale.ensemble.support import Support
+
+
+@dataclass(frozen=True)
+class PairShare:
+    """One training pair and what it adds to the prediction."""
+
+    query_id: str
+    passage_id: str
+    label: float  # the training label: 1 relevant, 0 not
+    share: float  # may be negative
+
+
+@dataclass(frozen=True)
+class PairExplanation:
+    """The score of one passage for one query, as a sum.
+
+    ``prediction`` is exactly ``math.fsum`` of the listed shares, ``others``, ``features`` and ``intercept``. It is the
+    mean of ``bags``, up to rounding.
+    """
+
+    prediction: float
+    pairs: list[PairShare]  # by decreasing absolute share
+    others: float  # the sum of the shares of all pairs that are not listed
+    n_others: int
+    intercept: float
+    features: NDArray[np.float64]  # (f,) the share of each pair feature; (0,) without pair features
+    bags: NDArray[np.float64]  # (n_bags,) the prediction of each bag
+    votes: list[int]  # the bags that predict more than the threshold
+
+
+def explain_pair(
+    support: Support, pair: Pairs, query_ids: list[str], passage_ids: list[str], threshold: float, top: int
+) -> PairExplanation:
+    """Explain the score of one pair by the ``top`` training pairs with the largest shares.
+
+    ``query_ids`` and ``passage_ids`` name the queries and passages of the support.
+    """
+    by_row = support.shares(pair)
+    bags = np.bincount(support.bag, by_row, minlength=support.n_bags) + support.intercept
+    features = np.zeros(0)
+    if support.feature_weights is not None and pair.features is not None:
+        bags += support.feature_weights @ pair.features[0]
+        features = support.feature_weights.mean(axis=0) * pair.features[0]
+    # A training pair that several bags learned from is listed once. The injected protocol may teach a pair with both
+    # labels: these are two entries.
+    rows = np.stack([support.query, support.passage, support.label.astype(np.int64)])
+    rows, entry = np.unique(rows, axis=1, return_inverse=True)
+    shares = np.bincount(entry.ravel(), by_row * (1 / support.n_bags), minlength=rows.shape[1])
+    listed = np.argsort(-np.abs(shares), kind="stable")[:top]
+    listed = listed[shares[listed] != 0]
+    pairs = [
+        PairShare(query_ids[query], passage_ids[passage], float(label), share)
+        for (query, passage, label), share in zip(rows.T[listed].tolist(), shares[listed].tolist(), strict=True)
+    ]
+    others, intercept = math.fsum(np.delete(shares, listed)), math.fsum(support.intercept * (1 / support.n_bags))
+    prediction = math.fsum([*shares[listed], others, *features, intercept])
+    votes = np.flatnonzero(bags > threshold).tolist()
+    return PairExplanation(prediction, pairs, others, len(shares) - len(listed), intercept, features, bags, votes)
