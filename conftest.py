@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 _MODULES = {
     "torch": (
-        "haybale/embeddings/longformer*",
+        "haybale/embeddings/networks/*",
         "haybale/context/networks/attention.py",
         "haybale/context/networks/token_attention.py",
     ),

@@ -25,7 +25,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import LongformerConfig, LongformerModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from haybale import LongformerEncoder
-from haybale.embeddings.longformer_model import PackedLinear
+from haybale.embeddings.networks.longformer_model import PackedLinear
 
 LENGTHS, TEXTS = (64, 128, 200, 256, 600, 1500), (4, 16)  # texts at once: above 4 for <= 256 tokens only
 WIDTH, INNER, REACH, VOCABULARY, PAD, ROBERTA_LIMIT = 768, 3072, 256, 50_265, 1, 256

@@ -46,7 +46,7 @@ def main() -> None:
     a = parser.parse_args()
     a.results.mkdir(parents=True, exist_ok=True)
     for name in a.collections:
-        engine = Engine(name, encoder="lsa", n_components=a.width)
+        engine = Engine(name, encoder=f"lsa(n_components={a.width})")
         with record_timings(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
             found = compared(engine, a.split, a.rows_per_bag)
         found |= {"seconds": stages.seconds, "provenance": provenance(shown("bench_protocols.py", sys.argv[1:]))}

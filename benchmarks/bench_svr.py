@@ -210,7 +210,7 @@ class Candidates:
     def of(cls, collection: str) -> Candidates:
         """The candidates of a collection's training queries."""
         with record_timings(lambda stage, seconds: print(f"  {stage} {seconds:.0f} s", flush=True)):
-            engine = Engine(collection, encoder="lsa", n_components=WIDTH)
+            engine = Engine(collection, encoder=f"lsa(n_components={WIDTH})")
             batch, index = Training.of(engine).batch, engine.passages
             found = pool(*(ranker.passage_hits(batch, 20) for ranker in (BM25(), KNN())))
         relevant = engine.collection.relevant_ids("train")

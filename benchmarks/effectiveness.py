@@ -70,8 +70,8 @@ def main() -> None:
 class Space:
     """A collection under one encoder, its training queries and those of each split: rankers share their searches."""
 
-    def __init__(self, collection: Collection, encoder: str, width: int) -> None:
-        engine = Engine(collection, encoder=encoder, n_components=width)
+    def __init__(self, collection: Collection, encoder: str) -> None:
+        engine = Engine(collection, encoder=encoder)
         self.training = Training.of(engine)
         queries = collection.queries
         self.batches = {split: QueryBatch(engine, queries.take(collection.split(split).queries)) for split in SPLITS}
@@ -94,7 +94,7 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
         tuning, tuned = timed(lambda: tuned_bm25(collection))
         baseline = "bm25-doc" if tuned["document"].best[3] > tuned["passage"].best[3] else "bm25"
         chosen = parameters(tuned) | (values or {})
-        sparse = Space(collection, "tfidf", width)
+        sparse = Space(collection, "tfidf")
         runs: dict[str, dict[str, Run]] = {split: {} for split in SPLITS}
         facts = ranked(sparse, with_values(RANKERS, chosen), runs)
         for ranker, (more, untuned) in product(("bm25", "bm25-doc"), UNTUNED.items()):
@@ -103,7 +103,7 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
         shares = by_share(collection, sparse, set_values(parse(BEST), chosen))
         del sparse  # its hits are large, and done with
         over = with_values(DENSE, {"svr-paper.rows_per_bag": PAPER_ROWS})
-        facts |= ranked(Space(collection, "lsa", width), over, runs, " over LSA")
+        facts |= ranked(Space(collection, f"lsa(n_components={width})"), over, runs, " over LSA")
     of_rankers = {
         split: {n: evaluate(run, collection.qrels_frame(split)) for n, run in of.items()} for split, of in runs.items()
     }

@@ -424,7 +424,7 @@ def test_injected_passages_are_classified(script: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*bags have no relevant row")
 def test_small_protocols(script: Any) -> None:
     counts = script("bench_protocols")
-    engine = Engine(word_collection(), encoder="lsa", n_components=6)
+    engine = Engine(word_collection(), encoder="lsa(n_components=6)")
     found = counts.compared(engine, "dev", 8000, n_bags=3, k=6)
     expected = asdict(script("papers.injected").classify_injected(engine, "dev", n_bags=3, k=6))
     assert found["paper"]["injected"][0] == {"votes": 1} | expected

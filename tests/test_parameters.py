@@ -67,7 +67,7 @@ def cases() -> Iterator[tuple[Callable[..., Any], str, Any]]:
             embed,
             {"rows_per_chunk": (HUGE,), "chunking": ("x", 3), "shard": (0, (), (1,), (1.0, 2), (3, 2), (0, 1), "1/2")},
         ),
-        (lambda **s: Engine(TEXTS, **s), {"language": (1,), "chunking": (8,), "device": (0,), "query_prompt": (None,)}),
+        (lambda **s: Engine(TEXTS, **s), {"language": (1,), "chunking": (8,), "device": (0,), "encoder": (None,)}),
         (lambda **s: PassageIndex(EYE, **s), {"doc_offsets": ([0, 1.7, 3], HUGE), "device": (1,)}),
         (lambda **s: RUN.top(**s), {"k": (-1, math.nan, HUGE)}),
         (neighbours, {"depth": (0, math.nan), "training_rows": ([0.0, 1.0, 2.0],)}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _FIT_TEXTS = 250_000  # passages that LSA is fitted on, at most
 _OF_PIECES, _OF_STORE = ("unit", "tokenizer"), ("rows_per_chunk",)  # what --set may name
-_OF_ENCODERS = ("max_fit_texts", "pooling", "max_length", "precision")
 
 
 @command(MORE)
@@ -29,14 +27,10 @@ def embed(
     out: Annotated[str, option("The store: a folder or fsspec address. The same again goes on with it.", RESULTS)],
     dtype: Annotated[str | None, option("float32 (the default) or float16: of the stored vectors.", RESULTS)] = None,
     encoder: options.Encoder = None,
-    n_components: options.Components = None,
-    query_prompt: options.QueryPrompt = None,
-    passage_prompt: options.PassagePrompt = None,
     set_values: Annotated[
         list[str] | None,
         option(
-            "name=value: unit=tokens and tokenizer of pieces; max_fit_texts of lsa; pooling, max_length and precision "
-            "of a Longformer; rows_per_chunk of the store. Repeatable.",
+            "name=value: unit=tokens and tokenizer of pieces; rows_per_chunk of the store. Repeatable.",
             VECTORS,
             "--set",
         ),
@@ -50,7 +44,6 @@ def embed(
     shard: Annotated[str | None, option("i/n: every n-th chunk, for one of n machines.", MACHINE)] = None,
     dask: options.Dask = None,
     shards: Annotated[int | None, option("Of the store, with --dask; default: one a worker.", MACHINE, min=1)] = None,
-    random_state: options.RandomState = None,
 ) -> None:
     """Embed a collection's passages into a store, vectors chunk by chunk; for index and compare --store.
 
@@ -59,11 +52,10 @@ def embed(
     from haybale.analysis import Analyzer, guess_language
     from haybale.collections import with_paragraphs
     from haybale.collections.open import read_documents
-    from haybale.embeddings import make_encoder
-    from haybale.embeddings.encoder import LEXICAL, model_name
+    from haybale.embeddings import encoder_maker
     from haybale.embeddings.store_files import LOCK, StoreFiles
     from haybale.folders import check_file
-    from haybale.parameters import COUNT, COUNT_OR_NONE, check_parameters
+    from haybale.parameters import COUNT, check_parameters
 
     if shards is not None and dask is None:
         raise InputError("--shards asks for --dask; without a cluster, give each machine its own --shard i/n")
@@ -72,38 +64,29 @@ def embed(
     part = parse_part("shard", shard, "2/8")
     values = parse_values(set_values, rankers=False)
     for value in values:
-        if value not in (known := (*_OF_PIECES, *_OF_ENCODERS, *_OF_STORE)):
+        if value not in (known := (*_OF_PIECES, *_OF_STORE)):
             raise UnknownNameError("parameter", value, known)
-    cut, model, of_store = (
-        {key: values[key] for key in keys if key in values} for keys in (_OF_PIECES, _OF_ENCODERS, _OF_STORE)
-    )
-    whole = {"rows_per_chunk": COUNT, "max_fit_texts": COUNT_OR_NONE, "max_length": COUNT_OR_NONE}
-    check_parameters("haybale embed", values, whole)
-    if "precision" in model:
-        model["dtype"] = model.pop("precision")
-    name = encoder or "lsa"
-    if cut.get("unit") == "tokens" and name not in LEXICAL:
-        cut.setdefault("tokenizer", model_name(name))
+    cut, of_store = ({key: values[key] for key in keys if key in values} for keys in (_OF_PIECES, _OF_STORE))
+    check_parameters("haybale embed", values, {"rows_per_chunk": COUNT})
+    text, defaults = encoder or "lsa", given(language=language, device=device, max_fit_texts=_FIT_TEXTS)
+    maker = encoder_maker(text, **defaults)
+    if cut.get("unit") == "tokens" and "model" in maker.keywords:
+        cut.setdefault("tokenizer", str(maker.keywords["model"]))
     how = given(layout=layout, chunking=chunking_of(pieces, stride, **cut), dtype=dtype, **of_store)
     if (files := StoreFiles(out)).is_local:
         check_file(Path(files.at(LOCK)))
     source: str | Collection = collection
     if paragraphs is not None:
         source = with_paragraphs(haybale.open_collection(collection, layout), paragraphs)
-    if name in LEXICAL:
-        if language is None:
-            texts = read_documents(source, layout, warn=False).passages.texts[:1000]
-            language = guess_language(texts.to_pylist())
-        Analyzer(language)  # refuses an unknown one
-    settings = given(language=language, n_components=n_components, random_state=random_state, device=device)
-    settings |= given(query_prompt=query_prompt, passage_prompt=passage_prompt)
-    make = partial(make_encoder, name, **{"max_fit_texts": _FIT_TEXTS, **settings, **model})
+    if hasattr(maker.func, "fit") and "language" not in maker.keywords:
+        texts = read_documents(source, layout, warn=False).passages.texts[:1000]
+        maker = encoder_maker(text, language=guess_language(texts.to_pylist()), **defaults)
+    if maker.keywords.get("language") is not None:
+        Analyzer(maker.keywords["language"])  # refuses an unknown one
     with resumable():
         if dask is None:
-            done = haybale.embed(source, make(), out, shard=part, **how)
+            done = haybale.embed(source, maker(), out, shard=part, **how)
         else:
-            # A model is loaded by each worker; what has to be fitted is fitted here.
-            maker = make() if name in LEXICAL else make
             with haybale.on_cluster(dask):
                 done = haybale.embed_shards(source, maker, out, shards, **how)
     kept = f", {done.kept:,} were there" if done.kept else ""

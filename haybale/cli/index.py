@@ -19,10 +19,7 @@ def index(
     collection: options.Source,
     out: Annotated[Path, option("The engine's folder: new, or one to go on with.", RESULTS)],
     encoder: options.Encoder = None,
-    n_components: options.Components = None,
     store: options.Store = None,
-    query_prompt: options.QueryPrompt = None,
-    passage_prompt: options.PassagePrompt = None,
     layout: options.Layout = None,
     missing_judgements: options.MissingJudgements = None,
     language: options.Language = None,
@@ -30,7 +27,6 @@ def index(
     pieces: options.Pieces = None,
     stride: options.Stride = None,
     device: options.Device = None,
-    random_state: options.RandomState = None,
 ) -> None:
     """Build an engine: a collection with its encoder and all its indexes, in one folder that opens in a moment.
 
@@ -42,8 +38,7 @@ def index(
     start = time.perf_counter()
     check_file(out / "engine.json")
     settings = engine_settings(encoder=encoder, store=store, language=language, paragraphs=paragraphs, device=device)
-    settings |= given(query_prompt=query_prompt, passage_prompt=passage_prompt, chunking=chunking_of(pieces, stride))
-    settings |= given(n_components=n_components, random_state=random_state)
+    settings |= given(chunking=chunking_of(pieces, stride))
     with resumable(), record_timings(reporter()):
         with timed("read collection"):
             read = haybale.open_collection(collection, layout, **given(missing_judgements=missing_judgements))

@@ -56,15 +56,13 @@ Split = Annotated[
 Encoder = Annotated[
     str | None,
     option(
-        "tfidf, lsa, a folder or a hub id; longformer:NAME and sentence-transformers:NAME decide. Default: tfidf, in "
-        "embed: lsa.",
+        'tfidf, lsa or "lsa(n_components=256)"; the folder or hub id of a model; with settings, '
+        "\"sentence-transformers('MODEL',query_prompt='query: ')\" or \"longformer('MODEL')\". "
+        "Default: tfidf, in embed: lsa.",
         VECTORS,
     ),
 ]
-Components = Annotated[int | None, option("Dimensions of the vectors of lsa; default: 1024.", VECTORS, min=1)]
 Store = Annotated[str | None, option("A store made by haybale embed: its vectors, pieces and encoder.", VECTORS)]
-QueryPrompt = Annotated[str | None, option("Text put before each query, for models that need it.", VECTORS)]
-PassagePrompt = Annotated[str | None, option("Text put before each passage, for models that need it.", VECTORS)]
 
 SetValues = Annotated[
     list[str] | None,

@@ -14,17 +14,13 @@ if TYPE_CHECKING:
 
 
 def engine_settings(language: str | None, **settings: Any) -> dict[str, Any]:
-    """Return the settings that were given, with absolute folders for a store and an encoder."""
+    """Return the settings that were given, with an absolute folder for a store."""
     from haybale.analysis import Analyzer
-    from haybale.embeddings.encoder import LEXICAL, model_name
 
     if language is not None:
         Analyzer(language)  # refuses an unknown one
-    for name in ("store", "encoder"):
-        value = settings[name]
-        if value is not None and value not in LEXICAL and Path(model_name(value)).is_dir():
-            folder = model_name(value)
-            settings[name] = value.removesuffix(folder) + str(Path(folder).absolute())
+    if settings["store"] is not None and Path(settings["store"]).is_dir():
+        settings["store"] = str(Path(settings["store"]).absolute())
     return given(language=language, **settings)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from haybale.embeddings.encoder import Encoder, encode_queries
+from haybale.embeddings.encoder import Encoder, Encodes, encode_queries
 from haybale.embeddings.store import EmbeddingStore
 from haybale.embeddings.store_files import as_json
 from haybale.embeddings.token_batches import check_texts
@@ -17,7 +17,7 @@ from haybale.errors import InputError
 from haybale.vectors import Floats
 
 
-class CachedEncoder:
+class CachedEncoder(Encoder):
     """Read the vectors of stored texts from the store; encode other texts, and all queries, with ``encoder``.
 
     ``encode`` returns what the encoder would return, rounded if the store is float16. Texts are compared by a hash of
@@ -32,7 +32,7 @@ class CachedEncoder:
 
     def __init__(self, store: EmbeddingStore, encoder: Any = None) -> None:
         self.store = store
-        self.encoder: Encoder = store.encoder() if encoder is None else encoder
+        self.encoder: Encodes = store.encoder() if encoder is None else encoder
         if encoder is not None and as_json(encoder.describe()) != self.describe():
             raise InputError(f"{store.path} was made with {self.describe()}, found {encoder.describe()}")
 

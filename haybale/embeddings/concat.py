@@ -1,4 +1,4 @@
-"""Several embedding spaces side by side."""
+"""Encoding with several encoders, whose columns are put side by side."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from haybale.embeddings.encoder import Encoder, encode_queries
+from haybale.embeddings.encoder import Encoder, Encodes, encode_queries
 from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError, VectorError
 from haybale.vectors import Matrix, check_matrix, normalized, normalized_sparse, reals
 
 
-class ConcatEncoder:
-    """Encodes with several encoders and concatenates: the inner product is the weighted mean of their cosines.
+class ConcatEncoder(Encoder):
+    """Encode with several encoders and concatenate: the inner product is the weighted mean of their cosines.
 
-    Each space is L2-normalised, then scaled by the root of its weight. So rows have length 1; where a text has no known
-    term in one of the spaces, that space's columns are zero and add nothing.
+    The vectors of each encoder are scaled to length 1, then by the square root of its weight. So rows have length 1;
+    where one of the encoders knows no term of a text, its columns are zero.
 
     Parameters
     ----------
-    encoders : sequence of Encoder
-        At least one; all give dense vectors, or all CSR matrices, which gives CSR.
+    encoders : sequence of encoders
+        At least one; all return dense vectors, or all CSR matrices, and so does the concatenation.
     weights : sequence of float, optional
-        One an encoder, above 0, scaled to sum to 1; None: all the same.
+        A weight above 0 for each encoder, scaled to sum to 1; default: equal weights.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class ConcatEncoder:
     True
     """
 
-    def __init__(self, encoders: Sequence[Encoder], weights: Sequence[float] | None = None) -> None:
+    def __init__(self, encoders: Sequence[Encodes], weights: Sequence[float] | None = None) -> None:
         n, given = len(encoders), reals([1] * len(encoders) if weights is None else weights, "weights")
         if not n:
             raise InputError("ConcatEncoder needs at least one encoder")
@@ -47,19 +47,19 @@ class ConcatEncoder:
 
     @property
     def dim(self) -> int:
-        """The sum of the members'."""
+        """The number of columns, over all encoders."""
         return sum(encoder.dim for encoder in self.encoders)  # type: ignore[attr-defined]
 
     def encode(self, texts: Sequence[str]) -> Matrix:
-        """(n,) texts to (n, d) float32; errors: dense and sparse spaces mixed."""
+        """Encode (n,) texts to (n, d) float32; VectorError for dense and sparse vectors mixed."""
         return self._joined(texts, lambda encoder, texts: encoder.encode(texts))
 
     def encode_queries(self, texts: Sequence[str]) -> Matrix:
-        """The same for queries: members that encode them differently from passages do so."""
+        """Encode (n,) queries to (n, d) float32, each encoder by its own ``encode_queries`` if it has one."""
         return self._joined(texts, encode_queries)
 
     def describe(self) -> dict[str, Any]:
-        """Plain values that tell this encoder from any other: the members' own, and their weights."""
+        """Return the descriptions of the encoders, and their weights."""
         for i, encoder in enumerate(self.encoders):
             if not hasattr(encoder, "describe"):
                 raise InputError(f"encoder {i}, {type(encoder).__name__}, does not describe itself")
@@ -67,7 +67,7 @@ class ConcatEncoder:
         weights = self.weights.tolist()
         return {"class": type(self).__name__, "encoders": members, "weights": weights, "width": self.dim}
 
-    def _joined(self, texts: Sequence[str], encode: Callable[[Encoder, Sequence[str]], Matrix]) -> Matrix:
+    def _joined(self, texts: Sequence[str], encode: Callable[[Encodes, Sequence[str]], Matrix]) -> Matrix:
         check_texts(texts)
         parts = [check_matrix(encode(encoder, texts), f"encoder {i}") for i, encoder in enumerate(self.encoders)]
         wide = [sparse.issparse(part) for part in parts]

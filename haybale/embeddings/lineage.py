@@ -1,7 +1,7 @@
-"""Which queries an encoder was trained on: what nobody who ranks these queries with it may forget.
+"""The queries that an encoder was trained on, which it ranks better than others.
 
-``training.json`` beside a trained encoder's weights has the ids of the queries that it learned from (``trained_on``)
-and of those that it was chosen by (``selected_on``). Of neither can it say what it would have said without them.
+``training.json`` beside a trained encoder's weights holds the ids of the queries that it learned from (``trained_on``)
+and of those that it was selected by (``selected_on``). It has no unbiased score for either.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ TRAINING = "training.json"
 
 
 def trained_queries(encoder: Any) -> frozenset[str]:
-    """The ids of the queries that an encoder, or one of its members, has seen; none if it was not trained here."""
+    """Return the ids of the queries that an encoder, or one of its members, was trained or selected on."""
     members = [*getattr(encoder, "encoders", ()), *(each for each in [getattr(encoder, "encoder", None)] if each)]
     found = frozenset[str]().union(*map(trained_queries, members))
-    name = getattr(encoder, "name", None)
+    name = getattr(encoder, "model_name", None)
     return found | queries_of_model(name) if isinstance(name, str) else found
 
 
 def queries_of_model(name: str) -> frozenset[str]:
-    """The same of the model in a folder; none of any other."""
+    """Return the ids for the model in a folder; none for a model that was not trained by haybale."""
     path = Path(name, TRAINING)
     if not path.is_file():
         return frozenset()

@@ -1,4 +1,4 @@
-"""Longformer without padding: the encoder, and the checkpoints it reads."""
+"""Encoding with a Longformer, without padding; and reading its checkpoints. Imports torch only when it is used."""
 
 # torch's annotations are partial, and may be absent.
 # mypy: disable-error-code="misc,no-any-return,no-untyped-call,unused-ignore"
@@ -7,65 +7,76 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from haybale.embeddings.longformer_model import PackedLongformer, State
+from haybale.embeddings.encoder import Encoder
 from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, token_rows, weights_digest
 from haybale.errors import InputError
 from haybale.extras import import_optional, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, Constraints, check_parameters, one_of
+from haybale.text_files import parsed_json
 from haybale.vectors import Floats
 
-# Tokens of a batch. On a CPU what a layer makes should stay in the cache; a GPU wants work.
-# The CPU's is measured, CUDA's is not yet.
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from haybale.embeddings.networks.longformer_model import State
+
+# The number of tokens in a batch. On a CPU the output of a layer should stay in the cache; a GPU needs more work at
+# once. The CPU's number is measured, CUDA's is not yet.
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 65_536}
-_CONSTRAINTS: dict[str, Constraints] = {
-    "pooling": one_of(("mean", "cls")),
-    "dtype": one_of(("float32", "float16", "bfloat16")),
-    "max_length": COUNT_OR_NONE,
-    "tokens_per_batch": COUNT_OR_NONE,
-}
 
 
-class LongformerEncoder:
-    """Encodes with a Longformer (extra ``neural``): the numbers of transformers' LongformerModel, without its padding.
+class LongformerEncoder(Encoder):
+    """Encode with a Longformer (extra ``neural``), with the numbers of transformers' LongformerModel but no padding.
 
     Beltagy, Peters and Cohan, "Longformer: The Long-Document Transformer", 2020. No token has global attention.
 
     Parameters
     ----------
     model : str or Path
-        Hub id or folder of any Longformer, as transformers or sentence-transformers save it, with or without a head.
+        Hub id or folder of any Longformer, saved by transformers or sentence-transformers, with or without a head.
     pooling : {"mean", "cls"}, default "mean"
-        Of a text's tokens, or the first; then vectors are scaled to length 1.
+        Makes a text's vector the mean of its tokens' states, or the state of the first; then scales it to length 1.
     device : str, optional
-        None or ``"auto"``: CUDA if there is some.
+        ``"cpu"``, ``"cuda"``, …; default, and ``"auto"``: CUDA if there is a device.
     dtype : {"float32", "float16", "bfloat16"}, default "float32"
-        Of weights and activations; pooling is float32.
+        The type of weights and activations; pooling is float32.
     query_prompt, passage_prompt : str, default ""
-        Put before each text.
+        Texts put before each query and passage.
     max_length : int, optional
-        Texts are cut there; None is what model and tokenizer read (longformer-base-4096: 4096).
+        The number of tokens at which texts are cut; default: what model and tokenizer read, often 4096.
     tokens_per_batch : int, optional
-        None is 2,048 on a CPU and 65,536 on CUDA. A batch that the device has no memory for is halved.
+        Default: 2,048 on a CPU and 65,536 on CUDA. A batch that does not fit into memory is halved.
 
     Attributes
     ----------
+    model_name : str
+        The hub id or folder.
     counts : Counter
-        ``texts``, ``tokens`` and ``truncated`` texts, added up.
+        Sums of ``texts``, ``tokens`` and ``truncated`` texts.
 
     Raises
     ------
     InputError
-        For a checkpoint that cannot be reached, is no Longformer, or lacks weights or tokenizer; for bad settings.
+        A checkpoint cannot be reached, is no Longformer, or lacks weights or tokenizer; a setting is out of range.
+    MissingExtraError
+        The extra is not installed.
     """
+
+    name = "longformer"
+    _parameter_constraints: ClassVar[Mapping[str, Constraints]] = {
+        "pooling": one_of(("mean", "cls")),
+        "dtype": one_of(("float32", "float16", "bfloat16")),
+        "max_length": COUNT_OR_NONE,
+        "tokens_per_batch": COUNT_OR_NONE,
+    }
 
     def __init__(
         self,
@@ -79,16 +90,19 @@ class LongformerEncoder:
         max_length: int | None = None,
         tokens_per_batch: int | None = None,
     ) -> None:
-        check_parameters("LongformerEncoder", locals(), _CONSTRAINTS)
-        self.name, self.pooling = str(model), pooling
+        check_parameters("LongformerEncoder", locals(), self._parameter_constraints)
+        torch = import_optional("torch", "neural")
+        from haybale.embeddings.networks.longformer_model import PackedLongformer
+
+        self.model_name, self.pooling = str(model), pooling
         self.query_prompt, self.passage_prompt, self.tokens_per_batch = query_prompt, passage_prompt, tokens_per_batch
-        config, state, self.tokenizer = _read_checkpoint(self.name)
+        config, state, self.tokenizer = _read_checkpoint(self.model_name)
         readable = config.max_position_embeddings - config.pad_token_id - 1
         special = self.tokenizer.num_special_tokens_to_add()
         if max_length is not None and not special < max_length <= readable:
             raise InputError(
                 f"max_length must be above the {special} special tokens and at most the {readable} tokens that "
-                f"{self.name!r} reads, found {max_length}"
+                f"{self.model_name!r} reads, found {max_length}"
             )
         self.max_length = max_length or min(readable, self.tokenizer.model_max_length)
         state = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
@@ -97,25 +111,38 @@ class LongformerEncoder:
         there = "cuda" if torch.cuda.is_available() else "cpu"
         self.model.eval().to(there if device in (None, "auto") else device)
 
+    @classmethod
+    def recognises(cls, folder: Path) -> bool:
+        """Return whether transformers saved a Longformer in the folder, without modules of sentence-transformers."""
+        config = folder / "config.json"
+        if not config.is_file() or (folder / "modules.json").exists():
+            return False
+        try:
+            return bool(parsed_json(config, config.read_bytes()).get("model_type") == "longformer")
+        except (ValueError, AttributeError):
+            return False
+
     @property
     def dim(self) -> int:
-        """The columns of the vectors."""
+        """The number of columns of the vectors."""
         return int(self.model.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device that holds the weights."""
         return self.model.word_embeddings.device
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """(n,) passages to (n, d) float32; longer ones than ``max_length`` are cut, with one warning for the call."""
+        """Encode (n,) passages to (n, d) float32; those beyond ``max_length`` are cut, with one warning a call."""
         return self._encode(texts, self.passage_prompt)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """The same with ``query_prompt`` instead of ``passage_prompt``."""
+        """Encode (n,) queries to (n, d) float32, with ``query_prompt``."""
         return self._encode(texts, self.query_prompt)
 
     def _encode(self, texts: Sequence[str], prompt: str) -> Floats:
+        import torch
+
         rows, truncated = token_rows(self.tokenizer, [prompt + text for text in check_texts(texts)], self.max_length)
         budget = self.tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cuda"])
         vectors = np.empty((len(rows), self.dim), dtype=np.float32)
@@ -131,7 +158,9 @@ class LongformerEncoder:
         return vectors
 
     def _hidden(self, rows: Sequence[NDArray[np.int32]]) -> Tensor:
-        """Hidden states (tokens, d) of texts end to end, each given by its token numbers."""
+        """Return hidden states (tokens, d) of texts laid end to end, each given by its token numbers."""
+        import torch
+
         ids = torch.from_numpy(np.concatenate(rows)).to(self.device, torch.int64)
         # Positions count from ``padding`` + 1; a padding token in the text itself gets none, as in transformers.
         padding = self.model.config.pad_token_id
@@ -139,7 +168,9 @@ class LongformerEncoder:
         return self.model(ids, torch.from_numpy(positions).to(self.device), [len(row) for row in rows])
 
     def _pooled(self, hidden: Tensor, lengths: Sequence[int]) -> Tensor:
-        """(tokens, d) to (texts, d) float32."""
+        """Pool hidden states (tokens, d) to vectors (texts, d) float32."""
+        import torch
+
         counts = torch.tensor(lengths, device=hidden.device)
         if self.pooling == "cls":
             vectors = hidden[counts.cumsum(0) - counts].float()
@@ -148,15 +179,15 @@ class LongformerEncoder:
         return torch.nn.functional.normalize(vectors, dim=1)
 
     def describe(self) -> dict[str, Any]:
-        """What decides the vectors, as JSON can hold it; ``weights`` is the SHA-256 of the weights in use."""
+        """Return what decides the vectors; ``weights`` is the SHA-256 of the weights in use."""
         return {
             "class": "LongformerEncoder",
-            "model": self.name,
+            "model": self.model_name,
             "weights": weights_digest(self.model),
             "pooling": self.pooling,
             "dtype": str(self.model.word_embeddings.dtype).removeprefix("torch."),
             "normalize": True,
-            "global_attention": "none",  # which were settings until 0.2
+            "global_attention": "none",  # "normalize" and this were settings until 0.2
             "max_length": self.max_length,
             "query_prompt": self.query_prompt,
             "passage_prompt": self.passage_prompt,
@@ -165,12 +196,9 @@ class LongformerEncoder:
 
 
 def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
-    """Config, weights on the CPU in the dtype they were saved in, and tokenizer; the heads of task models are left out.
-
-    Errors: :class:`InputError` for what cannot be reached, is no Longformer, lacks its tokenizer, or lacks weights.
-    """
+    """Return config, weights on the CPU in their saved dtype, and tokenizer; the heads of task models are left out."""
     transformers = import_optional("transformers", "neural")
-    modules = Path(model, "modules.json")  # of sentence-transformers
+    modules = Path(model, "modules.json")  # as sentence-transformers saves it
     with quiet_transformers():
         try:
             where = model
@@ -186,18 +214,20 @@ def _read_checkpoint(model: str) -> tuple[Any, State, Any]:
             config.attention_window = windows
             standard, info = transformers.LongformerModel.from_pretrained(where, output_loading_info=True)
             tokenizer = transformers.AutoTokenizer.from_pretrained(where)
-        except Exception as error:  # the library raises whatever its parsers raise
+        except Exception as error:  # the library passes on whatever its parsers raise
             raise InputError(f"cannot load the Longformer {model!r}: {error}") from error
-    pooler = {name for name in info["missing_keys"] if name.startswith("pooler.")}  # is made up where it is missing
+    pooler = {
+        name for name in info["missing_keys"] if name.startswith("pooler.")
+    }  # made with random weights where it is missing
     missing = sorted(set(info["missing_keys"]) - pooler)
-    ours = ("embeddings.", "encoder.", "longformer.")  # of the encoder; other names are of a task's head
+    ours = ("embeddings.", "encoder.", "longformer.")  # other names belong to the head of a task
     unexpected = sorted(n for n in info["unexpected_keys"] if n.startswith(ours) and not n.endswith("position_ids"))
     if missing or unexpected or info["mismatched_keys"]:
         raise InputError(
             f"{model!r}: the weights are not those of its config: {len(missing)} missing {missing[:3]}, "
             f"{len(unexpected)} unexpected {unexpected[:3]}, of another shape {sorted(info['mismatched_keys'])[:3]}"
         )
-    # Without files, transformers makes up a tokenizer that knows the special tokens only.
+    # Without files, transformers makes a tokenizer that knows the special tokens only.
     if not getattr(tokenizer, "is_fast", False) or len(tokenizer) <= len(tokenizer.all_special_ids):
         raise InputError(f"cannot load the Longformer {model!r}: its tokenizer lacks tokenizer.json or vocab.json")
     if len(tokenizer) > config.vocab_size:

@@ -1,19 +1,18 @@
-"""Latent semantic analysis: TF-IDF, then a truncated SVD. Needs no model, so it is the default."""
+"""Latent semantic analysis: TF-IDF, then a truncated singular value decomposition. Needs no model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import ClassVar, Self
 
 import numpy as np
-from sklearn.utils.extmath import randomized_svd
-from sklearn.utils.validation import check_is_fitted
 
 from haybale.analysis import Analyzer, Tokenize
 from haybale.collections.collection import Strings
 from haybale.embeddings.counting import TermCounts, strings
-from haybale.embeddings.tfidf import LexicalEncoder, TfidfEncoder
+from haybale.embeddings.tfidf import LexicalEncoder
+from haybale.embeddings.token_batches import check_texts
 from haybale.errors import InputError
 from haybale.manifest import Tensors
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, Constraints, Interval, check_parameters
@@ -21,28 +20,28 @@ from haybale.vectors import Floats, normalized
 
 
 class LSAEncoder(LexicalEncoder):
-    """TF-IDF projected on its leading right singular vectors, rows of length 1, each of its text alone.
+    """TF-IDF rows projected on their leading right singular vectors, and scaled to length 1.
 
-    Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990; the singular vectors by
-    Halko et al.'s randomised range finder, as scikit-learn has it.
+    Deerwester et al., "Indexing by Latent Semantic Analysis", JASIS 41(6), 1990. The singular vectors are found by
+    Halko et al.'s randomised range finder, as in scikit-learn. A row depends on its text alone.
 
     Parameters
     ----------
     n_components : int, default 1024
-        The columns d, cut to what the texts allow.
+        The number of columns d, at most what the texts allow.
     language, analyzer, char_ngrams, min_df, sublinear_tf : optional
         As in :class:`TfidfEncoder`.
     max_fit_texts : int, optional
-        Fit on a random sample of so many texts where there are more (None: on all), which bounds the memory.
+        Fits on a random sample of so many texts where there are more, which bounds the memory. Default: all texts.
     n_iter : int, default 2
-        Power iterations (more: closer to the exact SVD).
+        The number of power iterations; more of them come closer to the exact decomposition.
     random_state : int or None, default 0
-        Of the sample and of the range finder.
+        Seeds the sample and the range finder.
 
     Attributes
     ----------
-    tfidf_ : TfidfEncoder
     components_ : (d, n_terms) float32 array
+    vocabulary_, idf_, analyzer_ : as in :class:`TfidfEncoder`
 
     Examples
     --------
@@ -51,8 +50,10 @@ class LSAEncoder(LexicalEncoder):
     (1, 2)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraints]] = {
-        **TfidfEncoder._parameter_constraints,
+    name = "lsa"
+    _tensors: ClassVar[tuple[str, ...]] = ("idf", "projection")
+    _parameter_constraints: ClassVar[Mapping[str, Constraints]] = {
+        **LexicalEncoder._parameter_constraints,
         "n_components": COUNT,
         "max_fit_texts": COUNT_OR_NONE,
         "n_iter": [Interval(Integral, 0, 1000, closed="both")],
@@ -72,61 +73,61 @@ class LSAEncoder(LexicalEncoder):
         n_iter: int = 2,
         random_state: int | None = 0,
     ) -> None:
+        super().__init__(language, analyzer, char_ngrams, min_df, sublinear_tf)
         self.n_components = n_components
-        self.language = language
-        self.analyzer = analyzer
-        self.char_ngrams = char_ngrams
-        self.min_df = min_df
-        self.sublinear_tf = sublinear_tf
         self.max_fit_texts = max_fit_texts
         self.n_iter = n_iter
         self.random_state = random_state
 
     def fit(self, texts: Iterable[str] | Strings) -> Self:
-        """Learn terms, weights and projection from the passages of a collection; an iterator is gone through once.
+        """Learn terms, weights and projection from the passages of a collection; an iterator is read once.
 
         Memory: the sample of texts, its TF-IDF rows, and about three times (texts + terms) × d float32 values.
         """
+        from sklearn.utils.extmath import randomized_svd
+
         check_parameters("LSAEncoder", self.get_params(), self._parameter_constraints)
         sample = _sampled(texts, self.max_fit_texts, self.random_state)
         if not sample:
             raise InputError("LSAEncoder.fit: no texts")
-        tfidf = self._tfidf()
-        counts = TermCounts.of(sample, tfidf.chosen_analyzer())
-        matrix = tfidf.fit_counts(counts).encode_counts(counts)
-        # What scikit-learn's TruncatedSVD calls, which would compute the projected texts besides.
+        counts = TermCounts.of(sample, self.chosen_analyzer())
+        self._weigh(counts)
+        matrix = self._rows(counts)
+        # scikit-learn's TruncatedSVD makes this call too, and then computes the projected texts, which nobody needs.
         d = min(self.n_components, *matrix.shape)
         components = randomized_svd(
             matrix, d, n_iter=self.n_iter, power_iteration_normalizer="QR", random_state=self.random_state
         )[2]
-        self.load_state(tfidf, {"projection": components.T})
+        self._project(components.T)
         return self
 
     @property
     def dim(self) -> int:
-        """d, the columns of what :meth:`encode` gives."""
-        check_is_fitted(self, "components_")
+        """The number of columns d."""
+        self._check_fitted()
         return len(self.components_)
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """(n,) texts to (n, d) float32. A text without a known term gets the zero vector, which is near nothing."""
-        check_is_fitted(self, "components_")
-        return normalized(self.tfidf_.encode(texts) @ self.components_.T)
+        """Encode (n,) texts to (n, d) float32; a text without a known term has the zero vector."""
+        self._check_fitted()
+        return normalized(self._rows(TermCounts.of(check_texts(texts), self.analyzer_)) @ self.components_.T)
 
-    _tensors: ClassVar[tuple[str, ...]] = ("idf", "projection")
+    def tensors(self) -> Tensors:
+        """Return weights and projection."""
+        return super().tensors() | {"projection": self.components_.T}
 
-    def _learned(self) -> tuple[TfidfEncoder, Tensors]:
-        check_is_fitted(self, "components_")
-        return self.tfidf_, {"idf": self.tfidf_.idf_, "projection": self.components_.T}
+    def set_tensors(self, tensors: Tensors) -> None:
+        """Take over weights and projection."""
+        super().set_tensors(tensors)
+        self._project(tensors["projection"])
 
-    def load_state(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
+    def _project(self, projection: Floats) -> None:
         # Held as (n_terms, d): SciPy multiplies by that as it lies, and would copy (d, n_terms) for each batch.
-        self.tfidf_: TfidfEncoder = tfidf
-        self.components_: Floats = np.ascontiguousarray(tensors["projection"], dtype=np.float32).T
+        self.components_: Floats = np.ascontiguousarray(projection, dtype=np.float32).T
 
 
 def _sampled(texts: Iterable[str] | Strings, limit: int | None, random_state: int | None) -> Sequence[str]:
-    """At most ``limit`` of the texts, each as likely as any other; a list and an iterator give the same sample.
+    """Return at most ``limit`` of the texts, each with the same probability; a list and an iterator give the same.
 
     Vitter, "Random Sampling with a Reservoir", ACM TOMS 11(1), 1985, algorithm R: no more than ``limit`` are held.
     """

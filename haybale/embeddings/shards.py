@@ -18,14 +18,13 @@ from uuid import uuid4
 from haybale.cluster import count_jobs, shares_memory, spread
 from haybale.collections import Collection
 from haybale.embeddings.chunking import Chunking
-from haybale.embeddings.encoder import LEXICAL, make_encoder
+from haybale.embeddings.encoder import encoder_maker, is_fitted, parse_encoder
 from haybale.embeddings.resumable_store import Shard, check_unsharded, shard_name
 from haybale.embeddings.store import open_passages
 from haybale.embeddings.store_files import LOCK, MANIFEST, StoreFiles, writer_lock
 from haybale.embeddings.stored_encoder import (
     ENCODER,
     check_storable,
-    is_fitted,
     load_encoder,
     load_same_encoder,
     save_encoder,
@@ -61,7 +60,7 @@ def embed_shards(
     encoder : Encoder, str or callable
         An encoder that has to be fitted is fitted once, here, and kept in ``out``. One that is ready is pickled. For a
         model that each worker should load itself, give a name or a function that makes it, such as
-        ``functools.partial(make_encoder, name, device="cuda")``; each thread of a worker calls it once.
+        ``encoder_maker(name, device="cuda")``; each thread of a worker calls it once.
     n_shards : int, optional
         Default: the number that ``out`` was begun with, or the number of tasks that run at once.
     n_jobs : int, optional
@@ -134,7 +133,7 @@ def _made(encoder: Any, call: str) -> Any:
     if hasattr(encoder, "encode") and not isinstance(encoder, str):  # a string has encode, too
         return encoder
     if getattr(_here, "call", None) != call:
-        _here.encoder = make_encoder(encoder) if isinstance(encoder, str) else encoder()
+        _here.encoder = parse_encoder(encoder) if isinstance(encoder, str) else encoder()
         _here.call = call
     return _here.encoder
 
@@ -150,7 +149,9 @@ def _count_shards(top: StoreFiles, n_shards: int | None, n_jobs: int | None) -> 
 
 def _portable(encoder: Any, source: str | Path | Collection, top: StoreFiles, options: dict[str, Any]) -> Any:
     """Return what workers make the encoder from. One that has to be fitted is fitted here, kept, and loaded by them."""
-    made = make_encoder(encoder) if isinstance(encoder, str) and encoder in LEXICAL else encoder
+    made = encoder_maker(encoder) if isinstance(encoder, str) else encoder
+    if hasattr(getattr(made, "func", None), "fit"):
+        made = made()
     if not hasattr(made, "fit"):
         return encoder
     check_storable(made)

@@ -45,21 +45,8 @@ def save_encoder(encoder: Any, files: StoreFiles) -> None:
             files.fs.put_file(str(path), files.at(f"{ENCODER}/{path.name}"))
 
 
-def is_fitted(encoder: Any) -> bool:
-    """Return whether an encoder with a ``fit`` method has been fitted."""
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
-
-    try:
-        check_is_fitted(encoder)
-    except NotFittedError:
-        return False
-    return True
-
-
 def check_storable(encoder: Any) -> None:
     """Refuse, before any work, an encoder whose vectors are sparse."""
-    from haybale.embeddings.tfidf import TfidfEncoder
-
-    if isinstance(encoder, TfidfEncoder):
-        raise InputError("TfidfEncoder makes sparse vectors, which a store does not hold: save the encoder instead")
+    if getattr(encoder, "is_sparse", False):
+        name = type(encoder).__name__
+        raise InputError(f"{name} makes sparse vectors, which a store does not hold: save the encoder instead")

@@ -1,15 +1,16 @@
-"""TF-IDF: the sparse space that stands beside LSA, and what LSA is built on; and how fitted lexical encoders are kept.
-
-A folder of one holds, and nothing of it can be executed:
+"""TF-IDF vectors, and what the lexical encoders share: terms with their weights, saved in a folder.
 
 manifest.json          format, version, class, parameters, fingerprint, width, and the SHA-256 of every other file
-tensors.safetensors    weights, and what is built on them
-vocabulary.parquet     columns ``term`` and ``kind`` ("word" or "ngram"), a row a column of the counts
+tensors.safetensors    the weights of the terms, and what is built on them
+vocabulary.parquet     columns ``term`` and ``kind`` ("word" or "ngram"), a row for each column of the counts
+
+Nothing in such a folder could be executed.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,15 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.utils.validation import check_is_fitted
 
 from haybale.analysis import NO_LANGUAGE, Analyzer, Tokenize, as_analyzer
 from haybale.collections.collection import Strings
 from haybale.embeddings.counting import TermCounts
+from haybale.embeddings.encoder import Encoder, is_fitted
 from haybale.embeddings.token_batches import check_texts
-from haybale.errors import FileFormatError, InputError
+from haybale.errors import FileFormatError, InputError, NotFittedError
 from haybale.folders import whole_folder
 from haybale.manifest import MANIFEST, Tensors, check_files, read_manifest, read_tensors, write_manifest, write_tensors
 from haybale.parameters import BOOLEAN, COUNT, TEXT_OR_NONE, Constraints, check_parameters
@@ -38,107 +37,18 @@ FORMAT, VERSION = "haybale encoder", 1
 _TENSORS, _TERMS = "tensors.safetensors", "vocabulary.parquet"
 
 
-class LexicalEncoder(BaseEstimator):  # type: ignore[misc]
-    """What TF-IDF and LSA share: what they say of themselves, and how they are kept."""
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values that tell this encoder from any other: class, parameters, SHA-256 of the fit, width."""
-        (tfidf, tensors), parameters = self._learned(), self.get_params()
-        if parameters["analyzer"] is None:
-            del parameters["analyzer"]
-        else:
-            parameters["analyzer"] = as_analyzer(parameters["analyzer"]).describe()
-        head = f"{tfidf.kind} {tfidf.dim}\n" + "\n".join(tfidf.vocabulary_)
-        fitted = hashlib.sha256(head.encode() + b"".join(tensor.tobytes() for tensor in tensors.values())).hexdigest()
-        return {"class": type(self).__name__, "parameters": parameters, "fitted": fitted, "width": self.dim}
-
-    def save(self, folder: Path | str) -> None:
-        """Write it to a new folder, whole or not at all. An encoder whose analyzer is a function is refused."""
-        tfidf, tensors = self._learned()
-        if tfidf.analyzer is not None:
-            as_analyzer(tfidf.analyzer).to_dict()  # refuses a function
-        terms = {"term": pa.array(tfidf.vocabulary_, pa.large_string()), "kind": [tfidf.kind] * tfidf.dim}
-        with whole_folder(Path(folder)) as aside:
-            write_tensors(aside / _TENSORS, tensors)
-            pq.write_table(pa.table(terms), aside / _TERMS)
-            write_manifest(aside, {"format": FORMAT, "version": VERSION} | self.describe())
-
-    @classmethod
-    def load(cls, folder: Path | str) -> Self:
-        """A saved encoder, which encodes bit for bit as it did; executes nothing.
-
-        Errors: :class:`FileFormatError` where files are missing, changed, or of another kind of encoder.
-        """
-        folder = Path(folder)
-        manifest = read_manifest(folder, "encoder", {"format": FORMAT, "version": VERSION, "class": cls.__name__})
-        check_files(folder, manifest, (_TENSORS, _TERMS))
-        tensors = read_tensors(folder / _TENSORS)
-        try:
-            guessed = {"analyzer": manifest["analyzer"]} if "analyzer" in manifest else {}  # of its texts, until 0.2
-            encoder: Self = from_parameters(cls, manifest["parameters"] | guessed)
-            tfidf = encoder._tfidf()
-            tfidf.analyzer_ = tfidf.chosen_analyzer()
-        except (AttributeError, KeyError, TypeError, InputError) as error:
-            raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
-        try:
-            terms = pq.read_table(folder / _TERMS, columns=["term"]).column("term").to_pylist()
-        except (pa.ArrowException, KeyError) as error:
-            raise FileFormatError(folder / _TERMS, None, f"expected Parquet with 'term': {error}") from None
-        tfidf.vocabulary_ = {term: column for column, term in enumerate(terms)}
-        shapes = {name: tensor.shape[:1] for name, tensor in tensors.items()}
-        finite = all(np.isfinite(tensor).all() for tensor in tensors.values())
-        if not finite or shapes != dict.fromkeys(cls._tensors, (len(tfidf.vocabulary_),)):
-            expected = f"finite tensors {', '.join(cls._tensors)}, of {len(terms)} terms"
-            raise FileFormatError(folder / _TENSORS, None, f"expected {expected}, found {shapes}")
-        tfidf.idf_ = np.asarray(tensors["idf"], dtype=np.float64)
-        encoder.load_state(tfidf, tensors)
-        return encoder
-
-    _tensors: ClassVar[tuple[str, ...]] = ("idf",)
-
-    def _tfidf(self) -> TfidfEncoder:
-        """One that is not fitted, with those of the parameters that it has."""
-        return TfidfEncoder(**{name: getattr(self, name) for name in TfidfEncoder().get_params()})
-
-    def _learned(self) -> tuple[TfidfEncoder, Tensors]:
-        raise NotImplementedError
-
-    def load_state(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
-        raise NotImplementedError
-
-
-class TfidfEncoder(LexicalEncoder):
-    """Term frequency times inverse document frequency, rows of length 1, as CSR: cosines are inner products.
-
-    Salton & Buckley, "Term-weighting approaches in automatic text retrieval", IPM 24(5), 1988; weights as in
-    scikit-learn's ``TfidfVectorizer``: idf = ln((1 + n) / (1 + df)) + 1, tf = 1 + ln(count) if ``sublinear_tf``.
-    A row depends on its text alone, bit for bit, whatever other texts are encoded with it.
-
-    Parameters
-    ----------
-    language : str, default "english"
-        Of stop words and stemmer, one of :data:`haybale.analysis.LANGUAGES`.
-    analyzer : Analyzer or callable, optional
-        In place of ``language``; an encoder with a function, from a text to its terms, cannot be saved.
-    char_ngrams : (int, int), optional
-        In place of words: the sizes (least, greatest) of character n-grams within words.
-    min_df : int, default 2
-        The texts a term must occur in to count.
-    sublinear_tf : bool, default True
+class LexicalEncoder(Encoder):
+    """The base of TF-IDF and LSA: weights of terms, learned from texts and saved.
 
     Attributes
     ----------
-    vocabulary_, idf_, analyzer_ : dict of term -> column, (n_terms,) float64 array, Analyzer
-
-    Examples
-    --------
-    >>> encoder = TfidfEncoder(min_df=1).fit(["dogs bark", "cats meow", "dogs and cats"])
-    >>> encoder.encode(["a dog and another dog", "barking cats"]).toarray().round(3)
-    array([[1.   , 0.   , 0.   , 0.   ],
-           [0.   , 0.796, 0.605, 0.   ]], dtype=float32)
+    vocabulary_ : dict of str to int
+        The column of each term.
+    idf_ : (n_terms,) float64 array
+    analyzer_ : Analyzer
     """
 
-    _parameter_constraints: ClassVar[dict[str, Constraints]] = {
+    _parameter_constraints: ClassVar[Mapping[str, Constraints]] = {
         "language": TEXT_OR_NONE,
         "analyzer": [Analyzer, callable, None],
         "char_ngrams": [tuple, list, None],
@@ -148,12 +58,11 @@ class TfidfEncoder(LexicalEncoder):
 
     def __init__(
         self,
-        *,
-        language: str | None = "english",
-        analyzer: Analyzer | Tokenize | None = None,
-        char_ngrams: tuple[int, int] | None = None,
-        min_df: int = 2,
-        sublinear_tf: bool = True,
+        language: str | None,
+        analyzer: Analyzer | Tokenize | None,
+        char_ngrams: tuple[int, int] | None,
+        min_df: int,
+        sublinear_tf: bool,
     ) -> None:
         self.language = language
         self.analyzer = analyzer
@@ -161,12 +70,90 @@ class TfidfEncoder(LexicalEncoder):
         self.min_df = min_df
         self.sublinear_tf = sublinear_tf
 
-    def fit(self, texts: Iterable[str] | Strings) -> Self:
-        """Learn terms and weights from texts; errors: no texts, no term in ``min_df`` of them, parameters."""
-        return self.fit_counts(TermCounts.of(texts, self.chosen_analyzer()))
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """The number of columns of what :meth:`encode` returns."""
 
-    def fit_counts(self, counts: TermCounts) -> Self:
-        """Learn from counted texts, bit for bit what :meth:`fit` learns from the texts."""
+    def tensors(self) -> Tensors:
+        """Return what fitting learned, beside the terms: tensors with one row for each term."""
+        self._check_fitted()
+        return {"idf": self.idf_}
+
+    def set_tensors(self, tensors: Tensors) -> None:
+        """Take over what :meth:`tensors` returned."""
+        self.idf_: NDArray[np.float64] = np.asarray(tensors["idf"], dtype=np.float64)
+
+    def describe(self) -> dict[str, Any]:
+        """Return class, parameters, SHA-256 of the fit, and width."""
+        tensors, parameters = self.tensors(), self.get_params()
+        if parameters["analyzer"] is None:
+            del parameters["analyzer"]
+        else:
+            parameters["analyzer"] = as_analyzer(parameters["analyzer"]).describe()
+        head = f"{self._kind} {len(self.vocabulary_)}\n" + "\n".join(self.vocabulary_)
+        fitted = hashlib.sha256(head.encode() + b"".join(tensor.tobytes() for tensor in tensors.values())).hexdigest()
+        return {"class": type(self).__name__, "parameters": parameters, "fitted": fitted, "width": self.dim}
+
+    def save(self, folder: Path | str) -> None:
+        """Write the encoder to a new folder, whole or not at all; InputError if its analyzer is a function."""
+        tensors = self.tensors()
+        if self.analyzer is not None:
+            as_analyzer(self.analyzer).to_dict()  # refuses a function
+        terms = {"term": pa.array(self.vocabulary_, pa.large_string()), "kind": [self._kind] * len(self.vocabulary_)}
+        with whole_folder(Path(folder)) as aside:
+            write_tensors(aside / _TENSORS, tensors)
+            pq.write_table(pa.table(terms), aside / _TERMS)
+            write_manifest(aside, {"format": FORMAT, "version": VERSION} | self.describe())
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """Load a saved encoder, which encodes bit for bit as it did.
+
+        Raises
+        ------
+        FileFormatError
+            Files are missing, changed, or of another class of encoder.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder, "encoder", {"format": FORMAT, "version": VERSION, "class": cls.__name__})
+        check_files(folder, manifest, (_TENSORS, _TERMS))
+        tensors = read_tensors(folder / _TENSORS)
+        try:
+            encoder: Self = _from_description(cls, manifest)
+        except (AttributeError, KeyError, TypeError, InputError) as error:
+            raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
+        try:
+            terms = pq.read_table(folder / _TERMS, columns=["term"]).column("term").to_pylist()
+        except (pa.ArrowException, KeyError) as error:
+            raise FileFormatError(folder / _TERMS, None, f"expected Parquet with 'term': {error}") from None
+        encoder.vocabulary_ = {term: column for column, term in enumerate(terms)}
+        lengths = {name: len(tensor) for name, tensor in tensors.items()}
+        finite = all(np.isfinite(tensor).all() for tensor in tensors.values())
+        if not finite or lengths != dict.fromkeys(cls._tensors, len(encoder.vocabulary_)):
+            expected = f"finite tensors {', '.join(cls._tensors)}, of {len(terms)} terms"
+            raise FileFormatError(folder / _TENSORS, None, f"expected {expected}, found {lengths}")
+        encoder.set_tensors(tensors)
+        return encoder
+
+    _tensors: ClassVar[tuple[str, ...]] = ("idf",)
+
+    def counts_alike(self, analyzer: Analyzer) -> bool:
+        """Return whether the encoder's terms are those that an analyzer makes of texts."""
+        return self.char_ngrams is None and self.chosen_analyzer() == analyzer
+
+    def chosen_analyzer(self) -> Analyzer:
+        """Return what makes terms of a text; InputError for parameters that are out of range."""
+        check_parameters(type(self).__name__, self.get_params(), self._parameter_constraints)
+        if self.char_ngrams is None:
+            return as_analyzer(self.analyzer or self.language or NO_LANGUAGE)
+        sizes = tuple(self.char_ngrams)
+        if len(sizes) != 2 or not all(isinstance(size, int) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
+            raise InputError(f"char_ngrams must be two sizes, 1 <= least <= greatest, found {self.char_ngrams}")
+        return Analyzer(NO_LANGUAGE, function=_char_ngrams(*sizes))
+
+    def _weigh(self, counts: TermCounts) -> None:
+        """Learn terms and their weights from counted texts."""
         analyzer, n, name = self.chosen_analyzer(), len(counts), type(self).__name__
         _check_analyzer(counts, analyzer)
         if n == 0:
@@ -177,28 +164,16 @@ class TfidfEncoder(LexicalEncoder):
             raise InputError(f"{name}.fit: no term occurs in {self.min_df} or more of the {n} texts")
         names = list(counts.vocabulary)
         self.vocabulary_ = {names[old]: new for new, old in enumerate(chosen)}
-        self.idf_: NDArray[np.float64] = np.log((1 + n) / (1 + found[chosen])) + 1
+        self.idf_ = np.log((1 + n) / (1 + found[chosen])) + 1
         self.analyzer_ = analyzer
-        return self
 
-    @property
-    def dim(self) -> int:
-        """Terms, which are the columns."""
-        check_is_fitted(self, "idf_")
-        return len(self.idf_)
-
-    def encode(self, texts: Sequence[str]) -> sparse.csr_matrix:
-        """(n,) texts to CSR (n, n_terms) float32. A text without a known term gets the zero row, near nothing."""
-        check_is_fitted(self, "idf_")
-        return self.encode_counts(TermCounts.of(check_texts(texts), self.analyzer_))
-
-    def encode_counts(self, counts: TermCounts) -> sparse.csr_matrix:
-        """The same for counted texts, bit for bit; their vocabulary may be any, their analyzer must be this one's."""
-        check_is_fitted(self, "idf_")
+    def _rows(self, counts: TermCounts) -> sparse.csr_matrix:
+        """Return the TF-IDF rows (n, n_terms) of counted texts, whose vocabulary may be any."""
+        self._check_fitted()
         _check_analyzer(counts, self.analyzer_)
         column = np.array([self.vocabulary_.get(term, -1) for term in counts.vocabulary], dtype=np.int32)
         (known,) = np.nonzero(column >= 0)
-        shape = (counts.matrix.shape[1], self.dim)
+        shape = (counts.matrix.shape[1], len(self.vocabulary_))
         moved = sparse.csr_matrix((np.ones(len(known), dtype=np.float32), (known, column[known])), shape=shape)
         rows = counts.matrix @ moved
         rows.sort_indices()
@@ -208,31 +183,90 @@ class TfidfEncoder(LexicalEncoder):
         rows.data = tf * self.idf_[rows.indices]
         return normalized_sparse(rows)
 
-    def _learned(self) -> tuple[TfidfEncoder, Tensors]:
-        check_is_fitted(self, "idf_")
-        return self, {"idf": self.idf_}
-
-    def load_state(self, tfidf: TfidfEncoder, tensors: Tensors) -> None:
-        self.vocabulary_, self.idf_, self.analyzer_ = tfidf.vocabulary_, tfidf.idf_, tfidf.analyzer_
+    def _check_fitted(self) -> None:
+        if not is_fitted(self):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit(texts) first")
 
     @property
-    def kind(self) -> str:
-        """Of its terms."""
+    def _kind(self) -> str:
         return "word" if self.char_ngrams is None else "ngram"
 
-    def chosen_analyzer(self) -> Analyzer:
-        """What makes terms of a text; refuses parameters that are out of range."""
-        check_parameters(type(self).__name__, self.get_params(), self._parameter_constraints)
-        if self.char_ngrams is None:
-            return as_analyzer(self.analyzer or self.language or NO_LANGUAGE)
-        sizes = tuple(self.char_ngrams)
-        if len(sizes) != 2 or not all(isinstance(size, int) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
-            raise InputError(f"char_ngrams must be two sizes, 1 <= least <= greatest, found {self.char_ngrams}")
-        return Analyzer(NO_LANGUAGE, function=_char_ngrams(*sizes))
+
+class TfidfEncoder(LexicalEncoder):
+    """Term frequency times inverse document frequency, in CSR rows of length 1: inner products are cosines.
+
+    Salton & Buckley, "Term-weighting approaches in automatic text retrieval", IPM 24(5), 1988; weights as in
+    scikit-learn's ``TfidfVectorizer``: idf = ln((1 + n) / (1 + df)) + 1, tf = 1 + ln(count) if ``sublinear_tf``.
+    A row depends on its text alone, bit for bit, whatever other texts are encoded with it.
+
+    Parameters
+    ----------
+    language : str, default "english"
+        Selects stop words and stemmer, one of :data:`haybale.analysis.LANGUAGES`.
+    analyzer : Analyzer or callable, optional
+        Makes terms of a text, in place of ``language``; an encoder with a function cannot be saved.
+    char_ngrams : (int, int), optional
+        The least and the greatest size of character n-grams within words, which are then the terms.
+    min_df : int, default 2
+        The number of texts that a term must occur in to be kept.
+    sublinear_tf : bool, default True
+        Dampens the counts of a term in a text by a logarithm.
+
+    Attributes
+    ----------
+    vocabulary_, idf_, analyzer_ : dict of term to column, (n_terms,) float64 array, Analyzer
+
+    Examples
+    --------
+    >>> encoder = TfidfEncoder(min_df=1).fit(["dogs bark", "cats meow", "dogs and cats"])
+    >>> encoder.encode(["a dog and another dog", "barking cats"]).toarray().round(3)
+    array([[1.   , 0.   , 0.   , 0.   ],
+           [0.   , 0.796, 0.605, 0.   ]], dtype=float32)
+    """
+
+    name = "tfidf"
+    is_sparse = True
+
+    def __init__(
+        self,
+        *,
+        language: str | None = "english",
+        analyzer: Analyzer | Tokenize | None = None,
+        char_ngrams: tuple[int, int] | None = None,
+        min_df: int = 2,
+        sublinear_tf: bool = True,
+    ) -> None:
+        super().__init__(language, analyzer, char_ngrams, min_df, sublinear_tf)
+
+    def fit(self, texts: Iterable[str] | Strings) -> Self:
+        """Learn terms and weights from texts; InputError if no term occurs in ``min_df`` of them."""
+        return self.fit_counts(TermCounts.of(texts, self.chosen_analyzer()))
+
+    def fit_counts(self, counts: TermCounts) -> Self:
+        """Learn from counted texts, bit for bit what :meth:`fit` learns from the texts."""
+        self._weigh(counts)
+        return self
+
+    @property
+    def dim(self) -> int:
+        """The number of terms, which are the columns."""
+        self._check_fitted()
+        return len(self.idf_)
+
+    def encode(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        """Encode (n,) texts to CSR (n, n_terms) float32; a text without a known term has the zero row."""
+        self._check_fitted()
+        return self.encode_counts(TermCounts.of(check_texts(texts), self.analyzer_))
+
+    def encode_counts(self, counts: TermCounts) -> sparse.csr_matrix:
+        """Encode counted texts, bit for bit as :meth:`encode`; the analyzer of the counts must be the encoder's."""
+        return self._rows(counts)
 
 
-@cache  # so that those of the same sizes are equal
+@cache  # so that analyzers of the same sizes are equal
 def _char_ngrams(*sizes: int) -> Any:
+    from sklearn.feature_extraction.text import CountVectorizer
+
     return CountVectorizer(analyzer="char_wb", ngram_range=sizes).build_analyzer()
 
 
@@ -241,11 +275,16 @@ def _check_analyzer(counts: TermCounts, expected: Analyzer) -> None:
         raise InputError(f"the terms were counted by another analyzer: expected {expected}, found {counts.analyzer}")
 
 
-def from_parameters(cls: Any, described: Mapping[str, Any]) -> Any:
-    """An encoder that is not fitted, of the parameters that one described."""
-    parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in described.items()}
+def _from_description(cls: Any, described: Mapping[str, Any]) -> Any:
+    """Make an encoder with the parameters in a manifest, and the analyzer that its terms came from."""
+    saved = described["parameters"]
+    if "analyzer" in described:  # until 0.2, for an encoder that had guessed the language of its texts
+        saved = saved | {"analyzer": described["analyzer"]}
+    parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()}
     if parameters.pop("words", not parameters.get("char_ngrams")) == bool(parameters.get("char_ngrams")):  # until 0.2
         raise InputError("words and character n-grams in one space are read no more; concatenate two encoders")
     if parameters.get("analyzer") is not None:
         parameters["analyzer"] = Analyzer.from_dict(parameters["analyzer"])
-    return cls(**parameters)
+    encoder = cls(**parameters)
+    encoder.analyzer_ = encoder.chosen_analyzer()
+    return encoder

@@ -15,10 +15,11 @@ from haybale.collections import Collection
 from haybale.collections.open import read_documents
 from haybale.collections.spool import spool
 from haybale.embeddings.chunking import Chunking
+from haybale.embeddings.encoder import is_fitted
 from haybale.embeddings.resumable_store import Settings, Shard, StoreWriter, store_writer, to_stored
 from haybale.embeddings.store import EMBEDDINGS, PASSAGES, VectorChunks, open_passages
 from haybale.embeddings.store_files import StoreFiles
-from haybale.embeddings.stored_encoder import ENCODER, check_storable, is_fitted, load_same_encoder, save_encoder
+from haybale.embeddings.stored_encoder import ENCODER, check_storable, load_same_encoder, save_encoder
 from haybale.errors import InputError, StoreError, TruncationWarning
 from haybale.parameters import COUNT, TEXT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import STORED, Floats, check_vectors

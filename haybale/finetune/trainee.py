@@ -6,8 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from haybale.embeddings import SentenceTransformerEncoder, make_encoder
-from haybale.embeddings.encoder import LEXICAL
+from haybale.embeddings import LongformerEncoder, SentenceTransformerEncoder, encoder_maker
 from haybale.embeddings.sentence_transformer import readable_length
 from haybale.errors import InputError
 from haybale.extras import import_optional
@@ -22,7 +21,7 @@ class Trainee:
     Parameters
     ----------
     name : str
-        As of :func:`~haybale.embeddings.make_encoder`; one that no gradient reaches is refused.
+        Names the encoder, as in :mod:`haybale.embeddings.encoder`; it must be a neural one.
     recipe : Recipe
     device : str, optional
     random_state : int, optional
@@ -31,10 +30,11 @@ class Trainee:
 
     def __init__(self, name: str, recipe: Recipe, device: str | None, random_state: int | None) -> None:
         self.name, self.recipe = name, recipe
-        if name in LEXICAL or Path(name, "manifest.json").is_file():
-            raise InputError(f"the encoder {name!r} counts words, and cannot be trained; give a neural one")
-        encoder = make_encoder(name, device=device)
-        self.is_longformer = not isinstance(encoder, SentenceTransformerEncoder)
+        maker = encoder_maker(name, device=device)
+        if maker.func not in (LongformerEncoder, SentenceTransformerEncoder):
+            raise InputError(f"the encoder {name!r} cannot be trained; give a neural one")
+        encoder = maker()
+        self.is_longformer = isinstance(encoder, LongformerEncoder)
         if self.is_longformer:
             from haybale.finetune.trainable_longformer import packed_model
 
@@ -47,7 +47,7 @@ class Trainee:
             self.model = self._built(encoder.model)
             length = min(filter(None, (recipe.max_length, readable_length(self.model))), default=None)
             self.encoder = SentenceTransformerEncoder(self.model, max_length=length, dtype=self.dtype)
-            self.encoder.name = name
+            self.encoder.model_name = name
         self._freeze(random_state)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from haybale.collections import Collection, open_collection
 from haybale.collections.open import source_of
 from haybale.embeddings import Chunking, EmbeddingStore
 from haybale.engine import Engine
+from haybale.engine.storage import upgraded
 from haybale.errors import FileFormatError, InputError
 from haybale.evaluation.comparison import file_name
 from haybale.retrieval import Run
@@ -17,16 +19,7 @@ from haybale.text_files import read_json
 
 SUFFIXES = (".trec", ".run", ".txt")
 # With these settings of the comparison vectors are made again.
-_MAKING = (
-    "encoder",
-    "store",
-    "paragraphs",
-    "query_prompt",
-    "passage_prompt",
-    "n_components",
-    "language",
-    "random_state",
-)
+_MAKING = ("encoder", "store", "paragraphs", "language")
 
 
 class Source(NamedTuple):
@@ -131,7 +124,7 @@ def engine_for(sources: Sequence[Source], opened: Collection | Engine) -> Engine
     """
     if isinstance(opened, Engine):
         return opened
-    recorded = next((source.settings for source in sources if source.settings), {})
+    recorded = upgraded(next((source.settings for source in sources if source.settings), {}))
     settings = {"encoder": "tfidf"} | {name: recorded[name] for name in _MAKING if name in recorded}
     if recorded.get("chunking") and settings.get("store") is None:
         settings["chunking"] = Chunking(**recorded["chunking"])
@@ -139,12 +132,11 @@ def engine_for(sources: Sequence[Source], opened: Collection | Engine) -> Engine
 
 
 def described(engine: Engine) -> str:
-    """What the vectors are, in words."""
+    """Return what the vectors are, in words, without the folders of models."""
     settings = engine.settings
     if settings["store"] is not None:
         made = EmbeddingStore(settings["store"]).manifest["encoder"]
         return f"vectors of a store ({made.get('model') or made.get('class')})"
     encoder = settings["encoder"]
     name = encoder if isinstance(encoder, str) else str(encoder.get("model") or encoder["class"])
-    named = {"tfidf": "TF-IDF vectors", "lsa": f"LSA vectors of width {settings['n_components']}"}
-    return named.get(name, f"vectors of {name.rstrip('/').rpartition('/')[2]}")
+    return "vectors of " + re.sub(r"[^'(]*/", "", name.rstrip("/"))

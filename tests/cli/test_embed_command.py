@@ -17,8 +17,15 @@ from haybale.errors import StoreError
 def test_the_command(tmp_path: Path) -> None:
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
-    command += ["--set", "rows_per_chunk=16", "--set", "max_fit_texts=30"]
+    command = [
+        "embed",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "s"),
+        "--encoder",
+        "lsa(n_components=4,max_fit_texts=30)",
+    ]
+    command += ["--set", "rows_per_chunk=16"]
     done = haybale(*command, "--dtype", "float16")
     assert done.returncode == 0, done.stderr
     for part in ("40 passages embedded in ", "passages/s", "40 × 4 float16"):
@@ -42,9 +49,9 @@ def test_pieces_in_the_tokens_of_the_encoder(tmp_path: Path, here: Callable[...,
 
     folder = save_longformer(tmp_path / "model", attention_window=8)
     (tmp_path / "collection.tsv").write_text("a\tw1 w2 w3 w4 w5\n")
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "p"), "--encoder", str(folder), "--device", "cpu"]
-    values = ["--set", "unit=tokens", "--set", "pooling=cls", "--set", "precision=bfloat16", "--set", "max_length=9"]
-    _, _, said = here(*command, "--pieces", "2", *values)
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "p"), "--device", "cpu"]
+    command += ["--encoder", f"longformer('{folder}',pooling=cls,dtype=bfloat16,max_length=9)"]
+    _, _, said = here(*command, "--pieces", "2", "--set", "unit=tokens")
     assert "3 passages embedded" in said
     store = EmbeddingStore(tmp_path / "p")
     assert store.texts().to_pylist() == ["w1 w2", "w3 w4", "w5"]
@@ -56,12 +63,12 @@ def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, 
     for arguments, message in [
         (("--stride", "3"), "stride is of pieces: say how long with --pieces"),
         (("--set", "unit=tokens"), "unit is of pieces: say how long with --pieces"),
-        (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, max_fit_texts, pooling, "),
+        (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, rows_per_chunk"),
         (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
-        (("--set", "max_fit_texts=all"), "The 'max_fit_texts' parameter of haybale embed must be an int "),
-        (("--set", "pooling=cls"), "'lsa' takes no pooling"),
+        (("--encoder", "lsa(max_fit_texts=all)"), "The 'max_fit_texts' parameter of LSAEncoder must be an int "),
+        (("--encoder", "lsa(pooling=cls)"), "unknown parameter of lsa 'pooling'"),
         (("--language", "latin"), "unknown language 'latin'"),
-        (("--n-components", "0"), "Invalid value for '--n-components'"),
+        (("--encoder", "lsa(0)"), "The 'n_components' parameter of LSAEncoder"),
         (("--dtype", "int8"), "int8"),
         (("--shard", "1of2"), "shard must be i/n, such as 2/8, found '1of2'"),
         (("--shards", "2"), "--shards asks for --dask"),
@@ -77,7 +84,7 @@ def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, 
 def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11}" for i in range(60_000)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--n-components", "4"]
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--encoder", "lsa(4)"]
     done = interrupted(command, tmp_path / "s" / "vectors.zarr" / "c.1.0")
     assert done.stderr == "interrupted; what is written is kept, the same command goes on from there\n"
     assert done.returncode == 130

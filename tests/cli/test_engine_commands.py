@@ -40,13 +40,13 @@ def test_index_and_again(data: Path, tmp_path: Path, here: Call) -> None:
 
 def test_settings_of_an_engine(data: Path, tmp_path: Path, here: Call) -> None:
     status, _, said = here(
-        "index", str(data), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--n-components", "5", "--pieces", "3",
-        "--stride", "2", "--language", "english", "--paragraphs", "lines", "--random-state", "3", "--layout", "beir",
+        "index", str(data), "--out", str(tmp_path / "e"), "--encoder", "lsa(5,random_state=3)", "--pieces", "3",
+        "--stride", "2", "--language", "english", "--paragraphs", "lines", "--layout", "beir",
     )  # fmt: skip
     assert status == 0, said
     opened = Engine.open(tmp_path / "e")
     expected = {
-        "encoder": "lsa", "n_components": 5, "language": "english", "paragraphs": "lines", "random_state": 3,
+        "encoder": "lsa(n_components=5,random_state=3)", "language": "english", "paragraphs": "lines",
         "chunking": {"length": 3, "stride": 2, "unit": "words", "tokenizer": None},
     }  # fmt: skip
     assert {name: opened.settings[name] for name in expected} == expected
@@ -56,7 +56,7 @@ def test_settings_of_an_engine(data: Path, tmp_path: Path, here: Call) -> None:
 
 def test_an_engine_of_a_store(data: Path, tmp_path: Path, here: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert here("embed", str(data), "--out", "store", "--n-components", "4")[0] == 0
+    assert here("embed", str(data), "--out", "store", "--encoder", "lsa(4)")[0] == 0
     status, _, said = here("index", str(data), "--out", "e", "--store", "store")
     assert status == 0, said
     (tmp_path / "elsewhere").mkdir()
@@ -70,7 +70,7 @@ def test_index_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     folder.mkdir()
     lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11} word{i % 997}" for i in range(20_000)]
     (folder / "collection.tsv").write_text("\n".join(lines))
-    command = ["index", str(folder), "--out", str(tmp_path / "e"), "--encoder", "lsa", "--n-components", "8"]
+    command = ["index", str(folder), "--out", str(tmp_path / "e"), "--encoder", "lsa(8)"]
     done = interrupted(command, tmp_path / "e" / "0" / "collection")
     assert done.stderr.splitlines()[-1] == "interrupted; what is written is kept, the same command goes on from there"
     assert "Traceback" not in done.stderr

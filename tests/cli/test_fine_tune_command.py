@@ -66,7 +66,7 @@ def test_fine_tune_index_train_and_rank(data: Path, built: Path, tmp_path: Path,
         (["--fold", "2/2"], "fold: expected (i, n)"),
         (["--recipe", "large"], "unknown recipe 'large'"),
         (["--set", "speed=1"], "unknown parameter of a recipe 'speed'"),
-        (["--encoder", "tfidf"], "counts words, and cannot be trained"),
+        (["--encoder", "tfidf"], "cannot be trained; give a neural one"),
         (["--split", "none"], "unknown split"),
     ],
 )

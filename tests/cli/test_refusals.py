@@ -40,7 +40,7 @@ REFUSED = [
     ("index DATA --out M --pieces 0", "Invalid value for '--pieces'"),
     ("index DATA --out M --paragraphs pages", "'pages'"),
     ("index DATA --out M --language latin", "'latin'"),
-    ("index DATA --out M --encoder tfidf --query-prompt q:", "'tfidf' takes no query_prompt"),
+    ("index DATA --out M --encoder tfidf(query_prompt=q)", "unknown parameter of tfidf 'query_prompt'"),
     ("index DATA", "Missing option '--out'"),
     ("add E T/new.txt T/d00.txt", "'d00'"),
     ("add E T/new.txt T/empty.txt", "empty.txt: the text is empty"),

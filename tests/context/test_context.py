@@ -38,7 +38,7 @@ ATTENTION = (  # over dense vectors
 )
 HAS_TORCH = find_spec("torch") is not None
 LEARNING = (*NAMES[1:], *ATTENTION)
-ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa", "n_components": 10}}
+ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_components=10)"}}
 
 
 @pytest.fixture(scope="module")

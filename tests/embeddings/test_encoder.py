@@ -1,10 +1,11 @@
-"""Encoders by name, and back from what one said of itself; extras that are missing."""
+"""The contract of encoders, encoders written as texts, and encoders made from what was saved."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +13,106 @@ import pytest
 from support.encoders import HashEncoder
 
 import haybale.embeddings
+from haybale import Engine
 from haybale.collections import Collection
-from haybale.embeddings import EmbeddingStore, SentenceTransformerEncoder, TfidfEncoder, embed, make_encoder
-from haybale.embeddings.encoder import rebuild
-from haybale.errors import InputError, MissingExtraError, StoreError, TruncationWarning
+from haybale.embeddings import (
+    EmbeddingStore,
+    Encoder,
+    LSAEncoder,
+    SentenceTransformerEncoder,
+    TfidfEncoder,
+    embed,
+    encoder_maker,
+    parse_encoder,
+)
+from haybale.embeddings.encoder import ENCODERS, encoder_text, rebuild
+from haybale.errors import (
+    FileFormatError,
+    InputError,
+    MissingExtraError,
+    StoreError,
+    TruncationWarning,
+    UnknownNameError,
+)
 
 
-def test_lexical_encoders_by_name(tmp_path: Path) -> None:
-    assert make_encoder("lsa", n_components=7, language="german").get_params()["n_components"] == 7
-    assert isinstance(make_encoder("tfidf"), TfidfEncoder)
-    with pytest.raises(InputError, match="'lsa' takes no pooling"):
-        make_encoder("lsa", pooling="cls")
-    with pytest.raises(InputError, match="'tfidf' takes no query_prompt"):
-        make_encoder("tfidf", query_prompt="query: ")
-    (tmp_path / "manifest.json").write_text('{"class": "Pickle"}')
-    with pytest.raises(InputError, match="expected the manifest of a saved LSAEncoder or TfidfEncoder"):
-        make_encoder(str(tmp_path))
+@pytest.fixture
+def letters() -> Iterator[type[Encoder]]:
+    """An encoder of another package, registered during a test."""
+
+    class Letters(Encoder):
+        """Count some letters."""
+
+        name = "letters"
+        dim = 3
+
+        def __init__(self, which: str = "abc") -> None:
+            self.which = which
+
+        def encode(self, texts: Sequence[str]) -> np.ndarray:
+            counts = [[text.count(letter) + 0.1 for letter in self.which] for text in texts]
+            return np.array(counts, dtype=np.float32) / np.linalg.norm(counts, axis=1, keepdims=True)
+
+    yield Letters
+    del ENCODERS._known["letters"]
+
+
+def test_an_encoder_is_one_class(letters: type[Encoder], toy: Collection, tmp_path: Path) -> None:
+    """It can be written as a text, is recorded by an engine and a store, and made again from what they say."""
+    assert "letters" in ENCODERS
+    engine = Engine.build(toy, tmp_path / "engine", encoder="letters(which=xyz)").prepare()
+    again = Engine.open(tmp_path / "engine")
+    assert (again.encoder.which, again.id) == ("xyz", engine.id)
+    np.testing.assert_array_equal(again.passages.vectors, engine.passages.vectors)
+    Engine.build(toy, tmp_path / "object", encoder=letters("tea")).prepare()
+    assert Engine.open(tmp_path / "object").encoder.which == "tea"
+    embed(toy, letters("tea"), tmp_path / "store")
+    assert EmbeddingStore(tmp_path / "store").encoder().which == "tea"
+
+
+def test_a_class_says_what_it_lacks() -> None:
+    with pytest.raises(TypeError, match=r"the encoder Half \('half'\) does not define encode"):
+        type("Half", (Encoder,), {"name": "half"})
+    with pytest.raises(InputError, match=r"the encoder 'lsa' exists already: .*LSAEncoder; choose another name"):
+        type("Other", (LSAEncoder,), {"name": "lsa"})
+
+
+def test_texts_of_encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_encoder(" lsa( 7, language=german )", language="english", device="cpu").get_params() == (
+        LSAEncoder(7, language="german").get_params()
+    )
+    assert parse_encoder("tfidf(char_ngrams=[3,4])").char_ngrams == (3, 4)
+    maker = encoder_maker("longformer:allenai/longformer-base-4096", device="cpu", language="german")
+    assert (maker.func.name, maker.keywords) == (
+        "longformer",
+        {"model": "allenai/longformer-base-4096", "device": "cpu"},
+    )
+    assert encoder_maker("intfloat/e5-base").func is SentenceTransformerEncoder
+    assert encoder_text("lsa") == "lsa"
+    assert encoder_text("lsa(random_state=1,n_components=8)") == encoder_text("lsa(8,random_state=1)")
+    (tmp_path / "model").mkdir()
+    assert encoder_text("model") == str(tmp_path / "model")
+    assert encoder_text("sentence-transformers('model',query_prompt='q: ')") == (
+        f"sentence-transformers(model='{tmp_path}/model',query_prompt='q: ')"
+    )
+    TfidfEncoder(min_df=1).fit(["a dog"]).save("saved")
+    assert parse_encoder("saved").vocabulary_ == {"dog": 0}
+    assert encoder_text("saved") == str(tmp_path / "saved")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text('{"class": "Pickle"}')
+    for text, error, message in [
+        ("", InputError, "found an empty text"),
+        ("lsb(3)", UnknownNameError, "unknown encoder 'lsb'; known: .*lsa"),
+        ("lsa(pooling=cls)", UnknownNameError, "unknown parameter of lsa 'pooling'"),
+        ("lsa(1,n_components=2)", InputError, "multiple values"),
+        ("lsa(min_df=2.5)", InputError, "'min_df' parameter of LSAEncoder"),
+        ("lsa(3", InputError, r"encoder 'lsa\(3' cannot be read"),
+        ("longformer", InputError, "missing a required argument: 'model'"),
+        ("other", FileFormatError, "expected a saved encoder, found class 'Pickle'"),
+    ]:
+        with pytest.raises(error, match=message):
+            parse_encoder(text)
     with pytest.raises(InputError, match="cannot load an encoder of class 'HashEncoder' by its description"):
         rebuild(HashEncoder().describe(), "the store")
 
@@ -39,22 +124,22 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folder = save_longformer(tmp_path / "model", attention_window=8)
-    encoder = make_encoder(str(folder), passage_prompt="law: ", pooling="cls")
+    encoder = parse_encoder(str(folder), passage_prompt="law: ", pooling="cls")
     done = embed(toy, encoder, tmp_path / "s", rows_per_chunk=4)
     assert done.counts["texts"] == 15
     assert "tokens/s" in done.rates
     with pytest.warns(TruncationWarning, match=r"^15 of 15 passages are longer than the encoder reads") as caught:
-        embed(toy, make_encoder(str(folder), max_length=4), tmp_path / "cut", rows_per_chunk=4)
+        embed(toy, parse_encoder(f"longformer('{folder}',max_length=4)"), tmp_path / "cut", rows_per_chunk=4)
     assert len([w for w in caught if issubclass(w.category, TruncationWarning)]) == 1
     store = EmbeddingStore(tmp_path / "s")
     back = store.encoder()
     assert isinstance(back, haybale.embeddings.LongformerEncoder)
     np.testing.assert_array_equal(back.encode(["a cat"]), encoder.encode(["a cat"]))
-    plain = make_encoder(f"sentence-transformers:{folder}", passage_prompt="law: ")
+    plain = parse_encoder(f"sentence-transformers:{folder}", passage_prompt="law: ")
     assert isinstance(plain, SentenceTransformerEncoder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ours = make_encoder(str(folder), passage_prompt="law: ").encode(["a cat"])
+        ours = parse_encoder(str(folder), passage_prompt="law: ").encode(["a cat"])
         np.testing.assert_allclose(plain.encode(["a cat"]), ours, atol=1e-5)
     embed(toy, plain, tmp_path / "t")
     again = EmbeddingStore(tmp_path / "t").encoder()
@@ -65,12 +150,13 @@ def test_neural_encoders_by_name_and_back(toy: Collection, tmp_path: Path, monke
 
 
 def test_a_missing_extra_names_its_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import sys, haybale, haybale.embeddings; assert not {'torch', 'transformers'} & set(sys.modules)"
+    code = """
+import sys
+from haybale.embeddings.encoder import ENCODERS
+assert {"longformer", "lsa", "sentence-transformers", "tfidf"} <= set(ENCODERS)
+assert not {"torch", "transformers"} & set(sys.modules)
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
-    with pytest.raises(AttributeError, match="has no attribute 'ShortformerEncoder'"):
-        _ = haybale.embeddings.ShortformerEncoder
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r'torch is not installed; pip install "haybale\[neural\]"'):
-        make_encoder("longformer:anything")
-    with pytest.raises(MissingExtraError, match="torch is not installed"):
-        _ = haybale.embeddings.LongformerEncoder
+        parse_encoder("longformer:anything")

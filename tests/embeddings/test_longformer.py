@@ -15,7 +15,8 @@ pytest.importorskip("sentence_transformers")
 import torch
 from support.longformers import hidden, pooled, reference, save_longformer, texts
 
-from haybale.embeddings import Encoder, LongformerEncoder, longformer_model
+from haybale.embeddings import Encoder, LongformerEncoder
+from haybale.embeddings.networks import longformer_model
 from haybale.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("default")  # transformers and torch warn about themselves

@@ -19,7 +19,7 @@ from haybale import Engine
 from haybale.errors import StoreError
 
 KILLS = 22  # of each job; half of them when a file is about to be touched, half at any moment
-ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa", "n_components": 6, "chunking": None}}
+ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_components=6)", "chunking": None}}
 
 # Imports once, then forks a process for every line it reads, which works on the engine and, if told so, is killed by
 # its parent after some seconds, or kills itself when it is about to touch the engine's files for the n-th time.
@@ -46,7 +46,7 @@ def work(job, encoder, folder, kill):
     sys.addaudithook(hook)
     start = time.perf_counter()
     if job == "build":
-        settings = {"encoder": "lsa", "n_components": 6} if encoder == "lsa" else {}
+        settings = {"encoder": "lsa(n_components=6)"} if encoder == "lsa" else {}
         Engine.build(topics, folder, **settings).prepare()
     else:
         engine = Engine.open(folder).prepare()

@@ -18,13 +18,12 @@ RANKERS = "bm25,knn-doc,svr,svr-memory,parm-rrf,parm-vrrf,parm-vmax,rrf(knn,svr(
 
 @pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 @pytest.mark.filterwarnings("ignore:.* training queries for")
-@pytest.mark.parametrize("encoder", ["lsa", TfidfEncoder(min_df=1)], ids=["dense", "sparse"])
+@pytest.mark.parametrize("encoder", ["lsa(n_components=8)", TfidfEncoder(min_df=1)], ids=["dense", "sparse"])
 def test_all_rankers_on_a_device(toy: Collection, cupy: Any, encoder: Any) -> None:
     """Scores to 1e-4 (the ensemble's) of the CPU's; the same documents for every query."""
-    how = {"encoder": encoder} | ({"n_components": 8} if encoder == "lsa" else {})
-    engine = Engine(toy, device="cuda", **how)
+    engine = Engine(toy, device="cuda", encoder=encoder)
     rankers = set_all(parse_all(RANKERS), {"n_bags": 2, "n_jobs": 1, "tol": 1e-5})
-    expected, found = (compare(each, rankers).runs for each in (Engine(toy, **how), engine))
+    expected, found = (compare(each, rankers).runs for each in (Engine(toy, encoder=encoder), engine))
     assert str(engine.passages.device) == str(engine.documents.device) == "cuda:0"
     assert found.keys() == expected.keys()
     assert len(found) == len(rankers)

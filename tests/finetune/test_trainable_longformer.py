@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from support.longformers import WORDS, save_longformer, texts
 
 from haybale import CollectionBuilder, Engine, LongformerEncoder, train_encoder
-from haybale.embeddings.longformer_model import window_attention
+from haybale.embeddings.networks.longformer_model import window_attention
 from haybale.errors import InputError
 from haybale.finetune.trainable_longformer import packed_model
 

@@ -270,8 +270,8 @@ def test_what_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch:
     out = tmp_path / "out"
     engine.encoder.save(tmp_path / "tfidf")
     for how, message in (
-        ({"encoder": "tfidf"}, "counts words, and cannot be trained"),
-        ({"encoder": str(tmp_path / "tfidf")}, "counts words, and cannot be trained"),
+        ({"encoder": "tfidf"}, "cannot be trained; give a neural one"),
+        ({"encoder": str(tmp_path / "tfidf")}, "cannot be trained; give a neural one"),
         ({"encoder": str(tmp_path / "nothing")}, "cannot load"),
         ({"recipe": "huge"}, "unknown recipe 'huge'; known: small, gpu, parm"),
         ({"speed": 3}, "unknown parameter of a recipe 'speed'"),
@@ -290,7 +290,7 @@ def test_what_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch:
     one.add_document("b", ["cats bark"])
     one.add_query("q", ["dogs"], split="train")
     one.add_judgement("train", "q", "a")
-    alone = Engine(one.build(), encoder="lsa", n_components=1)
+    alone = Engine(one.build(), encoder="lsa(n_components=1)")
     with pytest.raises(InputError, match="no two pairs can be told from each other"):
         train_encoder(alone, bert, out, match="bm25", **SMALL)
     assert not out.exists()

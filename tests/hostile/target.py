@@ -48,7 +48,7 @@ class Target:
         os.chdir(folder)
         self.folder, self.collection = folder, topic_collection()
         self.engine = Engine.build(self.collection, folder / "engine").prepare()
-        self.dense = Engine.build(self.collection, folder / "dense", encoder="lsa", n_components=8).prepare()
+        self.dense = Engine.build(self.collection, folder / "dense", encoder="lsa(n_components=8)").prepare()
         self.data = beir(folder / "data")
         self.rankers = {name: haybale.parse(name).fit(self.engine) for name in ("bm25-doc", "svr(n_bags=4)")}
         for name, ranker in zip(("bm25", "svr"), self.rankers.values(), strict=True):

@@ -169,9 +169,9 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_neural_engine_is_built_opened_and_grown(encoder: str, tmp_path: Path) -> None:
     """It is loaded by its name, and encodes no document twice."""
-    topics = topic_collection().take(np.arange(20))
-    memory = Engine(topics, encoder=encoder, query_prompt="q ")
-    built = Engine.build(topics, tmp_path / "engine", encoder=encoder, query_prompt="q ").prepare()
+    topics, text = topic_collection().take(np.arange(20)), f"sentence-transformers('{encoder}',query_prompt='q ')"
+    memory = Engine(topics, encoder=text)
+    built = Engine.build(topics, tmp_path / "engine", encoder=text).prepare()
     assert isinstance(built.encoder, SentenceTransformerEncoder)
     assert built.encoder.query_prompt == "q "
     assert not (tmp_path / "engine" / "encoder").exists()

@@ -216,7 +216,7 @@ def test_what_is_refused(engine: Engine, topics: Collection, tmp_path: Path) -> 
 
 def test_fitted_again_it_forgets_the_other_engine(engine: Engine, topics: Collection, model: str) -> None:
     """Nor does a model stay that is no longer its parameter."""
-    other = Engine(topics, encoder="lsa", n_components=8)
+    other = Engine(topics, encoder="lsa(n_components=8)")
     ranker = PLI(BM25("document"), **SMALL)
     assert ranker.fit(engine).pairs(engine).dim > 8
     assert ranker.fit(other).pairs(other).dim == 8

@@ -47,7 +47,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Engines of the same collection over LSA of several widths."""
     folder = tmp_path_factory.mktemp("others")
     for n in (4, 6, 9):
-        Engine.build(topic_collection(), folder / f"lsa{n}", encoder="lsa", n_components=n)
+        Engine.build(topic_collection(), folder / f"lsa{n}", encoder=f"lsa(n_components={n})")
     return {f"lsa{n}": str(folder / f"lsa{n}") for n in (4, 6, 9)}
 
 
@@ -180,7 +180,7 @@ def test_what_is_refused(engine: Engine, others: dict[str, str], tmp_path: Path)
         InSpace(KNN(), str(tmp_path / "nothing")).fit(engine)
     builder = CollectionBuilder("strangers", language="english")
     builder.add_document("other", ["a text of its own", "its own text"])
-    stranger = Engine.build(builder.build(), tmp_path / "stranger", encoder="lsa", n_components=1)
+    stranger = Engine.build(builder.build(), tmp_path / "stranger", encoder="lsa(n_components=1)")
     with pytest.raises(InputError, match="has no document of"):
         InSpace(KNN(), str(stranger.folder)).fit(engine).rank("dev")
     with pytest.raises(InputError, match="'engine' parameter of InSpace"):
@@ -189,7 +189,7 @@ def test_what_is_refused(engine: Engine, others: dict[str, str], tmp_path: Path)
 
 def test_a_trained_encoder_says_what_it_has_seen(tmp_path: Path) -> None:
     class Named:
-        name = str(tmp_path)
+        model_name = str(tmp_path)
 
     class Both:
         encoders = (Named(), object())

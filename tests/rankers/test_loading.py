@@ -62,10 +62,10 @@ def same_elsewhere(engine: Engine, rankers: list[Ranker], folder: Path) -> None:
             assert found["documents"].tolist() == documents.to_pylist(), str(ranker)
 
 
-@pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
+@pytest.mark.parametrize("encoder", ["tfidf", "lsa(n_components=12)"])
 def test_a_ranker_is_the_same_in_another_process(topics: Collection, tmp_path: Path, encoder: str) -> None:
-    engine = Engine.build(topics, tmp_path / "engine", encoder=encoder, n_components=12).prepare()
-    names = [*RANKERS] + (["svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"] if encoder == "lsa" else [])
+    engine = Engine.build(topics, tmp_path / "engine", encoder=encoder).prepare()
+    names = [*RANKERS] + (["svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"] if encoder != "tfidf" else [])
     training = Training.of(engine)
     same_elsewhere(engine, [parse(name).fitted(training) for name in names], tmp_path)
 
@@ -204,7 +204,7 @@ def test_a_ranker_belongs_to_its_engine(
     for name in ("bm25", LEARNED):
         ranker, folder = saved(name)
         for other in (
-            Engine(topics, encoder="lsa", n_components=12),
+            Engine(topics, encoder="lsa(n_components=12)"),
             Engine(topics, language="german"),
             Engine(topics.take(np.arange(40))),
             Engine(topics, encoder=CountingEncoder()),

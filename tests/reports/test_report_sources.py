@@ -39,7 +39,7 @@ def test_files_alone_make_a_report(folder: Path, reported: Reported, collection:
 
 def test_runs_of_the_same_name(folder: Path, reported: Reported, collection: Collection, tmp_path: Path) -> None:
     second = tmp_path / "second"
-    compare(Engine(collection, encoder="lsa", n_components=4), ("bm25", "knn")).write(second)
+    compare(Engine(collection, encoder="lsa(n_components=4)"), ("bm25", "knn")).write(second)
     # BM25 is the same in both; nearest neighbours are those of other vectors.
     page = reported(folder, second, picture="none")
     names = [row[0].removesuffix("baseline").strip() for row in page.tables[0][1:]]
@@ -125,8 +125,8 @@ def test_vectors_are_those_of_the_comparison(
     how: str, reported: Reported, collection: Collection, tmp_path: Path
 ) -> None:
     settings, said = {
-        "pieces": ({"encoder": "tfidf", "chunking": Chunking(4, 2)}, "TF-IDF vectors"),
-        "paragraphs": ({"encoder": "lsa", "n_components": 6, "paragraphs": "sentences"}, "LSA vectors of width 6"),
+        "pieces": ({"encoder": "tfidf", "chunking": Chunking(4, 2)}, "vectors of tfidf"),
+        "paragraphs": ({"encoder": "lsa(n_components=6)", "paragraphs": "sentences"}, "vectors of lsa(n_components=6)"),
         "store": ({"store": str(tmp_path / "store")}, "vectors of a store (LSAEncoder)"),
     }[how]
     if how == "store":

@@ -12,7 +12,7 @@ from haybale.collections import Queries
 from haybale.rankers import QueryBatch, Ranker
 from support.topics import RANKERS, SVR
 
-ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa", "n_components": 12}}
+ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_components=12)"}}
 PAPER = "svr-paper(n_bags=20,n_train=8,n_candidates=9,n_jobs=1)"  # standardises features, so not for sparse vectors
 Fitted = Callable[..., Ranker]  # of a ranker's name and an encoder's
 CASES = [*((name, encoder) for encoder in ENCODERS for name in RANKERS), (PAPER, "lsa")]

@@ -35,7 +35,7 @@ _NORM = {"norm_attention": "attention.output.LayerNorm", "norm_output": "output.
 
 
 class PackedLongformer(nn.Module):
-    """The weights of a LongformerModel and its hidden states; ``config`` and ``state`` are its own."""
+    """Compute the hidden states of a LongformerModel, whose ``config`` and ``state`` are given."""
 
     word_embeddings: nn.Parameter  # (vocabulary, d)
     position_embeddings: nn.Parameter  # (positions, d)

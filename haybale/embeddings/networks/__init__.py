@@ -1,0 +1,1 @@
+"""Encoders' networks, which need torch to be imported."""

@@ -1,0 +1,99 @@
+"""The encoder of an engine: loaded, or fitted on the documents it was built from, when it is first needed."""
+
+from __future__ import annotations
+
+import copy
+from functools import cached_property
+from typing import Any
+
+from haybale.embeddings import EmbeddingStore, encoder_maker
+from haybale.embeddings.encoder import announce_model, is_fitted, is_registered, load_fitted, rebuild
+from haybale.engine.storage import Storage
+from haybale.engine.texts import Texts
+from haybale.errors import InputError
+from haybale.timing import timed
+
+
+class EncoderSource:
+    """Where an engine's encoder comes from.
+
+    Parameters
+    ----------
+    setting : str or dict
+        The text that names the encoder, or the description of one that was given as an object.
+    given : encoder, optional
+        That object.
+    texts : Texts
+        The documents that the encoder is fitted on, if it needs to be fitted.
+    terms : dict
+        ``language`` and, if the engine has one of its own, ``analyzer``, for encoders that the text leaves without.
+    storage : Storage
+    store : EmbeddingStore, optional
+        The store whose vectors the engine has, and whose encoder it uses.
+    is_kept : bool, default False
+        Whether the engine was finished with the fitted encoder in its folder.
+    """
+
+    def __init__(
+        self,
+        setting: str | dict[str, Any],
+        given: Any,
+        texts: Texts,
+        terms: dict[str, Any],
+        storage: Storage,
+        store: EmbeddingStore | None,
+        is_kept: bool = False,
+    ) -> None:
+        self.setting, self.given, self.terms = setting, given, terms
+        self.texts, self.storage, self.store = texts, storage, store
+        self._is_kept = is_kept
+
+    @property
+    def encoder(self) -> Any:
+        """The encoder, fitted."""
+        with self.storage.lock:
+            return self._encoder
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the engine's folder holds the encoder; others are loaded by their text, or given again."""
+        can_save = all(hasattr(self.encoder, method) for method in ("fit", "save", "load"))
+        return self.store is None and can_save and is_registered(self.encoder)
+
+    @cached_property
+    def _encoder(self) -> Any:
+        if self.store is not None:
+            return self.store.encoder()
+        kept = None if self.storage.folder is None else self.storage.folder / "encoder"
+        with timed("load encoder"):
+            if kept is not None and (self._is_kept or kept.exists()):
+                return load_fitted(kept)
+            encoder = self._loaded() if self.given is None else self.given
+        return encoder if is_fitted(encoder) else self._fitted(encoder)
+
+    def _loaded(self) -> Any:
+        if isinstance(self.setting, dict):
+            return rebuild(self.setting, "the engine")
+        maker = encoder_maker(self.setting, **self.terms)
+        if self.storage.folder is not None and not hasattr(maker.func, "fit"):
+            announce_model("the engine", self.setting)
+        return maker()
+
+    def _fitted(self, encoder: Any) -> Any:
+        encoder = copy.deepcopy(encoder)  # the caller's object stays unchanged
+        with timed("fit encoder"):
+            if self.texts.are_counted_for(encoder):
+                encoder.fit_counts(self.texts.counts("passage"))
+            else:
+                encoder.fit(self.texts.cut.passages.texts.to_pylist())
+        return encoder
+
+
+def described(encoder: Any) -> Any:
+    """Return what an encoder says of itself, as JSON values; InputError for an object that is no encoder."""
+    if not hasattr(encoder, "encode") or isinstance(encoder, str):
+        raise InputError(f"an encoder has a method encode, which {type(encoder).__name__} lacks")
+    if hasattr(encoder, "describe") and is_fitted(encoder):
+        return encoder.describe()
+    values = encoder.get_params() if hasattr(encoder, "get_params") else {}
+    return {"class": type(encoder).__name__, "parameters": values}

@@ -1,0 +1,95 @@
+"""The text form of configured objects: ``name(value, key=value)``, as encoders are written on the command line.
+
+    call  = name [ "(" [ value { "," value } ] { "," key "=" value } ")" ]
+    value = number | true | false | none | 'text' | word | "[" value { "," value } "]" | call
+
+A name or word may hold hyphens. A quoted text is taken as it stands: there are no escapes in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from haybale.errors import InputError
+
+_HYPHEN = "__"  # stands for a hyphen in a name while Python's parser reads the text
+_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A name with its positional and its named values.
+
+    >>> str(Call("lsa", (256,), {"language": "german", "char_ngrams": (3, 4)}))
+    "lsa(256,language='german',char_ngrams=[3,4])"
+    """
+
+    name: str
+    args: tuple[Any, ...] = ()
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        inside = [*map(_written, self.args), *(f"{name}={_written(value)}" for name, value in self.params.items())]
+        return f"{self.name}({','.join(inside)})" if inside else self.name
+
+
+def parse_call(text: str, kind: str) -> Call:
+    """Read a call; ``kind`` is what messages call it.
+
+    >>> parse_call("lsa(256, char_ngrams=[3, 4], language=german)", "encoder")
+    Call(name='lsa', args=(256,), params={'char_ngrams': (3, 4), 'language': 'german'})
+    >>> parse_call("lsa(256", "encoder")
+    Traceback (most recent call last):
+    haybale.errors.InputError: encoder 'lsa(256' cannot be read: '(' was never closed
+    """
+    written = re.sub(
+        r"""'([^']*)'|"([^"]*)"|(?<=[A-Za-z_\d])-(?=[A-Za-z_])""",
+        lambda found: _HYPHEN if found[0] == "-" else repr(found[1] or found[2] or ""),
+        text.strip(),
+    )
+    try:
+        node = ast.parse(written, mode="eval").body
+        found = Call(_name(node)) if isinstance(node, ast.Name) else _value(node)
+        if isinstance(found, Call):
+            return found
+        raise InputError("expected a name")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise InputError(f"{kind} {text!r} cannot be read: {getattr(error, 'msg', error)}") from None
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            return node.value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.List(elts=values):
+            return tuple(map(_value, values))
+        case ast.Name():
+            name = _name(node)
+            return _WORDS.get(name.lower(), name)
+        case ast.Call(func=ast.Name() as name, args=args, keywords=keywords):
+            params = {each.arg or "": _value(each.value) for each in keywords}
+            if len(params) < len(keywords) or "" in params:
+                raise InputError("a parameter needs a name, and may be given once")
+            return Call(_name(name), tuple(map(_value, args)), params)
+    raise InputError(f"expected a value, found {ast.unparse(node).replace(_HYPHEN, '-')!r}; put texts in quotes")
+
+
+def _name(node: ast.Name) -> str:
+    return node.id.replace(_HYPHEN, "-")
+
+
+def _written(value: Any) -> str:
+    """The text of a value, which :func:`parse_call` reads."""
+    if isinstance(value, str):
+        quote = "'" if "'" not in value else '"'
+        if quote in value:
+            raise InputError(f"a text cannot hold both kinds of quotes, found {value!r}")
+        return f"{quote}{value}{quote}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_written, value))}]"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
