@@ -139,7 +139,7 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
         ),
         "Engine": (
             done(lambda **s: Engine(collection, **s).prepare()),
-            "encoder language analyzer paragraphs chunking store device",
+            "language analyzer paragraphs chunking store device",
         ),
         "compare": (
             done(lambda **s: haybale.compare(target.engine, **{"rankers": "bm25"} | s)),
