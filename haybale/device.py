@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from scipy import sparse
@@ -91,7 +91,7 @@ def find_device(name: str | Device) -> Device:
     return Device("cuda", wanted)
 
 
-def is_sparse(array: Any) -> bool:
+def is_sparse(array: Any) -> TypeGuard[sparse.csr_matrix]:
     """Whether it is a sparse matrix, of SciPy or of CuPy."""
     return bool(sparse.issparse(array)) or _library(array) == "cupyx"
 

@@ -6,7 +6,7 @@ Vectors are dense, a NumPy or CuPy array, or sparse, a CSR matrix of SciPy or Cu
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,24 @@ from haybale.device import Device, device_of, is_sparse, to_device, to_numpy
 from haybale.errors import InputError, VectorError
 
 Floats = NDArray[np.float32]
-Matrix = Any  # (n, d): a dense float32 (or float16) array, or a CSR matrix of float32
+
+
+class Matrix(Protocol):
+    """(n, d) vectors: a dense float32 or float16 array of NumPy or CuPy, or a float32 CSR matrix of SciPy or CuPy.
+
+    What both kinds have; :func:`haybale.device.is_sparse` tells them apart.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def T(self) -> Any: ...
+    def __getitem__(self, rows: Any, /) -> Any: ...
+    def __matmul__(self, other: Any, /) -> Any: ...
+    def astype(self, dtype: Any, /) -> Any: ...
+
 
 STORED = ("float32", "float16")  # types in which vectors are kept
 _TILE = 2**22  # values converted or squared at once: 16 MiB of float32
@@ -136,7 +153,8 @@ def check_sparse(vectors: Any, what: str, dim: int | None = None) -> sparse.csr_
 
 def check_matrix(vectors: Any, what: str, dim: int | None = None) -> Matrix:
     """:func:`check_vectors` or, for a sparse matrix, :func:`check_sparse`."""
-    return (check_sparse if is_sparse(vectors) else check_vectors)(vectors, what, dim)
+    checked: Matrix = (check_sparse if is_sparse(vectors) else check_vectors)(vectors, what, dim)
+    return checked
 
 
 def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:

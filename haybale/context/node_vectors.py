@@ -50,15 +50,15 @@ class NodeVectors:
 
     def scores(self, queries: Matrix) -> Iterator[NDArray[np.float32]]:
         """(n_nodes,) inner products of one query (m, d) after the other."""
-        queries, n = to_numpy(queries), self.graph.n_nodes
+        found, n = to_numpy(queries), self.graph.n_nodes
         if self.is_sparse:  # one by one, so that no score depends on which queries are asked together
-            for row in range(queries.shape[0]):
-                query = queries[row].toarray()[0]
+            for row in range(found.shape[0]):
+                query = found[row].toarray()[0]
                 yield np.concatenate([self.passages @ query, self.titles @ query])
             return
         step = max(1, _TILE // n)
-        for start in range(0, len(queries), step):
-            some = np.asarray(queries[start : start + step], dtype=np.float32)
+        for start in range(0, len(found), step):
+            some = np.asarray(found[start : start + step], dtype=np.float32)
             yield from np.concatenate(
                 [some @ np.asarray(part, np.float32).T for part in (self.passages, self.titles)], axis=1
             )

@@ -76,6 +76,6 @@ class ConcatEncoder(Encoder):
                 f"encoder {wide.index(False)} is dense and encoder {wide.index(True)} sparse: concatenate dense ones "
                 "or sparse ones, and give an ensemble the other as a further space"
             )
-        unit = normalized_sparse if wide[0] else normalized
+        unit: Callable[[Any], Any] = normalized_sparse if wide[0] else normalized
         scaled = [unit(part) * np.float32(root) for part, root in zip(parts, np.sqrt(self.weights), strict=True)]
         return sparse.hstack(scaled, format="csr") if wide[0] else np.concatenate(scaled, axis=1)

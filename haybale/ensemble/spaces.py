@@ -43,10 +43,13 @@ class Scaling:
             raise VectorError(f"expected a {'sparse' if self.shift is None else 'dense'} matrix, as in training")
         where = device_of(vectors)
         with where.current():
+            given: Any = vectors
+            scaled: Matrix
             if self.shift is None:
-                return where.sparse.csr_matrix(vectors.multiply(self.factor.item()))
-            scaled = vectors - to_device(self.shift, where)  # float64 if the shift is
-            scaled *= to_device(self.factor, where)
+                scaled = where.sparse.csr_matrix(given.multiply(self.factor.item()))
+            else:
+                scaled = given - to_device(self.shift, where)  # float64 if the shift is
+                scaled *= to_device(self.factor, where)
         return scaled
 
     def precise(self, gamma: float) -> Scaling:
@@ -285,7 +288,8 @@ def take_rows(matrix: Matrix, rows: Any, where: Device) -> Matrix:
         with here.current():
             chosen = matrix[to_device(rows, here)]
             chosen = chosen if chosen.dtype == np.float32 else chosen.astype(np.float32)
-        return to_device(chosen, where)
+        moved: Matrix = to_device(chosen, where)
+        return moved
     except MemoryError as error:
         size = 4 * len(rows) * int(matrix.shape[1]) / 1e9
         raise DeviceError(f"out of memory: {len(rows):,} vectors of {size:.2g} GB do not fit on {where}") from error

@@ -331,7 +331,8 @@ class SVREnsemble:
         found = rows.place >= 0
         self.features_ = fit_features(features[rows.place[found]], self.eta)
         values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
-        values[found] = self.features_(features[rows.place[found]])
+        scaled: Any = self.features_(features[rows.place[found]])
+        values[found] = scaled
         return values
 
     def _bags(self, rows: CandidateRows, vectors: Matrix, groups: Ints) -> list[Ints]:
@@ -625,7 +626,8 @@ class SVREnsemble:
 
 def _checked(query_vectors: Any, index: PassageIndex) -> Matrix:
     """Return query vectors on the CPU; raise unless they are as wide as the passages, and sparse where they are."""
-    return to_numpy(check_like(query_vectors, "query_vectors", index.vectors))
+    checked: Matrix = to_numpy(check_like(query_vectors, "query_vectors", index.vectors))
+    return checked
 
 
 def _check_width(passages: Scaling, index: PassageIndex) -> None:

@@ -12,14 +12,14 @@ from haybale.collections.qrels import judgements
 from haybale.errors import InputError
 from haybale.evaluation.own_measures import OWN_MEASURES
 from haybale.extras import import_optional
-from haybale.frames import Frame, like, to_pandas
+from haybale.frames import Frame, FrameT, like, to_pandas
 from haybale.parameters import SEQUENCE, check_parameters
 from haybale.retrieval import Run
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
 
-def evaluate(run: Run, qrels: Frame, measures: Sequence[str] = MEASURES) -> Frame:
+def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> FrameT:
     """Compute measures of every judged query; their mean over the queries is the measure of the run.
 
     Queries with at least one relevant document count, with 0 where the run has no document for them. Queries without
@@ -94,8 +94,8 @@ def values_by_query(table: Frame) -> pd.DataFrame:
 
 def averages(table: Frame) -> dict[str, float]:
     """Return the mean of each measure over the queries, from a frame of :func:`evaluate`."""
-    table = values_by_query(table)
-    return {str(name): float(np.mean(table[name])) for name in table.columns}
+    values = values_by_query(table)
+    return {str(name): float(np.mean(values[name])) for name in values.columns}
 
 
 def parse_measures(names: Sequence[str]) -> list[Any]:

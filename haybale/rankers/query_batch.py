@@ -118,7 +118,8 @@ class QueryBatch:
     def vectors(self) -> Matrix:
         """(m, d) one vector a query, of its whole text."""
         if self._whole is not None and "vectors" in self._whole[0].__dict__:
-            return self._whole[0].vectors[self._whole[1]]
+            part: Matrix = self._whole[0].vectors[self._whole[1]]
+            return part
         encoder = self.engine.encoder
         with self.timed("encode queries"):
             return encode_queries(encoder, self.texts)

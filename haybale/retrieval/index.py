@@ -240,7 +240,7 @@ class PassageIndex(PassageTable):
     def _sparse_search(self) -> InvertedIndex | ProductSearch:
         """The search over sparse vectors, which needs as much memory as the vectors."""
         if self.device.is_cpu:
-            return InvertedIndex(self.vectors.tocsc(), self.doc_offsets)
+            return InvertedIndex(sparse.csc_matrix(self.vectors), self.doc_offsets)
         with self.device.current():
             return ProductSearch(self.vectors, self.doc_offsets)
 

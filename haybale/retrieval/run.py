@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -188,7 +188,11 @@ class Run:
             file = files.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
             file.writelines(f"{query} Q0 {document} {rank} {score!r} {tag}\n" for query, document, rank, score in lines)
 
-    def to_frame(self, library: str = "pandas") -> Frame:
+    @overload
+    def to_frame(self, library: Literal["pandas"] = "pandas") -> pd.DataFrame: ...
+    @overload
+    def to_frame(self, library: str) -> Any: ...
+    def to_frame(self, library: str = "pandas") -> Any:
         """A row a ranked document: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
 
         Parameters

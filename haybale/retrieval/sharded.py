@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +83,8 @@ class ShardedIndex(PassageTable):
         Hits are NumPy arrays, wherever the queries are. Errors: also :class:`StoreError` where a worker does not find
         this store, or a chunk is damaged, and :class:`ClusterError`.
         """
-        queries = check_like(to_numpy(queries), "queries", np.empty((0, self.dim), dtype=np.float32))
+        checked: Any = check_like(to_numpy(queries), "queries", np.empty((0, self.dim), dtype=np.float32))
+        queries = checked
         self.check_k(k)
         m = len(queries)
         excluded = self.excluded(exclude, m)

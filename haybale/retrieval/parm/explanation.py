@@ -188,7 +188,7 @@ def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints
         return rows[best], passages[best], score
     # ⟨min q, min p⟩ is a sum over dimensions, each with one paragraph on either side that gives the extreme.
     retrieved = np.unique(passages)
-    q, p = to_numpy(block.paragraphs), _rows(task.vectors.passages, retrieved)
+    q, p = to_numpy(block.paragraphs), to_numpy(_rows(task.vectors.passages, retrieved))
     if sparse.issparse(q):
         terms = np.union1d(q.indices, p.indices)  # outside of them all is 0
         q, p = q[:, terms].toarray(), p[:, terms].toarray()
@@ -200,7 +200,8 @@ def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints
 
 def _rows(matrix: Matrix, numbers: Ints) -> Matrix:
     """Rows of a matrix, in main memory."""
-    return matrix[numbers] if sparse.issparse(matrix) else to_numpy(matrix[array_namespace(matrix).asarray(numbers)])
+    rows: Matrix = to_numpy(matrix[numbers if sparse.issparse(matrix) else array_namespace(matrix).asarray(numbers)])
+    return rows
 
 
 def shortened(text: str, width: int = 100) -> str:

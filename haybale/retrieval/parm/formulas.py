@@ -282,6 +282,7 @@ def _extreme(block: Block, weight: Array, ufunc: str) -> Scored:
     xp, task = block.xp, block.task
     wanted = xp.zeros((block.n_queries, len(task.doc_of) + 1), dtype=bool)  # the last column is the padding's
     wanted[block.query[:, None], block.masked(block.passages, -1)] = True
+    assert block.paragraphs is not None
     q = _of_queries(block.paragraphs, block.offsets, ufunc[:3], xp)
     table = document_extremes(task.vectors.passages, wanted[:, :-1], task.doc_of, task.n_documents, q, ufunc)
     return Scored((table if block.documents is None else table[:, block.documents]).ravel())

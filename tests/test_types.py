@@ -1,0 +1,36 @@
+"""What a type checker sees of the public names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import haybale
+
+ROOT = Path(__file__).parents[1]
+TYPING = Path("tests/support/typing")
+
+
+def test_every_public_name_exists() -> None:
+    assert {name for name in haybale.__all__ if getattr(haybale, name).__name__ != name} == set()
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        haybale.nothing  # noqa: B018
+
+
+def test_mypy_refuses_wrong_calls_and_accepts_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one run, which shares the cache of ``make check``."""
+    mypy = pytest.importorskip("mypy.api")
+    monkeypatch.chdir(ROOT)
+    files = [str(TYPING / name) for name in ("right.py", "wrong.py")]
+    found, failed, _ = mypy.run([*files, "--no-error-summary", "--hide-error-context", "--no-pretty"])
+    assert not failed
+    errors = re.findall(r"^(\S+):(\d+): error: .*\[([a-z-]+)\]$", found, re.M)
+    assert {path for path, *_ in errors} == {files[1]}, found
+    lines = (TYPING / "wrong.py").read_text("utf-8").splitlines()
+    expected = {n: line.partition("  # ")[2] for n, line in enumerate(lines, 1) if "  # " in line}
+    assert len(expected) > 20
+    missed = {lines[n - 1] for n, code in expected.items() if (files[1], str(n), code) not in errors}
+    assert not missed, found
+    assert {int(n) for _, n, _ in errors} == set(expected)
