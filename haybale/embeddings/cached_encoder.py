@@ -56,7 +56,7 @@ class CachedEncoder(Encoder):
         out[rows >= 0] = self.store.rows(rows[rows >= 0])
         others = np.flatnonzero(rows < 0)
         if len(others):
-            out[others] = self.encoder.encode([texts[int(i)] for i in others])
+            out[others] = np.asarray(self.encoder.encode([texts[int(i)] for i in others]))
         return out
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
