@@ -1,4 +1,4 @@
-"""Several runs about the same queries: their pool, and their fusion by reciprocal ranks, summed.
+"""Pool several runs about the same queries, and fuse them by the sum of reciprocal ranks.
 
 Cormack, Clarke & Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
 Methods", SIGIR 2009.
@@ -21,9 +21,9 @@ from haybale.retrieval.run import DEPTH, Run, Scores
 
 @dataclass(frozen=True)
 class Listing:
-    """What one run has in a pool: its documents, queries in the pool's order, best first; each (k,)."""
+    """The documents of one run in a pool, by query, best first; each array is (k,)."""
 
-    place: Ints  # row of the pool
+    place: Ints  # row in the pool
     query: Ints  # rising
     rank: Ints  # from 1
     score: Scores
@@ -31,23 +31,23 @@ class Listing:
 
 @dataclass(frozen=True)
 class Pool:
-    """The documents of some runs, query by query: rows sorted by query, then by document."""
+    """The documents of several runs, sorted by query, then by document."""
 
     query_ids: Sequence[str]
-    doc_ids: Strings  # the table the documents are codes into
+    doc_ids: Strings  # the table of ids that documents are codes into
     query: Ints  # (n,) rising
     document: Ints  # (n,)
-    listings: list[Listing]  # one a run
+    listings: list[Listing]  # one for each run
 
     def __len__(self) -> int:
-        """The number of documents, a document once for each query."""
+        """Return the number of pairs of query and document."""
         return len(self.query)
 
 
 def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) -> Pool:
-    """The union of the first ``k`` documents (default all) of runs for ``query_ids``, in their order.
+    """Return the union of the first ``k`` documents (default: all) of each run for ``query_ids``, in their order.
 
-    Runs that share a table of ids are pooled by their codes; the ids of others are compared once a table.
+    Runs that share a table of ids are pooled by codes.
 
     >>> from haybale.collections.ids import id_table
     >>> ids = id_table(["a", "b", "c"])
@@ -70,7 +70,7 @@ def pooled(runs: Sequence[Run], query_ids: Sequence[str], k: int | None = None) 
 
 
 def same_queries(runs: Sequence[Run]) -> list[str]:
-    """The queries of the first run; without a run, and where another has others, :class:`InputError`."""
+    """Return the queries of the first run; raise if there is no run, or if runs have different queries."""
     if not runs:
         raise InputError("fusion needs at least one run")
     first = runs[0].query_ids
@@ -80,9 +80,9 @@ def same_queries(runs: Sequence[Run]) -> list[str]:
 
 
 def completed(run: Run, runs: Sequence[Run], k: int) -> Run:
-    """``k`` documents a query: those of ``run``, and below them what other runs have, by the best rank they give it.
+    """Fill each query up to ``k`` documents: those of ``run``, then those of other runs by their best rank there.
 
-    So a document's place does not depend on ``k``, if these runs are at least ``k`` documents deep.
+    If the other runs have at least ``k`` documents, a document's rank does not depend on ``k``.
 
     >>> from haybale.collections.ids import id_table
     >>> ids, lists = id_table(list("abcd")), ([2], [2, 1, 3], [0, 2])
@@ -95,25 +95,25 @@ def completed(run: Run, runs: Sequence[Run], k: int) -> Run:
     rank, lowest = np.full(len(pool), np.inf), np.zeros(len(run))
     for listing in others:
         rank[listing.place] = np.minimum(rank[listing.place], listing.rank)
-    lowest[first.query] = first.score  # of each query the last that is written, its lowest
+    lowest[first.query] = first.score  # the last write for a query is its lowest score
     scores = lowest[pool.query] - rank
     scores[first.place] = first.score
     return Run.from_numbers(run.query_ids, pool.doc_ids, pool.query, pool.document, scores, k)
 
 
 def reciprocal_rank_fusion(runs: Sequence[Run], *, rrf_k: float = 60, k: int = DEPTH) -> Run:
-    """Score of a document: Σ over the runs that have it of ``1 / (rrf_k + rank)``, ranks from 1.
+    """Fuse runs: score(d) = Σ over the runs with d of ``1 / (rrf_k + rank)``, ranks from 1.
 
-    The result does not depend on the order of the runs: the terms of a document are summed from the smallest on.
+    The terms of a document are summed from the smallest, so the order of the runs does not matter.
 
     Parameters
     ----------
     runs : sequence of Run
-        At least one, about the same queries, whose order is that of the first.
+        At least one run; all have the same queries. The result has the order of the first.
     rrf_k : float, default 60
-        From 0 on; the larger, the less the first ranks differ from those that follow.
+        At least 0; larger values reduce the weight of the first ranks.
     k : int, default 1000
-        Documents of a query that stay, the best ones.
+        Documents kept for each query.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Hits: for each query row, passages by number with their scores, best first; and the selection that makes them.
+"""Hits: the passages of each query row with their scores, best first; and their selection.
 
-Order everywhere: higher score first, and among equal scores the lower number. It is total, so equal scores
-(there are many: statutes repeat themselves) never make a result depend on tiling, threads or backend.
+Hits are always in the same total order: higher scores first, among equal scores the lower number. So results do not
+depend on tiles, threads or backend, although equal scores are frequent (statutes repeat themselves).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NO_PASSAGE = -1
 
 @dataclass(frozen=True)
 class Hits:
-    """Passages by number with their scores, a row a query, best first; of NumPy or, after queries on a device, CuPy.
+    """Passage numbers with their scores, a row for each query, best first; NumPy arrays, or CuPy arrays on a device.
 
     Parameters
     ----------
     passages : (m, k) int64
-        Short rows end in -1.
+        Padded with -1.
     scores : (m, k) float32
-        With -inf there.
+        Padded with -inf.
     """
 
     passages: Ints
@@ -45,25 +45,25 @@ class Hits:
         return len(self.passages)
 
     def to_numpy(self) -> Hits:
-        """The same with NumPy arrays."""
+        """Return the hits as NumPy arrays."""
         return Hits(to_numpy(self.passages), to_numpy(self.scores))
 
     def top(self, k: int) -> Hits:
-        """The first k of each row."""
+        """Return the first k of each row."""
         return Hits(self.passages[:, :k], self.scores[:, :k])
 
     def flat(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """``(query row, rank from 1, passage, score)`` of every hit, padding left out; each (n_hits,)."""
+        """Return ``(query row, rank from 1, passage, score)`` without padding, each (n_hits,)."""
         with device_of(self.passages).current():
             rows, columns = (self.passages != NO_PASSAGE).nonzero()
             return rows, columns + 1, self.passages[rows, columns], self.scores[rows, columns]
 
 
 def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
-    """The k best of each row in the total order: ``(numbers, scores)``, each (m, min(k, n)).
+    """Return the k best of each row in the total order: ``(numbers, scores)``, each (m, min(k, n)).
 
-    ``scores`` is (m, n) float32; ``numbers`` (m, n), below 2^32, names its columns (default: their index). -inf is
-    never selected: such places, at a row's end, hold number -1.
+    ``scores`` (m, n) are float32; ``numbers`` (m, n), below 2^32, are the numbers of their columns (default: 0..n-1).
+    Scores of -inf get the number -1.
 
     >>> select(np.array([[0.5, 0.9, 0.5, 0.5]], dtype=np.float32), 3)
     (array([[1, 0, 2]]), array([[0.9, 0.5, 0.5]], dtype=float32))
@@ -71,8 +71,8 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
     xp = array_namespace(scores)
     if numbers is None:
         numbers = xp.broadcast_to(xp.arange(scores.shape[1]), scores.shape)
-    # Score and number as one integer. float32 read as int32 rises as the float does, and falls where its sign is set;
-    # -0.0 + 0.0 is 0.0.
+    # Sort score and number as one integer key. The bits of a float32, read as int32, rise with it if it is positive and
+    # fall if it is negative. -0.0 + 0.0 is 0.0.
     bits = (xp.ascontiguousarray(scores, dtype=np.float32) + np.float32(0)).view(np.int32)
     rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     keys = ((~rising).astype(np.int64) << 32) | (numbers & 0xFFFFFFFF)
@@ -85,7 +85,7 @@ def select(scores: Any, k: int, numbers: Any = None) -> tuple[Any, Any]:
 
 
 def pool(*parts: Hits) -> Hits:
-    """The union of searches for the same queries, by the best reciprocal rank in any; of NumPy arrays.
+    """Return the union of several searches for the same queries, by the best reciprocal rank, as NumPy arrays.
 
     Parameters
     ----------
@@ -104,14 +104,14 @@ def pool(*parts: Hits) -> Hits:
     rows, ranks, passages = (np.concatenate([flat[column] for flat in flats]) for column in range(3))
     order = np.lexsort((passages, ranks, rows))
     rows, ranks, passages = rows[order], ranks[order], passages[order]
-    # The first mention of a (row, passage) pair is its best.
+    # The first occurrence of a (row, passage) pair is its best rank.
     _, first = np.unique(rows * (passages.max(initial=0) + 1) + passages, return_index=True)
     first.sort()
     return from_flat(len(parts[0]), rows[first], passages[first], (1 / ranks[first]).astype(np.float32))
 
 
 def from_flat(m: int, rows: NDArray[Any], passages: NDArray[Any], scores: Floats) -> Hits:
-    """Hits of m query rows from flat ones sorted by row and, within a row, best first."""
+    """Make hits of m query rows from flat columns that are sorted by row and, within a row, best first."""
     counts = np.bincount(rows, minlength=m)
     width = int(counts.max(initial=0))
     column = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

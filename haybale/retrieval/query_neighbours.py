@@ -1,8 +1,8 @@
-"""Relevance from similar judged queries: a document ranks by how near the training queries are that had it relevant.
+"""Rank documents by the training queries they are relevant to: k-nearest-neighbour classification of queries.
 
-k-nearest-neighbour classification, queries as examples and documents as categories: Yang & Chute, "An Example-Based
-Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994. It reads no document, so it finds what a
-text search cannot, and cannot find a document that no training query had relevant.
+Training queries are the examples, documents the categories: Yang & Chute, "An Example-Based Mapping Method for Text
+Categorization and Retrieval", ACM TOIS 12(3), 1994. Documents are not read, so it finds documents that no text search
+can find, and it cannot find a document that is relevant to no training query.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
@@ -40,6 +39,9 @@ from haybale.retrieval.passages import Exclude, Ids, PassageTable
 from haybale.retrieval.run import DEPTH, Run
 from haybale.vectors import Matrix, check_like, check_matrix, normalized, normalized_sparse
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _HEAD = {"format": "haybale query neighbours", "version": 1, "kind": "QueryNeighbours"}
 _INDEX, _DOCUMENTS, _RELEVANT = "training", "documents.parquet", "relevant.safetensors"
 _IDS = pa.schema([("id", pa.large_string())])
@@ -49,25 +51,25 @@ _RANGES = {"k": COUNT, "power": NOT_NEGATIVE}
 class QueryNeighbours:
     """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
 
-    A training query with a cosine of 0 or below is no neighbour. Neighbours are exact, among equal cosines the
-    lower rows come first.
+    A training query with a cosine of 0 or less is no neighbour. Neighbours are exact; among equal cosines, lower rows
+    come first.
 
     Parameters
     ----------
     query_vectors : (m, d) array or sparse matrix
-        Of the training queries, of any length.
+        The vectors of the training queries; they are normalised.
     relevant : (m,) sequences of str
-        The ids of each one's relevant documents, if there are any.
+        The ids of the relevant documents of each training query; may be empty.
     doc_ids : (n,) str
-        Of all documents.
+        The ids of all documents.
     k : int, default 50
-        Neighbours of a query, at most.
+        Most neighbours of a query.
     power : float, default 2.0
-        Of the cosine; 0 counts the neighbours.
+        Exponent of the cosine; with 0, the score is the number of neighbours.
     query_ids : (m,) str, optional
-        What :meth:`explain` names; None: the rows.
+        The names that :meth:`explain` shows; the default is the rows.
     groups : (m,) int, optional
-        Of training queries that have much in common, as those taken from one document; None: none have.
+        Group numbers: training queries of one group (for example, taken from one document) are held out together.
 
     Examples
     --------
@@ -102,9 +104,8 @@ class QueryNeighbours:
         self.k, self.power = k, power
         self.documents = _documents(doc_ids)
         distinct = [list(dict.fromkeys(ids)) for ids in relevant]
-        self._offsets = indptr_from_counts(
-            [len(ids) for ids in distinct]
-        )  # (m + 1,) where a query's relevant documents begin
+        # (m + 1,) where the relevant documents of each training query begin
+        self._offsets = indptr_from_counts([len(ids) for ids in distinct])
         self._relevant = self.documents.document_numbers([id for ids in distinct for id in ids])
         self._groups = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
         if self._groups.shape != (n,):
@@ -112,7 +113,7 @@ class QueryNeighbours:
         self.index = PassageIndex(vectors, passage_ids=query_ids)
 
     def save(self, folder: Path | str) -> None:
-        """Write all of it to a new folder, whole or not at all."""
+        """Write to a new folder, all of it or nothing."""
         with whole_folder(Path(folder)) as aside:
             self.index.save(aside / _INDEX)
             write_table(aside / _DOCUMENTS, pa.table([self.documents.doc_ids], schema=_IDS))
@@ -122,12 +123,12 @@ class QueryNeighbours:
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
-        """What :meth:`save` wrote, which ranks as it did; training queries are read from disk as they are used.
+        """Open a folder that :meth:`save` wrote; the vectors of the training queries are memory-mapped.
 
         Parameters
         ----------
         folder : Path or str
-            It must stay as it is while this is in use; :class:`FileFormatError` where it holds anything else.
+            It must not change while it is in use. Any other folder raises :class:`FileFormatError`.
         """
         folder = Path(folder)
         manifest = read_manifest(folder, "query neighbours", _HEAD)
@@ -149,19 +150,19 @@ class QueryNeighbours:
         return found
 
     def with_documents(self, doc_ids: Ids) -> Self:
-        """The same neighbours over another list of documents; those that are relevant and not there are left out.
+        """Return the same neighbours over another list of documents; relevant documents not in it are left out.
 
-        Training queries and their index are shared, so this costs no more than the two lists of ids (n,).
+        The training queries and their index are shared.
         """
         other = copy.copy(self)
         other.documents = _documents(doc_ids)
         new = Lookup(other.documents.doc_ids).find(self.documents.doc_ids, "document")[self._relevant]
-        # offsets_of: how many of the first so many are there
+        # The number of kept documents before each offset is its new value.
         other._offsets, other._relevant = indptr_from_counts((new >= 0).astype(np.int64))[self._offsets], new[new >= 0]
         return other
 
     def __len__(self) -> int:
-        """The number of training queries."""
+        """Return the number of training queries."""
         return len(self.index)
 
     def rank(
@@ -173,7 +174,7 @@ class QueryNeighbours:
         training_rows: Sequence[int] | Ints | None = None,
         depth: int = DEPTH,
     ) -> Run:
-        """Documents of each query's neighbours.
+        """Rank the documents that are relevant to each query's neighbours.
 
         Parameters
         ----------
@@ -183,10 +184,10 @@ class QueryNeighbours:
         exclude : (m,), optional
             As in :meth:`PassageIndex.search`.
         training_rows : (m,) int, optional
-            The row of the training query that *is* this query (-1: none), which then is no neighbour of it, nor are
-            those of its group: so training queries are ranked as if they were new.
+            The row of the training query that *is* this query (-1: none). It and its group are held out, so training
+            queries are ranked as if they were new.
         depth : int, default 1000
-            Documents of a query that stay.
+            Documents kept for each query.
         """
         check_parameters("QueryNeighbours.rank", {"depth": depth}, {"depth": COUNT})
         queries = check_like(query_vectors, "queries", self.index.vectors)
@@ -203,9 +204,9 @@ class QueryNeighbours:
         return Run.from_numbers(query_ids, self.documents.doc_ids, *triples, depth)
 
     def explain(self, query_vector: Matrix, doc_id: str, *, training_row: int = -1) -> pd.DataFrame:
-        """The neighbours that carry a document's score, nearest first.
+        """Return the neighbours that contribute to a document's score, nearest first.
 
-        Columns ``query_id``, ``row`` (of the training query), ``cosine`` and ``share``; the shares sum to the score.
+        Columns ``query_id``, ``row`` (of the training query), ``cosine`` and ``share``. Shares sum to the score.
 
         Parameters
         ----------
@@ -214,6 +215,8 @@ class QueryNeighbours:
         training_row : int, default -1
             As in :meth:`rank`.
         """
+        import pandas as pd
+
         document = int(self.documents.document_numbers([doc_id])[0])
         query = query_vector if is_sparse(query_vector) else np.atleast_2d(to_numpy(query_vector))
         if query.shape[0] != 1:
@@ -226,21 +229,21 @@ class QueryNeighbours:
 
     @property
     def _relevance(self) -> sparse.csr_matrix:
-        """(m, n) 1 where a document is relevant to a training query."""
+        """Return the (m, n) matrix with 1 where a document is relevant to a training query."""
         ones, shape = np.ones(len(self._relevant)), (len(self), len(self.documents))
         return sparse.csr_matrix((ones, self._relevant, self._offsets), shape=shape)
 
     def _neighbours(
         self, queries: Matrix, training_rows: Sequence[int] | Ints | None
     ) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """Flat ``(query row, training query, cosine)``, a query's neighbours nearest first."""
+        """Return flat ``(query row, training query, cosine)``, nearest first for each query."""
         queries = _unit(check_like(queries, "queries", self.index.vectors))
         m, n = int(queries.shape[0]), len(self)
         itself = np.full(m, -1) if training_rows is None else np.asarray(training_rows)
         if itself.shape != (m,) or itself.dtype.kind != "i" or ((itself < -1) | (itself >= n)).any():
             raise InputError(f"training_rows must hold {m} rows of training queries, below {n}, or -1 for none")
-        # Every training query is a document of the index, so the query itself is an excluded document; its group is
-        # left out of hits that are as many more.
+        # Every training query is a document of the index, so the query itself is an excluded document. The rest of its
+        # group is removed from the hits; the search is deeper by the size of the largest group.
         more = int(np.bincount(self._groups).max()) - 1 if (itself >= 0).any() else 0
         hits = self.index.search(queries, min(self.k + more, n), exclude=itself)
         rows, _, neighbours, cosines = hits.flat()
@@ -257,7 +260,7 @@ def _documents(doc_ids: Ids) -> PassageTable:
 
 
 def _fit(offsets: Ints, relevant: Ints, m: int, n: int) -> bool:
-    """Whether these are the relevant ones, of n documents, of m training queries."""
+    """Return whether these can be the relevant documents, of n, of m training queries."""
     if offsets.shape != (m + 1,) or relevant.ndim != 1 or {offsets.dtype.kind, relevant.dtype.kind} != {"i"}:
         return False
     rises = offsets[0] == 0 and offsets[-1] == len(relevant) and (np.diff(offsets) >= 0).all()
@@ -265,5 +268,5 @@ def _fit(offsets: Ints, relevant: Ints, m: int, n: int) -> bool:
 
 
 def _unit(vectors: Any) -> Matrix:
-    """Vectors of length 1, in main memory."""
+    """Return vectors of length 1 in main memory."""
     return (normalized_sparse if is_sparse(vectors) else normalized)(to_numpy(vectors))

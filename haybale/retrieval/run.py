@@ -1,4 +1,4 @@
-"""A run: ranked documents for each query. Comes from every ranker, goes into fusion and evaluation."""
+"""A run: ranked documents for each query. Rankers return it; fusion and evaluation take it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -26,36 +25,40 @@ from haybale.parameters import FROM_0, check_parameters
 from haybale.retrieval.hits import Ints
 from haybale.vectors import reals
 
-DEPTH = 1000  # documents of each query that stay unless asked otherwise
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEPTH = 1000  # documents kept for each query by default
 
 Scores = NDArray[np.float64]
 
 
 class Run:
-    """Documents by query, in a total order: higher score first, among equal scores the smaller document id.
+    """Ranked documents of queries, higher scores first, among equal scores the smaller document id.
 
-    Build one with :meth:`from_frame`, :meth:`from_trec` or :meth:`from_numbers`. Inside, a document is a code into a
-    table of ids, which runs of one index share; ids are looked up where they are asked for.
+    Build one with :meth:`from_frame`, :meth:`from_trec` or :meth:`from_numbers`. Documents are stored as codes into a
+    table of ids, which the runs of one index share.
 
     Parameters
     ----------
     query_ids : (m,) distinct ids
-        A query without any document may be among them.
+        A query may have no documents.
     rows : (n,) int64
-        Places in ``query_ids``, rising.
+        Positions in ``query_ids``, rising.
     documents : (n,) int64
-        Codes into ``doc_ids``, those of a query in their order.
+        Codes into ``doc_ids``, in ranked order.
     doc_ids : (n_documents,) table of distinct ids
     scores : (n,) float64
 
     Raises
     ------
     InputError
-        For ids that are missing, no ids, or occur twice; the class methods also for NaN or infinite scores and for a
-        document twice for one query.
+        For ids that are missing, not ids, or duplicate. The class methods also raise for NaN and infinite scores, and
+        for a document that occurs twice for one query.
 
     Examples
     --------
+    >>> import pandas as pd
     >>> frame = pd.DataFrame({"query_id": "q", "doc_id": ["b", "a", "c"], "score": [1.0, 1.0, 2.0]})
     >>> Run.from_frame(frame)["q"]
     [('c', 2.0), ('a', 1.0), ('b', 1.0)]
@@ -79,23 +82,23 @@ class Run:
         scores: NDArray[Any],
         k: int = DEPTH,
     ) -> Run:
-        """From flat columns in any order.
+        """Make a run of flat columns in any order.
 
         Parameters
         ----------
         query_ids : (m,) distinct ids
         doc_ids : (n_documents,) distinct ids
-            A chunked array of strings is left as it is, and shared by all runs that are made with it.
+            A chunked array of strings is shared, without a copy, by all runs made with it.
         rows, documents : (n,) int64
-            Places in ``query_ids`` and in ``doc_ids``.
+            Positions in ``query_ids`` and in ``doc_ids``.
         scores : (n,) numbers
         k : int, default 1000
-            Documents of a query that stay, the best ones.
+            Documents kept for each query.
         """
         query_ids, doc_ids = distinct_ids(query_ids, "run: query ids"), id_table(doc_ids)
-        rows = numbers_below(rows, len(query_ids), "row").copy()  # a run's own
+        rows = numbers_below(rows, len(query_ids), "row").copy()  # the caller may change the original
         documents = numbers_below(documents, len(doc_ids), "document").copy()
-        scores = reals(scores, "run: scores") + 0.0  # in which -0.0 is 0.0
+        scores = reals(scores, "run: scores") + 0.0  # turns -0.0 into 0.0
         if not len(rows) == len(documents) == len(scores):
             raise InputError(f"run: {len(rows)} rows, {len(documents)} documents and {len(scores)} scores")
         finite = np.isfinite(scores)
@@ -107,7 +110,7 @@ class Run:
             order = _by_score(scores, rows, len(query_ids), k)
             rows, documents, scores = rows[order], documents[order], scores[order]
         tied = (rows[1:] == rows[:-1]) & (scores[1:] == scores[:-1])
-        if tied.any():  # they alone are sorted by id
+        if tied.any():  # only tied documents are sorted by id
             at = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
             _, places = in_order_of_ids(doc_ids, documents[at])
             documents[at] = documents[at][np.lexsort((places, -scores[at], rows[at]))]
@@ -115,14 +118,14 @@ class Run:
 
     @classmethod
     def from_frame(cls, frame: Frame, k: int = DEPTH) -> Run:
-        """From a frame in any order; the queries are in the order in which they first occur.
+        """Make a run of a frame in any order; queries are in the order of their first occurrence.
 
         Parameters
         ----------
         frame : of pandas or cuDF, or a table of pyarrow
             Columns ``query_id`` and ``doc_id``, strings or whole numbers, and ``score``; others are ignored.
         k : int, default 1000
-            Documents of a query that stay, the best ones.
+            Documents kept for each query.
         """
         frame = to_pandas(frame, ["query_id", "doc_id", "score"], "run")
         check_filled(frame[["query_id", "doc_id"]], "run")
@@ -132,7 +135,7 @@ class Run:
 
     @classmethod
     def joined(cls, runs: Sequence[Run]) -> Run:
-        """Runs about different queries as one, in their order."""
+        """Join runs about different queries, in their order."""
         query_ids = [query for run in runs for query in run.query_ids]
         if len(set(query_ids)) != len(query_ids):
             raise InputError("runs to be joined must be about different queries")
@@ -145,32 +148,31 @@ class Run:
 
     @classmethod
     def from_trec(cls, path: Path | str, k: int = DEPTH) -> Run:
-        """Read a TREC run file, plain or ``.gz``; the scores decide the order, not the rank column.
+        """Read a TREC run file, plain or ``.gz``. The scores decide the order, not the rank column.
 
-        Of a file of :meth:`to_trec` it is the run that was written, in the same order, with the scores of the file.
+        A file written by :meth:`to_trec` gives a run with the same order, and with the scores of the file.
         """
         return cls.from_frame(read_trec_run(path), k)
 
     def to_trec(self, path: Path | str, tag: str = "haybale") -> None:
-        """Write a TREC run file, aside first, then renamed.
+        """Write a TREC run file, through a temporary file that is renamed.
 
-        Evaluators read the scores and not the ranks, some of them as float32, and each orders equal scores in its own
-        way. So the scores in the file fall strictly within each query, also as float32: one that does not is the
-        largest float32 below the score before it. All others are written as they are, to the last bit. Whoever reads
-        the file measures what :func:`~haybale.evaluation.evaluate` does, and :meth:`from_trec` gives a run with the
-        same order.
+        Evaluators read scores and not ranks, some as float32, and each orders equal scores in its own way. So the
+        scores in the file fall strictly within each query, also as float32: a score that does not is replaced by the
+        largest float32 below the score before it, and all others are exact. So every evaluator measures what
+        :func:`~haybale.evaluation.evaluate` measures.
 
         Parameters
         ----------
         path : Path or str
-            What was there is replaced; compressed if it ends in ``.gz``.
+            An existing file is replaced; a name that ends in ``.gz`` is compressed.
         tag : str, default "haybale"
-            The last column, the name of the system.
+            The name of the system, in the last column.
 
         Raises
         ------
         InputError
-            For an id, or a tag, that is empty or holds white space; nothing is written.
+            For an id or a tag that is empty or contains white space; nothing is written.
         """
         names = take_strings(self._doc_ids, self._documents)
         check_trec([*self.query_ids, *names, tag])
@@ -193,12 +195,14 @@ class Run:
     @overload
     def to_frame(self, library: str) -> Any: ...
     def to_frame(self, library: str = "pandas") -> Any:
-        """A row a ranked document: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
+        """Return a frame of all documents: ``query_id``, ``doc_id``, ``score`` (float64) and ``rank`` (from 1).
 
         Parameters
         ----------
         library : {"pandas", "cudf", "pyarrow"}, default "pandas"
         """
+        import pandas as pd
+
         frame = pd.DataFrame(
             {
                 "query_id": np.asarray(self.query_ids, dtype=object)[self._rows],
@@ -210,13 +214,13 @@ class Run:
         return in_library(frame, library)
 
     def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
-        """``(query row, rank from 1, document id, score)`` of every ranked document, each (n,); rows rise."""
+        """Return ``(query row, rank from 1, document id, score)``, each (n,); rows rise."""
         return self._rows, self._ranks, self._doc_ids.take(pa.array(self._documents)), self._scores
 
     def coded(self) -> tuple[Ints, Ints, Ints, Strings, Scores]:
-        """``(query row, rank from 1, document, table of ids, score)``: :meth:`flat`, with documents as codes.
+        """Return ``(query row, rank from 1, document code, table of ids, score)``, like :meth:`flat`.
 
-        A code is a place in the table (n_documents,), which may have more ids than those ranked.
+        A code is a position in the table (n_documents,), which may have more ids than those ranked.
 
         Examples
         --------
@@ -228,7 +232,7 @@ class Run:
         return self._rows, self._ranks, self._documents, self._doc_ids, self._scores
 
     def top(self, k: int) -> Run:
-        """The first ``k`` documents of every query."""
+        """Return the first ``k`` documents of every query."""
         check_parameters("Run", {"k": k}, {"k": FROM_0})
         stay = self._ranks <= k
         if stay.all():
@@ -236,7 +240,7 @@ class Run:
         return Run(self.query_ids, self._rows[stay], self._documents[stay], self._doc_ids, self._scores[stay])
 
     def take(self, query_ids: Sequence[str]) -> Run:
-        """The rankings of some of the queries, distinct ones, in the order they are given in."""
+        """Return the rankings of some distinct queries, in the given order."""
         query_ids = as_ids(query_ids, "run: query ids")
         rows = np.array([self._position.get(query, -1) for query in query_ids], dtype=np.int64)
         if (rows < 0).any():
@@ -246,7 +250,7 @@ class Run:
         return Run(query_ids, of, self._documents[at], self._doc_ids, self._scores[at])
 
     def __getitem__(self, query_id: str) -> list[tuple[str, float]]:
-        """``(document id, score)`` of one query, best first."""
+        """Return ``(document id, score)`` of one query, best first."""
         row = self._position.get(as_id(query_id, "run: query id"))
         if row is None:
             raise InputError(f"run: unknown query id {query_id!r}")
@@ -286,14 +290,14 @@ class Run:
 
 
 def check_trec(names: Sequence[str]) -> None:
-    """Refuse ids, or a tag, that no TREC file can hold: empty ones, and those with white space."""
+    """Raise for ids, or a tag, that a TREC file cannot hold: empty ones, and those with white space."""
     if " ".join(names).split() != names:
         name = next(name for name in names if name.split() != [name])
         raise InputError(f"run: {name!r} cannot stand in a TREC file, whose columns are separated by spaces")
 
 
 def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) -> bool:
-    """Whether a pair of row and document occurs twice: by marks where these are few, else by sorting."""
+    """Return whether a pair of row and document occurs twice, by a table of marks if it is small, else by sorting."""
     pairs = rows * n_documents + documents
     if n_queries * n_documents <= 16 * len(pairs):
         mark = np.zeros(n_queries * n_documents, dtype=bool)
@@ -304,7 +308,7 @@ def _any_twice(rows: Ints, documents: Ints, n_queries: int, n_documents: int) ->
 
 
 def _by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
-    """An order by row and falling score; of a query with more than ``k`` documents, of those that may stay."""
+    """Return an order by row and falling score, which may leave out documents after a query's k-th best score."""
     if len(rows) < 64 * n_queries or (rows[1:] < rows[:-1]).any():  # many short lists, or rows in any order
         return np.lexsort((-scores, rows))
     parts = [np.empty(0, dtype=np.int64)]
@@ -319,21 +323,21 @@ def _by_score(scores: Scores, rows: Ints, n_queries: int, k: int) -> Ints:
 
 
 def _strictly_falling(scores: Scores, rows: Ints, offsets: Ints) -> Scores:
-    """(n,) scores that fall strictly within each query, also as float32; those that do so already are unchanged.
+    """Return (n,) scores that fall strictly within each query, also as float32; others are unchanged.
 
     >>> _strictly_falling(np.array([1.0, 1.0, 0.5, 1.0]), np.array([0, 0, 0, 1]), np.array([0, 3, 4]))
     array([1.        , 0.99999994, 0.5       , 1.        ])
     """
-    # float32 as whole numbers that rise with them, next to each other as they are: 0 is 0, -x is minus x's.
-    with np.errstate(over="ignore"):  # the largest scores are infinite there
+    # Number the float32 values in rising order: neighbouring values get neighbouring whole numbers, 0.0 gets 0.
+    with np.errstate(over="ignore"):  # the largest scores become infinite
         bits = scores.astype(np.float32).view(np.int32).astype(np.int64)
     number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
     infinity = int(np.float32(np.inf).view(np.int32))
-    # Each at most one less than the one before it: with its place added, at most what any before it is.
+    # Each number must be at least 1 below the one before it. Adding its place turns this into a running minimum.
     place = np.arange(len(rows)) - offsets[rows]
-    apart = rows << 34  # keeps queries out of each other's minimum
+    apart = rows << 34  # so that the minimum starts anew at each query
     falling = np.minimum.accumulate(number + place - apart) + apart - place
-    # Room for those that follow: what is written in place of a score is finite.
+    # Leave room for the scores that follow, so that a replaced score is finite.
     last = offsets[rows + 1] - 1
     lowest = np.where(number[last] == -infinity, -infinity, 1 - infinity)
     falling = np.maximum(falling, lowest + last - np.arange(len(rows)))

@@ -1,8 +1,9 @@
-"""PARM: a query that is a whole document, ranked by what each of its paragraphs retrieves.
+"""PARM: rank documents for a query document by the hits of each of its paragraphs.
 
 Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
-ECIR 2022, section 3. Every hit of paragraph i on a passage of document d is evidence for d; an aggregation
-(``formulas``) turns the evidence into one score a document, for many query documents at once, with no loop over hits.
+ECIR 2022, section 3. Each paragraph of the query retrieves a list of passages; an aggregation turns all hits on passages
+of a document into its score. Read ``search`` (paragraphs to hits), ``aggregate`` (hits to a run), ``formulas``
+(the aggregations) and ``explanation`` in this order.
 """
 
 from haybale.retrieval.parm.aggregate import aggregate, rank_documents

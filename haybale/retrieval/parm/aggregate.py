@@ -1,4 +1,4 @@
-"""Hits of query paragraphs to scores of documents: checked, and cut into blocks that fit the memory."""
+"""Aggregate the hits of query paragraphs to scores of documents: check them, and work in blocks that fit the memory."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from haybale.retrieval.passages import PassageTable
 from haybale.retrieval.run import DEPTH, Run
 from haybale.vectors import array_namespace, check_like
 
-_MEMORY = 2**28  # bytes beside the input and the result, in main memory
-_MOST = 2**32  # bytes on a device, where more work at once is no faster
-_BLOCK = 2**22  # bytes of hits numbered at once where only they count: what a cache holds
-_HIT = 64  # bytes that a hit takes while it is numbered, weighed and summed
-_CELL = 24  # bytes that a cell, of a query and a document, takes: its score and what marks it
-_PRODUCT = 5  # bytes of a table of products: a product, and whether it is wanted
+_MEMORY = 2**28  # bytes of intermediate arrays in main memory
+_MOST = 2**32  # most bytes of intermediate arrays on a device; more is not faster
+_BLOCK = 2**22  # bytes of hits in a block without vectors, so that they fit into a cache
+_HIT = 64  # bytes of intermediate arrays for a hit
+_CELL = 24  # bytes for a cell, which is a pair of query and document
+_PRODUCT = 5  # bytes for a pair of query and passage: the inner product, and whether it is needed
 CONSTRAINTS = {"n_hits": COUNT, "rrf_k": NOT_NEGATIVE, "occurrences": one_of(["all", "best"]), "k": COUNT}
 
 
@@ -48,37 +48,36 @@ def aggregate(
     n_hits: int | None = None,
     occurrences: str = "all",
 ) -> tuple[Any, Any, Any]:
-    """Aggregate hits to documents.
+    """Aggregate the hits of query paragraphs to scores of documents.
 
     Parameters
     ----------
     hits : Hits
-        (n_paragraphs, N), of NumPy or CuPy arrays; the work is done where they are.
+        (n_paragraphs, N) NumPy or CuPy arrays; the computation runs on their device.
     name : str
         One of :data:`AGGREGATIONS`.
     doc_of : (n_passages,) array of int
         The document of each passage, rising.
     offsets : (n_queries + 1,) array of int, optional
-        Query document j has the paragraphs ``offsets[j]:offsets[j + 1]``; default: every row a query.
+        Query document j has the paragraphs ``offsets[j]:offsets[j + 1]``. By default, every row is a query.
     vectors : Vectors, optional
-        For the aggregations whose names begin with v; copied to the device of the hits. Sparse ones: CPU only.
+        Required by the aggregations whose names begin with v; copied to the device of the hits, sparse ones to the CPU.
     rrf_k : float, default 60
-        The constant of Cormack et al. 2009.
+        The constant k of reciprocal ranks (Cormack et al. 2009).
     n_hits : int, optional
-        N, hits of a paragraph that are looked at and the N of VRanks; default: as many as there are.
+        N, the number of hits of a paragraph that count, and the N of VRanks. The default is all.
     occurrences : {"all", "best"}, default "all"
-        All hits of a document in a list count, as in the authors' code, or its best in each.
+        Whether all hits on a document in a list count, as in the authors' code, or only the best one.
 
     Returns
     -------
     (query, document, score)
-        Flat, by query and document, each pair once; on the device of the hits, but for sparse vectors, whose
-        aggregation is done in main memory.
+        Flat, sorted by query and document, on the device of the hits; in main memory for sparse vectors.
 
     Raises
     ------
     UnknownNameError, InputError
-        For an unknown aggregation, and for what does not fit together.
+        For an unknown aggregation, and for arguments that do not fit together.
     DeviceError
         For arrays on different devices, or too little memory for one query document.
 
@@ -118,20 +117,20 @@ def rank_documents(
     k: int = DEPTH,
     **options: Any,
 ) -> Run:
-    """The run that an aggregation makes of hits.
+    """Aggregate hits to a run.
 
     Parameters
     ----------
     index : PassageTable
-        Any index, for the documents of its passages and their ids.
+        Any index of the passages.
     hits : Hits (n_paragraphs, N)
     query_ids : (n_queries,) str
     aggregation : str, default "maxp"
         One of :data:`AGGREGATIONS`.
     offsets : (n_queries + 1,) int, optional
-        Where the rows of each query begin; None: every row is a query.
+        Where the rows of each query begin. By default, every row is a query.
     k : int, default 1000
-        Documents of a query that stay.
+        Documents kept for each query.
     **options : optional
         As in :func:`aggregate`.
 
@@ -153,7 +152,7 @@ def rank_documents(
 
 
 def find_aggregation(name: str) -> Aggregation:
-    """The aggregation of that name."""
+    """Return the aggregation of that name; an unknown name raises."""
     if name not in AGGREGATIONS:
         raise UnknownNameError("aggregation", name, AGGREGATIONS)
     return AGGREGATIONS[name]
@@ -169,7 +168,7 @@ def task_of(
     n_hits: int | None = None,
     occurrences: str = "all",
 ) -> Task:
-    """The parameters of :func:`aggregate`, checked; what is in main memory and needed on the device is copied."""
+    """Check the parameters of :func:`aggregate`, and copy arrays to the device where needed."""
     n_hits = max(1, hits.passages.shape[1]) if n_hits is None else n_hits
     check_parameters("aggregate", {"rrf_k": rrf_k, "n_hits": n_hits, "occurrences": occurrences}, CONSTRAINTS)
     aggregation, device = find_aggregation(name), device_of(hits.passages)
@@ -190,7 +189,7 @@ def task_of(
 
 
 def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, device: Device) -> Vectors:
-    """Vectors that fit the hits, on their device; the passages are taken as the index has checked them."""
+    """Check that vectors fit the hits, and copy them to their device; the index has checked the passages' values."""
     if vectors is None:
         without = ", ".join(known for known, made in AGGREGATIONS.items() if made.vectors is None)
         raise InputError(
@@ -210,24 +209,24 @@ def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, devi
 
 
 def blocks(task: Task, queries: slice) -> Iterator[tuple[Block, Scored]]:
-    """The query documents ``queries`` by blocks, with their scores.
+    """Score the query documents ``queries`` in blocks that fit the memory.
 
-    In a block, queries share a table of cells with all documents that any of them found, and, for vectors, one with
-    all passages: few queries may be in it where each finds others.
+    A block has a cell for each pair of its queries and the documents that any of them found and, for vectors, a table
+    of its queries and passages. So a block has few queries if each finds other documents.
     """
     device, kind, n_passages = device_of(task.doc_of), task.aggregation.vectors, len(task.doc_of)
     budget = _MEMORY if device.is_cpu else min(_MOST, device.half_of_memory() / 2)
     lengths, width = np.diff(task.offsets)[queries], task.hits.passages.shape[1]
     if not n_passages or not width:
         return
-    found = int(lengths.max(initial=0)) * width  # hits of a query, at most
+    found = int(lengths.max(initial=0)) * width  # most hits of a query
     groups = [slice(0, len(lengths))]
     if kind == "products":
         most = _at_once(found, n_passages, budget / 2 / _PRODUCT)
         sizes = np.maximum(_PRODUCT * np.minimum(n_passages, lengths * width), budget / 2 / most)
         groups = list(slices(sizes, budget / 2))
     most, room = _at_once(found, task.n_documents, budget / 4 / _CELL), budget / 2
-    if kind not in (None, "products"):  # a table of all passages; the faster the more queries share a passage
+    if kind not in (None, "products"):  # a table of all passages; more queries at once are faster
         most = min(most, max(1, budget / 4 / _CELL / n_passages))
     elif device.is_cpu:
         room = min(_BLOCK, room)
@@ -242,9 +241,9 @@ def blocks(task: Task, queries: slice) -> Iterator[tuple[Block, Scored]]:
 
 
 def _at_once(found: int, n: int, cells: float) -> float:
-    """How many queries share a table, of each with each of the n that any of them found, of so many cells.
+    """Return how many queries fit into a table of ``cells``, with a column for all of n things that any of them found.
 
-    ``found``: how many of the n a query finds, at most.
+    ``found`` is the largest number of things that one query finds.
 
     >>> _at_once(10, 1000, 4000.0), _at_once(10, 100, 4000.0), _at_once(10, 100, 1.0)
     (20.0, 40.0, 1.0)
@@ -253,7 +252,7 @@ def _at_once(found: int, n: int, cells: float) -> float:
 
 
 def slices(costs: NDArray[Any], budget: float) -> Iterator[slice]:
-    """Consecutive items whose costs together stay within the budget; at least one at once."""
+    """Yield slices of consecutive items whose costs stay within the budget, with at least one item each."""
     start, spent = 0, 0.0
     for number, cost in enumerate(costs.tolist()):
         if number > start and spent + cost > budget:

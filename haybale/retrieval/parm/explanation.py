@@ -1,13 +1,12 @@
-"""On which paragraphs a document's score rests: for every pair of paragraphs its rank, similarity and share."""
+"""Explain a document's score by pairs of paragraphs: the rank, similarity and share of each pair."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -17,45 +16,51 @@ from haybale.retrieval.parm.aggregate import blocks, task_of
 from haybale.retrieval.parm.formulas import Block, Scored, Vectors
 from haybale.vectors import Floats, Matrix, array_namespace
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 @dataclass(frozen=True)
 class ParagraphExplanation:
-    """A document's score, taken apart by query paragraph (n) and paragraph of the document (m).
+    """The share of each pair of a query paragraph (n) and a paragraph of the document (m) in the document's score.
 
-    ``share`` sums to ``score``, exactly, for CombSum, RRF, VSum, VScores, VRanks and VRRF, and up to rounding for VAvg.
-    MaxP and FirstP rest on one pair. VMin and VMax do not split by hits; there a share is what the dimensions add whose
-    extremes come from this pair. ``rank`` and ``score`` are None for a document that no paragraph found.
+    Shares sum to the score: exactly for CombSum, RRF, VSum, VScores, VRanks and VRRF, up to rounding for VAvg. For MaxP
+    and FirstP, one pair has the whole score. For VMin and VMax, a pair has the sum over the dimensions whose extremes
+    come from it. ``rank`` and ``score`` are None for a document that no paragraph found.
     """
 
     doc_id: str
     aggregation: str
     score: float | None
     rank: int | None
-    n_documents: int  # found for the query
+    n_documents: int  # number of documents found for the query
     labels: list[str]  # (n,) of the query's paragraphs
     passage_ids: list[str]  # (m,)
-    ranks: Ints  # (n, m) rank of the passage in the paragraph's list, from 1; 0 where it is not in it
-    similarity: Floats  # (n, m) the index's score of every pair
+    ranks: Ints  # (n, m) rank of the passage in the paragraph's list, from 1; 0 if it is not in the list
+    similarity: Floats  # (n, m) the score of every pair in the index
     share: NDArray[np.float64]  # (n, m)
     query_texts: list[str] | None = None
     passage_texts: list[str] | None = None
 
     @property
     def in_percent(self) -> bool:
-        """Whether shares are parts of the score: it is positive, and no pair, paragraph or passage adds or takes more.
+        """Whether shares can be shown as percentages of the score.
 
-        Where vectors point away from each other, similarities and shares may be below 0; 112 % would say nothing.
+        Inner products may be negative. So the score must be positive, and no pair, paragraph or passage may have a
+        larger magnitude than it.
         """
         parts = (self.share, self.share.sum(axis=0), self.share.sum(axis=1))
-        most = (self.score or 0) * (1 + 1e-6)  # the last bits are rounding
+        most = (self.score or 0) * (1 + 1e-6)  # with tolerance for rounding
         return most > 0 and all(np.abs(part).max(initial=0) <= most for part in parts)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a pair that was found or carries a share, the largest share first.
+        """Return a frame with a row for each pair that was found or has a share, the largest share first.
 
-        ``rank`` is missing where the passage is not in the paragraph's list, ``share_of_score`` unless
-        :attr:`in_percent`; texts are there where they are known.
+        ``rank`` is missing if the passage is not in the paragraph's list, ``share_of_score`` unless :attr:`in_percent`.
+        There are columns of texts if these are known.
         """
+        import pandas as pd
+
         rows, columns = np.nonzero((self.ranks > 0) | (self.share != 0))
         order = np.argsort(-np.abs(self.share[rows, columns]), kind="stable")
         rows, columns = rows[order], columns[order]
@@ -79,7 +84,7 @@ class ParagraphExplanation:
         return frame
 
     def text(self, top: int = 5, width: int = 100) -> str:
-        """Which paragraphs carry most, on either side; the ``top`` pairs, with ``width`` characters of their texts."""
+        """Describe the paragraphs with the largest shares, and the ``top`` pairs with ``width`` characters of texts."""
         if self.score is None:
             return f"{self.doc_id}: found by no paragraph of the query (best similarity {self.similarity.max():.3f})"
         frame, found = self.to_frame(), self.ranks > 0
@@ -95,7 +100,7 @@ class ParagraphExplanation:
             return f"{share:+.4f} {self._percent(share):>6}" if self.in_percent else f"{share:+.4f}"
 
         for pair in frame.head(top).to_dict("records"):
-            rank = "not in its list" if pd.isna(pair["rank"]) else f"rank {pair['rank']}"
+            rank = f"rank {pair['rank']}" if isinstance(pair["rank"], int) else "not in its list"
             names = f"{pair['query_paragraph']} → {pair['passage_id']}"
             lines.append(f"  {shown(pair['share'])}  {names}  ({rank}, similarity {pair['similarity']:.3f})")
             texts = [pair[name] for name in ("query_text", "passage_text") if name in pair]
@@ -111,14 +116,14 @@ class ParagraphExplanation:
         return f"{percent:.0f} %" if abs(percent) >= 10 else f"{percent:.1f} %"
 
     def _most(self, names: list[str], shares: NDArray[np.float64]) -> str:
-        """The three that carry most, summed over the other side."""
+        """Name the three with the largest shares."""
         best = [i for i in np.argsort(-shares, kind="stable")[:3] if shares[i] > 0]
         amounts = [self._percent(shares[i]) if self.in_percent else f"{shares[i]:+.4f}" for i in best]
         short = [names[i].removeprefix(f"{self.doc_id}:") for i in best]
         return ", ".join(f"{name} ({amount})" for name, amount in zip(short, amounts, strict=True)) or "none"
 
     def heatmap(self, path: str | Path | None = None) -> Any:
-        """The shares, query paragraphs × paragraphs of the document: a matplotlib figure, written to ``path``."""
+        """Draw the shares of pairs as a matplotlib figure; write it to ``path`` if given."""
         from haybale.drawing import draw_heatmap
 
         rank = "not found" if self.rank is None else f"rank {self.rank}"
@@ -146,10 +151,9 @@ def explained(
     passage_texts: list[str] | None,
     **options: Any,
 ) -> ParagraphExplanation:
-    """Explain one document for one query document, whose paragraphs are the rows of ``hits`` (n, N).
+    """Explain a document's score for a query document, whose paragraphs are the rows of ``hits`` (n, N).
 
-    ``queries``: the paragraphs as the index is searched with them, vectors or texts; ``passage_texts``, those of the
-    document.
+    ``queries`` are the paragraphs' vectors or texts, as the index is searched; ``passage_texts`` are the document's.
     """
     document, n = int(index.document_numbers([doc_id])[0]), len(hits)
     start, end = map(int, index.doc_offsets[document : document + 2])
@@ -157,7 +161,7 @@ def explained(
     n_documents, share = 0, np.zeros((n, end - start))
     with device_of(hits.passages).current():
         task = task_of(hits, aggregation, index.doc_of, np.array([0, n]), vectors, **options)
-        for block, scored in blocks(task, slice(0, 1)):  # none, or one
+        for block, scored in blocks(task, slice(0, 1)):  # at most one block
             cells, _, documents = map(to_numpy, block.filled())
             scores = to_numpy(scored.score)[cells]
             n_documents = len(documents)
@@ -177,35 +181,35 @@ def explained(
 
 
 def _shares(block: Block, scored: Scored, cell: int, score: float) -> tuple[Ints, Ints, Any]:
-    """``(query paragraph, passage, share)`` of what a document's score is made of; each (n,), or one number."""
+    """Return ``(query paragraph, passage, share)`` of the hits that make up a document's score, (n,) each."""
     rows, columns = np.nonzero(to_numpy(block.cell == cell))  # the hits of the document
     passages, task = to_numpy(block.passages)[rows, columns], block.task
     if scored.share is not None:
         by = 1 if scored.divisor is None else float(scored.divisor[cell])
         return rows, passages, to_numpy(scored.share)[rows, columns] / by
-    if task.vectors is None:  # a maximum: the first of the best
+    if task.vectors is None:  # a maximum: the first hit with it
         best = np.flatnonzero(to_numpy(block.scores)[rows, columns] == np.float32(score))[:1]
         return rows[best], passages[best], score
-    # ⟨min q, min p⟩ is a sum over dimensions, each with one paragraph on either side that gives the extreme.
+    # ⟨min q, min p⟩ is a sum over dimensions; in each, one query paragraph and one passage have the extreme.
     retrieved = np.unique(passages)
     q, p = to_numpy(block.paragraphs), to_numpy(_rows(task.vectors.passages, retrieved))
     if sparse.issparse(q):
-        terms = np.union1d(q.indices, p.indices)  # outside of them all is 0
+        terms = np.union1d(q.indices, p.indices)  # all other terms are 0
         q, p = q[:, terms].toarray(), p[:, terms].toarray()
     pick = np.argmin if task.aggregation.vectors == "minimum" else np.argmax
-    row, column = pick(q, axis=0), pick(p, axis=0)  # (d,) the first of equal ones
+    row, column = pick(q, axis=0), pick(p, axis=0)  # (d,) the first of equal values
     d = np.arange(q.shape[1])
     return row, retrieved[column], q[row, d].astype(np.float64) * p[column, d].astype(np.float64)
 
 
 def _rows(matrix: Matrix, numbers: Ints) -> Matrix:
-    """Rows of a matrix, in main memory."""
+    """Return rows of a matrix in main memory."""
     rows: Matrix = to_numpy(matrix[numbers if sparse.issparse(matrix) else array_namespace(matrix).asarray(numbers)])
     return rows
 
 
 def shortened(text: str, width: int = 100) -> str:
-    """One line of at most ``width`` characters.
+    """Shorten a text to one line of at most ``width`` characters.
 
     >>> shortened("one two\\nthree", 9)
     'one two …'

@@ -1,8 +1,8 @@
-"""⟨q, p⟩ of retrieved passages, and element-wise extremes of them: compiled loops on the CPU, arrays on a device.
+"""⟨q, p⟩ and element-wise extremes of retrieved passages: compiled loops on the CPU, array operations on a device.
 
-A matrix product would multiply every query with every passage; of these pairs, a fifth or fewer are needed. On the CPU
-passages are taken a few at a time, so that they stay in a core's cache while all queries meet them. A pair is computed
-by the same instructions in the same order whatever is around it: equal passages have equal products, to the last bit.
+A matrix product would multiply every query with every passage, but at most a fifth of the pairs are needed. On the CPU,
+a few passages at a time stay in a core's cache while all queries are multiplied with them. The instructions for a pair
+and their order do not depend on other pairs, so equal passages have equal products to the last bit.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from haybale.parallel import in_threads
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Matrix, array_namespace
 
-Array = Any  # of NumPy or CuPy: of the library that the hits are in
-_CACHED = 2**18  # values of passage vectors a core works on at a time: 1 MiB
-_TILE_ON_DEVICE = 2**26  # values of passages that are gathered at once
-_MATH = {"reassoc", "contract"}  # sums in several lanes; NaN has been refused before
+Array = Any  # of NumPy or CuPy, like the hits
+_CACHED = 2**18  # values of passage vectors that a core works on at a time: 1 MiB
+_TILE_ON_DEVICE = 2**26  # values of passage vectors gathered at once
+_MATH = {"reassoc", "contract"}  # sums in several lanes; vectors with NaN were refused
 
 
 def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array:
-    """(q, m + 1) float32 products of ``q`` (q, d) with ``passages[numbers]`` (m, d), at least where ``wanted``.
+    """Return (q, m + 1) float32 products of ``q`` (q, d) and ``passages[numbers]`` (m, d), at least where ``wanted``.
 
-    Summed in float64, then rounded; the last column is 0. Passages are float32 or float16, or CSR.
+    They are summed in float64 and rounded; the last column is 0. Passages are float32, float16 or CSR.
     """
     xp = array_namespace(q)
     out = xp.zeros(wanted.shape, dtype=xp.float32)
@@ -39,7 +39,7 @@ def multiply(wanted: Array, q: Array, passages: Matrix, numbers: Array) -> Array
         some = numbers[start : start + step]
         if xp is not np:
             out[:, start : start + len(some)] = q @ passages[some].astype(xp.float64).T
-        elif passages.dtype == np.float16:  # which numba has no arithmetic for
+        elif passages.dtype == np.float16:  # numba has no arithmetic for it
             _multiply(wanted, q, passages[some].astype(np.float32), np.arange(len(some)), start, out)
         else:
             _multiply(wanted, q, passages, some, start, out)
@@ -63,9 +63,9 @@ def _multiply(wanted: Any, q: Any, passages: Any, places: Any, first: Any, out: 
 
 
 def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q: Array, ufunc: str) -> Array:
-    """(q, n) ⟨q, the ``"minimum"`` or ``"maximum"`` of a document's wanted passages⟩, for each of the n documents.
+    """Return (q, n) ⟨q, element-wise ``"minimum"`` or ``"maximum"`` of a document's wanted passages⟩.
 
-    ``wanted`` (q, n_passages); 0 where no passage is.
+    ``wanted`` is (q, n_passages). The value is 0 for a document without a wanted passage.
     """
     out = array_namespace(doc_of).zeros((len(q), n))
     if not isinstance(passages, np.ndarray):
@@ -76,9 +76,9 @@ def document_extremes(passages: Matrix, wanted: Array, doc_of: Array, n: int, q:
         return out
     starts = np.searchsorted(doc_of, np.arange(n + 1))
 
-    def fill(first: int) -> None:  # queries share a document while a cache holds it
+    def fill(first: int) -> None:  # all queries use a document while it is in the cache
         last, before, vectors = min(first + step, n), 0, passages
-        if passages.dtype == np.float16:  # which numba has no arithmetic for
+        if passages.dtype == np.float16:  # numba has no arithmetic for it
             before = int(starts[first])
             vectors = passages[before : starts[last]].astype(np.float32)
         _extremes(wanted, q, vectors, before, starts, first, last, ufunc == "maximum", out)
@@ -128,7 +128,7 @@ def _extremes_on_device(rows: Array, document: Array, n: int, q: Array, ufunc: s
 
 
 def _sparse_extremes(rows: Any, document: Ints, n: int, q: Array, ufunc: str) -> NDArray[np.float64]:
-    """The extreme of the stored values, and of 0 where a row of the document has none."""
+    """Include 0 in the extreme of a term that a row of the document does not have."""
     key = np.repeat(document, np.diff(rows.indptr)) * rows.shape[1] + rows.indices
     order = np.argsort(key, kind="stable")
     key, values = key[order], rows.data[order]

@@ -1,4 +1,4 @@
-"""Search with every paragraph of a query document, and one ranking of what they find."""
+"""Search with every paragraph of a query document, and rank the documents that are found."""
 
 from __future__ import annotations
 
@@ -24,43 +24,39 @@ from haybale.retrieval.passages import Exclude
 from haybale.retrieval.run import DEPTH, Run
 from haybale.retrieval.sharded import ShardedIndex
 
-Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or their vectors (n, d), dense or CSR
-_ROWS = 8192  # query paragraphs searched at once: a thousand hits of each take 100 MB
+Paragraphs = Sequence[str] | NDArray[Any] | Any  # texts, or vectors (n, d), dense or CSR
+_ROWS = 8192  # query paragraphs searched at once; with 1,000 hits each they take 100 MB
 
 
 @dataclass(frozen=True)
 class ParagraphHits:
-    """Hits of every paragraph of some query documents; ``offsets`` (n_queries + 1,) is where documents begin.
-
-    Hits and vectors are on the device of the index.
-    """
+    """The hits of the paragraphs of some query documents, on the device of the index."""
 
     hits: Hits  # (n_paragraphs, N)
-    offsets: Ints
-    vectors: Vectors | None  # None where the index is lexical
-    index: PassageIndex | BM25Index  # whose numbers the hits have: of a sharded index, one of what was found
+    offsets: Ints  # (n_queries + 1,) where the paragraphs of each query document begin
+    vectors: Vectors | None  # None for a BM25 index
+    index: PassageIndex | BM25Index  # that hits refer to; for a sharded index, an index of the passages found
 
 
 class ParagraphSearch:
-    """Ranks documents for query documents of one or many paragraphs.
+    """Rank documents for query documents of one or many paragraphs.
 
-    With an index on a device the paragraphs' vectors go there first; search and aggregation stay there, and only
-    documents with their scores come back.
+    With an index on a device, search and aggregation run there, and only documents and scores are copied back.
 
     Parameters
     ----------
     index : PassageIndex, ShardedIndex or BM25Index
-        The last for the aggregations without vectors.
+        A BM25 index allows only aggregations without vectors.
     aggregation : str, default "vrrf"
         One of :data:`~haybale.retrieval.AGGREGATIONS`.
     encoder : encoder, optional
-        Turns paragraphs into vectors where they are given as texts.
+        Encodes paragraphs that are given as texts.
     n_hits : int, default 1000
         Passages retrieved for each paragraph (N).
     rrf_k, occurrences : float, default 60; {"all", "best"}, default "all"
         As in :func:`~haybale.retrieval.aggregate`.
     k : int, default 1000
-        Documents that stay of a query.
+        Documents kept for each query.
 
     Examples
     --------
@@ -91,15 +87,15 @@ class ParagraphSearch:
     def rank(
         self, query_ids: Sequence[str], paragraphs: Sequence[Paragraphs], *, exclude: Exclude | None = None
     ) -> Run:
-        """The best documents of each query document, in batches.
+        """Rank the documents for each query document, in batches.
 
         Parameters
         ----------
         query_ids : (n_queries,) str
         paragraphs : (n_queries,) sequence
-            Of each a sequence of texts (with an encoder), or their vectors (n_i, d); none, or an empty one, is refused.
+            The texts (with an encoder) or vectors (n_i, d) of each; there must be at least one, and none may be empty.
         exclude : (n_queries,), optional
-            A document that a query leaves out, such as its own: ids (None for none) or numbers (-1).
+            The document that each query leaves out, such as its own: ids (None for none) or numbers (-1 for none).
         """
         if len(query_ids) != len(paragraphs):
             raise InputError(f"{len(query_ids)} query ids for {len(paragraphs)} query documents")
@@ -117,12 +113,12 @@ class ParagraphSearch:
         exclude: Exclude | None = None,
         query_ids: Sequence[str] | None = None,
     ) -> ParagraphHits:
-        """The hits of all paragraphs, at once; parameters as in :meth:`rank`. Aggregations may share them."""
+        """Return the hits of all paragraphs, which aggregations may share; parameters as in :meth:`rank`."""
         _check_paragraphs([str(i) for i in range(len(paragraphs))] if query_ids is None else query_ids, paragraphs)
         return self._search(paragraphs, self.index.excluded(exclude, len(paragraphs)))
 
     def _search(self, paragraphs: Sequence[Paragraphs], excluded: Ints, whole: Sequence[int] = ()) -> ParagraphHits:
-        """The hits; of the documents ``whole`` a sharded index gives all passages."""
+        """Return the hits; of the documents ``whole``, a sharded index gives all passages."""
         lengths = [_length(each) for each in paragraphs]
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         excluded, index = np.repeat(excluded, lengths), self.index
@@ -136,11 +132,11 @@ class ParagraphSearch:
         hits = index.search(vectors, k, exclude=excluded)
         if isinstance(index, PassageIndex):
             return ParagraphHits(hits, offsets, Vectors(index.vectors, vectors), index)
-        narrowed = index.narrowed(hits, whole)  # of its vectors, those that were found are read
+        narrowed = index.narrowed(hits, whole)  # reads only the vectors that were found
         return ParagraphHits(narrowed.hits, offsets, Vectors(narrowed.index.vectors, vectors), narrowed.index)
 
     def _vectors(self, paragraphs: Sequence[Paragraphs], texts: list[str] | None) -> Any:
-        device = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards take theirs from the host
+        device = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards copy vectors themselves
         if texts is not None:
             if self.encoder is None:
                 raise InputError("paragraphs given as texts need an encoder; give PARM one, or vectors")
@@ -155,7 +151,7 @@ class ParagraphSearch:
             return device.xp.concatenate([each.astype(np.float32, copy=False) for each in there])
 
     def aggregate(self, query_ids: Sequence[str], found: ParagraphHits) -> Run:
-        """The run that this aggregation makes of hits found before."""
+        """Aggregate hits to a run."""
         how = {"vectors": found.vectors, "k": self.k, **self.options}
         return rank_documents(found.index, found.hits, query_ids, self.aggregation, found.offsets, **how)
 
@@ -168,11 +164,10 @@ class ParagraphSearch:
         passage_texts: Any = None,
         found: ParagraphHits | None = None,
     ) -> ParagraphExplanation:
-        """On which paragraphs of one query document the score of one document rests; an unknown document raises.
+        """Explain the score of a document for one query document; an unknown document raises.
 
-        ``passage_texts`` (n_passages,), the texts of all passages of the index, for snippets; ``found``, the query's
-        hits in an index that is not sharded, if it has been searched already. Its paragraphs are shown too where they
-        are given as texts.
+        ``passage_texts`` (n_passages,) are the texts of all passages of the index, for snippets. ``found`` are the
+        query's hits, if the index, which must not be sharded, has been searched already.
         """
         document = int(self.index.document_numbers([doc_id])[0])
         if found is None:
