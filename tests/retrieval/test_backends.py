@@ -14,7 +14,8 @@ from support.library_doubles import cuvs, faiss_gpu
 from haybale.device import CPU, Device
 from haybale.errors import DeviceError, InputError, MissingExtraError
 from haybale.retrieval import PassageIndex
-from haybale.retrieval.backends import BACKENDS, _faiss_resources, auto, find_backend
+from haybale.retrieval.backends import BACKENDS, auto, find_backend
+from haybale.retrieval.backends import faiss_gpu as faiss_gpu_backend
 
 CUDA = Device("cuda", 0)
 
@@ -31,9 +32,9 @@ def with_cuvs(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, An
 def with_faiss(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     double = faiss_gpu()
     monkeypatch.setitem(sys.modules, "faiss", double)
-    _faiss_resources.cache_clear()
+    faiss_gpu_backend._resources.cache_clear()
     yield double
-    _faiss_resources.cache_clear()
+    faiss_gpu_backend._resources.cache_clear()
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from haybale.device import Device
 from haybale.embeddings import EmbeddingStore, LSAEncoder, embed
 from haybale.embeddings import store as store_module
 from haybale.errors import DeviceError, InputError, UnknownNameError, VectorError
-from haybale.retrieval import Hits, PassageIndex, backends, exact
+from haybale.retrieval import Hits, PassageIndex, exact
+from haybale.retrieval.backends import tiles
 
 BACKENDS = ["faiss", "numpy"]
 
@@ -100,7 +101,7 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     passages, queries = rng.normal(size=(700, 5)), rng.normal(size=(40, 5))
     whole = PassageIndex(passages, backend="numpy").search(queries, 50)
-    monkeypatch.setattr(backends, "_TILE", 1)
+    monkeypatch.setattr(tiles, "_TILE", 1)
     tiled = PassageIndex(passages, backend="numpy").search(queries, 50)
     np.testing.assert_array_equal(whole.passages, tiled.passages)
     np.testing.assert_array_equal(whole.scores, tiled.scores)
@@ -171,7 +172,7 @@ def test_work_is_halved_where_memory_runs_out(cupy_double: Any, monkeypatch: pyt
 
         monkeypatch.setattr(module, name, call)
 
-    hungry(backends, "_largest", 300, 1)
+    hungry(tiles, "_largest", 300, 1)
     hungry(exact, "select", 60, 0)
     index = PassageIndex(passages, device="cuda")
     assert_hits(index.search(queries, 6), oracle(queries, passages, 6))

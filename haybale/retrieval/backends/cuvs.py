@@ -1,0 +1,44 @@
+"""The backend "cuvs": brute-force search of cuVS 26.x."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from haybale.device import device_of
+from haybale.errors import DeviceError
+from haybale.extras import import_optional
+from haybale.retrieval.backends import Backend, Proposal
+
+
+class CuVS(Backend):
+    name = "cuvs"
+    runs_on = "cuda"
+    priority = 0
+    is_checked = True
+
+    def check(self) -> None:
+        found = str(getattr(import_optional("cuvs", "gpu"), "__version__", "unknown"))
+        if found.partition(".")[0] != "26":
+            raise DeviceError(f"cuVS 26.x expected, found {found}")
+        try:
+            importlib.import_module("cuvs.neighbors.brute_force")
+        except (ImportError, OSError) as error:  # a CUDA library is missing
+            raise DeviceError(f"cuVS is installed but does not load: {error}") from error
+
+    def error(self, width: int) -> float:
+        return 4 * super().error(width)  # float32 products made of three TF32 products
+
+    def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
+        """Search with cuVS, which sizes its memory itself; its index refers to the passages without a copy."""
+        brute_force, device = import_optional("cuvs.neighbors.brute_force", "gpu"), device_of(passages)
+        with device.current() as current:
+            numbers = device.xp.empty((len(queries), k), dtype=np.int64)
+            scores = device.xp.empty((len(queries), k), dtype=np.float32)
+            current.synchronize()  # cuVS works on a stream of its own: the queries must be complete
+            index = brute_force.build(passages, metric="inner_product")
+            brute_force.search(index, queries, k, neighbors=numbers, distances=scores)
+            current.synchronize()
+        return numbers, scores

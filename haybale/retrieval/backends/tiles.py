@@ -1,0 +1,67 @@
+"""Our own backends "numpy" and "cupy": products of queries with tiles of passages, and the best of each tile."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from haybale.device import device_of
+from haybale.extras import import_optional
+from haybale.parallel import batch_size_for_memory, iter_chunks
+from haybale.retrieval.backends import Backend, Proposal
+from haybale.vectors import array_namespace
+
+_TILE = 2**25  # scores held at once on the CPU: 128 MiB
+_DEVICE_TILE = 2**28  # and on a device, if its memory holds them
+
+
+class NumPyTiles(Backend):
+    name = "numpy"
+    runs_on = "cpu"
+    priority = 0  # faster than faiss (benchmarks/bench_search.py)
+
+    def check(self) -> None:
+        """NumPy is always there."""
+
+    def propose(self, queries: Any, passages: Any, k: int) -> Proposal:
+        """Find the k best by float32 products, for any k, in memory independent of n."""
+        xp, m, device = array_namespace(passages), len(queries), device_of(passages)
+        memory = 4 * _TILE if device.is_cpu else min(24 * _DEVICE_TILE, device.half_of_memory())
+        # CuPy sorts where NumPy partitions, which needs more memory.
+        columns = batch_size_for_memory(memory, (4 if xp is np else 24) * max(1, m))
+
+        def best_of_tile(tile: slice) -> Proposal:
+            scores = queries @ passages[tile].T
+            return _largest(xp.broadcast_to(xp.arange(tile.start, tile.stop), scores.shape), scores, k)
+
+        best: Proposal | None = None
+        for found in iter_chunks(len(passages), max(k, columns), best_of_tile, what="passages"):
+            if best is not None:
+                found = tuple(xp.concatenate(pair, axis=1) for pair in zip(best, found, strict=True))
+            best = _largest(*found, k)
+        assert best is not None
+        return best
+
+
+class CuPyTiles(NumPyTiles):
+    name = "cupy"
+    runs_on = "cuda"
+    priority = 2
+
+    def check(self) -> None:
+        import_optional("cupy", "gpu")
+
+    def error(self, width: int) -> float:
+        # If the user lets CuPy multiply in TF32, inputs are rounded to 11 bits.
+        return super().error(width) + (2.0**-9 if os.environ.get("CUPY_TF32", "0") not in ("", "0") else 0.0)
+
+
+def _largest(numbers: Any, scores: Any, k: int) -> Proposal:
+    """Return the columns with the k largest scores of each row, in any order."""
+    xp, n = array_namespace(scores), int(scores.shape[1])
+    if n <= k:
+        return numbers, scores
+    columns = xp.argpartition(scores, n - k, axis=1)[:, n - k :]
+    return xp.take_along_axis(numbers, columns, axis=1), xp.take_along_axis(scores, columns, axis=1)
