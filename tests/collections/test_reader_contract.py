@@ -29,11 +29,12 @@ def notes(tmp_path: Path) -> Iterator[Path]:
             builder.add_query("q", ["dogs"])
             builder.add_judgement("dev", "q", "gone")
 
-    (tmp_path / "notes.txt").write_text("a: dogs bark\nb: cats purr\n")
+    (tmp_path / "notes.txt").write_text("a: dogs bark\nb: dogs sleep\n")
     yield tmp_path
     del READERS._known["notes"]
 
 
+@pytest.mark.filterwarnings("default:.* judgements")
 def test_a_reader_of_ones_own(notes: Path, tmp_path: Path, here: Callable[..., tuple[int, str, str]]) -> None:
     with pytest.raises(InputError, match="'gone'"):
         open_collection(notes)
