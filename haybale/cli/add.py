@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def add(
     engine: options.EngineFolder,
     files: Annotated[
-        list[Path], argument("Folders of collections; .jsonl with _id, text (a line a passage); .txt, each a document.")
+        list[Path],
+        argument("Folders of collections; .jsonl with _id and text (each line a passage); .txt, each one document."),
     ],
 ) -> None:
-    """Add documents, which can be found at once; models need not be trained anew. All of them, or none."""
+    """Add documents, all or none of them. They are found at once; models need not be trained again."""
     from haybale.timing import record_timings
 
     start = time.perf_counter()
@@ -40,7 +41,7 @@ def add(
 
 
 def _documents_of(files: Sequence[Path]) -> Collection:
-    """The documents of folders and files, as one collection; an error names the file."""
+    """Return the documents of folders and files as one collection; an error names the file."""
     from haybale.collections.readers.beir import add_beir_file
     from haybale.text_files import read_text
 

@@ -32,7 +32,7 @@ def compare(
         ),
     ] = None,
     model: Annotated[list[str] | None, option("NAME=FOLDER: a trained ranker. Repeatable.", RANKING)] = None,
-    baseline: Annotated[str, option("What the others are tested against; default: bm25.", RANKING)] = "bm25",
+    baseline: Annotated[str, option("The ranker that the others are tested against; default: bm25.", RANKING)] = "bm25",
     set_values: options.SetValues = None,
     split: options.Split = None,
     layout: options.Layout = None,
@@ -45,7 +45,7 @@ def compare(
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
-    """Rank a collection's queries with several rankers: one table, with significance against a baseline."""
+    """Compare rankers on a collection's queries: one table, with significance tests against a baseline."""
     from haybale.collections.open import source_of
     from haybale.evaluation import default_rankers
     from haybale.folders import check_output, write_or_rescue
@@ -83,7 +83,7 @@ def compare(
         outcome = haybale.compare(engine, named | ready, baseline=baseline, report=report, **given(split=split))
     seconds = before.seconds | outcome.seconds
     outcome = replace(outcome, seconds=seconds, source=source_of(collection), layout=layout)
-    if out is not None:  # first: what is shown may have nobody who reads it
+    if out is not None:  # before the table is printed, which may fail if nobody reads stdout
         write_or_rescue(outcome.write, out)
     print_outcome(outcome, f"{outcome.collection.name}, {outcome.split}")
     if out is not None:
@@ -91,7 +91,7 @@ def compare(
 
 
 def _models(texts: Sequence[str], named: dict[str, Any]) -> dict[str, Path]:
-    """The folders of trained rankers by the names they are to have."""
+    """Return the folders of trained rankers by the names that ``--model NAME=FOLDER`` gives them."""
     found: dict[str, Path] = {}
     for text in texts:
         name, _, folder = text.partition("=")

@@ -9,7 +9,7 @@ from haybale.cli.terminal import console_for_tables, print_outcome, reporter
 
 @command(MORE)
 def demo() -> None:
-    """Rank the built-in collection with everything there is: no data, no download, a minute or two."""
+    """Compare the default rankers on the built-in collection. It needs no data and no download, and a few minutes."""
     outcome = haybale.compare("pydocs", split="test", report=reporter())
     print_outcome(outcome, "pydocs, test: which functions does a docstring's See Also name?")
     fused, bm25 = (outcome.results.values[name]["nDCG@10"].mean() for name in ("learned", "bm25"))

@@ -17,7 +17,7 @@ from haybale.cli.terminal import reporter, resumable, show, size_on_disk
 @command(ENGINES)
 def index(
     collection: options.Source,
-    out: Annotated[Path, option("The engine's folder: new, or one to go on with.", RESULTS)],
+    out: Annotated[Path, option("Folder for the engine: new, or an interrupted one.", RESULTS)],
     encoder: options.Encoder = None,
     store: options.Store = None,
     layout: options.Layout = None,
@@ -30,7 +30,7 @@ def index(
 ) -> None:
     """Build an engine: a collection with its encoder and all its indexes, in one folder that opens in a moment.
 
-    Interrupted, the same command goes on where it was.
+    The same command continues after an interruption.
     """
     from haybale.folders import check_file
     from haybale.timing import record_timings, timed

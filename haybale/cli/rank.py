@@ -1,4 +1,4 @@
-"""``haybale rank``: an engine's documents for queries, with reasons."""
+"""``haybale rank``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from haybale.errors import InputError
 
 if TYPE_CHECKING:
     from haybale import Collection, Engine, Explanation, Ranker, Run
+    from haybale.rankers import QueryBatch
     from haybale.retrieval import ParagraphExplanation
 
 DEFAULT = "rrf(bm25-doc,parm-vrrf)"
@@ -31,36 +32,38 @@ def rank(
     queries: Annotated[
         str,
         argument(
-            "A text; a file: .txt is one document, .jsonl and .tsv hold several queries; - for a document on stdin; or "
-            "the name of a split."
+            "A text; a file (.jsonl, .csv and .tsv hold several queries, others one document); - for a document on "
+            "stdin; or the name of a split."
         ),
     ],
-    model: Annotated[Path | None, option("The folder of a trained ranker, made by haybale train.", RANKING)] = None,
+    model: Annotated[Path | None, option("Folder of a trained ranker, made by haybale train.", RANKING)] = None,
     ranker: Annotated[
         str | None,
-        option("Another's name or YAML file; default: rrf(bm25-doc,parm-vrrf), which needs no training.", RANKING),
+        option(f"Name or YAML file of another ranker; default: {DEFAULT}, which needs no training.", RANKING),
     ] = None,
     set_values: options.SetValues = None,
     adapt: Annotated[
         bool,
-        option("Learned weights for these queries: how many are new is estimated from them.", RANKING, "--adapt"),
+        option("Adapt learned weights to these queries, by an estimate of how many are new.", RANKING, "--adapt"),
     ] = False,
-    k: Annotated[int | None, option("Documents a query; else 10 shown, 1000 written.", RANKING, "--k", min=1)] = None,
-    within: Annotated[Path | None, option("Only these documents: a file with an id a line.", RANKING)] = None,
+    k: Annotated[
+        int | None, option("Documents for each query; default: 10 shown, 1000 written.", RANKING, "--k", min=1)
+    ] = None,
+    within: Annotated[Path | None, option("Find only the documents of this file, with an id a line.", RANKING)] = None,
     paragraphs: Annotated[
         str | None,
-        option("How a document is split: blank-lines (the default), lines, numbered, sentences or headings.", TEXTS),
+        option("How to split a document: blank-lines (the default), lines, numbered, sentences or headings.", TEXTS),
     ] = None,
-    explain: Annotated[bool, option("Say of each of them what its score rests on.", RESULTS, "--explain")] = False,
-    heatmap: Annotated[Path | None, option("Draw PARM's paragraphs of the first: svg, png or pdf.", RESULTS)] = None,
+    explain: Annotated[bool, option("Explain the score of each document.", RESULTS, "--explain")] = False,
+    heatmap: Annotated[
+        Path | None, option("Draw PARM's pairs of paragraphs for the first document: svg, png or pdf.", RESULTS)
+    ] = None,
     out: Annotated[
-        Path | None, option("Also write all that is ranked: .trec, .jsonl (with reasons), else a table.", RESULTS)
+        Path | None, option("Write the whole ranking: .trec, .jsonl (with explanations), else a table.", RESULTS)
     ] = None,
     device: options.Device = None,
 ) -> None:
-    """Rank an engine's documents for queries, and say why."""
-    import numpy as np
-
+    """Rank an engine's documents for queries, and explain the ranking."""
     from haybale.collections.queries import queries_argument, queries_from
     from haybale.drawing import check_figure
     from haybale.folders import check_file, write_or_rescue
@@ -70,51 +73,60 @@ def rank(
 
     if model is not None and (ranker is not None or set_values):
         raise InputError("a model ranks as it was trained: leave out --ranker and --set")
-    named = parse_ranker(ranker or DEFAULT, set_values)  # unused with a model
+    untrained = None if model is not None else parse_ranker(ranker or DEFAULT, set_values)
     for path in filter(None, (out, heatmap)):
         check_file(path)
     if heatmap is not None:
         check_figure(heatmap)
-    base = haybale.Engine.open(engine, device=device)
-    asked = queries_from(base.collection, queries_argument(queries), paragraphs)
+    opened = haybale.Engine.open(engine, device=device)
+    collection = opened.whole
+    asked = queries_from(opened.collection, queries_argument(queries), paragraphs)
     limits = None if within is None else [line.strip() for _, line in read_lines(within)]
     if out is not None and out.name.endswith(_TREC):
-        check_trec([*asked.ids.to_pylist(), *(base.collection.doc_ids.to_pylist() if limits is None else limits)])
-    given = named if model is None else haybale.load(model, base)
-    if adapt and not isinstance(given, haybale.Learned):
-        raise InputError(f"--adapt chooses learned weights, which {given} does not have")
-    chosen = _fitted(given, base) if model is None else given
+        check_trec([*asked.ids.to_pylist(), *(opened.collection.doc_ids.to_pylist() if limits is None else limits)])
+    chosen = untrained or haybale.load(str(model), opened)
+    if adapt and not isinstance(chosen, haybale.Learned):
+        raise InputError(f"--adapt chooses learned weights, which {chosen} does not have")
+    if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
+        raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
+    if untrained is not None:
+        chosen = _fitted(untrained, opened)
     if isinstance(chosen, haybale.Learned) and adapt:
         chosen = chosen.adapted(asked)
         say(f"{chosen.fit_report_['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
-    if heatmap is not None and not any(each.name == "parm" for each in _all(chosen)):
-        raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     runs: list[Run] = []
     reasons: dict[tuple[str, str], Explanation] = {}
-    drawn: Explanation | None = None
     for batch in chosen.batches(asked, within=limits):
         run = chosen.run(batch, k or WRITTEN)
+        runs.append(run)
         for row, query_id in enumerate(batch.ids):
             first = run[query_id][: k or SHOWN]
-            wanted = first if explain else first[: int(heatmap is not None and drawn is None)]
-            part = batch.take(np.array([row])) if wanted else batch
-            numbers = batch.engine.collection.document_numbers([doc_id for doc_id, _ in wanted]).tolist()
-            found = [chosen.explained(part, number) for number in numbers]
-            drawn = drawn or next(iter(found), None)
-            shown = found if explain else []
-            reasons |= {(query_id, each.doc_id): each for each in shown}
-            for line in _lines(base.whole, query_id, batch.texts[row], first, shown):
+            wanted = first if explain else first[:1] if heatmap is not None and not reasons else []
+            found = _explained(chosen, batch, row, [doc_id for doc_id, _ in wanted])
+            reasons |= {(query_id, each.doc_id): each for each in found}
+            for line in _lines(collection, query_id, batch.texts[row], first, found if explain else []):
                 show(line)
-        runs.append(run)
     ranked = haybale.Run.joined(runs)
     warn_of_empty(ranked, str(chosen))
     if out is not None:
-        write_or_rescue(lambda path: _write(ranked, base.whole, reasons, str(chosen), path), out)
+        kept = reasons if explain else {}
+        write_or_rescue(lambda path: _write(ranked, collection, kept, str(chosen), path), out)
     if heatmap is not None:
-        write_or_rescue(lambda path: _draw(drawn, path), heatmap)
+        write_or_rescue(lambda path: _draw(next(iter(reasons.values()), None), path), heatmap)
+
+
+def _explained(ranker: Ranker, batch: QueryBatch, row: int, doc_ids: list[str]) -> list[Explanation]:
+    """Return the explanations of documents that one query of a batch finds."""
+    import numpy as np
+
+    if not doc_ids:
+        return []
+    part = batch.take(np.array([row]))
+    return [ranker.explained(part, number) for number in batch.engine.collection.document_numbers(doc_ids).tolist()]
 
 
 def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
+    """Return a ranker fitted on an engine, with a note if it has to be trained."""
     from haybale.timing import record_timings
 
     if not ranker.needs_training:
@@ -125,6 +137,7 @@ def _fitted(ranker: Ranker, engine: Engine) -> Ranker:
 
 
 def _all(ranker: Ranker) -> Iterator[Ranker]:
+    """Yield a ranker and all rankers within."""
     yield ranker
     for inner in ranker.nested():
         yield from _all(inner)
@@ -137,7 +150,7 @@ def _lines(
     ranked: Sequence[tuple[str, float]],
     reasons: list[Explanation],
 ) -> Iterator[str]:
-    """A query with its documents: place, id, score, title or beginning, and reasons below."""
+    """Yield the lines of a query: for each document its rank, id, score, title or beginning, and explanation."""
     from haybale.retrieval.parm.explanation import shortened
 
     yield f"{query_id}: {shortened(text, WIDTH)}"
@@ -153,7 +166,7 @@ def _lines(
 
 
 def _beginnings(collection: Collection, doc_ids: list[str]) -> Iterator[str]:
-    """The title of each document, or, where that says nothing, the beginning of its first passage."""
+    """Yield the title of each document, or the beginning of its first passage if it has no title."""
     from haybale.retrieval.parm.explanation import shortened
 
     offsets, texts = collection.passages.doc_offsets, collection.passages.texts
@@ -165,7 +178,7 @@ def _beginnings(collection: Collection, doc_ids: list[str]) -> Iterator[str]:
 
 
 def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Explanation], name: str, out: Path) -> None:
-    """All that is ranked, in the form that the ending of the file says."""
+    """Write a whole ranking in the format of the file's ending."""
     from haybale.evaluation.comparison import file_name
     from haybale.folders import whole_file
 
@@ -187,7 +200,7 @@ def _write(run: Run, collection: Collection, reasons: dict[tuple[str, str], Expl
 
 
 def _draw(reason: Explanation | None, path: Path) -> None:
-    """The heatmap of PARM's reasons, also of a PARM within another ranker."""
+    """Draw the heatmap of PARM's explanation, also of a PARM within another ranker."""
     if reason is None:
         raise InputError("nothing was found, so there is no heatmap to draw")
     detail = next(_details(reason), None)

@@ -12,8 +12,8 @@ from haybale.cli.terminal import show
 
 
 @command(ENGINES)
-def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("Of the documents.")]) -> None:
-    """Remove documents: they are not found from now on. Their texts stay in the folder until it is built anew."""
+def remove(engine: options.EngineFolder, ids: Annotated[list[str], argument("Ids of the documents.")]) -> None:
+    """Remove documents, so that no search finds them. Their texts stay in the folder until it is built anew."""
     shrunk = haybale.Engine.open(engine)
     shrunk.remove(ids)
     show(f"removed {len(set(ids)):,} documents; {shrunk!r}")

@@ -14,20 +14,27 @@ from haybale.cli.terminal import reporter, say, show
 @command(TRIALS)
 def report(
     runs: Annotated[list[Path], argument("Folders written by compare --out, and TREC run files.")],
-    out: Annotated[Path, option("The page; it is replaced if it exists.", RESULTS)],
-    title: Annotated[str | None, option("Of the page.", RESULTS)] = None,
+    out: Annotated[Path, option("The HTML file; replaced if it exists.", RESULTS)],
+    title: Annotated[str | None, option("Title of the page.", RESULTS)] = None,
     collection: Annotated[
-        str | None, option("What the runs are of, also an engine's folder; default: what the folders say.", TEXTS)
+        str | None,
+        option("The collection that was ranked, or an engine's folder; default: as recorded in the folders.", TEXTS),
     ] = None,
     layout: options.Layout = None,
-    split: Annotated[str | None, option("Whose queries are ranked; default: what the folders say.", TEXTS)] = None,
-    baseline: Annotated[str | None, option("Default: the folders', else bm25, else the first run.", RANKING)] = None,
-    ranker: Annotated[str | None, option("Whose wins and losses are shown; default: the best one.", RANKING)] = None,
-    queries: Annotated[int, option("Wins and losses shown, each; default: 5.", RANKING, min=0)] = 5,
-    query: Annotated[str | None, option("Whose heatmap is shown; default: a large win.", RANKING)] = None,
-    picture: Annotated[str, option("tsne (the default), or none: neither that nor the heatmap.", VECTORS)] = "tsne",
+    split: Annotated[
+        str | None, option("The split whose queries were ranked; default: as recorded in the folders.", TEXTS)
+    ] = None,
+    baseline: Annotated[
+        str | None, option("Default: as recorded in the folders, else bm25, else the first run.", RANKING)
+    ] = None,
+    ranker: Annotated[
+        str | None, option("The ranker whose wins and losses are shown; default: the best one.", RANKING)
+    ] = None,
+    queries: Annotated[int, option("Number of wins and of losses; default: 5.", RANKING, min=0)] = 5,
+    query: Annotated[str | None, option("The query of the heatmap; default: a large win.", RANKING)] = None,
+    picture: Annotated[str, option("tsne (the default), or none, which leaves out the heatmap too.", VECTORS)] = "tsne",
 ) -> None:
-    """Write one HTML page about runs: table, recall, wins and losses with texts, heatmap, picture, seconds."""
+    """Write one HTML page about runs: table, recall curves, wins and losses with texts, heatmap, picture, seconds."""
     how = locals()
     from haybale.reports import write_report
     from haybale.reports.study import reading

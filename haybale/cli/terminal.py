@@ -1,4 +1,4 @@
-"""What the commands print: stages on stderr as they end, results on stdout."""
+"""Print for the commands: stages on stderr as they end, results on stdout."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from haybale.evaluation import Outcome
 
-# Control characters, those that turn text round, halves of characters, separators of lines.
+# Control characters, characters that reverse the direction of text, halves of surrogate pairs, line separators.
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def visible(text: str) -> str:
-    """A text that a terminal shows as it stands: control characters escaped, so that none of them is obeyed.
+    """Return a text with its control characters escaped, so that a terminal obeys none of them.
 
     >>> visible("\\x1b[2Jstatute\\u202e")
     '\\\\x1b[2Jstatute\\\\u202e'
@@ -30,24 +30,24 @@ def visible(text: str) -> str:
 
 
 def show(line: str) -> None:
-    """A line on stdout: what was asked for."""
+    """Print a line of the result on stdout."""
     print(visible(line), flush=True)
 
 
 def say(line: str) -> None:
-    """A line on stderr: what is done."""
+    """Print a line about the work on stderr."""
     print(visible(line), file=sys.stderr, flush=True)
 
 
 def reporter() -> Callable[[str, float], None]:
-    """Writes a line a stage that ended, on stderr; one that ends again, when it has taken another second."""
+    """Return a function that prints a line on stderr when a stage ends; again when it has taken another second."""
     from rich.console import Console
 
     said: dict[str, float] = {}
     console = Console(stderr=True, highlight=False)
 
     def report(stage: str, seconds: float) -> None:
-        failed = sys.exc_info()[0] is not None  # what a stage ended with, which is said elsewhere
+        failed = sys.exc_info()[0] is not None  # the error that ended the stage is printed elsewhere
         if failed or (stage in said and seconds < said[stage] + 1):
             return
         said[stage] = seconds
@@ -58,7 +58,7 @@ def reporter() -> Callable[[str, float], None]:
 
 
 def console_for_tables() -> Console:
-    """stdout; wide enough for the whole table where the output is no terminal."""
+    """Return a console on stdout that is wide enough for a whole table if it is no terminal."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -67,7 +67,7 @@ def console_for_tables() -> Console:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Work that goes on where it was when the same command is given again."""
+    """Say, if the user interrupts, that the same command continues the work."""
     try:
         yield
     except KeyboardInterrupt:
@@ -76,7 +76,7 @@ def resumable() -> Iterator[None]:
 
 
 def size_on_disk(folder: Path) -> str:
-    """Of all files in a folder, in words."""
+    """Return the size of all files in a folder, such as ``"1.2 MB"``."""
     from rich.filesize import decimal
 
     return decimal(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 def train(
     engine: options.EngineFolder,
     ranker: Annotated[
-        str, option("Its name, such as learned, svr or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING)
+        str,
+        option("Name of the ranker, such as learned, svr or learned(bm25,knn,svr), or a YAML or JSON file.", RANKING),
     ],
-    out: Annotated[Path, option("The model's folder: new or empty.", RESULTS)],
+    out: Annotated[Path, option("Folder for the model: new or empty.", RESULTS)],
     split: options.Split = None,
     set_values: options.SetValues = None,
     device: options.Device = None,
     dask: options.Dask = None,
 ) -> None:
-    """Train a ranker on an engine's judged queries, and keep it in a folder, for rank and compare."""
+    """Train a ranker on an engine's judged queries, and save it for rank and compare."""
     from haybale.folders import check_output, write_or_rescue
     from haybale.timing import record_timings
 
@@ -48,9 +49,13 @@ def train(
 
 
 def _what_was_learned(ranker: Ranker, indent: str = "  ") -> Iterator[str]:
-    """Lines of the facts of a ranker and of those within."""
+    """Yield lines of what fitting found, also by the rankers within; of weights, the three largest."""
     for name, value in ranker.fit_report_.items():
-        yield f"{indent}{name}: {value:,.4g}" if isinstance(value, float) else f"{indent}{name}: {value}"
+        if isinstance(value, dict):
+            largest = sorted(value.items(), key=lambda item: -abs(item[1]))[:3]
+            yield f"{indent}largest {name}: {', '.join(f'{key} {each:.3g}' for key, each in largest)}"
+        else:
+            yield f"{indent}{name}: {value:,.4g}" if isinstance(value, float) else f"{indent}{name}: {value}"
     for inner in ranker.rankers_:
         below = list(_what_was_learned(inner, f"{indent}  "))
         yield from [f"{indent}{inner}", *below] if below else []

@@ -15,16 +15,16 @@ from haybale.cli.terminal import reporter, say, show
 @command(TRIALS)
 def tune(
     collection: options.Source,
-    measure: Annotated[str | None, option("What is to be best; default: nDCG@10.", RANKING)] = None,
+    measure: Annotated[str | None, option("The measure to maximise; default: nDCG@10.", RANKING)] = None,
     split: options.Split = None,
-    queries: Annotated[int | None, option("Judge by so many queries, drawn; default: all.", TEXTS, min=1)] = None,
+    queries: Annotated[int | None, option("Number of queries, drawn at random; default: all.", TEXTS, min=1)] = None,
     language: options.Language = None,
     layout: options.Layout = None,
     missing_judgements: options.MissingJudgements = None,
-    out: Annotated[Path | None, option("A new JSON file for all values.", RESULTS)] = None,
+    out: Annotated[Path | None, option("Write all values to a new JSON file.", RESULTS)] = None,
     random_state: options.RandomState = None,
 ) -> None:
-    """Find BM25's k1, b and k3 on judged queries: what was tried, and the options to give to the other commands."""
+    """Tune BM25's k1, b and k3 on judged queries; print the grid, and the options for the other commands."""
     import pandas as pd
 
     from haybale.folders import check_file, check_new_file, new_json, write_or_rescue

@@ -16,25 +16,26 @@ from haybale.cli.values import parse_part, parse_values
 @command(ENGINES)
 def fine_tune(
     engine: options.EngineFolder,
-    encoder: Annotated[str, option("A hub id or folder: of sentence-transformers, a BERT, a Longformer.", VECTORS)],
-    out: Annotated[Path, option("The trained encoder's folder: new. The same again goes on with it.", RESULTS)],
+    encoder: Annotated[str, option("Hub id or folder of a model: sentence-transformers, BERT or Longformer.", VECTORS)],
+    out: Annotated[Path, option("New folder for the trained encoder.", RESULTS)],
     recipe: Annotated[str | None, option("small (the default: an hour on two cores), gpu or parm.", VECTORS)] = None,
     set_values: Annotated[
-        list[str] | None, option("name=value: of the recipe, such as epochs=2. Repeatable.", VECTORS, "--set")
+        list[str] | None,
+        option("name=value sets a value of the recipe, such as epochs=2. Repeatable.", VECTORS, "--set"),
     ] = None,
     split: options.Split = None,
     held_out: Annotated[
         float | None, option("Share of the query documents that choose the best state; default: 0.1.", TEXTS)
     ] = None,
     fold: Annotated[
-        str | None, option("i/n: learn nothing from the i-th of n parts of the query documents, from 0.", TEXTS)
+        str | None, option("i/n: leave out the i-th of n parts of the query documents, counted from 0.", TEXTS)
     ] = None,
     device: Annotated[str | None, option("cpu, cuda, …; default: a GPU where there is one.", MACHINE)] = None,
     random_state: options.RandomState = None,
 ) -> None:
     """Fine-tune an encoder on an engine's judged queries; index --encoder makes an engine of it.
 
-    Interrupted, the same command goes on where it was.
+    The same command continues after an interruption.
     """
     from haybale.timing import record_timings
 

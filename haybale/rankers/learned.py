@@ -322,7 +322,7 @@ class Learned(OutOfFold, Fusion):
         counts |= (
             {"unseen share": fusion.unseen_share} | self.selection_report_ | {"drawn to the weights of": fusion.best_}
         )
-        return counts | dict(zip(named, weights["standardised"], strict=True))
+        return counts | {"weights": dict(zip(named, weights["standardised"], strict=True))}
 
 
 def _plain(fusions: list[LearnedFusion | None]) -> list[dict[str, Any] | None]:

@@ -318,4 +318,5 @@ class SVR(OutOfFold, Ranker):
             return found
         names = self._feature_names()
         weights = ensemble.support_.feature_weights.mean(axis=0) * np.sqrt(self.eta / len(names))  # of a z-score
-        return found | {f"{name} {kind}": value for (name, kind), value in zip(names, weights.tolist(), strict=True)}
+        named = (f"{name} {kind}" for name, kind in names)
+        return found | {"weights": dict(zip(named, weights.tolist(), strict=True))}

@@ -89,7 +89,7 @@ def test_learned_is_the_fusion_of_runs_out_of_fold(fitted: Fitted, topics: Colle
         theirs = {name: run.take(fold) for name, run in deep.items()}
         assert_same(found.take(fold), whole(without.fuse(theirs), theirs))
     assert learned.fit_report_["training queries"] == fusion.n_queries_
-    assert f"{learned.rankers_[3]} score" in learned.fit_report_
+    assert f"{learned.rankers_[3]} score" in learned.fit_report_["weights"]
 
 
 def test_learned_out_of_fold_one_query_at_a_time_and_beside_new_ones(fitted: Fitted, topics: Collection) -> None:
