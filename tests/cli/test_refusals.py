@@ -233,5 +233,5 @@ def test_a_split_to_learn_from_is_missing(data: Path, tmp_path: Path, here: Call
     Engine.build(str(tmp_path / "judged"), tmp_path / "e")
     status, _, said = here("train", str(tmp_path / "e"), "--ranker", "learned", "--out", str(tmp_path / "m"))
     assert status == 2
-    assert "judged has no split 'train', only dev; name the split to learn from" in said
+    assert "judged has no split 'train' (splits: dev); name the split to learn from" in said
     assert "✓" not in said
