@@ -12,9 +12,7 @@ is made. --curve: rankers that learn from few judged queries and from many, on d
 
 from __future__ import annotations
 
-import json
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +29,10 @@ from effectiveness import (
     parameters,
     tuned_bm25,
 )
-from provenance import commit, machine, options, peak_memory, shown, write_page
+from provenance import made, options, peak_memory, printed_stages, write_json, write_page
 
 from haybale import Engine, Ranker, Run, SentenceTransformerEncoder, evaluate, open_collection, parse
 from haybale.rankers import QueryBatch, Training, set_all, set_values
-from haybale.timing import record_timings
 
 PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
 IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
@@ -55,31 +52,25 @@ def main() -> None:
     a = parser.parse_args()
     for name in a.collections if a.curve else ():
         found = curve(name)
-        text = json.dumps(found, ensure_ascii=False) + "\n"
-        (a.results / f"curve-{found['collection']}.json").write_text(text, encoding="utf-8")
+        write_json(a.results / f"curve-{found['collection']}.json", found, indent=None)
     for name in () if a.curve else a.collections:
         record = measured(name, a.encoder, a.work, a.length, a.dtype)
-        path = a.results / f"best-{record['collection']['name']}.json"
-        path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(a.results / f"best-{record['collection']['name']}.json", record, indent=None)
     write_page(a.results / "best.md", best_pages.whole(a.results))
 
 
 def measured(name: str, encoder: str | None, work: Path | None, length: int, dtype: str) -> dict[str, Any]:
     """Everything of one collection: values of every query, for the page."""
     start = time.process_time()
-
-    def report(stage: str, taken: float) -> None:
-        print(f"  {time.process_time() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
-
     collection = open_collection(name, missing_judgements="skip")
-    with record_timings(report):
+    with printed_stages():
         chosen = parameters(tuned_bm25(collection))
         space = Space(collection, "tfidf", 1)
         rankers = {part: parse(part) for part in (*PARTS, FUSED)}
         if encoder is not None and work is not None:
             folder = work / collection.name
-            made = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
-            _ = Engine.build(collection, folder, encoder=made).passages
+            neural_encoder = SentenceTransformerEncoder(encoder, dtype=dtype, max_length=length)
+            _ = Engine.build(collection, folder, encoder=neural_encoder).passages
             neural = [f"space({part},engine='{folder}')" for part in IN_SPACE]
             rankers |= {f"neural {part}": parse(text) for part, text in zip(IN_SPACE, neural, strict=True)}
             rankers["policy"] = parse(f"{FUSED[:-1]},{','.join(neural)})")
@@ -110,12 +101,7 @@ def measured(name: str, encoder: str | None, work: Path | None, length: int, dty
         "adapted": adapted(space, best, groups["test"]),
         "CPU seconds": round(time.process_time() - start),
         "peak memory": peak_memory(),
-        "made": {
-            "command": shown("bench_best.py", arguments),
-            "commit": commit(),
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "processor": machine(),
-        },
+        "made": made("bench_best.py", arguments),
     }
 
 
@@ -167,8 +153,8 @@ def curve(name: str) -> dict[str, Any]:
         training = Training.of(engine, queries, of)
         rows.append({"queries": n, **{ranker: value(training, ranker) for ranker in ("knn-queries", "svr", FUSED)}})
         print(rows[-1], flush=True)
-    made_ = {"command": shown("bench_best.py", [name, "--curve"]), "commit": commit()}
-    return {"collection": collection.name, "plain": plain, "rows": rows, "made": made_}
+    origin = made("bench_best.py", [name, "--curve"])
+    return {"collection": collection.name, "plain": plain, "rows": rows, "made": origin}
 
 
 if __name__ == "__main__":

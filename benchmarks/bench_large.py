@@ -1,49 +1,58 @@
 """A collection of GerDaLIR's size from end to end on text: index, train, rank, each stage a process of its own.
 
     python benchmarks/bench_large.py SOURCE FOLDER [--documents 131446] [--queries 98380] [--shares 0.1] [--tested 1]
-        [--stages make index svr dask bags learned rank] [--rankers bm25-doc …] [--results benchmarks/results]
+        [--stages make index svr dask learned rank] [--rankers bm25-doc …] [--results benchmarks/results]
 
 SOURCE is a collection, gesetze here, whose words are drawn anew until there are as many documents. FOLDER keeps what
-the stages make, each from what those before it left there: a stage that is finished is skipped, one that was
-interrupted goes on or is done again, and --stages takes some alone. --shares are of the training queries, a run each;
-the models of the last rank --tested of the test queries. Writes large.json, where a stage replaces what was there of
-it, and large.md; without SOURCE, the page anew.
+the stages make, each from what those before it left there: a finished stage is skipped, an interrupted one goes on or
+is done again, and --stages takes some alone. --shares are of the training queries, a run each; the models of the last
+rank --tested of the test queries. Writes large.json, where a stage replaces what was there of it, and large.md; without
+SOURCE, the page anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import resampled
-from bench_serving import clocked, sizes
-from large_page import page
-from provenance import options, peak_memory, provenance, shown, timed
+from provenance import (
+    cell,
+    clocked,
+    cost,
+    folder_sizes,
+    in_a_process,
+    mb,
+    options,
+    peak_memory,
+    provenance,
+    read_json,
+    run_step,
+    shown,
+    table,
+    write_json,
+)
 
 import haybale
-from haybale.folders import replaced, write_json
+from haybale.folders import replaced
 from haybale.parallel import cpus
 from haybale.rankers.learned import everything
 from haybale.timing import record_timings
 
 DOCUMENTS, TRAINING, TESTED = 131_446, 98_380, 12_297  # of GerDaLIR, which has as many queries in dev as in test
 TRAINED = {"svr": "svr", "dask": "svr, two Dask workers", "learned": "learned"}
-TRAINED |= {"bags": "two large bags", "tight": "two bags in 2 GB"}
 STAGES = ("make", "index", *TRAINED, "rank")
 RANKERS = ("bm25-doc", "knn", "parm-vrrf", "svr", "learned")
-WIDE = 25  # candidates of each of two searches, for bags as large as those of all training queries
 SEED = 0  # of the queries drawn
 LOCAL: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
 Record = dict[str, Any]
@@ -62,11 +71,10 @@ def main() -> None:
     parser.add_argument("--step", help=argparse.SUPPRESS)  # one stage, in this process
     a = parser.parse_args()
     if a.step:
-        given = json.loads(a.step)
-        print(json.dumps(STEPS[given.pop("step")](**given)))
+        run_step(STEPS, a.step)
         return
     path = a.results / "large.json"
-    records = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    records = read_json(path, {})
     if a.source:
         given = shown("bench_large.py", sys.argv[1:])
         training = a.queries or round(TRAINING * a.documents / DOCUMENTS)
@@ -76,15 +84,12 @@ def main() -> None:
                 record["stages"][name] = found
                 record["calls"] = list(dict.fromkeys([*record.get("calls", []), given]))
                 record["provenance"] = provenance(given, more=("scipy", "pyarrow", "safetensors"))
-            write_json(path, records)
+            write_json(path, records, indent=2)
     path.with_suffix(".md").write_text(page(records), encoding="utf-8")
 
 
-def in_a_process(step: str, **given: Any) -> Record:
-    """A step of :data:`STEPS`, and the seconds of the whole process."""
-    command = [sys.executable, __file__, "--step", json.dumps({"step": step, **given}, default=str)]
-    taken, done = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True))
-    return json.loads(done.stdout.splitlines()[-1]) | {"wall": taken}
+def in_own_process(step: str, given: Record) -> Record:
+    return in_a_process(__file__, step, given)
 
 
 def stages(
@@ -96,7 +101,7 @@ def stages(
     tested: list[float],
     chosen: list[str],
     rankers: list[str],
-    ask: Callable[..., Record] = in_a_process,
+    ask: Callable[[str, Record], Record] = in_own_process,
 ) -> Iterator[tuple[str, Record]]:
     """``(name, record)`` of each stage, those that are finished too."""
     collection, engine = folder / "collection", folder / "engine"
@@ -125,12 +130,12 @@ def stages(
             resumed = stage == "index" and out.exists()
             if out.exists() and not resumed:  # whole, but what it took was not written: it is measured again
                 shutil.rmtree(out) if out.is_dir() else out.unlink()
-            found = ask(**{"step": stage, "out": out} | given)
-            disk = sum(sizes(out).values()) if out.is_dir() else out.stat().st_size
+            found = ask(given.pop("step", stage), {"out": out} | given)
+            disk = sum(folder_sizes(out).values()) if out.is_dir() else out.stat().st_size
             known.parent.mkdir(parents=True, exist_ok=True)
             with replaced(known) as aside:
-                write_json(aside, found | {"disk": disk, "resumed": resumed})
-        yield name, json.loads(known.read_text(encoding="utf-8"))
+                write_json(aside, found | {"wall": found.pop("process"), "disk": disk, "resumed": resumed})
+        yield name, read_json(known)
 
 
 def make(source: str, out: str, documents: int, training: int) -> Record:
@@ -154,25 +159,13 @@ def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
     opened = haybale.Engine.open(engine)
     queries, qrels = asked(opened.collection, "train", share)
     chosen: Any = haybale.SVR()
-    if ranker in ("bags", "tight"):
-        few = haybale.BM25("document"), haybale.KNN("document")
-        budget = 2e9 if ranker == "tight" else None
-        chosen = haybale.SVR(few, n_train=WIDE, n_bags=2, overlap=0.0, memory_budget=budget)
-    elif ranker == "learned":
+    if ranker == "learned":
         chosen = haybale.Learned(*everything()[:-1], haybale.load(svr, opened))
     with clustered(2 if ranker == "dask" else 0) as used, clocked() as taken, record_timings() as seconds:
         chosen.fit(opened, queries, qrels).save(out)
         there = used()
     counted = {name: value for name, value in chosen.fit_report_.items() if isinstance(value, int | float)}
-    if ranker != "learned":
-        counted["support documents a bag (mean)"] = documents_of(chosen)
     return whole() | there | {"work": taken, "stages": seconds.seconds, "n": len(queries), "facts": counted}
-
-
-def documents_of(svr: haybale.SVR) -> float:
-    """Different documents among a bag's support rows: of so many, squared, kernel values are held at least."""
-    support = svr.ensemble_.support_
-    return float(np.mean([len(np.unique(support.passage[a:b])) for a, b in pairwise(support.offsets.tolist())]))
 
 
 def rank(engine: str, share: float, out: str, ranker: str, model: str | None) -> Record:
@@ -220,6 +213,79 @@ def clustered(workers: int) -> Iterator[Callable[[], Record]]:
 
 
 STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (make, index, train, rank)}
+
+
+def page(records: dict[str, Record]) -> str:
+    """What holds for all sizes, then a section each, the largest first, and one on Dask."""
+    other, first = f"{resampled.OTHER:.0%}", f"{resampled.FIRST:.0%}"
+    lines = [
+        "# A collection of GerDaLIR's size, from end to end on text",
+        "",
+        "Text is **resampled**: documents are copies of gesetze's with about 24 passages each; a passage is as"
+        " long as one of the document it is a copy of, and its words are drawn from that with replacement,"
+        f" {other} of them from all words of gesetze. A query is drawn likewise from the words of a real one, and"
+        f" relevant to it is a copy of each relevant document, the first copy {first} of the time. Words, document"
+        " frequencies and lengths are real, sentences are not: **no figure of effectiveness means anything"
+        " elsewhere**. Recall@100 only shows that a stage finds what there is to be found; queries of training"
+        " and of test are drawn from different real ones.",
+        "",
+        "Vectors are TF-IDF, everything else as the defaults are. Every stage is a process of its own that starts"
+        " from the files of the one before it, does what `haybale index`, `train` or `rank` does, on all queries"
+        " of a split or a part of them, and can be taken alone. Seconds and memory are those of the whole"
+        " process, from its start to its files, by the clock and, in parentheses, of all cores that computed; `ms"
+        " a query` leaves out importing and opening the engine. One core computed, where the stage does not say *two"
+        " cores*; other work used the second, or both, at times: the seconds of the cores are those to go by. The"
+        " number behind a stage is its share of the training or the test queries; behind *of* stands that of the"
+        " model.",
+    ]
+    for record in sorted(records.values(), key=lambda record: -record["stages"]["make"]["counts"]["passages"]):
+        # The last call is in the provenance too.
+        calls = [f"- before it: `{call}`" for call in record["calls"][:-1]]
+        notes = [line for note in record.get("notes", ()) for line in ("", note)]  # written by hand
+        lines += ["", *section(record["stages"]), *notes, "", record["provenance"], *calls]
+    return "\n".join([*lines, ""])
+
+
+def section(found: dict[str, Record]) -> list[str]:
+    """One size: every stage, and the parts of each training."""
+    counts = found["make"]["counts"]
+    queries = ", ".join(f"{split} {counts[split]:,}" for split in ("train", "dev", "test"))
+    trained = {name.removeprefix("train "): of for name, of in found.items() if name.startswith("train svr")}
+    return [
+        f"## {counts['passages']:,} passages",
+        "",
+        f"{counts['documents']:,} documents, {counts['words']:,} words; queries: {queries}.",
+        *table("stage|queries|s|ms a query|memory, MB|disk, MB|Recall@100", (row(*each) for each in found.items())),
+        "",
+        "Training `svr`, seconds by the clock. A Dask worker makes the Gram matrices of its bags itself, where threads"
+        " of one process share them; memory is that of the process, then of each worker.",
+        *table(
+            "trained|queries|searches, s|bags|rows a bag|bags, s|memory, MB",
+            (training_row(*each) for each in trained.items()),
+        ),
+    ]
+
+
+def row(name: str, found: Record) -> list[str]:
+    n, recall = found.get("n"), found.get("Recall@100")
+    taken = cost(found | {"cpu": found["cpu"] + sum(each["cpu"] for each in found.get("workers", ()))})
+    queries = ["", taken, ""] if n is None else [cell(n), taken, f"{1e3 * found['work']['wall'] / n:.1f}"]
+    return [
+        name + (", two cores" if found.get("cores", 1) > 1 else "") + (", resumed" if found.get("resumed") else ""),
+        *queries,
+        mb(found["peak"]),
+        mb(found["disk"]),
+        "" if recall is None else f"{recall:.3f}",
+    ]
+
+
+def training_row(name: str, found: Record) -> list[Any]:
+    parts = {stage: taken for stage, taken in found["stages"].items() if stage.endswith("(train)")}
+    searches = sum(taken for stage, taken in parts.items() if not stage.startswith("fit "))
+    bags = sum(taken for stage, taken in found["stages"].items() if stage.startswith("fit svr"))
+    rows = f"{found['facts']['rows a bag is trained on (mean)']:,.0f}"
+    memory = " + ".join(mb(each["peak"]) for each in (found, *found.get("workers", ())))
+    return [name, found["n"], searches, found["facts"]["bags"], rows, bags, memory]
 
 
 if __name__ == "__main__":

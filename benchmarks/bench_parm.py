@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from provenance import alternating, median, options, provenance, shown, timed, write_page
+from provenance import alternating, median, options, provenance, shown, split_batch, timed, write_page
 
 from haybale import Hits, Run, rank_documents
 from haybale.engine import Engine
@@ -40,7 +40,7 @@ def main() -> None:
     with record_timings(lambda stage, seconds: print(stage, seconds, flush=True)) as stages:
         engine = Engine(a.collection, encoder=a.encoder, store=a.store)
         collection, index = engine.collection, engine.passages
-        batch = QueryBatch(engine, collection.queries.take(collection.split(a.split).queries))
+        batch = split_batch(engine, a.split)
         found = batch.paragraph_hits(index, a.hits)
         lexical = batch.paragraph_hits(engine.bm25(), a.hits)
     parts = {

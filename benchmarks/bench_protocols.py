@@ -11,7 +11,6 @@ Bönisch & Mehler (LIRAI 2024) judge a candidate, a (query, passage) row, right 
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -20,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from papers.injected import classify
 from protocol_tables import page
-from provenance import options, provenance, shown
+from provenance import options, printed_stages, provenance, shown, split_batch, write_json
 
 from haybale import BM25, KNN, Engine, Hits, PassageIndex, SVREnsemble, rank_documents
 from haybale.ensemble import CandidateRows, candidate_rows
 from haybale.evaluation import averages, evaluate
 from haybale.rankers import QueryBatch, Training
-from haybale.timing import record_timings, timed
+from haybale.timing import timed
 
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100")
 CHOICES = ("last", "random", "nearest")  # of the passage that is injected
@@ -44,24 +43,20 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256, help="of the LSA vectors")
     parser.add_argument("--rows-per-bag", type=int, default=8000)
     a = parser.parse_args()
-    a.results.mkdir(parents=True, exist_ok=True)
     for name in a.collections:
         engine = Engine(name, encoder=f"lsa(n_components={a.width})")
-        with record_timings(lambda name, seconds: print(f"  {name} {seconds:.1f} s", flush=True)) as stages:
+        with printed_stages() as stages:
             found = compared(engine, a.split, a.rows_per_bag)
         found |= {"seconds": stages.seconds, "provenance": provenance(shown("bench_protocols.py", sys.argv[1:]))}
         path = a.results / f"protocols-{engine.collection.name}-{a.split}"
-        path.with_suffix(".json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(path.with_suffix(".json"), found)
         path.with_suffix(".md").write_text(page(found), encoding="utf-8")
 
 
 def compared(engine: Engine, split: str, rows_per_bag: int, n_bags: int = BAGS, k: int = K) -> dict[str, Any]:
     """All figures of one collection, as JSON."""
     collection, index = engine.collection, engine.passages
-    asked, learned = (
-        QueryBatch(engine, collection.queries.take(collection.split(split).queries)),
-        Training.of(engine).batch,
-    )
+    asked, learned = split_batch(engine, split), Training.of(engine).batch
     vectors, train_vectors = asked.vectors, learned.vectors
     with timed("search kNN"):
         near = index.search(vectors, k, exclude=asked.own).to_numpy()

@@ -6,7 +6,7 @@
 
 Half of the training queries, drawn at random, are for tuning a cross-encoder (`tune`; `halves` says which), the other
 half for what is learned here, so that nothing is learned from queries that a model was tuned on. Pairs are kept in the
-work folder; the same command goes on where it was.
+work folder.
 """
 
 from __future__ import annotations
@@ -14,23 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from provenance import commit, machine, shown, timed
+from provenance import made, split_batch, timed, write_json
 
 from haybale import (
-    CrossEncoder,
     CrossPairs,
     Engine,
-    MaxSim,
-    PairEncoder,
     Ranker,
     evaluate,
     interact,
@@ -41,7 +34,7 @@ from haybale import (
 )
 from haybale.collections import Collection
 from haybale.evaluation import paired_tests
-from haybale.rankers import QueryBatch, Training
+from haybale.rankers import Training
 from haybale.timing import record_timings
 
 SEARCHES = "bm25(k1=6,b=0.9,k3=0),bm25-doc(k1=18,b=1,k3=2),knn,knn-doc,parm-rrf,parm-vrrf"  # tuned on dev of irled
@@ -53,32 +46,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     fast = commands.add_parser("speed")
-    fast.add_argument("--model", required=True)
     fast.add_argument("--pairs", type=int, default=512)
     fast.add_argument("--rounds", type=int, default=5)
-    fast.add_argument("--max-length", type=int, default=128)
     fast.add_argument("--device", default="cpu")
     fast.add_argument("--collection", default="pydocs")
     fast.set_defaults(run=speed)
     tuned = commands.add_parser("tune")
     tuned.add_argument("collection")
-    tuned.add_argument("--model", required=True)
     tuned.add_argument("--out", type=Path, required=True)
     tuned.add_argument("--queries", type=int, help="of the first half; default: all")
     tuned.add_argument("--rows", type=int, default=1000, help="of training pairs, a positive and a negative each")
-    tuned.add_argument("--per-paragraph", type=int, default=2)
     tuned.add_argument("--per-document", type=int, default=4)
-    tuned.add_argument("--negatives", default="random")
     tuned.add_argument("--longest", type=int, help="characters of a text; rows with a longer one are left out")
-    tuned.add_argument("--learning-rate", type=float, default=2e-4)
-    tuned.add_argument("--epochs", type=int, default=1)
-    tuned.add_argument("--frozen-layers", type=int, default=1)
-    tuned.add_argument("--max-length", type=int, default=128)
-    tuned.add_argument("--precision", default="bfloat16")
     tuned.set_defaults(run=tune)
     good = commands.add_parser("effectiveness")
     good.add_argument("collection")
-    good.add_argument("--model", help="a BERT; without, pairs are products of vectors alone")
     good.add_argument("--tuned", help="a cross-encoder that was trained on the first half of the training queries")
     good.add_argument("--work", type=Path, required=True)
     good.add_argument("--k", type=int, default=20)
@@ -86,15 +68,15 @@ def main() -> None:
     good.add_argument("--n-train", type=int, help="queries that rankers learn from; default: half of all")
     good.add_argument("--m", type=int, default=1)
     good.add_argument("--pairs", type=int, default=4, help="of a document that a cross-encoder reads")
-    good.add_argument("--max-length", type=int, default=128)
-    good.add_argument("--precision", default="bfloat16")
     good.add_argument("--only", action="append", help="rankers by name, beside the first stage and `learned`")
-    good.add_argument("--store", action="append", default=[], help="more interactions of the model")
     good.add_argument("--test", action="store_true")
-    good.add_argument("--read-only", action="store_true", help="make the stores, and nothing else")
     good.set_defaults(run=effectiveness)
-    arguments = parser.parse_args()
-    arguments.run(arguments)
+    for command in (fast, tuned, good):
+        command.add_argument("--model", required=command is not good, help="a BERT")
+        command.add_argument("--max-length", type=int, default=128)
+        command.add_argument("--precision", default="bfloat16")
+    a = parser.parse_args()
+    a.run(a)
 
 
 def halves(collection: Collection, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -108,11 +90,11 @@ def tune(a: Any) -> None:
     before = time.process_time()
     rows = tuning_rows(a)
     made_in = time.process_time()
-    how = {"learning_rate": a.learning_rate, "epochs": a.epochs, "frozen_layers": a.frozen_layers, "device": "cpu"}
-    done = train_pair_encoder(a.model, rows, a.out, **how, max_length=a.max_length, precision=a.precision)
+    how = {"max_length": a.max_length, "precision": a.precision, "device": "cpu"}
+    done = train_pair_encoder(a.model, rows, a.out, learning_rate=2e-4, frozen_layers=1, **how)
     record = vars(done) | {"queries": rows["query_id"].nunique(), "CPU-seconds of rows": round(made_in - before)}
     record |= {"CPU-seconds of training": round(time.process_time() - made_in)}
-    print(json.dumps(record | {"made": made("tune", a)}, indent=1))
+    print(json.dumps(record | {"made": origin("tune", a)}, indent=1))
 
 
 def tuning_rows(a: Any) -> pd.DataFrame:
@@ -126,7 +108,7 @@ def tuning_rows(a: Any) -> pd.DataFrame:
         tuning = np.sort(np.random.default_rng(5).permutation(tuning)[: a.queries])
     asked = collection.queries.take(tuning)
     qrels = collection.qrels_frame("train")
-    how: dict[str, Any] = {"per_paragraph": a.per_paragraph, "per_document": a.per_document, "negatives": a.negatives}
+    how: dict[str, Any] = {"per_paragraph": 2, "per_document": a.per_document, "negatives": "random"}
     how["n_negatives"] = 1 if a.longest is None else 3
     found = training_pairs(Engine(collection), asked, qrels[qrels["query_id"].isin(asked.ids.to_pylist())], **how)
     rows = found.to_pandas()
@@ -189,55 +171,10 @@ def speed(a: Any) -> None:
         "pairs/CPU-s": round(float(np.median(times)), 1),
         "largest difference": float(np.abs(scores - found["ours"]).max()),
     }
-    print(json.dumps(record | {"made": made("speed", a)}, indent=1))
-
-
-class Remembered:
-    """A pair encoder of scores that reads each pair once, whichever ranker asks: those of now, and those of a file."""
-
-    def __init__(self, pairs: PairEncoder, folder: Path, precision: str) -> None:
-        self.pairs, self.dim, self.padding, self.describe = pairs, 1, pairs.padding, pairs.describe
-        self.rough = precision == "bfloat16"  # MaxSim has no option for it
-        said = json.dumps(pairs.describe() | {"rough": self.rough}, sort_keys=True)
-        self.path = folder / f"scores-{sha256(said.encode()).hexdigest()[:12]}.json"
-        self.scores: dict[str, float] = json.loads(self.path.read_text()) if self.path.exists() else {}
-
-    def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Any) -> Any:
-        names = [sha256(f"{firsts[i]}\0{seconds[j]}".encode()).hexdigest()[:24] for i, j in which.tolist()]
-        new = np.array([row for row, name in enumerate(names) if name not in self.scores], dtype=np.int64)
-        for part in np.array_split(new, -(-len(new) // 1024)) if len(new) else ():
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.rough):
-                found = self.pairs.encode(firsts, seconds, which[part])[:, 0]
-            self.scores |= zip((names[row] for row in part), found.tolist(), strict=True)
-            self.path.write_text(json.dumps(self.scores))
-            print(f"{self.path.name}: {len(self.scores)} pairs, {time.process_time():.0f} CPU-s", flush=True)
-        return np.array([[self.scores[name]] for name in names], dtype=np.float32)
-
-
-@contextmanager
-def remembered(kind: type[CrossEncoder] | type[MaxSim], folder: Path, precision: str) -> Iterator[None]:
-    """Rankers of a kind share one encoder meanwhile: all of them here are of one model."""
-    load: Any = kind._load
-    encoders: list[PairEncoder] = []
-
-    def once(ranker: Any, name: str | None = None) -> PairEncoder:
-        if not encoders:
-            encoders.append(Remembered(load(ranker), folder, precision))
-        return encoders[0]
-
-    kind._load = once  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        kind._load = load
+    print(json.dumps(record | {"made": origin("speed", a)}, indent=1))
 
 
 def effectiveness(a: Any) -> None:
-    with remembered(CrossEncoder, a.work, a.precision), remembered(MaxSim, a.work, a.precision):
-        rerank(a)
-
-
-def rerank(a: Any) -> None:
     engine = Engine.build(a.collection, a.work / "engine")
     collection = engine.collection
     tuning, learning = halves(collection)
@@ -255,18 +192,12 @@ def rerank(a: Any) -> None:
         done = interact(engine, asked, first.rank(asked), pairs, a.work / split, **how)
         record["read"][split] = {"pairs": done.pairs + done.kept, "rate now": done.rates}
         print(split, done, flush=True)
-    if a.read_only:
-        return
     qrels = collection.qrels_frame("train")
     learned_ids = set(collection.queries.take(learning).ids.to_pylist())
     training = Training.of(engine, collection.queries.take(learning), qrels[qrels["query_id"].isin(learned_ids)])
-    batches = {
-        split: QueryBatch(engine, collection.queries.take(collection.split(split).queries))
-        for split in splits
-        if split != "train"
-    }
+    batches = {split: split_batch(engine, split) for split in splits if split != "train"}
     read = f"n_documents={a.k},n={a.n},m={a.m},max_length={a.max_length},precision={a.precision},device=cpu"
-    stores = ",".join(f"'{folder}'" for folder in [*(a.work / split for split in splits), *a.store])
+    stores = ",".join(f"'{folder}'" for folder in (a.work / split for split in splits))
     pli = f"pli({FIRST},model='{a.model}',store=[{stores}],{read})"
     named = {"first": FIRST, "learned": f"learned({SEARCHES})"}
     products = f"pli({FIRST},n_documents={a.k},n={a.n},m={a.m})"
@@ -300,17 +231,12 @@ def rerank(a: Any) -> None:
             means = {measure: round(float(values[measure].mean()), 4) for measure in MEASURES}
             found[name][split] = means | {"difference": round(test.difference, 4), "p_t": round(test.p_t, 4)}
         print(name, {split: found[name][split] for split in batches}, flush=True)
-        write(a, record | {"rankers": found, "made": made("effectiveness", a)})
+        path = a.work / ("test.json" if a.test else "dev.json")
+        write_json(path, record | {"rankers": found, "made": origin("effectiveness", a)})
 
 
-def write(a: Any, record: dict[str, Any]) -> None:
-    path = a.work / ("test.json" if a.test else "dev.json")
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False, default=float) + "\n", encoding="utf-8")
-
-
-def made(command: str, a: Any) -> dict[str, str]:
-    given = {name: str(value) for name, value in vars(a).items() if name != "run"}
-    return {"command": shown("bench_rerank.py", [command]), "commit": commit(), "processor": machine()} | given
+def origin(command: str, a: Any) -> dict[str, Any]:
+    return made("bench_rerank.py", [command]) | {name: str(value) for name, value in vars(a).items() if name != "run"}
 
 
 if __name__ == "__main__":

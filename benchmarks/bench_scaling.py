@@ -9,7 +9,6 @@ scaling.md.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import synthetic
-from provenance import machine, median, options, provenance, table, timed, write_page
+from provenance import machine, median, options, provenance, table, timed, write_json, write_page
 
 from haybale import CollectionBuilder, EmbeddingStore, PassageIndex, ProductKernelSVR, ShardedIndex, SVREnsemble, embed
 from haybale.device import CPU
@@ -66,7 +65,7 @@ def main() -> None:
         lines += table(" | ".join([CONTENT[name], "seconds", *extra]), rows, words=0)
     write_page(a.results / "scaling.md", [*lines, "", origin])
     found = {"machine": machine(), "peak": peak, "curves": curves, "provenance": origin}
-    (a.results / "scaling.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_json(a.results / "scaling.json", found)
 
 
 def seconds(work: Callable[[], Any], rounds: int = 3) -> tuple[float, Any]:

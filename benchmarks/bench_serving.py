@@ -10,22 +10,31 @@ collection that is measured again replaces what was there of it, and serving.md;
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from provenance import cell, options, peak_memory, provenance, shown, table, timed
+from provenance import (
+    cell,
+    clocked,
+    cost,
+    folder_sizes,
+    in_a_process,
+    mb,
+    options,
+    provenance,
+    read_json,
+    run_step,
+    shown,
+    table,
+    write_json,
+)
 
 import haybale  # which imports nothing until it is asked for a name: what that costs is measured
 from haybale.timing import record_timings
@@ -56,31 +65,31 @@ def main() -> None:
     parser.add_argument("--step", help=argparse.SUPPRESS)  # one measurement, in this process
     a = parser.parse_args()
     if a.step:
-        given = json.loads(a.step)
-        print(json.dumps(STEPS[given.pop("step")](**given)))
+        run_step(STEPS, a.step)
         return
     path = a.results / "serving.json"
-    records = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    records = read_json(path, {})
     for name in a.collections:
         with tempfile.TemporaryDirectory(prefix="serving-", dir=a.folder) as folder:
             record = measured(name, Path(folder), a.queries)
         more = ("scipy", "pyarrow", "safetensors", "bm25s")
         record["provenance"] = provenance(shown("bench_serving.py", [name]), more=more)
         records[record["collection"]["name"]] = record
-        path.write_text(json.dumps(records, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(path, records, indent=2)
     path.with_suffix(".md").write_text(page(records), encoding="utf-8")
 
 
-def in_a_process(step: str, **given: Any) -> Record:
-    """A step of :data:`STEPS`, and the seconds of the whole process."""
-    print(f"  {step}", *(value for key, value in given.items() if key in ("ranker", "what")), flush=True)
-    command = [sys.executable, __file__, "--step", json.dumps({"step": step, **given}, default=str)]
-    whole, done = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True))
-    return json.loads(done.stdout.splitlines()[-1]) | {"process": whole}
+def in_own_process(step: str, given: Record) -> Record:
+    return in_a_process(__file__, step, given)
 
 
-def measured(name: str, folder: Path, n_queries: int, ask: Callable[..., Record] = in_a_process) -> Record:
-    """Everything of one collection; the folder is a new one."""
+def measured(name: str, folder: Path, n_queries: int, run: Callable[[str, Record], Record] = in_own_process) -> Record:
+    """Measure everything of one collection; the folder is a new one, and ``run`` does a step of :data:`STEPS`."""
+
+    def ask(step: str, **given: Any) -> Record:
+        print(f"  {step}", *(value for key, value in given.items() if key in ("ranker", "what")), flush=True)
+        return run(step, given)
+
     engine, grown = folder / "engine", folder / "grown"
     record = ask("build", collection=name, engine=engine)
     record["open"] = [ask("open", engine=engine) for _ in range(OPENED)]
@@ -88,36 +97,17 @@ def measured(name: str, folder: Path, n_queries: int, ask: Callable[..., Record]
     for ranker in RANKERS:
         saved = folder / ranker
         fitting = ask("fit", engine=engine, ranker=ranker, saved=saved)
-        found = {"fit": fitting, "disk": sum(sizes(saved).values())}
+        found = {"fit": fitting, "disk": sum(folder_sizes(saved).values())}
         record["rankers"][ranker] = found | ask("rank", engine=engine, saved=saved, n_queries=n_queries)
-    record["disk"] = sizes(engine)
+    record["disk"] = folder_sizes(engine)
     shutil.copytree(engine, grown)
     record["add"] = ask("add", engine=grown, n_documents=ADDED)
     record["open after adding"] = [ask("open", engine=grown) for _ in range(OPENED)]
     for ranker, found in record["rankers"].items():
         found["after adding"] = ask("rank", engine=grown, saved=folder / ranker, n_queries=10)["one by one"]
-    record["disk after adding"] = sizes(grown)
+    record["disk after adding"] = folder_sizes(grown)
     record["approximate"] = {what: ask("effectiveness", collection=name, what=what) for what in ("at once", "grown")}
     return record
-
-
-def sizes(folder: Path) -> dict[str, int]:
-    """Bytes by part: the index's, where a segment has it (``0/passages``), else the first folder or file."""
-    found: dict[str, int] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            parts = path.relative_to(folder).parts
-            part = "/".join(parts[: 2 if parts[0].isdigit() else 1])
-            found[part] = found.get(part, 0) + path.stat().st_size
-    return found
-
-
-@contextmanager
-def clocked() -> Iterator[Record]:
-    """What becomes the seconds by the clock, those of all cores that computed, and the peak of memory until then."""
-    found, wall, cpu = {}, time.perf_counter(), time.process_time()
-    yield found
-    found |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "peak": peak_memory()}
 
 
 def build(collection: str, engine: str) -> Record:
@@ -297,16 +287,8 @@ def costs_of(name: str, found: Record) -> list[str]:
     ]
 
 
-def cost(found: Record, scale: float = 1.0) -> str:
-    return f"{cell(scale * found['wall'])} ({cell(scale * found['cpu'])})"
-
-
 def median(found: list[Record]) -> str:
     return cost({what: statistics.median(one[what] for one in found) for what in ("wall", "cpu")}, 1e3)
-
-
-def mb(size: float) -> str:
-    return f"{size / 1e6:,.1f}" if size < 1e8 else f"{size / 1e6:,.0f}"
 
 
 if __name__ == "__main__":

@@ -29,14 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import options, provenance, row, shown, table, write_page
+from provenance import options, printed_stages, provenance, row, shown, table, write_page
 from sklearn.svm import SVR
 
 from haybale import Engine, ProductKernelSVR, pool
 from haybale.drawing import draw_lines
 from haybale.ensemble import CandidateRows, candidate_rows
 from haybale.rankers import BM25, KNN, Training
-from haybale.timing import record_timings
 
 WIDTH = 768
 GAMMA, TOL, MEMORY = 1.5, 1e-3, 2.2e9
@@ -209,7 +208,7 @@ class Candidates:
     @classmethod
     def of(cls, collection: str) -> Candidates:
         """The candidates of a collection's training queries."""
-        with record_timings(lambda stage, seconds: print(f"  {stage} {seconds:.0f} s", flush=True)):
+        with printed_stages():
             engine = Engine(collection, encoder=f"lsa(n_components={WIDTH})")
             batch, index = Training.of(engine).batch, engine.passages
             found = pool(*(ranker.passage_hits(batch, 20) for ranker in (BM25(), KNN())))

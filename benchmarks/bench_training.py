@@ -11,14 +11,27 @@ is in the folder --work is not done again.
 from __future__ import annotations
 
 import json
-import time
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from effectiveness import BEST, by_relevant, parameters, tuned_bm25
-from provenance import RESULTS, cell4, options, peak_memory, provenance, shown, table, write_page
+from provenance import (
+    RESULTS,
+    cell4,
+    options,
+    peak_memory,
+    printed_stages,
+    provenance,
+    read_json,
+    shown,
+    split_batch,
+    table,
+    write_json,
+    write_page,
+)
 
 from haybale import (
     SVR,
@@ -36,8 +49,7 @@ from haybale import (
 )
 from haybale.cli.values import parse_values
 from haybale.evaluation import paired_tests
-from haybale.rankers import QueryBatch, Training, set_all
-from haybale.timing import record_timings
+from haybale.rankers import Training, set_all
 
 FOLDS = 2
 IN_SPACE = ("knn", "parm-rrf", "parm-vrrf")
@@ -58,24 +70,16 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true", help="one encoder, of one fold; fusions learn from the other")
     parser.add_argument("--alone", action="store_true", help="only its own space, no fusions; training-NAME-alone")
     parser.add_argument("--set", action="append", default=[], help="name=value of the recipe; or selection_passages")
-    parser.add_argument("--only", choices=["train", "encode"], help="go so far, for the rest to be done later")
     a = parser.parse_args()
     collection = open_collection(a.collection)
     recipe = parse_values(a.set, rankers=False)
-    how = {"alone": a.alone, "before_length": a.before_length}
-    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, recipe, a.apart, a.only, **how)
-    if a.only:
-        return
-    arguments = [a.collection, "--encoder", a.encoder, "--work", a.work.name, "--dtype", a.dtype]
-    arguments += ["--length", str(a.length)]
-    arguments += ["--before-length", str(a.before_length)] if a.before_length else []
-    arguments += [*(word for each in a.set for word in ("--set", each))]
-    arguments += [f"--{name}" for name in ("apart", "alone", "test") if getattr(a, name)]
-    origin = provenance(shown("bench_training.py", arguments), more=("torch", "sentence-transformers", "transformers"))
+    how = {"apart": a.apart, "alone": a.alone, "before_length": a.before_length}
+    found = measured(collection, a.encoder, a.work, a.test, a.dtype, a.length, recipe, **how)
+    command, packages = shown("bench_training.py", sys.argv[1:]), ("torch", "sentence-transformers", "transformers")
+    found["provenance"] = provenance(command, more=packages)
     path = a.results / f"training-{collection.name}{'-alone' * a.alone}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found | {"provenance": origin}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    write_page(path.with_suffix(".md"), page(found | {"provenance": origin}))
+    write_json(path, found)
+    write_page(path.with_suffix(".md"), page(found))
 
 
 def measured(
@@ -87,37 +91,25 @@ def measured(
     length: int,
     recipe: dict[str, Any],
     apart: bool = False,
-    only: str | None = None,
     svr: Mapping[str, Any] | None = None,
     alone: bool = False,
     before_length: int | None = None,
 ) -> dict[str, Any]:
     """Everything of one collection, for JSON; ``svr``: values of all rankers, for a trial."""
-    start = time.perf_counter()
-
-    def report(stage: str, taken: float) -> None:
-        print(f"  {time.perf_counter() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
-
-    with record_timings(report) as stages:
+    with printed_stages() as stages:
         engine = Engine(collection)
         how = {"dtype": dtype, "max_length": length, **recipe}
         n_folds = 0 if apart or alone else FOLDS
         parts = {"encoder": (1, FOLDS) if apart else None, **{f"encoder-{i}": (i, FOLDS) for i in range(n_folds)}}
         trained = {name: training_of(engine, encoder, work / name, how, fold) for name, fold in parts.items()}
-        if only == "train":
-            return {}
         sources = {"before": encoder, "after": work / "encoder"}
         sources |= {f"fold-{fold}": work / f"encoder-{fold}" for fold in range(n_folds)}
         for name, each in sources.items():
             cut = before_length or length if name == "before" else length
             space(collection, str(each), work / f"engine-{name}", dtype, cut)
-        if only == "encode":
-            return {}
         splits = ("dev", "test") if test else ("dev",)
         training, runs = Training.of(engine), {split: dict[str, Run]() for split in splits}
-        batches = {
-            split: QueryBatch(engine, collection.queries.take(collection.split(split).queries)) for split in splits
-        }
+        batches = {split: split_batch(engine, split) for split in splits}
         rankers: dict[str, Ranker] = {
             f"{name} {when}": InSpace(parse(name), str(work / f"engine-{when}"))
             for when in ("before", "after")
@@ -164,9 +156,8 @@ def space(collection: Collection, encoder: str, folder: Path, dtype: str, length
 
 def fused(collection: Collection, work: Path, n_folds: int, values: Mapping[str, Any]) -> dict[str, Ranker]:
     """`learned` and `svr` over TF-IDF, and with the space before and after beside it."""
-    known = RESULTS / f"effectiveness-{collection.name}.json"
-    if known.exists():
-        of = json.loads(known.read_text(encoding="utf-8"))["bm25"]
+    if known := read_json(RESULTS / f"effectiveness-{collection.name}.json"):
+        of = known["bm25"]
         names = (("bm25", "passage"), ("bm25-doc", "document"))
         tuned = {f"{name}.{each}": of[unit][each] for name, unit in names for each in ("k1", "b", "k3")}
     else:

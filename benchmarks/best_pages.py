@@ -5,7 +5,6 @@ python benchmarks/best_pages.py [--results benchmarks/results]
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from bench_graph import CONTEXT, WITH
 from bench_graph import FUSED as LIM
 from effectiveness import DENSE, FIRST_STAGE, SEARCHES
 from effectiveness_pages import AIMED
-from provenance import cell4, options, table, write_page
+from provenance import cell4, options, read_all, read_json, table, write_page
 
 from haybale.evaluation import paired_tests
 
@@ -43,10 +42,7 @@ ELSEWHERE = {  # systems of other pages, as their files call them and as they ar
 
 def whole(folder: Path) -> list[str]:
     """The lines of `best.md`: of every `best-*.json` and `curve-*.json`, and what other pages have."""
-    best, curves = (
-        [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"{kind}-*.json"))]
-        for kind in ("best", "curve")
-    )
+    best, curves = (read_all(folder, kind) for kind in ("best", "curve"))
     return [*page(best), *every_system(folder, best), *curve_lines(curves)]
 
 
@@ -177,16 +173,14 @@ def every_system(folder: Path, records: list[dict[str, Any]]) -> list[str]:
                 add("best", label, record["collection"]["name"], of["nDCG@10"])
     names = [record["collection"]["name"] for record in records]
     for name, (kind, systems) in product(names, ELSEWHERE.items()):
-        path = folder / f"{kind}-{name}.json"
-        of = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        of = read_json(folder / f"{kind}-{name}.json", {})
         for system, label in systems.items() if of else ():
             if kind == "effectiveness":
                 add(kind, label, name, of["rankers"]["test"][system]["measures"]["nDCG@10"])
             else:
                 values = of["values"][system]["test"] if kind == "graph" else of["values"]["test"][system]
                 add(kind, label, name, values["nDCG@10"])
-    path = folder / "rerank.json"
-    for key, of in json.loads(path.read_text(encoding="utf-8")).items() if path.exists() else ():
+    for key, of in read_json(folder / "rerank.json", {}).items():
         for system, values in of["rankers"].items() if "dev and test" in key else ():
             if system not in ("first", "learned"):
                 label = system.replace("cross, mean", "cross-encoder, mean")

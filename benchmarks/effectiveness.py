@@ -13,24 +13,20 @@ family of comparisons on test by itself.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import product
 from typing import Any
 
 import effectiveness_pages
 import numpy as np
-from provenance import commit, machine, options, peak_memory, shown, timed
+from provenance import made, options, peak_memory, printed_stages, split_batch, timed, write_json
 
 from haybale import Collection, Engine, Ranker, Run, evaluate, open_collection, parse, tune_bm25
 from haybale.evaluation import Tuned, paired_tests, results
-from haybale.rankers import QueryBatch, Training, set_all, set_values
-from haybale.timing import record_timings
+from haybale.rankers import Training, set_all, set_values
 
 UNSEEN_SHARE = "unseen_share"  # the parameter of Learned: the share of the loss for queries that training has not met
 SEARCHES = "bm25,bm25-doc,knn,knn-doc,parm-rrf,parm-vrrf"
@@ -56,11 +52,9 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("collections", nargs="+", help="pydocs, or folders")
     a = parser.parse_args()
-    a.results.mkdir(parents=True, exist_ok=True)
     if len(a.collections) == 1:
         record = measured(a.collections[0])
-        path = a.results / f"effectiveness-{record['collection']['name']}.json"
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(a.results / f"effectiveness-{record['collection']['name']}.json", record)
         return
     for name in a.collections:
         subprocess.run([sys.executable, __file__, name, "--results", str(a.results)], check=True)
@@ -73,8 +67,7 @@ class Space:
     def __init__(self, collection: Collection, encoder: str) -> None:
         engine = Engine(collection, encoder=encoder)
         self.training = Training.of(engine)
-        queries = collection.queries
-        self.batches = {split: QueryBatch(engine, queries.take(collection.split(split).queries)) for split in SPLITS}
+        self.batches = {split: split_batch(engine, split) for split in SPLITS}
 
     def runs(self, ranker: Ranker) -> dict[str, Run]:
         """The ranker's run of each split, fitted on the training queries."""
@@ -85,11 +78,7 @@ class Space:
 def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Everything of one collection; ``width`` is that of LSA, ``values`` are set in all rankers, for a trial."""
     start = time.perf_counter()
-
-    def report(stage: str, taken: float) -> None:
-        print(f"  {time.perf_counter() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
-
-    with record_timings(report) as stages:
+    with printed_stages() as stages:
         collection = open_collection(name, missing_judgements="skip")
         tuning, tuned = timed(lambda: tuned_bm25(collection))
         baseline = "bm25-doc" if tuned["document"].best[3] > tuned["passage"].best[3] else "bm25"
@@ -100,7 +89,6 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
         for ranker, (more, untuned) in product(("bm25", "bm25-doc"), UNTUNED.items()):
             for split, run in sparse.runs(set_values(parse(ranker), untuned)).items():
                 runs[split][f"{ranker}, {more}"] = run
-        shares = by_share(collection, sparse, set_values(parse(BEST), chosen))
         del sparse  # its hits are large, and done with
         over = with_values(DENSE, {"svr-paper.rows_per_bag": PAPER_ROWS})
         facts |= ranked(Space(collection, f"lsa(n_components={width})"), over, runs, " over LSA")
@@ -118,17 +106,10 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
         "n_queries": {split: len(next(iter(table.values()))) for split, table in of_rankers.items()},
         "comparisons": compared(collection, baseline, of_rankers),
         "strata": {split: by_group(collection, split, of_rankers[split]) for split in SPLITS},
-        "unseen share": shares,
         "facts": facts,
         "seconds": seconds,
         "peak memory": peak_memory(),
-        "made": {
-            "command": shown("effectiveness.py", [name]),
-            "commit": commit(),
-            "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            "processor": machine(),
-            "environment": {"python": sys.version.split()[0]} | {package: version(package) for package in PACKAGES},
-        },
+        "made": made("effectiveness.py", [name], PACKAGES),
     }
 
 
@@ -167,35 +148,8 @@ def ranked(space: Space, rankers: Mapping[str, Ranker], runs: dict[str, dict[str
     for name, ranker in rankers.items():
         for split, run in space.runs(ranker).items():
             runs[split][name + more] = run
-        facts = facts_of(ranker.fitted(space.training), parse(name))
-        if facts:
-            found[name + more] = facts
-    return found
-
-
-def facts_of(fitted: Ranker, plain: Ranker) -> dict[str, Any]:
-    """A ranker's facts, in which the rankers within are called as they are on the page, without their values."""
-    within = plain.nested() or [each for made in plain.implied().values() for each in made]
-    names = {str(inner): str(short) for inner, short in zip(fitted.rankers_, within, strict=False)}
-    found = {}
-    for key, value in fitted.fit_report_.items():
-        inner, space, feature = key.partition(" ")
-        found[names.get(inner, inner) + space + feature] = value
-    return found
-
-
-def by_share(collection: Collection, space: Space, best: Ranker) -> list[dict[str, Any]]:
-    """The best ranker with other shares of the loss for unseen queries, on dev: all queries, and those none of whose
-    relevant documents was relevant in training. Only the weights are learned anew; what is fused is shared."""
-    unseen, batch = by_relevant(collection, "dev")["none seen"], space.batches["dev"]
-    rows = []
-    for share in SHARES:
-        fused = set_values(best, {UNSEEN_SHARE: share}).fitted(space.training).run(batch, DEPTH)
-        table = evaluate(fused, collection.qrels_frame("dev")).reindex(batch.ids)
-        group = unseen & table["MRR@10"].notna().to_numpy()
-        means = {m: float(table[m].mean()) for m in MEASURES}
-        rows.append({UNSEEN_SHARE: share} | means | {"none seen": float(table["MRR@10"][group].mean())})
-    return rows
+        found[name + more] = ranker.fitted(space.training).fit_report_
+    return {name: facts for name, facts in found.items() if facts}
 
 
 def by_group(collection: Collection, split: str, values: dict[str, Any]) -> dict[str, Any]:

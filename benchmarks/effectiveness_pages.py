@@ -1,21 +1,18 @@
-"""The pages of effectiveness.py from its JSON files: one a collection, a summary of their test splits; two figures.
+"""The pages of effectiveness.py from its JSON files: one a collection, a summary of their test splits; a figure.
 
 python benchmarks/effectiveness_pages.py [--figures] [--results benchmarks/results]
-
-The figures need the extra ``plots``.
 """
 
 from __future__ import annotations
 
-import json
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import cell, cell4, options, table
+from provenance import cell, cell4, options, read_all, table
 
-from haybale.drawing import draw_heatmap, draw_lines
+from haybale.drawing import draw_heatmap
 
 Record = dict[str, Any]
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000")
@@ -27,7 +24,7 @@ AIMED = {"gesetze": "MRR@10"}
 
 
 def read(folder: Path) -> list[Record]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("effectiveness-*.json"))]
+    return read_all(folder, "effectiveness")
 
 
 def write(folder: Path) -> None:
@@ -39,9 +36,8 @@ def write(folder: Path) -> None:
 
 
 def page(record: Record) -> str:
-    """One collection: what was tuned, both splits, groups of queries, the price of unseen queries, its origin."""
-    counts, made, unseen = record["collection"], record["made"], unseen_shares(record)
-    parameter = next(iter(unseen[0]))
+    """One collection: what was tuned, both splits, groups of queries, its origin."""
+    counts, made = record["collection"], record["made"]
     lines = [
         f"# {counts['name']}: effectiveness, end to end",
         "",
@@ -59,18 +55,7 @@ def page(record: Record) -> str:
     lines += ["", "## Where the gain comes from: MRR@10 by what training has seen", ""]
     for split in ("test", "dev"):
         lines += [f"{split}:", *groups(record, split), ""]
-    rows = (
-        [f"{row[parameter]:g}", *(row[m] for m in ("MRR@10", "nDCG@10", "Recall@100", "none seen"))] for row in unseen
-    )
     lines += [
-        f"## New queries: the share of the loss they carry (`{parameter}`), on dev",
-        "",
-        "The weights of `best` learned with other shares. The last column is MRR@10 of the queries none of whose"
-        f" relevant documents was relevant to a training query; BM25 ({record['baseline']}, tuned) has"
-        f" {in_group(record, 'dev', 'none seen', record['baseline'])} there. `best` above has"
-        f" {record['facts'][record['best']]['unseen share']:g}.",
-        *table(f"{parameter} | MRR@10 | nDCG@10 | Recall@100 | none seen", rows, words=0, show=cell4),
-        "",
         "## What was learned",
         "",
         *facts(record),
@@ -82,11 +67,6 @@ def page(record: Record) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def unseen_shares(record: Record) -> list[dict[str, float]]:
-    """A row for each share of the loss that unseen queries had; the first key is the parameter's name then."""
-    return record.get("unseen share") or record["cold"]
 
 
 def label(record: Record, ranker: str) -> str:
@@ -244,27 +224,13 @@ def ndcg(record: Record, ranker: str) -> float:
     return float(record["rankers"]["test"][name]["measures"]["nDCG@10"])
 
 
-def draw_unseen(records: list[Record], path: Path) -> None:
-    """What the share of unseen queries in the loss costs over all queries, and brings to those that are unseen."""
-    curves = {}
-    for record in records:
-        rows, base, dev = unseen_shares(record), record["baseline"], record["rankers"]["dev"]
-        unseen = record["strata"]["dev"]["none seen"]["rankers"][base]["MRR@10"]
-        x, level = [row["none seen"] / unseen for row in rows], dev[base]["measures"]["MRR@10"]
-        curves[record["collection"]["name"]] = (x, [row["MRR@10"] / level for row in rows])
-    title = f"MRR@10 on dev, times tuned BM25: from {next(iter(rows[0]))} = 0 (left) to 1 (right)"
-    x_label = "queries whose relevant documents are all new"
-    draw_lines(curves, title=title, x_label=x_label, y_label="all queries", path=path)
-
-
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--figures", action="store_true", help="draw the figures, too")
+    parser.add_argument("--figures", action="store_true", help="draw the figure, too")
     a = parser.parse_args()
     write(a.results)
     if a.figures:
         draw_gains(read(a.results), a.results / "effectiveness-gains.svg")
-        draw_unseen(read(a.results), a.results / "effectiveness-cold.svg")
 
 
 if __name__ == "__main__":

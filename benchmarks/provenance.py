@@ -1,15 +1,18 @@
-"""What the benchmarks share: their options, stopwatches, and what a page says of where its numbers come from."""
+"""What the benchmarks share: options, stopwatches, tables, JSON files, and where the numbers of a page come from."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shlex
 import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +35,21 @@ def write_page(path: Path, lines: list[str]) -> None:
     text = "\n".join([*lines, ""])
     path.write_text(text, encoding="utf-8")
     print(text)
+
+
+def write_json(path: Path, record: Any, indent: int | None = 1) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=indent, ensure_ascii=False, default=float) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, default: Any = None) -> Any:
+    """Return what a file holds, or the default if there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else default
+
+
+def read_all(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the records of a folder's ``kind-NAME.json``, by name."""
+    return [read_json(path) for path in sorted(folder.glob(f"{kind}-*.json"))]
 
 
 def cell(value: Any) -> str:
@@ -59,6 +77,26 @@ def table(
     return ["", row(*names), f"|{rule}|", *(row(*cells, show=show) for cells in rows)]
 
 
+def cost(found: Mapping[str, float], scale: float = 1.0) -> str:
+    """Seconds by the clock and, in parentheses, of all cores."""
+    return f"{cell(scale * found['wall'])} ({cell(scale * found['cpu'])})"
+
+
+def mb(size: float) -> str:
+    return f"{size / 1e6:,.1f}" if size < 1e8 else f"{size / 1e6:,.0f}"
+
+
+def folder_sizes(folder: Path) -> dict[str, int]:
+    """Return bytes by part: the index's, where a segment has it (``0/passages``), else the first folder or file."""
+    found: dict[str, int] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            parts = path.relative_to(folder).parts
+            part = "/".join(parts[: 2 if parts[0].isdigit() else 1])
+            found[part] = found.get(part, 0) + path.stat().st_size
+    return found
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Seconds, and the result."""
     start = time.perf_counter()
@@ -84,6 +122,50 @@ def alternating(
     return {name: (seconds[name], results[name]) for name in works}
 
 
+@contextmanager
+def clocked() -> Iterator[dict[str, Any]]:
+    """Yield what becomes the seconds by the clock, those of all cores, and the peak of memory until then."""
+    found: dict[str, Any] = {}
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield found
+    found |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "peak": peak_memory()}
+
+
+@contextmanager
+def printed_stages() -> Iterator[Any]:
+    """Print each stage of haybale's with its seconds, and yield what has them."""
+    from haybale.timing import record_timings
+
+    start = time.perf_counter()
+
+    def report(stage: str, taken: float) -> None:
+        print(f"  {time.perf_counter() - start:6.0f} s  {stage} {taken:.1f} s", flush=True)
+
+    with record_timings(report) as stages:
+        yield stages
+
+
+def split_batch(engine: Any, split: str) -> Any:
+    """Return the queries of a split, as rankers take them."""
+    from haybale.rankers import QueryBatch
+
+    queries = engine.collection.queries
+    return QueryBatch(engine, queries.take(engine.collection.split(split).queries))
+
+
+def in_a_process(script: str, step: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a step of a script (see :func:`run_step`) in a process of its own, and add the seconds of the process."""
+    command = [sys.executable, script, "--step", json.dumps({"step": step, **given}, default=str)]
+    taken, done = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True))
+    return json.loads(done.stdout.splitlines()[-1]) | {"process": taken}
+
+
+def run_step(steps: Mapping[str, Callable[..., Any]], text: str) -> None:
+    """Do what ``--step`` names, and print what it returns as the last line."""
+    given = json.loads(text)
+    print(json.dumps(steps[given.pop("step")](**given)))
+
+
 def peak_memory() -> int:
     """Bytes, the most this process ever held. The resource module would count what its parent held at the fork."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
@@ -100,6 +182,17 @@ def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
         f"- commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {machine()}; "
         f"python {platform.python_version()}, {versions}"
     )
+
+
+def made(script: str, arguments: list[str], packages: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Where a record comes from: command, commit, date, processor and versions."""
+    return {
+        "command": shown(script, arguments),
+        "commit": commit(),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "processor": machine(),
+        "environment": {"python": platform.python_version()} | {package: version(package) for package in packages},
+    }
 
 
 def shown(script: str, arguments: list[str]) -> str:

@@ -85,91 +85,35 @@ def page(found: dict[str, Any], text: dict[str, Any]) -> str:
 
 
 def on_text(records: dict[str, Any]) -> dict[str, Any]:
-    """The figures of the section on text: of the largest collection, and of two Dask workers where they were tried."""
-    by_size = sorted(records.values(), key=lambda record: record["stages"]["make"]["counts"]["passages"])
-    stages, rows_a_bag = by_size[-1]["stages"], "rows a bag is trained on (mean)"
-    counts, indexed = stages["make"]["counts"], stages["index"]
-    n, passages, postings = counts["train"], counts["passages"], indexed["counts"]["postings"]
+    """The figures of the section on text: every stage of the largest collection, at 100 million passages."""
+    stages = max(records.values(), key=lambda record: record["stages"]["make"]["counts"]["passages"])["stages"]
+    passages, trained = stages["make"]["counts"]["passages"], stages["train svr 1"]
     factor = SIZES["100 M"] / passages
-
-    def named(name: str) -> list[dict[str, Any]]:
-        return sorted((of for stage, of in stages.items() if stage.startswith(name)), key=lambda of: of["n"])
-
-    def longest(name: str) -> dict[str, Any]:
-        """Of the shares of the queries the largest; what ranks is the model of one."""
-        return named(" ".join(name.split()[:2]) + " ")[-1]
-
-    trained, large = named("train svr "), named("train two large bags ")
-    part, whole = trained[-2], trained[-1]  # the largest share of the queries, and all of them
-    if whole["n"] != n:
-        raise ValueError("large.json: svr was not trained on all queries")
-    bags, of_searches = whole["facts"]["bags"], []
-    for each in trained[:-1]:
-        of_searches.append({"n": each["n"], "seconds": alone(each) * searches_of(each)})
-    bag = alone(part) * bags_of(part) / part["facts"]["bags"]
-    searched = curve_at(of_searches, n)
-    lexical = alone(part) * part["stages"]["search BM25 (passages) (train)"] * n / part["n"]
+    longest: dict[str, str] = {}  # of each command and ranker, the run on the largest share of the queries
+    for name in stages:
+        if name == "index" or name.startswith(("rank ", "train svr ", "train learned ")):
+            kind = " ".join(name.split()[:2])
+            longest[kind] = max(name, longest.get(kind, name), key=lambda other: stages[other].get("n", 0))
     lines = []
-    for name, each in stages.items():
-        # Of the others: candidates and hits are as many however many passages there are.
-        same = alone(each) * sum(taken for part, taken in each.get("stages", {}).items() if part.startswith(SAME))
-        if name == "index" or (name.startswith(("rank ", "train svr ", "train learned ")) and each is longest(name)):
-            of = (duration, each["cpu"], same), (size, each["peak"], 0.0), (size, each["disk"], 0.0)
-            grown = [shown((value - still) * factor + still) for shown, value, still in of]
-            measured = " | ".join(shown(value) for shown, value, _ in of)
-            if name != "index":
-                grown[2] = of[2][0](each["disk"])  # a model or a run
-            if name.startswith("train svr "):  # kernel values take what they may, however many passages there are
-                grown[1] = "half of what there is"
-            lines.append(f"| {name} | {each.get('n', '')} | {measured} | {' | '.join(grown)} |")
-    dask, tried = "train svr, two Dask workers ", []
-    for of in (record["stages"] for record in by_size):
-        for name, two in of.items():
-            if name.startswith(dask):
-                one = of[f"train svr {name.removeprefix(dask)}"]
-                where = f"{one['n']:,} queries over {of['make']['counts']['passages']:,} passages"
-                tried.append(f"{where}: {bags_of(one):.0f} s in one thread, {bags_of(two):.0f} s on two workers")
+    for name in longest.values():
+        each = stages[name]
+        # Candidates and hits are as many however many passages there are.
+        alone = each["work"]["cpu"] / each["work"]["wall"]  # the share of its seconds in which a process computed
+        same = alone * sum(taken for part, taken in each.get("stages", {}).items() if part.startswith(SAME))
+        seconds = duration((each["cpu"] - same) * factor + same)
+        # Kernel values take what they may, however many passages there are; a model or a run does not grow with them.
+        memory = "half of what there is" if name.startswith("train svr ") else size(each["peak"] * factor)
+        disk = size(each["disk"] * (factor if name == "index" else 1))
+        measured = f"{duration(each['cpu'])} | {size(each['peak'])} | {size(each['disk'])}"
+        lines.append(f"| {name} | {each.get('n', '')} | {measured} | {seconds} | {memory} | {disk} |")
     return {
         "text_passages": passages,
         "text_table": "\n".join(lines),
-        "text_trained": n,
-        "text_rows": whole["facts"][rows_a_bag],
-        "text_bags": bags,
-        "text_cores": whole["cores"],
-        "text_clock": duration(whole["wall"]),
-        "text_cpu": whole["cpu"] / 3600,
-        "text_searches": duration(searches_of(whole)),
-        "text_all_bags": duration(bags_of(whole)),
-        "text_part": part["n"],
-        "text_bag": duration(bag),
-        "text_bag_rows": large[-1]["facts"][rows_a_bag],
-        "text_bag_memory": size(large[-1]["peak"]),
-        "text_expected": (searched + bags * bag) / 3600,
-        "text_machines": math.ceil(indexed["peak"] * factor / 2**30 / 24),
-        "text_postings": postings,
-        "text_gpu": n * postings * 8 / (BANDWIDTH * OF_BANDWIDTH * 1e12),
-        "text_lexical": duration(lexical),
-        "text_few": bags_of(by_size[0]["stages"]["train svr 1"]),
-        "text_few_passages": by_size[0]["stages"]["make"]["counts"]["passages"],
-        "text_many": bags_of(part),
-        "text_dask": "; ".join(tried),
+        "text_trained": trained["n"],
+        "text_clock": duration(trained["wall"]),
+        "text_cores": trained["cores"],
+        "text_machines": math.ceil(stages["index"]["peak"] * factor / 2**30 / 24),
     }
-
-
-def bags_of(found: dict[str, Any]) -> float:
-    """Seconds of the bags of a stage of training."""
-    return float(sum(taken for name, taken in found["stages"].items() if name.startswith("fit svr")))
-
-
-def searches_of(found: dict[str, Any]) -> float:
-    """Seconds of a stage of training before the bags."""
-    parts = {name: taken for name, taken in found["stages"].items() if "(train)" in name}
-    return float(sum(taken for name, taken in parts.items() if not name.startswith("fit ")))
-
-
-def alone(found: dict[str, Any]) -> float:
-    """The share of its seconds in which a process on one core computed, and others did not; of two cores the sum."""
-    return float(found["work"]["cpu"] / found["work"]["wall"])
 
 
 def exponent(points: list[dict[str, float]]) -> float:

@@ -24,7 +24,7 @@ from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 from support.worlds import word_collection
 
-from haybale import Engine, Hits, Learned, PassageIndex, open_collection, parse, tune_bm25
+from haybale import Engine, Hits, Learned, PassageIndex, open_collection, parse
 from haybale.errors import InputError
 from haybale.parallel import cpus
 from haybale.rankers import parse_all, parse_value, set_all
@@ -33,7 +33,7 @@ yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parent.parent
 BENCHMARKS, RESULTS = ROOT / "benchmarks", ROOT / "benchmarks" / "results"
 SPLITS = (("train", "train"), ("dev", "dev"), ("dev", "test"))
-LIBRARIES = ("large_page", "protocol_tables", "provenance", "resampled", "synthetic")
+LIBRARIES = ("protocol_tables", "provenance", "resampled", "synthetic")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in LIBRARIES)
 ENTRIES = yaml.safe_load((BENCHMARKS / "reproductions.yaml").read_text(encoding="utf-8"))
 
@@ -157,7 +157,7 @@ def test_small_serving(script: Any, words: Path, tmp_path: Path, monkeypatch: py
     serving, asked = script("bench_serving"), set()
     monkeypatch.setattr(serving, "ADDED", 30)
 
-    def ask(step: str, **given: Any) -> Any:  # in this process
+    def ask(step: str, given: Any) -> Any:  # in this process
         asked.add(step)
         return json.loads(json.dumps(serving.STEPS[step](**json.loads(json.dumps(given, default=str)))))
 
@@ -183,9 +183,10 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(script("resampled"), "PASSAGES", 3)
     monkeypatch.setitem(large.LOCAL, "processes", False)  # which start and end sooner
 
-    def ask(step: str, **given: Any) -> Any:  # in this process
+    def ask(step: str, given: Any) -> Any:  # in this process
         asked.append(given["out"])
-        return json.loads(json.dumps(large.STEPS[step](**json.loads(json.dumps(given, default=str))))) | {"wall": 1.0}
+        found = large.STEPS[step](**json.loads(json.dumps(given, default=str)))
+        return json.loads(json.dumps(found)) | {"process": 1.0}
 
     def run(*chosen: str) -> dict[str, Any]:
         asked.clear()
@@ -195,7 +196,6 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
     found = run()
     assert len(asked) == len(found) == 2 + len(large.TRAINED) + len(large.RANKERS)
     assert all(found["index"]["counts"][name] == found["make"]["counts"][name] for name in ("documents", "passages"))
-    assert found["train two large bags 1"]["facts"]["rows a bag is trained on (mean)"] > 0
     assert len(found["train svr, two Dask workers 1"]["workers"]) == 2
     assert found["rank bm25-doc 1"]["Recall@100"] == 1.0  # all there are
     assert run() == found
@@ -212,14 +212,8 @@ def test_small_large(script: Any, words: Path, tmp_path: Path, monkeypatch: pyte
     assert asked == [tmp_path / "collection"]
     assert open_collection(tmp_path / "collection").digest() == digest
     assert found["train svr 1"]["cores"] == cpus()
-    more = {f"train {name} 0.5": found[f"train {name} 1"] | {"n": 20} for name in ("svr", "two large bags")}
-    more["train svr 0.2"] = found["train svr 1"] | {"n": 8}
-    page = script("large_page").page(
-        {"60": {"stages": found | more, "provenance": "", "calls": ["", ""], "notes": ["By hand."]}}
-    )
+    page = large.page({"60": {"stages": found, "provenance": "", "calls": ["", ""], "notes": ["By hand."]}})
     assert all(f"| {name}" in page for name in found)
-    assert "**Extrapolated** from shares of the queries: `svr` on all 40" in page
-    assert f"**Measured**, on {cpus()} cores: {found['train svr 1']['facts']['candidate rows']:,} rows" in page
     assert "By hand." in page
 
 
@@ -246,57 +240,6 @@ def test_small_best(script: Any, words: Path, tmp_path: Path, monkeypatch: pytes
     assert "| words | 4 | " in "\n".join(pages.curve_lines([found]))
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_small_fusion(script: Any, words: Path, tmp_path: Path) -> None:
-    pytest.importorskip("lightgbm")
-    fusion = script("bench_fusion")
-    record = fusion.measured(str(words))
-    for values in record["values"].values():
-        assert set(values) == {str(each) for each in Learned().nested()} | set(record["chosen"])
-    assert set(record["chosen"]) == set(record["seconds"]) == set(record["ms a query"])
-    (tmp_path / "fusion-words.json").write_text(json.dumps(record | {"provenance": "- here"}))
-    page = fusion.page(tmp_path)
-    assert page[-1] == "- here"
-    assert f"{np.mean(record['values']['test'][fusion.TREES]):.4f}" in "\n".join(page)
-
-
-def test_what_new_queries_cost(script: Any) -> None:
-    pages = script("best_pages")
-    shares = {"0": [0.9, 0.7, 0.1, 0.1], "1": [0.1, 0.1, 0.5, 0.3]}
-    groups = {"all seen": [True, True, False, False], "some seen": [False] * 4, "none seen": [False, False, True, True]}
-    plain = {each: {"nDCG@10": [0.2, 0.2, 0.2, 0.4]} for each in ("bm25", "bm25-doc", "knn", "knn-doc", "policy")}
-    adapted = {"expected": 0.98, "share": 1.0, "rows": [2, 3], "nDCG@10": [0.5, 0.3]}
-    record = {
-        "collection": {"name": "few"},
-        "neural": False,
-        "groups": {"dev": groups, "test": groups},
-        "shares": shares,
-        "facts": {"policy": {"unseen share": 0.0}},
-        "values": {"dev": plain, "test": plain},
-        "adapted": {"none seen": adapted},
-    }
-    lines = pages.of_new([record])
-    assert "| few | 2 of 4 | **0.800 / 0.100** | 0.100 / 0.400 | 0.3000 | 0.4500 | 0.6000 |" in lines
-    [line] = [line for line in lines if line.startswith("| few | none seen")]
-    assert line.startswith("| few | none seen | 2 | 1.0000 | 0.9800 | 1 | 0.3000 | 0.4000 | ")
-    assert line.endswith("| 0.3000 (`bm25`) |")
-
-
-def test_every_system_has_the_figures_of_its_page(script: Any) -> None:
-    pages = script("best_pages")
-    records = [loaded(path) for path in sorted(RESULTS.glob("best-*.json"))]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in pages.every_system(RESULTS, records)[4:]]
-    of = {(row[0].strip("[").split("]")[0], row[1]): row[2:] for row in lines if len(row) > 3}
-    names = [record["collection"]["name"] for record in records]
-    assert of["page", "system"] == names
-    at = names.index("peps")
-    graph, training = (RESULTS / f"{name}.md" for name in ("graph", "training-peps"))
-    for key, page in (("graph", graph), ("training", training)):
-        values = [row[at] for (kind, _), row in of.items() if kind == key]
-        assert len(values) > 4
-        assert all(value in page.read_text(encoding="utf-8") for value in values), (key, values)
-
-
 def test_small_effectiveness(
     script: Any, words: Path, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,12 +252,7 @@ def test_small_effectiveness(
     # dev and test are the same queries here, and no ranker may tell them apart.
     for ranker, values in record["rankers"]["dev"].items():
         assert values["measures"] == record["rankers"]["test"][ranker]["measures"], ranker
-    rows = record["unseen share"]
-    assert [row[effectiveness.UNSEEN_SHARE] for row in rows] == list(effectiveness.SHARES)
-    best = record["rankers"]["dev"][record["best"]]["measures"]["MRR@10"]
-    share = record["facts"][record["best"]]["unseen share"]
-    assert rows[effectiveness.SHARES.index(share)]["MRR@10"] == pytest.approx(best)
-    assert {"training queries", "bm25 rank", "bm25-doc level"} <= record["facts"][record["best"]].keys()
+    assert "training queries" in record["facts"][record["best"]]
     *whole, unseen = record["comparisons"]  # their means are those of the other tables
     assert [row["group"] for row in whole] == ["all"] * 5
     for row in whole:
@@ -333,21 +271,6 @@ def test_small_effectiveness(
     assert "| words | alone / `knn" in pages.summary([record])
     expected = "bags have no relevant row", "queries do not tell"
     assert all(any(each in str(found.message) for each in expected) for found in recwarn.list)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_small_ensemble(script: Any, words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ensemble, collection = script("bench_ensemble"), open_collection(words)
-    trials = {"`svr` as it is": ["svr"], "bags are made of": ["svr(strategy=rows)"], "no evidence": ["svr-memory"]}
-    monkeypatch.setattr(ensemble, "TRIALS", trials)
-    page = ensemble.page(collection, None)
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page if line.startswith("| ")]
-    rows = {(changed, to): values for changed, to, *values in cells[1:]}
-    assert [to for changed, to in rows if changed in trials] == ["`svr`", "`strategy=rows`", "`svr-memory`"]
-    assert {"`LSA`", "`bm25-doc`", "`knn-queries`"} <= {to for _, to in rows}
-    tuned = tune_bm25(collection, "document")
-    assert rows["a search alone", "`bm25-doc`"][3].rstrip("*") == f"{tuned.value:.4f}"
-    assert rows["`svr` as it is", "`svr`"][0] != "–" == rows["a search alone", "`bm25-doc`"][0]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -447,7 +370,7 @@ def test_the_readme_has_the_summary(script: Any) -> None:
 
 def test_pages_say_what_was_measured(script: Any) -> None:
     kinds = {"effectiveness": "effectiveness_pages", "protocols": "protocol_tables", "serving": "bench_serving"}
-    kinds["large"] = "large_page"
+    kinds["large"] = "bench_large"
     for name, module in kinds.items():
         for source in RESULTS.glob(f"{name}*.json"):
             assert source.with_suffix(".md").read_text(encoding="utf-8") == script(module).page(loaded(source)), source
@@ -496,14 +419,6 @@ def test_pydocs_gives_its_numbers(script: Any, name: str, capfd: pytest.CaptureF
     out, err = capfd.readouterr()
     assert status == 0, out + err
     assert re.search(rf"{name} .* MRR@10 .* ok", out)
-
-
-def test_a_difference_of_the_tolerance_agrees_and_a_larger_one_does_not(script: Any) -> None:
-    agrees = script("reproduce").agrees
-    for x, tolerance, more in itertools.product(range(0, 10_000, 123), (1, 20, 500), (0, 1)):
-        a, b = x / 10_000, (x + tolerance + more) / 10_000
-        assert agrees(a, b, tolerance / 10_000) == agrees(b, a, tolerance / 10_000) == (not more)
-    assert not agrees(0.5, float("nan"), 0.05)
 
 
 def test_entries_that_agree_and_one_that_does_not(reproduced: Any, tmp_path: Path) -> None:
