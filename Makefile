@@ -13,7 +13,7 @@ demo: $(VENV)/base
 	$(BIN)/haybale demo
 
 test: $(VENV)/$(EXTRAS) check browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The documentation site, into build/site; a warning is an error. The tests build it too.
 docs: $(VENV)/$(EXTRAS)

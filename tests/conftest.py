@@ -23,6 +23,15 @@ settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+# The files that take longest, the longest first. Processes take files in this order, so that none is left with one.
+SLOWEST = ("test_docs.py", "test_types.py", "test_benchmarks.py", "test_cluster.py", "test_other_processors.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A host with a GPU may have no more than the core needs (benchmarks/gpu.md): a device test then skips, by name."""
