@@ -335,7 +335,7 @@ def test_decisions_of_protocols(script: Any) -> None:
 
 def test_injected_passages_are_classified(script: Any) -> None:
     injected, collection = script("papers.injected"), word_collection()
-    engine = Engine(collection, encoder="lsa", n_components=6)
+    engine = Engine(collection, encoder="lsa(n_components=6)")
     found = injected.classify_injected(engine, n_bags=2, k=5, n_jobs=1)
     assert found.n_positive == len(collection.split("dev").relevant_rows()[0])  # one passage of each relevant document
     assert found.n_rows == 5 * 6 + found.n_positive

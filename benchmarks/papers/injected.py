@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256, help="width of the LSA vectors")
     parser.add_argument("--rows-per-bag", type=int, default=8000)
     a = parser.parse_args()
-    engine = Engine(a.collection, encoder="lsa", n_components=a.width)
+    engine = Engine(a.collection, encoder=f"lsa(n_components={a.width})")
     print(classify_injected(engine, a.split, rows_per_bag=a.rows_per_bag))
 
 
