@@ -38,7 +38,12 @@ PARTS = (*BM25S, *KNNS, "parm-rrf", "parm-vrrf", "knn-queries", "svr")
 IN_SPACE = ("knn", "knn-doc", "parm-vrrf")
 COUNTS = (10, 30, 100, 300, 1000)
 FEW = 20  # test queries of a kind, for a figure of it
-TOLD = ("unseen share", "new ones of these", "nDCG@10 of new ones", "of the best that learns nothing")
+TOLD = (
+    "unseen share",
+    "new training queries",
+    "new training queries, nDCG@10",
+    "best ranker without training, nDCG@10",
+)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from provenance import cell4, commit, machine, options, peak_memory, shown, tabl
 from haybale import Collection, LearnedFusion, Ranker, Run, evaluate, open_collection, parse
 from haybale.evaluation import paired_tests
 from haybale.rankers import set_values
-from haybale.rankers.learned_fusion import unseen_queries
+from haybale.rankers.new_queries import unseen_queries
 
 DIM, FIRST = 256, "knn-doc"
 MEASURES = ("MRR@10", "nDCG@10", "Recall@100", "PRES@100")

@@ -15,8 +15,8 @@ from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import COUNT, NOT_NEGATIVE, RANDOM_STATE
 from haybale.progress import track
+from haybale.rankers.conditional_logit import conditional_logit
 from haybale.rankers.explanation import Share
-from haybale.rankers.learned_fusion import conditional_logit
 from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker

@@ -16,9 +16,9 @@ from haybale.rankers.grammar import (
 from haybale.rankers.in_space import InSpace
 from haybale.rankers.knn import KNN
 from haybale.rankers.learned import Learned
-from haybale.rankers.learned_fusion import LearnedFusion, unseen_queries
+from haybale.rankers.learned_fusion import LearnedFusion
 from haybale.rankers.loading import load
-from haybale.rankers.new_queries import NewQueries
+from haybale.rankers.new_queries import NewQueries, unseen_queries
 from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
 from haybale.rankers.query_batch import QueryBatch

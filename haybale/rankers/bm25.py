@@ -1,4 +1,4 @@
-"""BM25 as a ranker: over passages, of which a document's best counts, or over whole documents."""
+"""BM25 as a ranker: over passages (a document scores by its best passage) or over whole documents."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import ClassVar
 
 import numpy as np
 
-from haybale.engine import Engine
 from haybale.parameters import BM25_RANGES, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.bm25_parameters import bm25_with_parameters
+from haybale.rankers.explanation import Explanation, Share, by_size, passage_note
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
-from haybale.retrieval import BM25Index, Hits, Run
+from haybale.retrieval import Hits, Run
 
 
 @dataclass(eq=False, repr=False)
 class BM25(Ranker):
-    """Lucene's BM25, exact over the whole collection.
+    """Rank by Lucene's BM25, exact over the whole collection.
 
     Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020.
 
     Parameters
     ----------
     unit : {"passage", "document"}, default "passage"
-        Documents rank by their best passage, or each as a whole.
+        Whether a document scores by its best passage or as a whole.
     k1 : float, default 1.2
-        How soon more of a term stops to matter, from 0 on.
+        Term-frequency saturation: the larger, the more a repeated term adds. At least 0.
     b : float, default 0.75
-        How much length counts, 0 to 1.
+        Length normalisation, from 0 (none) to 1 (full).
     k3 : float, optional
-        How soon more of a term in the query stops to matter: t times count (k3 + 1) · t / (k3 + t), with 0 once;
-        default: as often as it occurs, as in Lucene.
+        Saturation of terms that the query repeats: t occurrences count as (k3 + 1) · t / (k3 + t), so with 0 as one.
+        Default: each occurrence counts, as in Lucene.
     """
 
     name = "bm25"
@@ -46,11 +46,11 @@ class BM25(Ranker):
 
     @property
     def uses_vectors(self) -> bool:
-        """It counts words."""
+        """False: BM25 counts terms."""
         return False
 
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
-        """The k best passages of each query."""
+        """Return the k best passages of each query."""
         index = bm25_with_parameters(batch.engine, "passage", self.k1, self.b, self.k3)
         return index.search(batch.texts, min(k, len(index)), exclude=batch.own)
 
@@ -65,20 +65,5 @@ class BM25(Ranker):
         within = index.similarities([text], document)[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
         shares = [Share(f"term {term}", share) for term, share in index.term_shares(text, passage).items()]
-        notes = [] if self.unit == "document" else [passage_note(batch.engine, passage)]
+        notes = [] if self.unit == "document" else [passage_note(batch.engine.collection.passages, passage)]
         return replace(base, shares=by_size(shares), notes=notes)
-
-
-def bm25_with_parameters(engine: Engine, unit: str, k1: float, b: float, k3: float | None) -> BM25Index:
-    """The engine's BM25 index with other parameters; those that differ in ``k3`` alone share its weights."""
-    name, index = f"bm25-{unit}", engine.bm25(unit)
-    if (k1, b) != (index.k1, index.b):
-        index = engine.cached((name, k1, b), lambda: index.with_parameters(k1, b))
-    return index if k3 is None else engine.cached((name, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
-
-
-def passage_note(engine: Engine, passage: int) -> str:
-    """Which passage a score rests on, with its beginning."""
-    passages = engine.collection.passages
-    text = " ".join(passages.texts[passage].as_py().split())
-    return f"by its passage {passages.ids[passage].as_py()}: {text[:99] + '…' if len(text) > 100 else text}"

@@ -1,15 +1,17 @@
-"""Why a document has its score: shares that sum to it, each of which may be explained in its turn."""
+"""Explanations of scores: shares that sum to a score, each of which may have an explanation of its own."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
+from haybale.collections import Passages
 from haybale.retrieval.parm.explanation import shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Share:
     text : str, optional
         The text behind it.
     of : Explanation, optional
-        Of a ranker within a ranker: why *it* ranks the document as it does.
+        The explanation of a ranker within this one.
     """
 
     what: str
@@ -36,21 +38,21 @@ class Share:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A document's score for a query, taken apart.
+    """The score of a document for a query, as a sum of shares.
 
     Parameters
     ----------
     ranker, query_id, doc_id : str
     score : float or None
-        None where the ranker does not have the document.
+        None if the ranker does not find the document.
     rank : int or None
-        From 1; None where it is not among the documents that were ranked.
+        From 1; None if the document is not among those that were ranked.
     shares : list of Share
-        By size; they sum to ``score``, up to rounding of the last bits.
+        The largest first; they sum to ``score``, up to rounding of the last bits.
     notes : list of str
-        What else is worth knowing, in words.
+        Further remarks.
     detail : object, optional
-        The ranker's own explanation where it has more to show: of PARM with its heatmap, of the ensemble with its bags.
+        The ranker's own explanation, if it has more to show: PARM's with a heatmap, the ensemble's with its bags.
     """
 
     ranker: str
@@ -73,14 +75,16 @@ class Explanation:
                 yield from ((f"{share.what} / {path}", scale * value, text) for path, value, text in inner)
 
     def to_frame(self) -> pd.DataFrame:
-        """Columns ``path``, ``share``, ``text``: a row for each passage or judgement that the rankers within rest on.
+        """Return a row for each passage or judgement that the score rests on: columns ``path``, ``share``, ``text``.
 
-        The shares of a ranker within sum to its own score; here they are scaled to what it adds: all sum to this one.
+        The shares of a ranker within are scaled to what that ranker adds, so that all rows sum to this score.
         """
+        import pandas as pd
+
         return pd.DataFrame(self._leaves(), columns=["path", "share", "text"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         shares = [
             {"what": share.what, "share": share.share}
             | ({} if share.text is None else {"text": share.text})
@@ -91,9 +95,9 @@ class Explanation:
         return found | {"rank": self.rank, "shares": shares, "notes": self.notes}
 
     def text(self, top: int = 5, width: int = 100) -> str:
-        """In words: the ``top`` shares of every ranker, with ``width`` characters of their texts."""
+        """Return lines with the ``top`` shares of every ranker and the first ``width`` characters of their texts."""
         if self.score is None:
-            return f"{self.doc_id}: {self.ranker} does not have it"
+            return f"{self.doc_id}: {self.ranker} does not find it"
         head = f"{self.doc_id}: rank {self.rank:,}, {self.ranker} {self.score:.4f}"
         return "\n".join([head, *self._lines(top, width, "  ")])
 
@@ -114,7 +118,7 @@ class Explanation:
 
 
 def format_share(share: float) -> str:
-    """A share in seven characters or so: small ones keep their size.
+    """Format a share in about seven characters; small ones in scientific notation.
 
     >>> format_share(2.40151), format_share(-0.0000123), format_share(0.0)
     ('+2.4015', '-1.2e-05', '+0.0000')
@@ -123,5 +127,11 @@ def format_share(share: float) -> str:
 
 
 def by_size(shares: Sequence[Share]) -> list[Share]:
-    """The largest first; of equal ones the first by name."""
+    """Return shares sorted by size, the largest first, then by name."""
     return sorted(shares, key=lambda share: (-abs(share.share), share.what))
+
+
+def passage_note(passages: Passages, passage: int) -> str:
+    """Return a note that names the passage that a score rests on, with the beginning of its text."""
+    text = " ".join(passages.texts[passage].as_py().split())
+    return f"by its passage {passages.ids[passage].as_py()}: {text[:99] + '…' if len(text) > 100 else text}"

@@ -1,4 +1,4 @@
-"""Nearest neighbours as a ranker: by passages, by whole documents, or by first passages."""
+"""Exact nearest neighbours as a ranker: of passages, whole documents, or first passages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from haybale.device import to_numpy
 from haybale.embeddings import TfidfEncoder
 from haybale.engine import Engine
 from haybale.parameters import one_of
-from haybale.rankers.bm25 import passage_note
-from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.explanation import Explanation, Share, by_size, passage_note
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Hits, PassageIndex, Run
@@ -23,7 +22,7 @@ _A_DOCUMENT = 3  # of the first passages
 
 @dataclass(eq=False, repr=False)
 class KNN(Ranker):
-    """Documents by the inner product of their vectors with the query's, exact over the whole collection.
+    """Rank documents by the inner product of their vectors with the query's, exact over the whole collection.
 
     Parameters
     ----------
@@ -44,14 +43,14 @@ class KNN(Ranker):
         return engine.passages if self.unit == "passage" else engine.first_passages
 
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
-        """The k nearest passages of each query."""
+        """Return the k nearest passages of each query."""
         index = batch.engine.passages
         return index.search(batch.vectors, min(k, len(index)), exclude=batch.own).to_numpy()
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         index, ids = self._index(batch.engine), batch.engine.collection.doc_ids
         _ = batch.vectors
-        # PARM finds the same passages for a query of one paragraph: enough of them tell the best documents.
+        # For queries of one paragraph PARM searches the same passages; with enough of them, their hits are reused.
         enough = self.unit == "passage" and _A_DOCUMENT * depth <= min(_HITS, len(index))
         hits = batch.single_hits(index, _HITS) if enough else None
         with batch.timed(f"search kNN ({self.unit}s)"):
@@ -62,7 +61,7 @@ class KNN(Ranker):
         index = self._index(batch.engine)
         within = np.asarray(index.similarities(batch.vectors, document))[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
-        notes = [passage_note(batch.engine, passage)] if self.unit == "passage" else []
+        notes = [passage_note(batch.engine.collection.passages, passage)] if self.unit == "passage" else []
         what = {"passage": "nearest passage", "document": "whole text", "first passage": "first passage"}[self.unit]
         shares = [Share(f"cosine of the {what}", float(base.score or 0.0))]
         encoder = batch.engine.encoder

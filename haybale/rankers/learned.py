@@ -7,10 +7,9 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from haybale.collections.queries import QueriesLike
@@ -19,14 +18,15 @@ from haybale.errors import InputError
 from haybale.parameters import COUNT, RANDOM_STATE, SHARE, one_of
 from haybale.rankers.bm25 import BM25
 from haybale.rankers.explanation import Explanation, Share, by_size
+from haybale.rankers.fusion import Fusion
+from haybale.rankers.judged_pools import JudgedPools, ndcg, pool_run
 from haybale.rankers.knn import KNN
-from haybale.rankers.learned_fusion import JudgedPools, LearnedFusion, ndcg, pool_run, unseen_queries
-from haybale.rankers.new_queries import NewQueries
+from haybale.rankers.learned_fusion import LearnedFusion
+from haybale.rankers.new_queries import NewQueries, unseen_queries
 from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
-from haybale.rankers.rrf import Fusion
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.svr import SVR
 from haybale.rankers.training import Training
@@ -35,47 +35,51 @@ from haybale.retrieval.fusion import completed
 from haybale.retrieval.hits import Ints
 from haybale.timing import timed
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _FOLDS = 5
-_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the loss, for unseen queries
-_FEW = 10  # unseen queries, of which nothing is told by folds
-_EXPECTED = "queries expected to be new"  # a fact
+_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # candidates of unseen_share
+_MIN_UNSEEN = 10  # with fewer unseen queries, cross-validation says nothing about them
+_EXPECTED = "queries expected to be new"  # a key of the fit report
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A share of the loss for unseen queries, what it would give, and its weights."""
+    """A value of ``unseen_share`` with its cross-validated nDCG@10 and the weights learned with it."""
 
     share: float
-    known: float  # nDCG@10 of training queries by folds: of those that are not new
-    new: float
-    fusion: LearnedFusion
-    folds: list[LearnedFusion | None]
+    known: float  # nDCG@10 of the training queries that are not new
+    new: float  # nDCG@10 of the new ones
+    fusion: LearnedFusion  # learned on all training queries
+    folds: list[LearnedFusion | None]  # learned on the queries outside each fold
 
     def expected(self, new: float) -> float:
-        """nDCG@10 where such a share of the queries is new."""
+        """Return the nDCG@10 to expect of queries of which a share ``new`` is new."""
         return (1 - new) * self.known + new * self.new
 
 
 class Learned(OutOfFold, Fusion):
-    """A linear score of what each ranker says of a document, with weights that make relevant documents likely.
+    """Score documents by a weighted sum of features of each ranker, with weights learned on judged queries.
 
-    :class:`~haybale.LearnedFusion` has the formulas. Rankers that learn from judgements are asked about training
-    queries as if they had not seen them; so is this one (:meth:`out_of_fold`), by folds with weights of the others.
+    :class:`~haybale.LearnedFusion` has the formulas. The weights are learned from rankings of the training queries out
+    of fold. This ranker ranks them out of fold too, with the weights that the other folds of training queries gave.
 
     Parameters
     ----------
     *rankers : Ranker
-        What is fused; without any, what helps on dev of four collections: BM25 and nearest neighbours over passages and
-        documents, PARM with RRF and VRRF, similar queries, and the SVR ensemble.
+        The rankers to fuse. Default: the combination that was best on the dev splits of four collections, namely BM25
+        and nearest neighbours over passages and over documents, PARM with RRF and VRRF, similar queries, and the SVR
+        ensemble.
     depth : int, default 100
-        Documents of each ranker that are fused. What is ranked beyond them follows by the best rank that any gives it.
+        Documents of each ranker that are fused. Documents beyond them follow, by the best rank that any ranker gives.
     unseen_share : "auto" or float, default "auto"
-        As of :class:`~haybale.LearnedFusion`. "auto": of 0, 0.2, … 1 the one that loses least, by folds of the
-        training queries. It may lose in nDCG@10 over all of them, against the best of these shares; and over unseen
-        ones, against the best of the rankers that learn nothing: the larger of both counts. 0 where fewer than 10 are
-        unseen or all rankers learn.
+        The share of the loss for unseen queries, see :class:`~haybale.LearnedFusion`. "auto" takes, of 0, 0.2, … 1, the
+        share with the smallest worst-case loss of nDCG@10 (minimax regret), estimated by cross-validation. Two losses
+        count: over all training queries, against the best of these shares; and over unseen ones, against the best
+        ranker that learns nothing. It is 0 where fewer than 10 training queries are unseen, or where all rankers learn.
     l2, max_iter : optional
-        As of :class:`~haybale.LearnedFusion`.
+        See :class:`~haybale.LearnedFusion`.
     n_queries : int, default 3000
         Training queries that the weights are learned on, drawn at random where there are more.
     random_state : int, default 0
@@ -109,14 +113,16 @@ class Learned(OutOfFold, Fusion):
         self.random_state = random_state
 
     def nested(self) -> list[Ranker]:
-        """What is fused."""
-        return list(self.rankers or everything())
+        """Return the rankers that are fused."""
+        return list(self.rankers or default_rankers())
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
-        """What is fused where nothing was given."""
-        return {} if self.rankers else {"rankers": everything()}
+        """Return the rankers that are fused by default, if none were given."""
+        return {} if self.rankers else {"rankers": default_rankers()}
 
     def fit_batch(self, training: Training) -> None:
+        import pandas as pd
+
         super().fit_batch(training)
         batch, known = training.batch, self.learnable_rows(training)
         drawn = np.random.default_rng(self.random_state).choice(
@@ -132,16 +138,16 @@ class Learned(OutOfFold, Fusion):
         trained = [str(ranker) for ranker in self.rankers_ if ranker.learns_documents]
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(_FOLDS, self.random_state)
         self.__dict__.pop("fold_fusions_", None)
-        self.choices_: list[Candidate] = []
+        self.candidates_: list[Candidate] = []
         self.selection_report_: dict[str, Any] = {}
         self.new_queries_: NewQueries | None = None
         with batch.timed("learn fusion"):
             judged = JudgedPools.of(runs, qrels, self.depth, trained=trained, unseen=unseen)
             plain = sorted(set(runs) - set(trained))
-            if self.unseen_share == "auto" and plain and judged.unseen.sum() >= _FEW:
+            if self.unseen_share == "auto" and plain and judged.unseen.sum() >= _MIN_UNSEEN:
                 if trained and not judged.unseen.all():
                     self.new_queries_ = NewQueries.fit(runs, judged.pool.query_ids, judged.unseen, trained)
-                self.choices_ = self.cross_validated(judged, qrels)
+                self.candidates_ = self.cross_validated(judged, qrels)
                 of_new = {name: float(judged.ndcg[name][judged.unseen].mean()) for name in plain}
                 self._choose(of_new, judged.unseen)
             else:
@@ -149,7 +155,7 @@ class Learned(OutOfFold, Fusion):
                 self.fusion_, self._judged = self._learned(judged, share), judged
 
     def cross_validated(self, judged: JudgedPools, qrels: pd.DataFrame) -> list[Candidate]:
-        """Every share, by folds of the training queries."""
+        """Return a candidate for each share, cross-validated on the training queries."""
         folds = [[self._learned(part, share) for share in _SHARES] if part else None for part in self._outside(judged)]
         inside = self._folds(judged)
         told = np.array([folds[fold] is not None for fold in inside])
@@ -167,32 +173,35 @@ class Learned(OutOfFold, Fusion):
         return found
 
     def _choose(self, of_new: dict[str, float], is_new: NDArray[np.bool_]) -> None:
-        """The share that loses least; ``of_new``: nDCG@10 over new training queries of rankers that learn nothing."""
+        """Take the share with the smallest worst-case loss.
+
+        ``of_new`` is the nDCG@10 over new training queries of the rankers that learn nothing.
+        """
         best = max(sorted(of_new), key=lambda name: of_new[name])
         share = float(is_new.mean())
-        most = max(choice.expected(share) for choice in self.choices_)
-        loss = [max(most - choice.expected(share), of_new[best] - choice.new) for choice in self.choices_]
-        chosen = self.choices_[int(np.argmin(loss))]
+        most = max(choice.expected(share) for choice in self.candidates_)
+        loss = [max(most - choice.expected(share), of_new[best] - choice.new) for choice in self.candidates_]
+        chosen = self.candidates_[int(np.argmin(loss))]
         self._take(chosen)
         self.selection_report_ = {
-            "training queries, nDCG@10 by folds": chosen.expected(share),
-            "the most, with another share": most,
-            "new ones of these": int(is_new.sum()),
-            "nDCG@10 of new ones": chosen.new,
-            "of the best that learns nothing": of_new[best],
-            "which is": best,
+            "training queries, nDCG@10 by cross-validation": chosen.expected(share),
+            "best of all shares": most,
+            "new training queries": int(is_new.sum()),
+            "new training queries, nDCG@10": chosen.new,
+            "best ranker without training, nDCG@10": of_new[best],
+            "best ranker without training": best,
         }
 
     def _take(self, chosen: Candidate) -> None:
         self.fusion_, self.fold_fusions_ = chosen.fusion, chosen.folds
 
     def adapted(self, queries: QueriesLike) -> Learned:
-        """A copy whose weights are the best for these queries, of which nothing has to be judged.
+        """Return a copy with the weights that suit these queries best; they need no judgements.
 
-        :class:`~haybale.ensemble.NewQueries` estimates how many of them are new; the copy's ``unseen_share`` is the one
-        with the largest nDCG@10 of training queries, by folds, were as many of them new. Its ``facts`` say both. Sixty
-        queries tell the share to .06 to .17 on five collections (root mean square error), the worse the fewer training
-        queries there are.
+        :class:`~haybale.rankers.NewQueries` estimates the share of new queries among them. The copy's
+        ``unseen_share`` is the one with the largest cross-validated nDCG@10 for such a share; its ``fit_report_`` has
+        both. With 60 queries the estimate has a root mean square error of .06 to .17 on five collections, the larger
+        the fewer training queries there are.
 
         Parameters
         ----------
@@ -206,24 +215,24 @@ class Learned(OutOfFold, Fusion):
         """
         self.check_fitted()
         if self.new_queries_ is None:
-            needed = f"a ranker that learns, unseen_share='auto', {_FEW} new training queries and others"
-            raise InputError(f"{self}: to adapt it needs {needed}")
+            needed = f"a ranker that learns, unseen_share='auto', and {_MIN_UNSEEN} new training queries beside others"
+            raise InputError(f"{self} cannot be adapted: this needs {needed}")
         parts = [self._runs(batch) for batch in self.batches(queries)]
         runs = {name: Run.joined([part[name] for part in parts]).top(self.depth) for name in self._named}
-        if len(next(iter(runs.values())).query_ids) < _FEW:
-            raise InputError(f"adapted: fewer than {_FEW} queries do not tell how many are new")
+        if len(next(iter(runs.values())).query_ids) < _MIN_UNSEEN:
+            raise InputError(f"adapted: expected at least {_MIN_UNSEEN} queries to estimate how many are new")
         share = self.new_queries_.estimate(runs)
         found = copy(self)
-        chosen = max(self.choices_, key=lambda choice: (choice.expected(share), -choice.share))
+        chosen = max(self.candidates_, key=lambda choice: (choice.expected(share), -choice.share))
         found._take(chosen)
         found.unseen_share = chosen.share
-        found.selection_report_ = {_EXPECTED: share, "nDCG@10 to expect, by folds": chosen.expected(share)}
+        found.selection_report_ = {_EXPECTED: share, "expected nDCG@10": chosen.expected(share)}
         found.fitted_key = found.key()
         return found
 
     @cached_property
     def fold_fusions_(self) -> list[LearnedFusion | None]:
-        """Weights of the queries outside each fold: learned when somebody asks for them, or saves."""
+        """The weights learned on the queries outside each fold; computed on first use."""
         with timed("learn fusion of folds"):
             share = self.fusion_.unseen_share
             found = [self._learned(part, share) if part else None for part in self._outside(self._judged)]
@@ -231,14 +240,14 @@ class Learned(OutOfFold, Fusion):
         return found
 
     def _outside(self, judged: JudgedPools) -> Iterator[JudgedPools | None]:
-        """The pools of the queries outside each fold; None where they have nothing to learn from."""
+        """Yield the pools of the queries outside each fold; None if these have nothing to learn from."""
         inside = self._folds(judged)
         for fold in range(self.fold_of_.max() + 1):
             part = judged.take(inside != fold)
-            yield part if part.right.any() else None
+            yield part if part.is_relevant.any() else None
 
     def _folds(self, judged: JudgedPools) -> Ints:
-        """(m,) the fold of each query of the pools."""
+        """Return the fold (m,) of each query of the pools."""
         return self.folds_of(judged.pool.query_ids)
 
     def _learned(self, judged: JudgedPools, share: float) -> LearnedFusion:
@@ -251,7 +260,7 @@ class Learned(OutOfFold, Fusion):
             return completed(self.fusion_.fuse(runs), list(runs.values()), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Queries that were learned from by the weights of the other folds, others by the weights of all."""
+        """Rank training queries with the weights of the other folds, other queries with the weights of all."""
         runs = self._runs(batch, depth, out_of_fold=True)
         folds = self.folds_of(batch.ids)
         with batch.timed("fuse (learned)"):
@@ -277,7 +286,7 @@ class Learned(OutOfFold, Fusion):
         notes = [f"not among the first {self.depth} of {', '.join(missing)}"] if missing else []
         if self.selection_report_:
             share = self.fusion_.unseen_share
-            notes.append(f"weights were learned with {share:.0%} of the loss for queries that training had not met")
+            notes.append(f"weights were learned with {share:.0%} of the loss for unseen queries")
         if _EXPECTED in self.selection_report_:
             notes.append(
                 f"as {self.selection_report_[_EXPECTED]:.0%} of the queries to be ranked were expected to be such"
@@ -285,7 +294,7 @@ class Learned(OutOfFold, Fusion):
         return replace(base, shares=by_size(shares), notes=notes)
 
     def _explain_below(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        """Of a document behind those that are fused: who has it highest."""
+        """Explain a document behind those that are fused: by the ranker that has it highest."""
         ranks = {}
         for name, run in self._runs(batch, base.rank or 0).items():
             listed = list(dict(run[base.query_id]))
@@ -300,27 +309,27 @@ class Learned(OutOfFold, Fusion):
     def save_state(self, folder: Path) -> dict[str, Any]:
         self.write_folds(folder)
         facts = {"fusion": self.fusion_.to_dict(), "folds": _plain(self.fold_fusions_), "told": self.selection_report_}
-        choices = [vars(c) | {"fusion": c.fusion.to_dict(), "folds": _plain(c.folds)} for c in self.choices_]
+        choices = [vars(c) | {"fusion": c.fusion.to_dict(), "folds": _plain(c.folds)} for c in self.candidates_]
         new = None if self.new_queries_ is None else self.new_queries_.to_dict()
         return facts | {"choices": choices, "new queries": new}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.read_folds(folder)
-        self.fusion_, self.selection_report_ = LearnedFusion.from_dict(facts["fusion"]), dict(facts["told"])
-        self.fold_fusions_ = _fusions(facts["folds"])
-        self.choices_ = [
+        self.fusion_, self.selection_report_ = LearnedFusion.from_dict(state["fusion"]), dict(state["told"])
+        self.fold_fusions_ = _fusions(state["folds"])
+        self.candidates_ = [
             Candidate(**each | {"fusion": LearnedFusion.from_dict(each["fusion"]), "folds": _fusions(each["folds"])})
-            for each in facts["choices"]
+            for each in state["choices"]
         ]
-        self.new_queries_ = None if facts["new queries"] is None else NewQueries(**facts["new queries"])
+        self.new_queries_ = None if state["new queries"] is None else NewQueries(**state["new queries"])
 
     @property
     def fit_report_(self) -> dict[str, Any]:
         fusion, weights = self.fusion_, self.fusion_.weights_
-        counts = {"training queries": fusion.n_queries_, "of them unseen": fusion.n_unseen_}
+        counts = {"training queries": fusion.n_queries_, "unseen training queries": fusion.n_unseen_}
         named = (weights["run"] + " " + weights["feature"]).tolist()
         counts |= (
-            {"unseen share": fusion.unseen_share} | self.selection_report_ | {"drawn to the weights of": fusion.best_}
+            {"unseen share": fusion.unseen_share} | self.selection_report_ | {"best ranker by itself": fusion.best_}
         )
         return counts | {"weights": dict(zip(named, weights["standardised"], strict=True))}
 
@@ -333,7 +342,7 @@ def _fusions(plain: list[dict[str, Any] | None]) -> list[LearnedFusion | None]:
     return [None if fusion is None else LearnedFusion.from_dict(fusion) for fusion in plain]
 
 
-def everything() -> tuple[Ranker, ...]:
-    """What ``Learned()`` fuses."""
+def default_rankers() -> tuple[Ranker, ...]:
+    """Return the rankers that ``Learned()`` fuses."""
     searches = (BM25("passage"), BM25("document"), KNN("passage"), KNN("document"))
     return (*searches, PARM("rrf"), PARM("vrrf"), SimilarQueries(), SVR())

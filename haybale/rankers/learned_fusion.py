@@ -7,50 +7,39 @@ query, and the rank.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
-from itertools import pairwise
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
-from haybale.collections.qrels import judgements
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import InputError, NotFittedError
 from haybale.frames import Frame
-from haybale.parallel import in_threads, one_blas_thread
 from haybale.parameters import COUNT, NOT_NEGATIVE, SHARE, check_parameters
+from haybale.rankers.conditional_logit import conditional_logit
+from haybale.rankers.judged_pools import JudgedPools, feature_list, pool_run, run_features
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import Pool, pooled, same_queries
-from haybale.retrieval.hits import Ints
-from haybale.retrieval.run import Scores
 from haybale.vectors import Floats
 
-FEATURES = ("level", "rank", "first")
+if TYPE_CHECKING:
+    import pandas as pd
+
 FORMAT, VERSION = "haybale fusion", 3  # 1 had other names, 2 drew all weights to 0
 _FACTS = ("n_queries", "n_unseen", "best", "loss", "n_iter")
-_STEPS = 50  # Newton's, of the weights that others are drawn to
-_FIRST = 10  # documents that tell which run is best
-_ROWS = 2**12  # turned to float64 at once: with 20 features they and their product stay in a core's cache
 
 Array = NDArray[np.float64]
 
 
-@dataclass(eq=False, repr=False)
-class LearnedFusion(BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False)
+class LearnedFusion:
     """Fuses runs by a linear score whose weights make the relevant documents of training queries likely.
 
     Features of a document, for each run, which is cut to its first ``depth`` documents of a query:
 
-    - ``level``: (score − lowest) / (best − lowest) of the query; 1 where all scores are equal;
+    - ``level``: the min-max normalised score of the query, (score − lowest) / (best − lowest); 1 where all are equal;
     - ``rank``: 61 / (60 + rank);
     - ``first``: 1 / rank;
     - ``score``, of a trained run only: the score itself, because its size says how well the query is known.
@@ -76,7 +65,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     l2 : float, default 100
         Penalty on weights away from the best run's, in nats over all queries.
     max_iter : int, default 50
-        Newton steps; a :class:`ConvergenceWarning` if they were too few.
+        Newton steps; a :class:`~sklearn.exceptions.ConvergenceWarning` if they were too few.
 
     Attributes
     ----------
@@ -87,13 +76,14 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     n_queries_, n_unseen_ : int
         Training queries that had a relevant document in their pool, and the unseen ones of them.
     best_ : str
-        The run that the weights are drawn to; ``towards_`` (f,) are the weights it has by itself, of features as they
-        are.
+        The run that the weights are drawn to; ``prior_coef_`` (f,) are the weights of the raw features that it has
+        by itself.
     loss_, n_iter_ : float, int
         The loss with its penalty, and the Newton steps that were taken.
 
     Examples
     --------
+    >>> import pandas as pd
     >>> good = pd.DataFrame({"query_id": ["q", "q", "r", "r"], "doc_id": ["a", "b", "b", "c"], "score": [2, 1, 2, 1]})
     >>> bad = good.assign(score=[1, 2, 1, 2])
     >>> runs = {"good": Run.from_frame(good), "bad": Run.from_frame(bad)}
@@ -116,6 +106,10 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     l2: float = 100.0
     max_iter: int = 50
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, as scikit-learn's estimators do."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def fit(
         self, runs: Mapping[str, Run], qrels: Frame, *, trained: Collection[str] = (), unseen: Collection[str] = ()
     ) -> Self:
@@ -131,7 +125,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             Names of the runs that were learned from judged queries. In these, training queries must be ranked as new
             ones are (out of bag or fold, or left out): a run that knows the query itself would be trusted far too much.
         unseen : collection of str, default none
-            Ids of the queries that are :func:`~haybale.ensemble.unseen_queries` to the trained runs.
+            Ids of the queries that are :func:`~haybale.rankers.unseen_queries` to the trained runs.
 
         Raises
         ------
@@ -148,7 +142,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         Their ``depth`` is this one's.
         """
         check_parameters("LearnedFusion", self.get_params(), self._parameter_constraints)
-        counts = np.bincount(judged.pool.query[judged.right], minlength=len(judged.pool.query_ids))
+        counts = np.bincount(judged.pool.query[judged.is_relevant], minlength=len(judged.pool.query_ids))
         met = counts > 0
         if not met.any():
             raise InputError("no query has a relevant document in its pool; there is nothing to learn from")
@@ -156,7 +150,7 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         # The share of each query in the loss; they sum to 1.
         share = self.unseen_share if of_unseen.any() else 0.0
         shares = (1 - share) * met / n + share * of_unseen / max(1, of_unseen.sum())
-        target = (judged.right / np.maximum(counts, 1)[judged.pool.query]) * shares[judged.pool.query]
+        target = (judged.is_relevant / np.maximum(counts, 1)[judged.pool.query]) * shares[judged.pool.query]
         self.best_, self.prior_coef_ = judged.alone
         found = conditional_logit(
             judged.pool.query, judged.features, target, self.l2 / n, self.max_iter, self.prior_coef_
@@ -191,6 +185,8 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         if not len(places):
             raise InputError(f"no run has document {doc_id!r} among its first {self.depth} for query {query_id!r}")
         shares = self._shares(run_features(pool, self.runs_, self.trained_)[:, places])[:, 0]
+        import pandas as pd
+
         rows = []
         for name, listing, share in zip(self.runs_, pool.listings, shares.tolist(), strict=True):
             at = np.flatnonzero(listing.place == places[0])
@@ -201,15 +197,21 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
     @property
     def weights_(self) -> pd.DataFrame:
         """Columns ``run``, ``feature``, ``weight``, ``standardised``, the weight of a standard deviation, and
-        ``towards``, what that is drawn to.
+        ``prior``, the value that the penalty draws it to.
         """
-        check_is_fitted(self, "coef_")
+        self._check_fitted()
+        import pandas as pd
+
         frame = pd.DataFrame(feature_list(self.runs_, self.trained_), columns=["run", "feature"])
-        standardised, towards = self.coef_ * self.spread_, self.prior_coef_ * self.spread_
-        return frame.assign(weight=self.coef_, standardised=standardised, towards=towards)
+        standardised, prior = self.coef_ * self.spread_, self.prior_coef_ * self.spread_
+        return frame.assign(weight=self.coef_, standardised=standardised, prior=prior)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "coef_"):
+            raise NotFittedError("this LearnedFusion is not fitted: call fit(runs, qrels) first")
 
     def _pool(self, runs: Mapping[str, Run], query_ids: Sequence[str]) -> Pool:
-        check_is_fitted(self, "coef_")
+        self._check_fitted()
         if set(runs) != set(self.runs_):
             raise InputError(f"fusion was learned for runs {', '.join(self.runs_)}; found {', '.join(sorted(runs))}")
         return pooled([runs[name] for name in self.runs_], query_ids, self.depth)
@@ -227,11 +229,11 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
         ``trained`` ones, ``weights`` (run, feature, weight, spread, towards), ``n_queries``, ``n_unseen``, ``best``,
         ``loss``, ``n_iter``.
         """
-        check_is_fitted(self, "coef_")
+        self._check_fitted()
         numbers = np.stack([self.coef_, self.spread_, self.prior_coef_], axis=1).tolist()
         weights = [
-            {"run": run, "feature": feature, "weight": weight, "spread": spread, "towards": towards}
-            for (run, feature), (weight, spread, towards) in zip(
+            {"run": run, "feature": feature, "weight": weight, "spread": spread, "towards": prior}
+            for (run, feature), (weight, spread, prior) in zip(
                 feature_list(self.runs_, self.trained_), numbers, strict=True
             )
         ]
@@ -265,205 +267,3 @@ class LearnedFusion(BaseEstimator):  # type: ignore[misc]
             raise InputError("fusion: expected a finite weight for each feature of its runs")
         fusion.coef_, fusion.spread_, fusion.prior_coef_ = numbers.T.copy()
         return fusion
-
-
-@dataclass(frozen=True, eq=False)
-class JudgedPools:
-    """What weights are learned from: the pools of judged queries, their features and their relevant documents."""
-
-    runs: list[str]  # sorted
-    trained: list[str]  # sorted
-    pool: Pool
-    features: Floats  # (f, n) float32
-    right: NDArray[np.bool_]  # (n,) the relevant ones
-    unseen: NDArray[np.bool_]  # (m,) queries
-    ndcg: Mapping[str, Array]  # (m,) of each run
-
-    @classmethod
-    def of(
-        cls,
-        runs: Mapping[str, Run],
-        qrels: Frame,
-        depth: int,
-        *,
-        trained: Collection[str] = (),
-        unseen: Collection[str] = (),
-    ) -> JudgedPools:
-        """Of what :meth:`LearnedFusion.fit` takes."""
-        known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
-        for name in sorted(set(trained) - set(runs)):
-            raise UnknownNameError("run", name, names)
-        for query in sorted(new - known):
-            raise InputError(f"unseen: unknown query id {query!r}")
-        judged = judgements(qrels)
-        judged = judged[judged["relevance"] > 0]
-        query_ids = sorted(known.intersection(judged["query_id"]))
-        pool = pooled([runs[name] for name in names], query_ids, depth)
-        features, right = run_features(pool, names, trained), relevant_rows(pool, judged)
-        is_new = np.array([query_id in new for query_id in query_ids], dtype=bool)
-        values = {name: ndcg(runs[name], query_ids, judged) for name in names}
-        return cls(names, sorted(set(trained)), pool, features, right, is_new, values)
-
-    def take(self, chosen: NDArray[np.bool_]) -> JudgedPools:
-        """Of some queries, (m,) bool."""
-        rows = chosen[self.pool.query]
-        query_ids = [query for query, there in zip(self.pool.query_ids, chosen, strict=True) if there]
-        query, document = (np.cumsum(chosen) - 1)[self.pool.query[rows]], self.pool.document[rows]
-        pool = Pool(query_ids, self.pool.doc_ids, query, document, [])
-        values = {name: each[chosen] for name, each in self.ndcg.items()}
-        return replace(
-            self,
-            pool=pool,
-            features=self.features[:, rows],
-            right=self.right[rows],
-            unseen=self.unseen[chosen],
-            ndcg=values,
-        )
-
-    @cached_property
-    def alone(self) -> tuple[str, Array]:
-        """The best run, and the weights (f,) it has by itself, of features as they are."""
-        counts = np.bincount(self.pool.query[self.right], minlength=len(self.pool.query_ids))
-        n = int((counts > 0).sum())
-        best = max(self.runs, key=lambda name: self.ndcg[name].mean())
-        own = np.array([name == best for name, _ in feature_list(self.runs, self.trained)])
-        target = self.right / np.maximum(counts, 1)[self.pool.query] / n
-        towards = np.zeros(len(own))
-        towards[own] = conditional_logit(self.pool.query, self.features[own], target, 1 / n, _STEPS)[0]
-        return best, towards
-
-
-def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None) -> NDArray[np.bool_]:
-    """(m,) bool: queries with relevant documents, given as a list of ids each, none of which another query has.
-
-    With ``groups`` (m,), the group of each query: none of which a query of another group has.
-
-    >>> unseen_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
-    [False, False, True, False]
-    >>> unseen_queries([["a"], ["a"]], np.array([7, 7])).tolist()
-    [True, True]
-    """
-    group = pd.Series(np.arange(len(relevant)) if groups is None else groups)
-    pairs = pd.DataFrame({"query": np.arange(len(relevant)), "group": group, "doc": pd.Series(map(list, relevant))})
-    pairs = pairs.explode("doc").dropna()
-    shared = pairs.loc[pairs.groupby("doc")["group"].transform("nunique") > 1, "query"]
-    return np.isin(np.arange(len(relevant)), np.setdiff1d(pairs["query"], shared))
-
-
-def feature_list(runs: Sequence[str], trained: Collection[str]) -> list[tuple[str, str]]:
-    """``(run, feature)`` of every feature."""
-    return [(name, kind) for name in runs for kind in (*FEATURES, *(["score"] if name in trained else []))]
-
-
-def run_features(pool: Pool, runs: Sequence[str], trained: Collection[str]) -> Floats:
-    """(f, n) float32, the features of :func:`feature_list`; 0 for documents that a run does not have."""
-    table = np.zeros((len(feature_list(runs, trained)), len(pool)), dtype=np.float32)
-    rows = iter(table)
-    for name, listing in zip(runs, pool.listings, strict=True):
-        starts = np.flatnonzero(listing.rank == 1)
-        counts = np.diff(np.append(starts, len(listing.rank)))
-        lowest = listing.score[starts + counts - 1]
-        span, above = np.repeat(listing.score[starts] - lowest, counts), listing.score - np.repeat(lowest, counts)
-        level = np.divide(above, span, out=np.ones_like(above), where=span > 0)
-        columns = [level, 61 / (60 + listing.rank), 1 / listing.rank, *([listing.score] if name in trained else [])]
-        for values, row in zip(columns, rows, strict=False):
-            row[listing.place] = values
-    return table
-
-
-def pool_run(pool: Pool, scores: Scores) -> Run:
-    """All of a pool's documents by their scores (n,)."""
-    return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, len(pool))
-
-
-def ndcg(run: Run, query_ids: Sequence[str], judged: pd.DataFrame) -> Array:
-    """(n,) nDCG@10 of judged queries, every relevant document of which is as good as another.
-
-    Järvelin & Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002.
-    """
-    pool = pooled([run], query_ids, _FIRST)
-    [listing] = pool.listings
-    right = relevant_rows(pool, judged)[listing.place]
-    terms = 1 / np.log2(listing.rank[right] + 1)
-    gains = np.bincount(listing.query[right], terms, minlength=len(query_ids))
-    counts = judged.groupby("query_id").size().reindex(list(query_ids)).to_numpy()
-    ideal = np.cumsum(1 / np.log2(np.arange(_FIRST) + 2))[np.minimum(counts, _FIRST) - 1]
-    found: Array = gains / ideal
-    return found
-
-
-def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
-    """(n,) whether a document of the pool is among its query's relevant ones: ``query_id`` and ``doc_id``."""
-    row = pd.Index(pool.query_ids).get_indexer(pd.Index(judged["query_id"]))
-    wanted, table = pa.array(judged["doc_id"], type=pa.large_string()), pool.doc_ids.cast(pa.large_string())
-    document = pc.fill_null(pc.index_in(wanted, value_set=table), -1).to_numpy()
-    there = (row >= 0) & (document >= 0)
-    return np.isin(pool.query * len(table) + pool.document, (row * len(table) + document)[there])
-
-
-@one_blas_thread()
-def conditional_logit(
-    query: Ints, features: Floats, target: Array, l2: float, max_iter: int, towards: Array | None = None
-) -> tuple[Array, Array, float, int]:
-    """``(weights, spread, loss, steps)`` of the minimum: of features (f, n) as they are, and their deviations.
-
-    loss = −Σ over documents d of target_d · log softmax(x·w)_d, the softmax over the documents of the query,
-    + l2·|w − w⁰|² of the weights of standardised features; a constant one has weight 0. w⁰ are ``towards`` (f,), of
-    features as they are; default 0. ``query`` (n,) rises; ``target`` (n,) sums to each query's share of the loss. By
-    Newton's method from w⁰, whose steps are halved until they lower the loss. The
-    same bits whatever the number of threads, on processors of one kind: blocks of queries are computed apart, by one
-    thread each, and added in their order.
-
-    McFadden, "Conditional Logit Analysis of Qualitative Choice Behavior", 1974; as a loss of rankings, ListNet's of Cao
-    et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007.
-    """
-    # Exactly 0 of a constant, whose mean may be rounded.
-    spread = np.array(in_threads(lambda x: float(x.std(dtype=np.float64)) if np.ptp(x) > 0 else 0.0, features))
-    scale = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 0)
-    starts = np.flatnonzero(np.diff(query, prepend=-1))
-    counts, share = np.diff(np.append(starts, len(query))), np.add.reduceat(target, starts)
-    if not (counted := share > 0).all():
-        rows = np.repeat(counted, counts)
-        features, target, counts, share = features[:, rows], target[rows], counts[counted], share[counted]
-    ends = np.append(0, np.cumsum(counts))
-    cuts = np.append(np.flatnonzero(np.diff(ends[:-1] // _ROWS, prepend=-1)), len(counts))
-
-    def of_block(raw: Array, first: int, last: int) -> tuple[float, Array, Array]:
-        """What whole queries, about _ROWS rows, add to loss, gradient and Hessian in the weights as they are."""
-        part = slice(ends[first], ends[last])
-        starts, of = ends[first:last] - ends[first], np.repeat(np.arange(last - first), counts[first:last])
-        some = features[:, part].astype(np.float64, order="C")
-        score = raw @ some
-        score -= np.maximum.reduceat(score, starts)[of]
-        chance = np.exp(score)
-        total = np.add.reduceat(chance, starts)
-        loss = -float(target[part] @ (score - np.log(total)[of]))
-        chance *= (share[first:last] / total)[of]
-        weighted = some * chance
-        mean = np.add.reduceat(weighted, starts, axis=1)  # (f, queries), times the query's share
-        return loss, mean.sum(axis=1) - some @ target[part], weighted @ some.T - (mean / share[first:last]) @ mean.T
-
-    def at(weights: Array) -> tuple[float, Array, Array]:
-        """The loss at standardised weights (f,), its gradient (f,) and its Hessian (f, f)."""
-        loss, gradient, hessian = 0.0, np.zeros_like(scale), np.zeros((len(scale), len(scale)))
-        for added, slope, bend in in_threads(lambda block: of_block(weights * scale, *block), pairwise(cuts)):
-            loss, gradient, hessian = loss + added, gradient + slope, hessian + bend
-        hessian = hessian * scale[:, None] * scale + 2 * l2 * np.eye(len(scale))
-        away = weights - centre
-        return float(loss + l2 * away @ away), gradient * scale + 2 * l2 * away, hessian
-
-    centre = np.zeros(len(scale)) if towards is None else towards * spread
-    weights = centre.copy()
-    loss, gradient, hessian = at(weights)
-    for n_iter in range(max_iter):
-        step = -np.linalg.lstsq(hessian, gradient, rcond=None)[0]  # singular without l2, if features are collinear
-        slope, length = float(gradient @ step), 1.0
-        if -slope <= 1e-12 * max(1.0, abs(loss)):
-            return weights * scale, spread, loss, n_iter
-        following = at(weights + step)
-        while following[0] > loss + 1e-4 * length * slope and length > 1e-6:
-            length /= 2
-            following = at(weights + length * step)
-        weights, (loss, gradient, hessian) = weights + length * step, following
-    warnings.warn(f"no minimum after max_iter={max_iter} steps", ConvergenceWarning, stacklevel=5)
-    return weights * scale, spread, loss, max_iter

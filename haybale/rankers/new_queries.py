@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from haybale.errors import InputError
 from haybale.retrieval import Run
 from haybale.retrieval.fusion import pooled, same_queries
+from haybale.retrieval.hits import Ints
 
-_STEPS, _CLOSE = 1000, 1e-6  # of expectation maximisation, and when it has arrived
+_STEPS, _CLOSE = 1000, 1e-6  # of expectation maximisation at most, and the change at which it ends
 
 Array = NDArray[np.float64]
 
@@ -85,6 +86,26 @@ class NewQueries:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+def unseen_queries(relevant: Sequence[Sequence[str]], groups: Ints | None = None) -> NDArray[np.bool_]:
+    """Return whether each query (m,) has relevant documents none of which is relevant to another query.
+
+    ``relevant`` lists the ids of each query's relevant documents. With ``groups`` (m,), only queries of other groups
+    count as others.
+
+    >>> unseen_queries([["a", "b"], ["b"], ["c", "c"], []]).tolist()
+    [False, False, True, False]
+    >>> unseen_queries([["a"], ["a"]], np.array([7, 7])).tolist()
+    [True, True]
+    """
+    import pandas as pd
+
+    group = pd.Series(np.arange(len(relevant)) if groups is None else groups)
+    pairs = pd.DataFrame({"query": np.arange(len(relevant)), "group": group, "doc": pd.Series(map(list, relevant))})
+    pairs = pairs.explode("doc").dropna()
+    shared = pairs.loc[pairs.groupby("doc")["group"].transform("nunique") > 1, "query"]
+    return np.isin(np.arange(len(relevant)), np.setdiff1d(pairs["query"], shared))
 
 
 def query_features(

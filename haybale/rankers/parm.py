@@ -1,4 +1,4 @@
-"""PARM as a ranker: a query that is a whole document, ranked by what each of its paragraphs retrieves."""
+"""PARM as a ranker: the paragraphs of a query document retrieve passages, which are aggregated to documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.bm25 import bm25_with_parameters
+from haybale.rankers.bm25_parameters import bm25_with_parameters
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
@@ -17,7 +17,7 @@ from haybale.retrieval import AGGREGATIONS, BM25Index, ParagraphHits, ParagraphS
 
 @dataclass(eq=False, repr=False)
 class PARM(Ranker):
-    """Paragraphs of the query document retrieve paragraphs, whose documents are aggregated.
+    """Rank documents by the passages that each paragraph of the query retrieves.
 
     Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
     ECIR 2022.
@@ -27,15 +27,15 @@ class PARM(Ranker):
     aggregation : str, default "vrrf"
         One of :data:`~haybale.retrieval.AGGREGATIONS`.
     over : {"vectors", "bm25"}, default "vectors"
-        What the paragraphs search: the engine's passage vectors, or BM25, for aggregations without vectors.
+        What the paragraphs search: the engine's passage vectors, or BM25 (for aggregations without vectors).
     n_hits : int, default 1000
         Passages retrieved for each paragraph (N).
     rrf_k : float, default 60
-        The constant of reciprocal ranks.
+        The constant added to ranks in RRF and VRRF.
     occurrences : {"all", "best"}, default "all"
-        Whether all of a document's hits in a list count, or its best.
+        Whether all hits of a document in a paragraph's list count, or only the best.
     k1, b, k3 : float, default 1.2, 0.75 and None
-        Of BM25.
+        Parameters of :class:`BM25`, with ``over="bm25"``.
     """
 
     name = "parm"
@@ -67,7 +67,7 @@ class PARM(Ranker):
     k3: float | None = None
 
     def check_params(self) -> None:
-        """As every ranker's; vectors of BM25 are refused too."""
+        """Check as every ranker does, and refuse aggregations of vectors over BM25."""
         super().check_params()
         if self.over == "bm25" and AGGREGATIONS[self.aggregation].vectors is not None:
             without = ", ".join(name for name, made in AGGREGATIONS.items() if made.vectors is None)
@@ -79,7 +79,7 @@ class PARM(Ranker):
 
     @property
     def uses_vectors(self) -> bool:
-        """Not over BM25."""
+        """Whether the paragraphs search vectors."""
         return self.over == "vectors"
 
     def _index(self, engine: Engine) -> PassageIndex | BM25Index:

@@ -1,4 +1,4 @@
-"""Relevance from similar judged queries as a ranker: what was relevant to the most similar training queries."""
+"""Similar training queries as a ranker: their relevant documents are ranked by the similarity of the queries."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class SimilarQueries(OutOfFold, Ranker):
     """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
 
     Yang & Chute, "An Example-Based Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994. It
-    reads no document: it finds what a text search cannot, and cannot find what no training query had relevant.
+    reads no document text, so it finds documents that a text search misses, and only such as were relevant to a
+    training query.
 
     Parameters
     ----------
     k : int, default 50
-        Training queries that count, at most.
+        Nearest training queries that count, at most.
     power : float, default 2.0
-        Of the cosine; 0 counts the neighbours.
+        Exponent of the cosine; 0 counts the neighbours.
     """
 
     name = "knn-queries"
@@ -60,7 +61,7 @@ class SimilarQueries(OutOfFold, Ranker):
             return neighbours.rank(vectors, batch.ids, exclude=batch.own, training_rows=itself, depth=depth)
 
     def _in(self, engine: Engine) -> QueryNeighbours:
-        """The neighbours with the documents of an engine."""
+        """Return the neighbours with the document numbers of an engine."""
         ids = engine.collection.doc_ids
         if self.neighbours_.documents.doc_ids is ids:
             return self.neighbours_
@@ -78,6 +79,6 @@ class SimilarQueries(OutOfFold, Ranker):
         self.neighbours_.save(folder / "neighbours")
         return {}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.neighbours_ = QueryNeighbours.open(folder / "neighbours")
         self.query_ids_ = self.neighbours_.index.passage_ids.to_pylist()

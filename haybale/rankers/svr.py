@@ -297,7 +297,7 @@ class SVR(OutOfFold, Ranker):
         write_tensors(folder / "seen.safetensors", {"seen": np.packbits(self.ensemble_.seen_, axis=1)})
         return {}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.ensemble_ = SVREnsemble.load(folder / "ensemble", self._index(engine))
         self.query_ids_ = pq.read_table(folder / "training_queries.parquet").column("query_id").to_pylist()
         packed = load_file(folder / "seen.safetensors")["seen"]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from support.fusion_oracle import (
     QUERIES,
     Scores,
@@ -30,8 +30,11 @@ from support.fusion_oracle import (
 from threadpoolctl import threadpool_limits
 
 from haybale.collections.ids import id_table
-from haybale.errors import InputError
-from haybale.rankers.learned_fusion import LearnedFusion, conditional_logit, ndcg, unseen_queries
+from haybale.errors import InputError, NotFittedError
+from haybale.rankers.conditional_logit import conditional_logit
+from haybale.rankers.judged_pools import ndcg
+from haybale.rankers.learned_fusion import LearnedFusion
+from haybale.rankers.new_queries import unseen_queries
 from haybale.retrieval import Run
 
 Relevant = dict[str, list[str]]
@@ -63,7 +66,7 @@ def test_the_loss_is_the_oracles(
     weights = {(row.run, row.feature): row.weight for row in frame.itertuples()}
     loss = oracle_loss(world, relevant, depth, trained, unseen, share, weights)
     n = fusion.n_queries_
-    penalty = 2 / n * ((frame["standardised"] - frame["towards"]) ** 2).sum()
+    penalty = 2 / n * ((frame["standardised"] - frame["prior"]) ** 2).sum()
     assert fusion.loss_ == pytest.approx(loss + penalty, rel=1e-5, abs=1e-6)
     # No step in any direction is better: it is the minimum.
     for key, row in zip(weights, frame.itertuples(), strict=True):
@@ -71,14 +74,14 @@ def test_the_loss_is_the_oracles(
             if row.weight:
                 there = {**weights, key: row.weight + step / (row.standardised / row.weight)}
                 moved = oracle_loss(world, relevant, depth, trained, unseen, share, there)
-                away = row.standardised - row.towards
+                away = row.standardised - row.prior
                 other = penalty + 2 / n * ((away + step) ** 2 - away**2)
                 assert moved + other >= fusion.loss_ - 1e-6
     # Nor is one for the best run, of the weights it has by itself, which the others are drawn to.
     own = frame[frame["run"] == fusion.best_]
-    assert not frame.drop(own.index)["towards"].any()
+    assert not frame.drop(own.index)["prior"].any()
     spread = dict(zip(weights, fusion.spread_, strict=True))
-    alone = {(row.run, row.feature): row.towards for row in own.itertuples()}
+    alone = {(row.run, row.feature): row.prior for row in own.itertuples()}
 
     def lost(standardised: dict[Any, float]) -> float:
         raw = {key: value / spread[key] for key, value in standardised.items() if spread[key]}
@@ -123,7 +126,7 @@ def test_unseen_queries_share_no_relevant_document(relevant: list[list[str]]) ->
 def test_neither_blocks_nor_threads_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     runs, relevant = sample()
     whole = learned(runs, relevant, ["good"])
-    monkeypatch.setattr("haybale.rankers.learned_fusion._ROWS", 50)
+    monkeypatch.setattr("haybale.rankers.conditional_logit._ROWS", 50)
     fits = []
     for n in (1, 2, 5):
         monkeypatch.setattr("haybale.parallel.cpus", lambda n=n: n)

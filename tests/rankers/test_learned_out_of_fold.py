@@ -19,7 +19,8 @@ from haybale.rankers import (
     QueryBatch,
     SimilarQueries,
 )
-from haybale.rankers.learned_fusion import LearnedFusion, unseen_queries
+from haybale.rankers.learned_fusion import LearnedFusion
+from haybale.rankers.new_queries import unseen_queries
 from haybale.retrieval import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")

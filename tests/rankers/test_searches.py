@@ -23,7 +23,7 @@ from haybale.rankers import (
     SimilarQueries,
     parse,
 )
-from haybale.rankers.bm25 import bm25_with_parameters
+from haybale.rankers.bm25_parameters import bm25_with_parameters
 from haybale.retrieval import PassageIndex, QueryNeighbours, Run, reciprocal_rank_fusion
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")

@@ -14,8 +14,8 @@ from haybale import BM25, KNN, Engine, Learned, LearnedFusion, SimilarQueries, e
 from haybale.collections import Collection, CollectionBuilder
 from haybale.errors import InputError
 from haybale.rankers import QueryBatch
-from haybale.rankers.learned_fusion import ndcg, unseen_queries
-from haybale.rankers.new_queries import NewQueries
+from haybale.rankers.judged_pools import ndcg
+from haybale.rankers.new_queries import NewQueries, unseen_queries
 from haybale.retrieval import Run
 
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -66,11 +66,11 @@ def test_the_share_that_loses_least(misled: Any) -> None:
     assert 0 < chosen < 0.8, "the collection is to ask for a choice"
     assert misled.fusion_.unseen_share == misled.fit_report_["unseen share"] == chosen
     facts = misled.fit_report_
-    assert (facts["new ones of these"], facts["which is"]) == (60, "bm25")
-    assert facts["training queries, nDCG@10 by folds"] == pytest.approx(means[chosen][0])
-    assert facts["nDCG@10 of new ones"] == pytest.approx(means[chosen][1])
-    assert facts["the most, with another share"] == pytest.approx(most)
-    assert facts["of the best that learns nothing"] == pytest.approx(bm25)
+    assert (facts["new training queries"], facts["best ranker without training"]) == (60, "bm25")
+    assert facts["training queries, nDCG@10 by cross-validation"] == pytest.approx(means[chosen][0])
+    assert facts["new training queries, nDCG@10"] == pytest.approx(means[chosen][1])
+    assert facts["best of all shares"] == pytest.approx(most)
+    assert facts["best ranker without training, nDCG@10"] == pytest.approx(bm25)
 
 
 def test_where_there_is_nothing_to_choose_by(misled: Any) -> None:
@@ -91,7 +91,7 @@ def test_the_choice_is_kept_and_told(misled: Any, tmp_path: Any) -> None:
     share = misled.fusion_.unseen_share
     for ranker in (misled, again):
         why = ranker.explain(query, ranker.rank(query)["q000"][0][0])
-        assert f"weights were learned with {share:.0%} of the loss for queries that training had not met" in why.notes
+        assert f"weights were learned with {share:.0%} of the loss for unseen queries" in why.notes
     with pytest.raises(InputError, match="unseen_share"):
         Learned(BM25(), unseen_share="often").fit(misled.engine_)
 
@@ -164,9 +164,10 @@ def test_weights_for_the_queries_to_be_ranked(telling: Any, n_known: int, n_new:
     expected = n_new / (n_known + n_new)
     assert ranker.fit_report_["queries expected to be new"] == pytest.approx(expected, abs=0.15)
     means = {
-        choice.share: choice.expected(ranker.fit_report_["queries expected to be new"]) for choice in telling.choices_
+        choice.share: choice.expected(ranker.fit_report_["queries expected to be new"])
+        for choice in telling.candidates_
     }
-    assert means[ranker.unseen_share] == max(means.values()) == ranker.fit_report_["nDCG@10 to expect, by folds"]
+    assert means[ranker.unseen_share] == max(means.values()) == ranker.fit_report_["expected nDCG@10"]
     # It is the ranker with that share, and can be kept.
     given = Learned(BM25(), SimilarQueries(k=5), depth=30, unseen_share=ranker.unseen_share).fit(telling.engine_)
     assert str(given) == str(ranker) != str(telling)
@@ -189,7 +190,7 @@ def test_more_new_queries_get_a_larger_share(telling: Any) -> None:
 
 
 def test_what_cannot_be_adapted(telling: Any) -> None:
-    with pytest.raises(InputError, match="fewer than 10 queries"):
+    with pytest.raises(InputError, match="expected at least 10 queries"):
         telling.adapted(asked(5, 4))
     given = Learned(BM25(), SimilarQueries(), depth=30, unseen_share=0.2).fit(telling.engine_)
     with pytest.raises(InputError, match="unseen_share='auto'"):
@@ -203,7 +204,7 @@ def test_what_cannot_be_adapted(telling: Any) -> None:
         builder.add_query(f"q{i:02}", [f"word{i}"], split="train")
         builder.add_judgement("train", f"q{i:02}", f"d{i:02}", 1)
     new = Learned(BM25(), SimilarQueries(), depth=30).fit(Engine(builder.build(), encoder="tfidf"))
-    with pytest.raises(InputError, match="and others"):
+    with pytest.raises(InputError, match="10 new training queries"):
         new.adapted("train")
 
 

@@ -1,0 +1,151 @@
+"""The pooled documents of judged queries, and what the runs say of each: the examples that fusion learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from haybale.collections.qrels import judgements
+from haybale.errors import InputError, UnknownNameError
+from haybale.frames import Frame
+from haybale.rankers.conditional_logit import conditional_logit
+from haybale.retrieval import Run
+from haybale.retrieval.fusion import Pool, pooled, same_queries
+from haybale.retrieval.run import Scores
+from haybale.vectors import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEATURES = ("level", "rank", "first")
+_STEPS = 50  # of Newton's method, for the weights that the others are drawn to
+_FIRST = 10  # the cut-off of the nDCG by which the best run is chosen
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedPools:
+    """The pools of judged queries, with their features and relevant documents: what weights are learned from."""
+
+    runs: list[str]  # sorted
+    trained: list[str]  # sorted
+    pool: Pool
+    features: Floats  # (f, n) float32
+    is_relevant: NDArray[np.bool_]  # (n,) of the documents
+    unseen: NDArray[np.bool_]  # (m,) queries
+    ndcg: Mapping[str, Array]  # (m,) of each run
+
+    @classmethod
+    def of(
+        cls,
+        runs: Mapping[str, Run],
+        qrels: Frame,
+        depth: int,
+        *,
+        trained: Collection[str] = (),
+        unseen: Collection[str] = (),
+    ) -> JudgedPools:
+        """Make the pools from what :meth:`~haybale.LearnedFusion.fit` takes."""
+        known, names, new = set(same_queries(list(runs.values()))), sorted(runs), set(unseen)
+        for name in sorted(set(trained) - set(runs)):
+            raise UnknownNameError("run", name, names)
+        for query in sorted(new - known):
+            raise InputError(f"unseen: unknown query id {query!r}")
+        judged = judgements(qrels)
+        judged = judged[judged["relevance"] > 0]
+        query_ids = sorted(known.intersection(judged["query_id"]))
+        pool = pooled([runs[name] for name in names], query_ids, depth)
+        features, is_relevant = run_features(pool, names, trained), relevant_rows(pool, judged)
+        is_new = np.array([query_id in new for query_id in query_ids], dtype=bool)
+        values = {name: ndcg(runs[name], query_ids, judged) for name in names}
+        return cls(names, sorted(set(trained)), pool, features, is_relevant, is_new, values)
+
+    def take(self, chosen: NDArray[np.bool_]) -> JudgedPools:
+        """Return the pools of some queries, given as (m,) bool."""
+        rows = chosen[self.pool.query]
+        query_ids = [query for query, there in zip(self.pool.query_ids, chosen, strict=True) if there]
+        query, document = (np.cumsum(chosen) - 1)[self.pool.query[rows]], self.pool.document[rows]
+        pool = Pool(query_ids, self.pool.doc_ids, query, document, [])
+        values = {name: each[chosen] for name, each in self.ndcg.items()}
+        return replace(
+            self,
+            pool=pool,
+            features=self.features[:, rows],
+            is_relevant=self.is_relevant[rows],
+            unseen=self.unseen[chosen],
+            ndcg=values,
+        )
+
+    @cached_property
+    def alone(self) -> tuple[str, Array]:
+        """The best run, and the weights (f,) of the raw features that it has by itself."""
+        counts = np.bincount(self.pool.query[self.is_relevant], minlength=len(self.pool.query_ids))
+        n = int((counts > 0).sum())
+        best = max(self.runs, key=lambda name: self.ndcg[name].mean())
+        own = np.array([name == best for name, _ in feature_list(self.runs, self.trained)])
+        target = self.is_relevant / np.maximum(counts, 1)[self.pool.query] / n
+        coef = np.zeros(len(own))
+        coef[own] = conditional_logit(self.pool.query, self.features[own], target, 1 / n, _STEPS)[0]
+        return best, coef
+
+
+def feature_list(runs: Sequence[str], trained: Collection[str]) -> list[tuple[str, str]]:
+    """Return the name of each feature: ``(run, feature)``."""
+    return [(name, kind) for name in runs for kind in (*FEATURES, *(["score"] if name in trained else []))]
+
+
+def run_features(pool: Pool, runs: Sequence[str], trained: Collection[str]) -> Floats:
+    """Return the features (f, n) of :func:`feature_list`, float32; 0 for documents that a run does not have."""
+    table = np.zeros((len(feature_list(runs, trained)), len(pool)), dtype=np.float32)
+    rows = iter(table)
+    for name, listing in zip(runs, pool.listings, strict=True):
+        starts = np.flatnonzero(listing.rank == 1)
+        counts = np.diff(np.append(starts, len(listing.rank)))
+        lowest = listing.score[starts + counts - 1]
+        span, above = np.repeat(listing.score[starts] - lowest, counts), listing.score - np.repeat(lowest, counts)
+        minmax_score = np.divide(above, span, out=np.ones_like(above), where=span > 0)
+        columns = [minmax_score, 61 / (60 + listing.rank), 1 / listing.rank]
+        columns += [listing.score] if name in trained else []
+        for values, row in zip(columns, rows, strict=False):
+            row[listing.place] = values
+    return table
+
+
+def pool_run(pool: Pool, scores: Scores) -> Run:
+    """Rank all documents of a pool by their scores (n,)."""
+    return Run.from_numbers(pool.query_ids, pool.doc_ids, pool.query, pool.document, scores, len(pool))
+
+
+def ndcg(run: Run, query_ids: Sequence[str], judged: pd.DataFrame) -> Array:
+    """Return nDCG@10 (n,) of judged queries, with binary relevance.
+
+    Järvelin & Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002.
+    """
+    pool = pooled([run], query_ids, _FIRST)
+    [listing] = pool.listings
+    found = relevant_rows(pool, judged)[listing.place]
+    terms = 1 / np.log2(listing.rank[found] + 1)
+    gains = np.bincount(listing.query[found], terms, minlength=len(query_ids))
+    counts = judged.groupby("query_id").size().reindex(list(query_ids)).to_numpy()
+    ideal = np.cumsum(1 / np.log2(np.arange(_FIRST) + 2))[np.minimum(counts, _FIRST) - 1]
+    values: Array = gains / ideal
+    return values
+
+
+def relevant_rows(pool: Pool, judged: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return whether each document (n,) of the pool is relevant to its query, by ``query_id`` and ``doc_id``."""
+    import pandas as pd
+
+    row = pd.Index(pool.query_ids).get_indexer(pd.Index(judged["query_id"]))
+    wanted, table = pa.array(judged["doc_id"], type=pa.large_string()), pool.doc_ids.cast(pa.large_string())
+    document = pc.fill_null(pc.index_in(wanted, value_set=table), -1).to_numpy()
+    there = (row >= 0) & (document >= 0)
+    return np.isin(pool.query * len(table) + pool.document, (row * len(table) + document)[there])
