@@ -147,7 +147,7 @@ def speed(a: Any) -> None:
             ("ours", lambda: ours.encode(asked, texts, which)[:, 0]),
             ("theirs", lambda: theirs.predict(pairs, batch_size=32, show_progress_bar=False)),
         ):
-            ours._rows._made.clear()  # tokens of before are not kept
+            ours._tokens._made.clear()  # tokens of before are not kept
             before = time.process_time()
             seconds, found[name] = timed(work)
             rates[name].append(len(pairs) / seconds)

@@ -6,9 +6,14 @@ and of those that it was selected by (``selected_on``). It has no unbiased score
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from haybale.errors import InputError
 from haybale.manifest import check_kinds
 from haybale.text_files import read_json
 
@@ -31,3 +36,24 @@ def queries_of_model(name: str) -> frozenset[str]:
     lineage = read_json(path)
     check_kinds(path, lineage, {"trained_on": [str], "selected_on": [str]})
     return frozenset(lineage["trained_on"]).union(lineage["selected_on"])
+
+
+def first_unseen(query_ids: Sequence[str], seen: Sequence[frozenset[str]], what: str) -> NDArray[np.int64]:
+    """Return for each query the number of the first model that was not trained on it.
+
+    Parameters
+    ----------
+    query_ids : sequence of str
+    seen : sequence of set of str
+        The queries that each model was trained on.
+    what : str
+        The models in the message of the InputError for a query that all were trained on: ``"every encoder"``.
+
+    >>> first_unseen(["q1", "q2"], [frozenset(["q1"]), frozenset()], "every model")
+    array([1, 0])
+    """
+    unseen = np.array([[query not in ids for query in query_ids] for ids in seen])
+    if not unseen.any(axis=0).all():
+        query = query_ids[int(unseen.any(axis=0).argmin())]
+        raise InputError(f"{what} was trained on query {query!r}; none can rank it out of fold")
+    return np.asarray(unseen.argmax(axis=0))

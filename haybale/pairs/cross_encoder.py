@@ -1,4 +1,4 @@
-"""Re-ranking by a cross-encoder, which reads a paragraph of the query and one of the document together."""
+"""The ranker ``cross-encoder``: it reads a paragraph of the query and one of the document together."""
 
 from __future__ import annotations
 
@@ -8,52 +8,58 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from haybale.embeddings.lineage import queries_of_model
-from haybale.errors import InputError
+from haybale.embeddings.lineage import first_unseen, queries_of_model
+from haybale.pairs.best_pairs import BEST_PAIRS, BestPairs, Scores
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder
-from haybale.pairs.pair_reranker import BestPairs
-from haybale.parameters import SEQUENCE
+from haybale.parameters import COUNT, SEQUENCE
+from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.reranker import Reranker
+from haybale.rankers.training import Training
+from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 
 
 @dataclass(eq=False, repr=False)
-class CrossEncoder(BestPairs):
-    """Re-orders the first documents of another ranker by a cross-encoder over their best pairs of paragraphs.
+class CrossEncoder(Reranker):
+    """Re-rank the first documents of another ranker by a cross-encoder over their best pairs of paragraphs.
 
-    Nogueira & Cho, "Passage Re-ranking with BERT", 2019, with paragraphs of the query and passages of each document
-    chosen by the engine's vectors. Documents beyond ``n_documents`` keep their order behind the others.
+    Nogueira & Cho, "Passage Re-ranking with BERT", 2019. The engine's vectors choose the pairs of query paragraph and
+    passage. Documents beyond ``n_documents`` keep their order behind the others.
 
     Parameters
     ----------
     ranker : Ranker
-        Whose ranking is re-ordered.
+        The ranker whose documents are re-ranked.
     model : str
-        Hub id or folder of any cross-encoder that sentence-transformers loads. (Extra ``neural``.)
+        Hub id or folder of a cross-encoder that sentence-transformers can load. (Extra ``neural``.)
     n_documents : int, default 50
         Documents of each query that are read.
     n_pairs : int, default 16
-        Pairs of each document that are read: the most similar of all.
+        Pairs of each document that are read: the most similar ones.
     aggregation : {"max", "mean"}, default "max"
-        Of the pairs' scores.
+        How the pairs' scores become the document's.
     top : int, default 3
-        Pairs that the mean is of, the best.
+        Number of best pairs that the mean is of.
     max_length : int, optional
-        Tokens of a pair; default: 256, or what the model reads where that is less.
+        Tokens of a pair. Default: 256, or what the model reads if that is less.
     precision : {"auto", "float32", "bfloat16"}, default "auto"
         As of :class:`~haybale.CrossPairs`.
     device : str, optional
-        Default: a GPU where there is one.
+        Default: a GPU if there is one.
     folds : sequence of str, default ()
-        Folders of models that were trained without a fold of the training queries each, and as ``model`` otherwise
-        (:func:`~haybale.train_pair_encoder`): out of fold, a query is read by the first that has not seen it.
+        Folders of models trained like ``model``, each without one fold of the training queries
+        (:func:`~haybale.train_pair_encoder`). Out of fold, a query is read by the first model not trained on it.
     """
 
     name = "cross-encoder"
     variants: ClassVar = {"cross-encoder": {}}
     _parameter_constraints: ClassVar = {
-        **BestPairs._ranges,
+        "ranker": [Ranker],
+        "model": [str],
+        "n_documents": COUNT,
+        **BEST_PAIRS,
         "folds": SEQUENCE,
         **{name: PAIR_RANGES[name] for name in ("max_length", "precision", "device")},
     }
@@ -72,34 +78,48 @@ class CrossEncoder(BestPairs):
 
     @property
     def needs_training(self) -> bool:
-        """Whether the ranker does, or models were trained fold by fold."""
+        """Whether the ranker within needs training, or there are models of folds."""
         return self.ranker.needs_training or len(self.folds) > 0
 
     @property
     def encoder_queries(self) -> frozenset[str]:
-        """As every ranker's, and those that all models were trained on."""
+        """As of every ranker, and the queries that all models were trained on."""
         return super().encoder_queries | frozenset.intersection(*map(queries_of_model, (self.model, *self.folds)))
 
     def learned_from(self) -> set[str]:
-        """The ids of queries that a model, or a ranker within, was trained on."""
+        """The ids of queries that any model, or a ranker within, was trained on."""
         return super().learned_from().union(*map(queries_of_model, (self.model, *self.folds)))
 
-    def _load(self, name: str | None = None) -> PairEncoder:
+    def load_pairs(self, model: str) -> PairEncoder:
+        """Load a model."""
         how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
-        return self._once(name or self.model, lambda: CrossPairs(name or self.model, read="score", **how))
+        return CrossPairs(model, read="score", **how)
 
-    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Any:
-        """Out of fold, each query by the first model that was not trained on it."""
-        if not (out_of_fold and self.folds):
-            return super().rescore(batch, rows, documents, scores, out_of_fold)
+    def fit_batch(self, training: Training) -> None:
+        self._loaded: dict[str, PairEncoder] = {}
+        self._encoder(self.model)  # refuses a missing model before the ranker within is fitted
+        self.rankers_ = [self.ranker.fitted(training)]
+
+    def _encoder(self, model: str) -> PairEncoder:
+        loaded = self.__dict__.setdefault("_loaded", {})
+        if model not in loaded:
+            loaded[model] = self.load_pairs(model)
+        return loaded[model]
+
+    @property
+    def _best_pairs(self) -> BestPairs:
+        return BestPairs(self.n_pairs, self.aggregation, self.top)
+
+    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
         models = (self.model, *self.folds)
-        seen = [queries_of_model(model) for model in models]
-        unseen = np.array([[query not in each for query in batch.ids] for each in seen])
-        if not unseen.any(axis=0).all():
-            query = batch.ids[int(unseen.any(axis=0).argmin())]
-            raise InputError(f"{self}: every model was trained on query {query!r}; none can rank it out of fold")
-        of_query, found = unseen.argmax(axis=0), np.empty(len(rows))
-        for number in np.unique(of_query[rows]).tolist():
-            mine = of_query[rows] == number
-            found[mine] = self._scored(batch, rows[mine], documents[mine], self._load(models[number]))
+        model_of = np.zeros(len(batch), dtype=np.int64)
+        if out_of_fold and self.folds:
+            model_of = first_unseen(batch.ids, [queries_of_model(model) for model in models], f"{self}: every model")
+        found = np.empty(len(rows))
+        for number in np.unique(model_of[rows]).tolist():
+            mine = model_of[rows] == number
+            found[mine] = self._best_pairs.score(self._encoder(models[number]), batch, rows[mine], documents[mine])
         return found
+
+    def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
+        return self._best_pairs.shares(self._encoder(self.model), batch, document)

@@ -1,13 +1,13 @@
-"""Paragraph-level interactions: what a pair encoder makes of a query's paragraphs with those of a candidate document.
+"""Paragraph-level interactions: the encoded pairs of a query's paragraphs with those of a candidate document.
 
-A *block* is a query with one candidate. It has a row for each query paragraph that is read, the elementwise maximum
-over the candidate's paragraphs (Shao et al., "BERT-PLI", IJCAI 2020, eq. 2), and what won it.
+A *block* is a query with one candidate. It has a row for each query paragraph that is read: the elementwise maximum
+over the candidate's passages (Shao et al., "BERT-PLI", IJCAI 2020, eq. 2).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -30,34 +30,34 @@ from haybale.vectors import Floats, Matrix
 
 Ints = NDArray[np.int64]
 
-SELECTIONS = {"first": (54, 40), "best": (16, 2)}  # N and M where they are not given
+SELECTIONS = {"first": (54, 40), "best": (16, 2)}  # default N and M
 READING: dict[str, Constraints] = {
     "k": COUNT,
     "n": COUNT_OR_NONE,
     "m": COUNT_OR_NONE,
     "select": one_of(SELECTIONS),
 }
-_PAIRS = 4096  # of a chunk
+_PAIRS_PER_CHUNK = 4096
 
 
 @dataclass(frozen=True)
 class Interactions:
-    """Blocks and their rows.
+    """Blocks of interactions and their rows, ragged.
 
     Parameters
     ----------
-    blocks : frame, a row a block
-        ``query_id``, ``doc_id``, ``rank`` and ``score`` (of the run), ``level`` (its score among the candidates of the
-        query, with mean 0 and standard deviation 1), ``rows``, ``passages`` (read with each of them), ``cut`` (query
-        paragraphs that are not read) and ``texts``, a digest of what was read from.
+    blocks : frame with one row for each block
+        ``query_id``, ``doc_id``, ``rank`` and ``score`` (of the run), ``level`` (the score standardised among the
+        query's candidates), ``rows`` (their number), ``passages`` (read with each row), ``cut`` (query paragraphs that
+        are not read) and ``texts``, a digest of the texts of query and document.
     values : (n_rows, d) float16 or float32
-        Max-pooled pairs, the rows of a block side by side.
+        Max-pooled pairs, block after block.
     paragraphs, passages : (n_rows,) int32
-        Which paragraph of the query a row is of, and which passage of the document is the maximum in most columns.
+        The query paragraph of each row, and the passage that has the maximum in most columns.
     padding : (d,) float32
-        What a missing pair would be.
+        The vector of a missing pair.
     settings : dict
-        Of the pair encoder and of what is read.
+        Of the pair encoder and the reading.
     """
 
     blocks: pd.DataFrame
@@ -72,21 +72,21 @@ class Interactions:
 
     @cached_property
     def offsets(self) -> Ints:
-        """(n_blocks + 1,) where the rows of each block begin."""
+        """(n_blocks + 1,) the first row of each block."""
         return indptr_from_counts(self.blocks["rows"].to_numpy())
 
     @cached_property
     def levels(self) -> Floats:
-        """(n_blocks,) of the first stage."""
+        """(n_blocks,) the standardised scores of the first stage."""
         return self.blocks["level"].to_numpy(dtype=np.float32)
 
     @cached_property
     def n_passages(self) -> Ints:
-        """(n_blocks,) that each row of a block is of."""
+        """(n_blocks,) the passages read with each row of a block."""
         return self.blocks["passages"].to_numpy(dtype=np.int64)
 
     def take(self, numbers: Sequence[int] | Ints) -> Interactions:
-        """Some of the blocks, in this order."""
+        """Return some of the blocks, in this order."""
         chosen = np.asarray(numbers, dtype=np.int64)
         rows, _ = ragged_take(self.offsets, chosen)
         parts: dict[str, Any] = {name: getattr(self, name)[rows] for name in ("values", "paragraphs", "passages")}
@@ -94,7 +94,7 @@ class Interactions:
 
     @classmethod
     def joined(cls, parts: Sequence[Interactions]) -> Interactions:
-        """Blocks of one and the same encoder and reading, behind each other."""
+        """Concatenate blocks of the same encoder and reading."""
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in ("values", "paragraphs", "passages")
@@ -103,31 +103,31 @@ class Interactions:
 
 
 class Reading:
-    """Which paragraphs of queries and of their candidates are read together, and the reading of them.
+    """Choose the paragraphs of queries and candidates that are read together, and read them.
 
     Parameters
     ----------
     engine : Engine
-        With the documents, and the vectors that ``select="best"`` goes by.
+        It has the documents, and the vectors that ``select="best"`` uses.
     queries : Queries
     run : Run
-        Whose first ``k`` documents of each query are the candidates; those without a passage cannot be read.
+        The first ``k`` documents of each query are its candidates; those without a passage are left out.
     pairs : PairEncoder
     k : int, default 50
     n, m : int, optional
-        Query paragraphs, and passages that each of them meets (N and M); default: 54 and 40 of ``"first"``, 16 and 2
-        of ``"best"``.
+        Query paragraphs, and passages read with each of them; the paper's N and M. Default: 54 and 40 for ``"first"``,
+        16 and 2 for ``"best"``.
     select : {"first", "best"}, default "first"
-        The first ones, as in the paper; or the ``n`` query paragraphs that are most similar to a passage of the
-        document by the engine's vectors, each with its ``m`` most similar passages.
+        ``"first"`` takes the first paragraphs and passages, as in the paper. ``"best"`` takes the ``n`` query
+        paragraphs most similar to a passage by the engine's vectors, each with its ``m`` most similar passages.
     vectors : list of (n_paragraphs, d), optional
-        Of the paragraphs of each query, where they are known.
+        The vectors of each query's paragraphs, if they are known already.
 
     Raises
     ------
     InputError
-        A query of the run that is not among ``queries``, a document that the engine does not have, a query's own
-        document among its candidates, no candidate with a passage.
+        The run has a query that is not in ``queries``, a document that is not in the engine, or a query's own document;
+        or no candidate has a passage.
     """
 
     def __init__(
@@ -151,21 +151,21 @@ class Reading:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides the numbers, as JSON can hold it."""
+        """All that determines the values, as JSON."""
         return settings_of(self.engine, self.pairs, self.n, self.m, self.select)
 
     @cached_property
     def n_pairs(self) -> Ints:
-        """(n_blocks,) pairs of each block."""
+        """(n_blocks,) the number of pairs of each block."""
         return self._sizes[0] * self._sizes[1]
 
     @cached_property
     def _sizes(self) -> tuple[Ints, Ints]:
-        """Rows of each block, and passages of each row, (n_blocks,)."""
+        """Rows of each block and passages of each row, both (n_blocks,)."""
         return self.blocks["rows"].to_numpy(dtype=np.int64), self.blocks["passages"].to_numpy(dtype=np.int64)
 
-    def chunks(self, pairs: int = _PAIRS) -> list[Ints]:
-        """The numbers of blocks that are read at once: whole blocks, about so many pairs."""
+    def chunks(self, pairs: int = _PAIRS_PER_CHUNK) -> list[Ints]:
+        """Return the numbers of the blocks in each chunk of at most ``pairs`` pairs; a larger block is one chunk."""
         starts, used = [0], 0
         for number, more in enumerate(self.n_pairs.tolist()):
             if used + more > pairs and number > starts[-1]:
@@ -175,11 +175,11 @@ class Reading:
         return [np.arange(start, end) for start, end in pairwise([*starts, len(self.blocks)])]
 
     def all(self) -> Interactions:
-        """Everything, in memory."""
+        """Read all blocks into memory."""
         return Interactions.joined([self.read(chunk) for chunk in self.chunks()])
 
     def read(self, numbers: Ints) -> Interactions:
-        """Some blocks, made of their own pairs alone."""
+        """Read some blocks. They are computed from their own pairs only."""
         firsts, of_query = self._texts(self._rows[numbers], self.queries.paragraphs_of)
         seconds, of_document = self._texts(self._documents[numbers], self._passages_of)
         met = [self._selected(number) for number in numbers.tolist()]
@@ -189,7 +189,8 @@ class Reading:
         ]
         encoded = self.pairs.encode(firsts, seconds, np.concatenate(which))
         values, paragraphs, passages = [], [], []
-        for number, pairs, part in zip(numbers.tolist(), met, self._parted(encoded, numbers), strict=True):
+        of_blocks = np.split(encoded, np.cumsum(self.n_pairs[numbers])[:-1])
+        for number, pairs, part in zip(numbers.tolist(), met, of_blocks, strict=True):
             rows = int(self._sizes[0][number])
             table = part.reshape(rows, -1, part.shape[1])
             values.append(table.max(axis=1))
@@ -202,11 +203,11 @@ class Reading:
 
     @cached_property
     def padding(self) -> Floats:
-        """(d,) what a missing pair would be."""
+        """The vector (d,) of a missing pair."""
         return self.pairs.padding()
 
     def _planned(self, run: Run) -> tuple[pd.DataFrame, Ints, Ints]:
-        """The blocks, with the rows of their queries and the numbers of their documents."""
+        """Return the blocks, and (n_blocks,) the rows of their queries and the numbers of their documents."""
         collection = self.engine.collection
         known = {query: row for row, query in enumerate(self.queries.ids.to_pylist())}
         strangers = [query for query in run.query_ids if query not in known]
@@ -243,7 +244,7 @@ class Reading:
         return blocks, rows, documents
 
     def _digests(self, rows: Ints, documents: Ints) -> list[str]:
-        """Of the texts of each block: those of the query and of the document."""
+        """Return a digest of the texts of query and document of each block."""
         of_query = {row: _digest(self.queries.paragraphs_of(row)) for row in np.unique(rows).tolist()}
         of_document = {number: _digest(self._passages_of(number)) for number in np.unique(documents).tolist()}
         pairs = zip(rows.tolist(), documents.tolist(), strict=True)
@@ -254,7 +255,7 @@ class Reading:
         return passages.texts[passages.doc_offsets[document] : passages.doc_offsets[document + 1]].to_pylist()  # type: ignore[no-any-return]
 
     def _texts(self, owners: Ints, texts_of: Any) -> tuple[list[str], dict[int, int]]:
-        """The texts of some owners, each once, and where those of an owner begin."""
+        """Return the texts of all owners (queries or documents), and the place of the first text of each owner."""
         texts: list[str] = []
         starts = {}
         for owner in dict.fromkeys(owners.tolist()):
@@ -263,7 +264,7 @@ class Reading:
         return texts, starts
 
     def _selected(self, number: int) -> Ints:
-        """(pairs, 2) paragraph of the query and passage of the document, by paragraph; as many passages for each."""
+        """Return the query paragraph and the passage of each pair of a block, (pairs, 2), paragraph by paragraph."""
         rows, passages = (int(column[number]) for column in self._sizes)
         if self.select == "first":
             return np.stack(np.divmod(np.arange(rows * passages), passages), axis=1)
@@ -276,25 +277,22 @@ class Reading:
 
     @cached_property
     def _vectors_of(self) -> dict[int, Matrix]:
-        """Of each query that is read."""
+        """The paragraph vectors of each query that has a block, by its row."""
         rows = np.unique(self._rows)
         if self._vectors is not None:
             return {row: self._vectors[row] for row in rows.tolist()}
         return dict(zip(rows.tolist(), paragraph_vectors(self.engine, self.queries.take(rows)), strict=True))
 
-    def _parted(self, encoded: Floats, numbers: Ints) -> Iterator[Floats]:
-        yield from np.split(encoded, np.cumsum(self.n_pairs[numbers])[:-1])
-
 
 def settings_of(engine: Engine, pairs: PairEncoder, n: int | None, m: int | None, select: str) -> dict[str, Any]:
-    """What decides the numbers of interactions, as JSON can hold it; of ``"best"`` also where near is."""
+    """Return all that determines interactions, as JSON values; for ``"best"`` also the engine, whose vectors select."""
     n, m = n or SELECTIONS[select][0], m or SELECTIONS[select][1]
     found = {"pairs": pairs.describe(), "n": n, "m": m, "select": select}
     return as_json(found | ({"engine": engine.id} if select == "best" else {}))  # type: ignore[no-any-return]
 
 
 def levels(query_ids: Any, scores: Any) -> NDArray[np.float64]:
-    """(n,) scores among those of their query, with mean 0 and standard deviation 1; equal scores are 0.
+    """Standardise scores (n,) to mean 0 and standard deviation 1 within each query; equal scores become 0.
 
     >>> levels(["a", "a", "b"], [3.0, 1.0, 7.0])
     array([ 1., -1.,  0.])
@@ -307,13 +305,13 @@ def levels(query_ids: Any, scores: Any) -> NDArray[np.float64]:
 
 
 def paragraph_vectors(engine: Engine, queries: Queries) -> list[Matrix]:
-    """Of each query the vectors of its paragraphs, by the engine's encoder."""
+    """Return the vectors of each query's paragraphs, made by the engine's encoder."""
     flat = encode_queries(engine.encoder, queries.paragraphs.to_pylist())
     return [flat[start:end] for start, end in pairwise(queries.offsets - queries.offsets[0])]
 
 
 def _most_frequent(winners: Ints, n: int) -> Ints:
-    """(rows,) the number below n that is most frequent in each row; of equally frequent ones the smallest."""
+    """Return (rows,) the most frequent of the numbers below ``n`` in each row, the smallest of several."""
     counts = np.zeros((len(winners), n), dtype=np.int64)
     np.add.at(counts, (np.arange(len(winners))[:, None], winners), 1)
     return counts.argmax(axis=1)  # type: ignore[no-any-return]

@@ -1,18 +1,26 @@
-"""Re-ranking by late interaction: each token of a query paragraph with the token of the passage that is nearest."""
+"""The ranker ``maxsim``, late interaction: each token of a query paragraph meets the passage's most similar token."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
+from haybale.pairs.best_pairs import BEST_PAIRS, BestPairs, Scores
 from haybale.pairs.pair_encoders import PAIR_RANGES, PairEncoder, TokenPairs
-from haybale.pairs.pair_reranker import BestPairs
+from haybale.parameters import COUNT
+from haybale.rankers.explanation import Explanation, Share
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.reranker import Reranker
+from haybale.rankers.training import Training
+from haybale.retrieval import Run
+from haybale.retrieval.hits import Ints
 
 
 @dataclass(eq=False, repr=False)
-class MaxSim(BestPairs):
-    """Re-orders the first documents of another ranker by MaxSim over the tokens of their best pairs of paragraphs.
+class MaxSim(Reranker):
+    """Re-rank the first documents of another ranker by MaxSim over the tokens of their best pairs of paragraphs.
 
     Khattab & Zaharia, "ColBERT", SIGIR 2020; see :class:`~haybale.TokenPairs`. Only paragraphs that are read are
     encoded, each once. Documents beyond ``n_documents`` keep their order behind the others.
@@ -20,28 +28,25 @@ class MaxSim(BestPairs):
     Parameters
     ----------
     ranker : Ranker
-        Whose ranking is re-ordered.
+        The ranker whose documents are re-ranked.
     model : str
-        Hub id or folder of a late-interaction model, or of any model of texts, whose tokens are then taken as they are.
-        (Extra ``neural``.)
-    n_documents : int, default 50
-        Documents of each query that are read.
-    n_pairs : int, default 16
-        Pairs of each document that are read: the most similar of all, by the engine's vectors.
-    aggregation : {"max", "mean"}, default "max"
-        Of the pairs' scores.
-    top : int, default 3
-        Pairs that the mean is of, the best.
+        Hub id or folder of a late-interaction model, or of any text encoder, whose token vectors are then used
+        unchanged. (Extra ``neural``.)
+    n_documents, n_pairs, aggregation, top : optional
+        As of :class:`~haybale.CrossEncoder`.
     max_length : int, optional
-        Tokens of a text; default: the model's own.
+        Tokens of a text. Default: the model's own.
     device : str, optional
-        Default: a GPU where there is one.
+        Default: a GPU if there is one.
     """
 
     name = "maxsim"
     variants: ClassVar = {"maxsim": {}}
     _parameter_constraints: ClassVar = {
-        **BestPairs._ranges,
+        "ranker": [Ranker],
+        "model": [str],
+        "n_documents": COUNT,
+        **BEST_PAIRS,
         **{name: PAIR_RANGES[name] for name in ("max_length", "device")},
     }
 
@@ -55,5 +60,24 @@ class MaxSim(BestPairs):
     max_length: int | None = None
     device: str | None = None
 
-    def _load(self) -> PairEncoder:
-        return self._once(self.model, lambda: TokenPairs(self.model, max_length=self.max_length, device=self.device))
+    def load_pairs(self) -> PairEncoder:
+        """Load the model."""
+        return TokenPairs(self.model, max_length=self.max_length, device=self.device)
+
+    @cached_property
+    def _encoder(self) -> PairEncoder:
+        return self.load_pairs()
+
+    def fit_batch(self, training: Training) -> None:
+        self._encoder = self.load_pairs()  # refuses a missing model before the ranker within is fitted
+        self.rankers_ = [self.ranker.fitted(training)]
+
+    @property
+    def _best_pairs(self) -> BestPairs:
+        return BestPairs(self.n_pairs, self.aggregation, self.top)
+
+    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
+        return self._best_pairs.score(self._encoder, batch, rows, documents)
+
+    def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
+        return self._best_pairs.shares(self._encoder, batch, document)

@@ -1,7 +1,8 @@
-"""Pairs of paragraphs to vectors: by a model that reads both together, by products of their vectors, by their tokens.
+"""Pair encoders turn pairs of paragraphs into vectors.
 
-A pair encoder has ``dim``, ``encode``, ``padding`` and ``describe()``. Pairs come as two lists of texts and the numbers
-of those that meet, so that a text is tokenised, or encoded, once, however many it meets, and equal pairs are read once.
+:class:`CrossPairs` reads both texts together, :class:`VectorPairs` multiplies their vectors, and :class:`TokenPairs`
+compares their tokens. Pairs are given as two lists of texts and the numbers of those that meet. So each text is
+tokenised or encoded once, however many pairs it is in.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Ints = NDArray[np.int64]
 
 READS = ("pooler", "cls", "score")
 PRECISIONS = ("auto", "float32", "bfloat16")
-_KEPT = 2**18  # texts whose tokens or vectors are kept; beyond, all are forgotten
-_BUDGET = {"cpu": 2048, "cuda": 65_536}  # tokens of a batch
+_CACHED = 2**18  # texts whose tokens or vectors are kept; the cache is emptied when it is full
+_BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
 _PROBE = "a"
 
 T = TypeVar("T")
@@ -39,54 +40,54 @@ T = TypeVar("T")
 
 @runtime_checkable
 class PairEncoder(Protocol):
-    """What interactions are made with."""
+    """The protocol of pair encoders."""
 
     @property
     def dim(self) -> int:
-        """d, the columns of what :meth:`encode` gives."""
+        """The width d of the vectors."""
         ...
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """(n, d) float32 of n pairs: row r is of ``firsts[which[r, 0]]`` with ``seconds[which[r, 1]]``."""
+        """Return (n, d) float32: row r is the pair of ``firsts[which[r, 0]]`` and ``seconds[which[r, 1]]``."""
         ...
 
     def padding(self) -> Floats:
-        """(d,) what stands for a pair of which a paragraph is missing."""
+        """Return the vector (d,) of a pair of which a paragraph is missing."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What decides the vectors, as JSON can hold it."""
+        """Return all that determines the vectors, as JSON values."""
         ...
 
 
 class CrossPairs:
-    """A transformer reads ``[CLS] first [SEP] second [SEP]``, cut one token at a time from the longer side.
+    """Encode a pair with a transformer that reads ``[CLS] first [SEP] second [SEP]``.
 
-    Devlin et al., "BERT", NAACL 2019, for the pooler; Shao et al., "BERT-PLI", IJCAI 2020, eq. 1, for what is made of
-    it. Batches are of neighbours in length, within a budget of tokens. On a GPU in bfloat16 (written for one; it has
-    not run on one).
+    Devlin et al., "BERT", NAACL 2019, for the pooler; Shao et al., "BERT-PLI", IJCAI 2020, eq. 1, for its use. A pair
+    that is too long loses tokens of its longer side. Pairs of similar length share a batch. On a GPU it computes in
+    bfloat16; it has not been run on one.
 
     Parameters
     ----------
     model : str or Path
-        Hub id or folder. For ``read="score"`` of a cross-encoder, as sentence-transformers loads it.
+        Hub id or folder; for ``read="score"``, of a cross-encoder that sentence-transformers can load.
     read : {"pooler", "cls", "score"}, default "pooler"
-        The pooler's output (d the width of the model), the last layer at the first token, or a cross-encoder's score
-        (d = 1) after its own activation.
+        What to take: the pooler's output, the last layer at the first token (d is the model's width), or a
+        cross-encoder's score after its own activation (d = 1).
     max_length : int, optional
-        Tokens of a pair, special ones included; default: 256, or what the model reads where that is less.
+        Tokens of a pair, special tokens included. Default: 256, or what the model reads if that is less.
     precision : {"auto", "float32", "bfloat16"}, default "auto"
-        ``"auto"``: bfloat16 on a GPU, by autocast, float32 on a CPU.
+        ``"auto"`` is bfloat16 on a GPU, by autocast, and float32 on a CPU.
     batch_tokens : int, optional
-        Tokens of a batch, at most; default: 2,048 on a CPU, 65,536 on a GPU. Halved where memory runs out.
+        Maximum tokens of a batch. Default: 2,048 on a CPU, 65,536 on a GPU. Halved if memory runs out.
     device : str, optional
-        ``"cpu"``, ``"cuda"``, …; None or ``"auto"``: a GPU where there is one.
+        ``"cpu"``, ``"cuda"``, …; None or ``"auto"``: a GPU if there is one.
 
     Raises
     ------
     InputError
-        No such model; one without pooler weights, a tokenizer that puts nothing between two texts, ``max_length``
-        beyond what the model reads.
+        The model does not exist or has no pooler weights; its tokenizer puts nothing between two texts;
+        ``max_length`` is more than the model reads.
     """
 
     def __init__(
@@ -105,32 +106,34 @@ class CrossPairs:
         device = torch_device(device)
         try:
             self.model, self.tokenizer, self._activation = _loaded(self.name, read, device)
-        except (OSError, ValueError, RuntimeError) as error:  # the last where a model has another number of outputs
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: another number of outputs
             kind = "cross-encoder" if read == "score" else "model"
             raise InputError(f"cannot load the {kind} {self.name!r}: {str(error).splitlines()[0]}") from error
         self.model.eval()
         kind = self.model.device.type
         self.precision = ("bfloat16" if kind == "cuda" else "float32") if precision == "auto" else precision
-        self.batch_tokens = batch_tokens or _BUDGET.get(kind, _BUDGET["cpu"])
-        self._special = _specials(self.tokenizer, self.name)
+        self.batch_tokens = batch_tokens or _BATCH_TOKENS.get(kind, _BATCH_TOKENS["cpu"])
+        self._special = _special_tokens(self.tokenizer, self.name)
         limit = _limit(self.model, self.tokenizer)
         if max_length is not None and max_length > limit:
             raise InputError(f"max_length is {max_length}, and {self.name!r} reads at most {limit} tokens")
         self.max_length = max_length or min(256, limit)
-        self._rows = _Kept(self._tokenised)
+        self._tokens = _TextCache(self._tokenize)
 
     @cached_property
     def dim(self) -> int:
-        """d, the columns of what :meth:`encode` gives."""
+        """The width d of the vectors."""
         return 1 if self.read == "score" else int(self.model.config.hidden_size)
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """(n, d) float32 of n pairs of texts; empty texts are refused."""
+        """Return (n, d) float32 of n pairs of texts. Equal pairs are read once."""
         (firsts, seconds), which = _distinct(firsts, seconds, which)
         pairs, place = np.unique(which, axis=0, return_inverse=True)
-        (one, first), (two, second) = (zip(*self._rows(texts), strict=True) for texts in (firsts, seconds))
+        (one, first_length), (two, second_length) = (
+            zip(*self._tokens(texts), strict=True) for texts in (firsts, seconds)
+        )
         room = self.max_length - sum(map(len, self._special.tokens))
-        kept = longest_first(np.array(first)[pairs[:, 0]], np.array(second)[pairs[:, 1]], room)
+        kept = longest_first(np.array(first_length)[pairs[:, 0]], np.array(second_length)[pairs[:, 1]], room)
         lengths = (kept.sum(axis=1) + self.max_length - room).tolist()
 
         def read(batch: Batch) -> Floats:
@@ -140,17 +143,17 @@ class CrossPairs:
         out = np.empty((len(pairs), self.dim), dtype=np.float32)
         for batch, values in in_batches(token_batches(lengths, self.batch_tokens), read):
             out[batch] = values
-        return check_vectors(out, f"output of {self.name}", self.dim)[place.reshape(-1)]  # type: ignore[no-any-return]
+        return np.asarray(check_vectors(out, f"output of {self.name}", self.dim)[place.reshape(-1)])
 
     def padding(self) -> Floats:
-        """(d,) of a pair that is padding from end to end, as the code of the paper encodes missing paragraphs."""
+        """Return the vector (d,) of a pair of padding tokens only, as the paper's code encodes missing paragraphs."""
         shape = (1, self.max_length)
         pad = self._special.padding
         found = self._forward({name: np.full(shape, pad[name]) for name in pad})
         return check_vectors(found, f"output of {self.name} for padding", self.dim)[0]  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:
-        """What decides the vectors, as JSON can hold it; ``weights`` is the SHA-256 of the weights in use."""
+        """Return all that determines the vectors, with the SHA-256 of the weights."""
         return {
             "class": "CrossPairs",
             "model": self.name,
@@ -165,8 +168,8 @@ class CrossPairs:
     def _weights(self) -> str:
         return weights_digest(self.model)
 
-    def _tokenised(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], int]]:
-        """Tokens without special ones, as far as they may be read, and how many there are."""
+    def _tokenize(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], int]]:
+        """Return the first ``max_length`` tokens of each text, without special tokens, and its number of tokens."""
         rows = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return [(np.asarray(row[: self.max_length], dtype=np.int32), len(row)) for row in rows]
 
@@ -189,38 +192,39 @@ class CrossPairs:
 
 
 class VectorPairs:
-    """The product of the vectors of two paragraphs, column by column: an interaction that needs no torch.
+    """Encode a pair as the elementwise product of its texts' vectors; needs no torch.
 
     Parameters
     ----------
     encoder : Encoder
-        Of dense vectors.
+        An encoder of dense vectors.
     engine : Engine, optional
-        Whose passages have vectors of this encoder already.
+        An engine whose passage vectors this encoder made: they are not computed again.
     """
 
     def __init__(self, encoder: Any, engine: Engine | None = None) -> None:
         self.encoder, self.engine = encoder, engine
-        self._vectors = _Kept(self._encoded)
+        self._vectors = _TextCache(self._encoded)
         if sparse.issparse(encoder.encode([_PROBE])):
             raise InputError(f"products are of dense vectors, and those of {type(encoder).__name__} are sparse")
 
     @cached_property
     def dim(self) -> int:
-        """d, the columns of the vectors."""
+        """The width d of the vectors."""
         return int(self.encoder.encode([_PROBE]).shape[1])
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """(n, d) float32 of n pairs of texts."""
-        one, two = (np.stack(self._vectors(check_texts(texts))) for texts in (firsts, seconds))
+        """Return (n, d) float32 of n pairs of texts."""
+        texts, which = _distinct(firsts, seconds, which)
+        one, two = (np.stack(self._vectors(side)) for side in texts)
         return check_vectors(one[which[:, 0]] * two[which[:, 1]], "products of vectors", self.dim)  # type: ignore[no-any-return]
 
     def padding(self) -> Floats:
-        """(d,) zeros: a paragraph that is missing has no vector."""
+        """Return zeros (d,): a missing paragraph has no vector."""
         return np.zeros(self.dim, dtype=np.float32)
 
     def describe(self) -> dict[str, Any]:
-        """What the encoder says of itself."""
+        """Return the description of the encoder."""
         return {"class": "VectorPairs", "encoder": self.encoder.describe()}
 
     def _encoded(self, texts: Sequence[str]) -> list[Floats]:
@@ -236,25 +240,26 @@ class VectorPairs:
 
     @cached_property
     def _known(self) -> dict[bytes, int]:
-        """The place of each passage of the engine."""
+        """The row of each of the engine's passages, by a digest of its text."""
         texts = () if self.engine is None else self.engine.collection.passages.texts
         return {_digest(text.as_py()): row for row, text in enumerate(texts)}
 
 
 class TokenPairs:
-    """MaxSim: the mean over the tokens of the first text of their best product with a token of the second (d = 1).
+    """Score a pair by MaxSim: the mean, over tokens of the first text, of the best product with a token of the second.
 
-    Khattab & Zaharia, "ColBERT", SIGIR 2020, eq. 3, over its number of terms, so that texts of any length compare.
+    Khattab & Zaharia, "ColBERT", SIGIR 2020, eq. 3, divided by its number of terms, so that texts of different lengths
+    are comparable. d = 1.
 
     Parameters
     ----------
     model : str or Path
-        Hub id or folder: a late-interaction model of sentence-transformers, or any other model of texts, whose own
-        token vectors are then taken, without a projection.
+        Hub id or folder of a late-interaction model of sentence-transformers, or of any text encoder, whose token
+        vectors are then used without a projection.
     max_length : int, optional
-        Tokens of a text; default: the model's own.
+        Tokens of a text. Default: the model's own.
     device : str, optional
-        As in sentence-transformers; default: a GPU where there is one.
+        As in sentence-transformers. Default: a GPU if there is one.
     """
 
     def __init__(self, model: str | Path, *, max_length: int | None = None, device: str | None = None) -> None:
@@ -263,33 +268,34 @@ class TokenPairs:
         self.model = late_interaction(self.name, torch_device(device))
         if max_length is not None:
             self.model.max_seq_length = max_length
-        self._as_first = _Kept(lambda texts: self._tokens(self.model.encode_query, texts))
-        self._as_second = _Kept(lambda texts: self._tokens(self.model.encode_document, texts))
+        self._as_first = _TextCache(lambda texts: self._tokens(self.model.encode_query, texts))
+        self._as_second = _TextCache(lambda texts: self._tokens(self.model.encode_document, texts))
 
     dim = 1
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """(n, 1) float32 of n pairs of texts."""
-        one, two = self._as_first(check_texts(firsts)), self._as_second(check_texts(seconds))
+        """Return (n, 1) float32 of n pairs of texts."""
+        (firsts, seconds), which = _distinct(firsts, seconds, which)
+        one, two = self._as_first(firsts), self._as_second(seconds)
         found = [(one[i] @ two[j].T).max(axis=1).mean() for i, j in which.tolist()]
         return check_vectors(np.array(found, dtype=np.float32).reshape(-1, 1), f"MaxSim of {self.name}")  # type: ignore[no-any-return]
 
     def padding(self) -> Floats:
-        """(1,) zero: no token is near to what is missing."""
+        """Return zero (1,): no token is similar to a missing paragraph."""
         return np.zeros(1, dtype=np.float32)
 
     def describe(self) -> dict[str, Any]:
-        """What decides the scores, as JSON can hold it."""
+        """Return all that determines the scores, as JSON values."""
         weights, length = weights_digest(self.model), self.model.max_seq_length
         return {"class": "TokenPairs", "model": self.name, "weights": weights, "max_length": length, "width": 1}
 
     def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
-        """Of each text its token vectors (tokens, d), of length 1."""
+        """Return the token vectors (tokens, d) of each text, of length 1."""
         return [each.astype(np.float32) for each in encode(list(texts), convert_to_numpy=True, show_progress_bar=False)]
 
 
 def torch_device(name: str | None) -> str:
-    """The device of that name as torch has it; None and ``"auto"``: a GPU where there is one."""
+    """Return the name of a torch device; None and ``"auto"`` are a GPU if there is one."""
     torch = import_optional("torch", "neural")
     if name is None or name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -312,9 +318,9 @@ PAIR_RANGES: dict[str, list[Any]] = {
 
 
 def longest_first(first: Ints, second: Ints, room: int) -> Ints:
-    """(n, 2) how many tokens of each side stay of pairs with ``first`` and ``second`` (n,) tokens.
+    """Return (n, 2) how many tokens of each side stay of pairs with ``first`` and ``second`` (n,) tokens.
 
-    As fast tokenizers cut: one token at a time from the longer side, and an odd one stays with it.
+    Tokens are cut as fast tokenizers cut them: one at a time from the longer side, which keeps an odd one.
 
     >>> longest_first(np.array([3, 9, 2]), np.array([4, 9, 9]), 7)
     array([[3, 4],
@@ -330,8 +336,8 @@ def longest_first(first: Ints, second: Ints, room: int) -> Ints:
     return np.stack([np.where(is_longer, long, short), np.where(is_longer, short, long)], axis=1)
 
 
-class _Specials:
-    """What a tokenizer puts before, between and behind two texts, and their token types."""
+class _SpecialTokens:
+    """The tokens that a tokenizer puts before, between and after two texts, and the token types of both."""
 
     def __init__(self, tokens: list[list[int]], types: list[int] | None, pad: int) -> None:
         self.tokens, self.types = [np.array(part, dtype=np.int32) for part in tokens], types
@@ -340,7 +346,7 @@ class _Specials:
             self.padding["token_type_ids"] = 0
 
     def joined(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-        """The inputs of a batch of pairs of tokens, padded to the longest."""
+        """Return the model's inputs for a batch of pairs of tokens, padded to the longest."""
         before, between, behind = self.tokens
         rows = [np.concatenate([before, one, between, two, behind]) for one, two in pairs]
         shape = len(rows), max(map(len, rows))
@@ -355,8 +361,8 @@ class _Specials:
         return inputs
 
 
-def _specials(tokenizer: Any, name: str) -> _Specials:
-    """Found by tokenising a pair of one-word texts."""
+def _special_tokens(tokenizer: Any, name: str) -> _SpecialTokens:
+    """Find the special tokens in a tokenised pair of one-word texts."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"the tokenizer of {name!r} is not a fast one")
     found = tokenizer(_PROBE, _PROBE)
@@ -369,20 +375,22 @@ def _specials(tokenizer: Any, name: str) -> _Specials:
             f"the tokenizer of {name!r} puts nothing between two texts, or has no padding: it reads no pairs"
         )
     types = found.get("token_type_ids")
-    return _Specials(tokens, None if types is None else [types[first[0]], types[second[0]]], tokenizer.pad_token_id)
+    return _SpecialTokens(
+        tokens, None if types is None else [types[first[0]], types[second[0]]], tokenizer.pad_token_id
+    )
 
 
 def _limit(model: Any, tokenizer: Any) -> int:
-    """Tokens that a model reads at most."""
+    """Return the maximum number of tokens that a model reads."""
     config = model.config
     positions = getattr(config, "max_position_embeddings", None) or 10**6
     if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "longformer"):
-        positions -= config.pad_token_id + 1  # positions begin behind that of padding
+        positions -= config.pad_token_id + 1  # positions start after that of padding
     return int(min(positions, tokenizer.model_max_length))
 
 
 def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
-    """Model, tokenizer, and what is done with a score."""
+    """Return the model, its tokenizer, and the activation of its score (None for other outputs)."""
     with quiet_transformers():
         library = import_optional("transformers", "neural")
         tokenizer = library.AutoTokenizer.from_pretrained(name)
@@ -395,7 +403,7 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
         how: dict[str, Any] = {"add_pooling_layer": False} if read == "cls" else {}
         try:
             model, report = library.AutoModel.from_pretrained(name, output_loading_info=True, **how)
-        except TypeError:  # of a kind that knows no pooler
+        except TypeError:  # this architecture has no pooler
             model, report = library.AutoModel.from_pretrained(name, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if read == "pooler" and (getattr(model, "pooler", None) is None or any("pooler" in key for key in missing)):
@@ -406,16 +414,16 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
 
 
 def _activation(config: Any) -> Any:
-    """What sentence-transformers does with the score: what the model was saved with, or a sigmoid."""
-    said = (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
-    said = said or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
-    if not said.startswith("torch."):
-        raise ValueError(f"its scores go through {said}, which is not torch's own")
-    return import_optional("sentence_transformers.util", "neural").import_from_string(said)()
+    """Return the activation that sentence-transformers applies: the one saved with the model, or a sigmoid."""
+    name = (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
+    name = name or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
+    if not name.startswith("torch."):
+        raise ValueError(f"its activation is {name}, which is not torch's own")
+    return import_optional("sentence_transformers.util", "neural").import_from_string(name)()
 
 
 def late_interaction(name: str, device: str | None = None) -> Any:
-    """A multi-vector model as it was saved; of any other its own tokens, without the random projection it would get."""
+    """Load a multi-vector model; any other text encoder without the random projection that it would get."""
     library = import_optional("sentence_transformers", "neural")
     try:
         with quiet_transformers():
@@ -430,24 +438,24 @@ def late_interaction(name: str, device: str | None = None) -> Any:
     return library.MultiVectorEncoder(modules=modules, device=device)
 
 
-class _Kept:
-    """What is made of each text, made once for as many texts as are kept."""
+class _TextCache:
+    """A cache of what ``make`` returns for distinct texts."""
 
     def __init__(self, make: Callable[[Sequence[str]], list[Any]]) -> None:
         self._make, self._made = make, dict[str, Any]()
 
     def __call__(self, texts: Sequence[str]) -> list[Any]:
-        wanted = [text for text in dict.fromkeys(texts) if text not in self._made]
+        wanted = [text for text in texts if text not in self._made]
+        if len(self._made) + len(wanted) > _CACHED:
+            self._made.clear()
+            wanted = list(texts)
         if wanted:
-            if len(self._made) + len(wanted) > _KEPT:
-                self._made.clear()
-                wanted = list(dict.fromkeys(texts))
             self._made.update(zip(wanted, self._make(wanted), strict=True))
         return [self._made[text] for text in texts]
 
 
 def _distinct(firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> tuple[list[list[str]], Ints]:
-    """Each text once, and the pairs by these."""
+    """Return the distinct texts of both sides, and the pairs as numbers of these; empty texts are refused."""
     columns, texts = [], []
     for side, given in enumerate((firsts, seconds)):
         numbers: dict[str, int] = {}

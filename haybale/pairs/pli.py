@@ -1,4 +1,4 @@
-"""Re-ranking by BERT-PLI: what a network makes of the interactions of all paragraphs of query and document."""
+"""The ranker ``pli``: BERT-PLI over the interactions of the paragraphs of query and document."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from haybale.embeddings.lineage import queries_of_model
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.pairs.bert_pli import BERTPLI, PAPER
+from haybale.pairs.best_pairs import paragraph_share
 from haybale.pairs.interaction_store import InteractionStore
 from haybale.pairs.interactions import READING, Interactions, Reading, settings_of
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, VectorPairs
-from haybale.pairs.pair_reranker import PairReader, paragraph_share
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
 from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.out_of_fold import OutOfFold, positions
+from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.query_batch import QueryBatch, numbered
 from haybale.rankers.ranker import Ranker
+from haybale.rankers.reranker import Reranker
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 
-_WIDTH, _FIT_TEXTS = 128, 250_000  # of vectors that are made where the engine's are sparse
+_LSA_COMPONENTS, _FIT_TEXTS = 128, 250_000  # of the LSA that replaces sparse vectors of the engine
 _OF_MODEL = tuple(name for name in BERTPLI._parameter_constraints if name != "device")
 
 
 @dataclass(eq=False, repr=False)
-class PLI(OutOfFold, PairReader):
-    """Re-orders the first documents of another ranker by BERT-PLI, learned on judged queries.
+class PLI(OutOfFold, Reranker):
+    """Re-rank the first documents of another ranker by BERT-PLI, learned from judged queries.
 
-    :class:`~haybale.BERTPLI` has the formulas and their sources. Training queries are ranked by networks that were
-    trained on other folds, of queries taken from other documents.
+    :class:`~haybale.BERTPLI` has the formulas and their sources. Out of fold, a training query is ranked by a network
+    trained on the other folds; queries taken from one document are in one fold.
 
     Parameters
     ----------
     ranker : Ranker
-        Whose ranking is re-ordered.
+        The ranker whose documents are re-ranked.
     model : str, optional
-        Hub id or folder of a transformer that reads pairs of paragraphs. Default: none; the products of the
-        engine's passage vectors, or, where these are sparse, of 128 LSA dimensions of the passages.
+        Hub id or folder of a transformer that reads pairs of paragraphs. Default: no transformer, but products of the
+        engine's passage vectors; if these are sparse, of vectors of 128 LSA components fitted on the passages.
     read : {"pooler", "cls", "score"}, default "pooler"
     max_length, precision, device : optional
         As of :class:`~haybale.CrossPairs`.
     n_documents : int, default 50
-        Documents of each query that are read (the paper's K).
+        Documents of each query that are read; the paper's K.
     n, m, select : optional
         As of :class:`~haybale.Reading`; the default of ``select`` is ``"best"`` here, and ``"first"`` in ``pli-paper``.
     cell, hidden, variant, loss, residual, n_seeds, epochs, learning_rate : optional
     weight_decay, batch_size, held_out, random_state : optional
         As of :class:`~haybale.BERTPLI`; ``pli-paper`` has the authors' values.
     n_folds : int, default 5
-        Of training queries, for :meth:`out_of_fold`.
+        Folds of the training queries, for :meth:`out_of_fold`.
     store : str or sequence of str, optional
-        Folders of interactions that ``haybale interactions`` (or :func:`~haybale.interact`) made: what they have is not
-        read again.
+        Folders that ``haybale interactions`` or :func:`~haybale.interact` wrote. Pairs in them are not read again.
     """
 
     name = "pli"
@@ -106,51 +106,45 @@ class PLI(OutOfFold, PairReader):
 
     @property
     def encoder_queries(self) -> frozenset[str]:
-        """As every ranker's, and those that the model was trained on."""
+        """As of every ranker, and the queries that the model was trained on."""
         return super().encoder_queries | self._of_model
 
     @property
     def _of_model(self) -> frozenset[str]:
-        """The ids of queries that the model was trained on; nothing is learned from what it reads in them."""
+        """The ids of queries that the model was trained on, from which the network must not learn."""
         return frozenset() if self.model is None else queries_of_model(self.model)
 
     def pairs(self, engine: Engine) -> PairEncoder:
-        """What reads the pairs: the model, or products of vectors, made here where the engine's are sparse."""
+        """Return the pair encoder: the model, or products of vectors. It is loaded or fitted once."""
+        if not hasattr(self, "_pairs"):
+            self._pairs = self._load_pairs(engine)
+        return self._pairs
 
-        def made() -> PairEncoder:
-            if self.model is not None:
-                how: dict[str, Any] = {
-                    "max_length": self.max_length,
-                    "precision": self.precision,
-                    "device": self.device,
-                }
-                return CrossPairs(self.model, read=self.read, **how)
-            if not engine.passages.is_sparse:
-                return VectorPairs(engine.encoder, engine)
-            if not hasattr(self, "encoder_"):
-                lsa = LSAEncoder(_WIDTH, language=None, analyzer=engine.analyzer, max_fit_texts=_FIT_TEXTS)
-                self.encoder_ = lsa.fit(engine.collection.passages.texts)
-            return VectorPairs(self.encoder_)
-
-        return self._once("", made)
-
-    def _forget(self) -> None:
-        super()._forget()
-        self.__dict__.pop("encoder_", None)
+    def _load_pairs(self, engine: Engine) -> PairEncoder:
+        if self.model is not None:
+            how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
+            return CrossPairs(self.model, read=self.read, **how)
+        if not engine.passages.is_sparse:
+            return VectorPairs(engine.encoder, engine)
+        if not hasattr(self, "encoder_"):
+            lsa = LSAEncoder(_LSA_COMPONENTS, language=None, analyzer=engine.analyzer, max_fit_texts=_FIT_TEXTS)
+            self.encoder_ = lsa.fit(engine.collection.passages.texts)
+        return VectorPairs(self.encoder_)
 
     def reading(self, batch: QueryBatch, first: Run, pairs: PairEncoder) -> Reading:
-        """What is read of the candidates of a batch."""
+        """Return the reading of the candidates ``first`` of a batch."""
         vectors = batch.paragraph_vectors if self.select == "best" else None
         how: dict[str, Any] = {"k": self.n_documents, "n": self.n, "m": self.m, "select": self.select}
         return Reading(batch.engine, batch.queries, first, pairs, **how, vectors=vectors)
 
     def fit_batch(self, training: Training) -> None:
-        self._forget()
+        for name in ("_pairs", "encoder_", "fold_networks_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         batch = training.batch
         folds = min(self.n_folds, len(np.unique(batch.queries.groups)))
         if folds < 2:
             raise InputError(f"{self} learns from queries of at least 2 documents, found {folds}")
-        pairs = self.pairs(batch.engine)  # a model that is not there is refused before what it re-orders is fitted
+        pairs = self.pairs(batch.engine)  # refuses a missing model before the ranker within is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
         self.rankers_ = [self.ranker.fitted(training)]
         seen = self._of_model
@@ -166,7 +160,6 @@ class PLI(OutOfFold, PairReader):
         with batch.timed(f"fit {self.name}"):
             self.network_ = self._network().fit(found, relevant)
         self.query_ids_, self.fold_of_ = batch.ids, batch.folds(folds, self.random_state)
-        self.__dict__.pop("fold_networks_", None)
         self._known = [_Known(found), *stored]
         self._learned_from = found, relevant
 
@@ -175,7 +168,7 @@ class PLI(OutOfFold, PairReader):
 
     @cached_property
     def fold_networks_(self) -> list[BERTPLI | None]:
-        """Trained on the queries outside each fold: when somebody asks for them, or saves."""
+        """The networks trained without each fold, on demand; None where the other folds have nothing to learn from."""
         found, relevant = self._learned_from
         networks: list[BERTPLI | None] = []
         for fold in range(self.fold_of_.max() + 1):
@@ -183,7 +176,7 @@ class PLI(OutOfFold, PairReader):
             outside = {query: documents for query, documents in relevant.items() if query not in inside}
             try:
                 networks.append(self._network().fit(found, outside))
-            except InputError:  # the others have nothing to learn from
+            except InputError:
                 networks.append(None)
         del self._learned_from
         return networks
@@ -194,8 +187,7 @@ class PLI(OutOfFold, PairReader):
         found = self._interactions(self.reading(batch, first, self.pairs(batch.engine)))
         if not out_of_fold:
             return self.network_.score(found)
-        where = positions(self.query_ids_, found.blocks["query_id"].tolist())
-        folds, result = np.where(where >= 0, self.fold_of_[where], -1), np.empty(len(found))
+        folds, result = self.folds_of(found.blocks["query_id"].tolist()), np.empty(len(found))
         for fold in np.unique(folds):
             network, mine = self.network_ if fold < 0 else self.fold_networks_[fold], np.flatnonzero(folds == fold)
             if network is None:
@@ -205,27 +197,26 @@ class PLI(OutOfFold, PairReader):
         return result
 
     def _interactions(self, reading: Reading) -> Interactions:
-        """The blocks of a reading, as far as they are known from what is known, the others read now."""
-        blocks = reading.blocks
-        whence = np.full(len(blocks), -1)
-        parts, order = [], []
+        """Return the blocks of a reading: from memory or a store if they are there, and read now otherwise."""
+        blocks, parts, order = reading.blocks, [], []
+        wanted = np.ones(len(blocks), dtype=bool)
         for known in self._known:
             numbers = known.find(blocks)
-            new = np.flatnonzero((numbers >= 0) & (whence < 0))
-            whence[new] = 0
-            if len(new):
-                parts.append(known.read(numbers[new]))
-                order.append(new)
+            found = np.flatnonzero((numbers >= 0) & wanted)
+            wanted[found] = False
+            if len(found):
+                parts.append(known.read(numbers[found]))
+                order.append(found)
         for chunk in reading.chunks():
-            new = chunk[whence[chunk] < 0]
+            new = chunk[wanted[chunk]]
             if len(new):
                 parts.append(reading.read(new))
                 order.append(new)
         joint = Interactions.joined(parts).take(np.argsort(np.concatenate(order)))
-        return replace(joint, blocks=blocks, settings=reading.settings)  # with the ranks and scores of this run
+        return replace(joint, blocks=blocks, settings=reading.settings)  # the ranks and scores are those of this run
 
     def _stored(self, settings: dict[str, Any]) -> list[Any]:
-        """What the stores know, which must have been made by the same model with the same settings."""
+        """Open the stores, which must have been made by the same model with the same settings."""
         paths = [self.store] if isinstance(self.store, str) else self.store or ()
         stores = [InteractionStore(path) for path in paths]
         for store in stores:
@@ -287,7 +278,7 @@ class PLI(OutOfFold, PairReader):
 
 
 class _Known:
-    """Interactions that are there already, in memory or in a store, by query, document and texts."""
+    """Interactions in memory or in a store, found by query, document and a digest of their texts."""
 
     def __init__(self, source: Interactions | InteractionStore) -> None:
         self._source = source
@@ -295,7 +286,7 @@ class _Known:
         self._places = {key: place for place, key in enumerate(columns)}
 
     def find(self, blocks: Any) -> Ints:
-        """(n_blocks,) the place of each block here, -1 for those that are not."""
+        """Return the place of each block here, (n_blocks,); -1 for the others."""
         columns = zip(*(blocks[name] for name in ("query_id", "doc_id", "texts")), strict=True)
         return np.array([self._places.get(key, -1) for key in columns], dtype=np.int64)
 
