@@ -1,7 +1,6 @@
 """From runs and judgements to measures, significance tests and tables."""
 
 from haybale.evaluation.comparison import Outcome, compare, default_rankers
-from haybale.evaluation.cross_domain import Domain, Micro, cross_domain, micro
 from haybale.evaluation.measures import MEASURES, averages, evaluate
 from haybale.evaluation.passages import evaluate_passages, rank_passages, section_qrels
 from haybale.evaluation.recall_curves import recall_curves
@@ -10,7 +9,7 @@ from haybale.evaluation.table import markdown, print_table
 from haybale.evaluation.tuning import Tuned, tune_bm25
 
 __all__ = [
-    "MEASURES", "Comparison", "Domain", "Micro", "Outcome", "Results", "Tuned", "averages", "compare", "cross_domain",
-    "default_rankers", "evaluate", "evaluate_passages", "markdown", "micro", "paired_tests", "print_table",
+    "MEASURES", "Comparison", "Outcome", "Results", "Tuned", "averages", "compare",
+    "default_rankers", "evaluate", "evaluate_passages", "markdown", "paired_tests", "print_table",
     "rank_passages", "recall_curves", "results", "section_qrels", "tune_bm25",
 ]  # fmt: skip

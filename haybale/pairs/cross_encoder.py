@@ -96,12 +96,12 @@ class CrossEncoder(Reranker):
         return CrossPairs(model, read="score", **how)
 
     def fit_batch(self, training: Training) -> None:
-        self._loaded: dict[str, PairEncoder] = {}
+        self._loaded = dict[str, PairEncoder]()
         self._encoder(self.model)  # refuses a missing model before the ranker within is fitted
         self.rankers_ = [self.ranker.fitted(training)]
 
     def _encoder(self, model: str) -> PairEncoder:
-        loaded = self.__dict__.setdefault("_loaded", {})
+        loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
         if model not in loaded:
             loaded[model] = self.load_pairs(model)
         return loaded[model]

@@ -230,7 +230,7 @@ def _train(
             return (batches[place].tolist() for place in rng.permutation(len(batches)))
 
         def __len__(self) -> int:
-            return -(-len(lengths) // size)
+            return -(-len(learned) // int(size))
 
     arguments = library.CrossEncoderTrainingArguments(
         output_dir=work,

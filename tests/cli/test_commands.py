@@ -50,7 +50,7 @@ def test_every_command_says_what_it_does(here: Call) -> None:
     commands = re.findall(r"^│ (\w[\w-]+)  ", shown, re.M)
     assert set(commands) == {
         *("index", "add", "remove", "train", "rank", "compare"),
-        *("fine-tune", "interactions", "cross-domain", "tune", "report", "embed", "demo", "doctor"),
+        *("fine-tune", "interactions", "tune", "report", "embed", "demo", "doctor"),
     }
     for command in commands:
         status, shown, _ = here(command, "--help")

@@ -15,8 +15,7 @@ from support.tiny_models import save_cross_encoder
 from haybale import BERTPLI, CrossPairs, Engine, Interactions, Reading, Run
 from haybale.collections import CollectionBuilder
 from haybale.errors import FileFormatError, InputError, NotFittedError
-from haybale.pairs import PAPER
-from haybale.pairs.bert_pli import softmax
+from haybale.pairs.bert_pli import PAPER, softmax
 from haybale.pairs.interactions import levels
 
 torch = pytest.importorskip("torch")

@@ -13,11 +13,10 @@ from support.engines import assert_same, assert_same_runs, runs_of
 from support.tiny_models import save_bi_encoder, save_cross_encoder
 from support.topics import NEW, SVR, topic_collection
 
-from haybale import Engine, load
+from haybale import CrossEncoder, Engine, load
 from haybale.collections import Collection
 from haybale.embeddings import SentenceTransformerEncoder
 from haybale.errors import InputError
-from haybale.pairs import CrossEncoder
 from haybale.rankers import BM25, RRF, Ranker, SimilarQueries, from_spec, parse
 from haybale.timing import record_timings
 

@@ -14,11 +14,10 @@ from support.engines import tree
 from support.hash_pairs import HashPairs
 from support.rerank_cases import N_CHUNKS, case, write
 
-from haybale import InteractionStore, interact
+from haybale import InteractionStore, Reading, interact
 from haybale.embeddings import resumable_store
 from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.errors import InputError, OutputExistsError, StoreError
-from haybale.pairs import Reading
 from haybale.pairs.interaction_store import InteractionChunks
 
 

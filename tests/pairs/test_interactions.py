@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.hash_pairs import HashPairs
 
-from haybale import Engine, Run, parse
+from haybale import Engine, Interactions, Reading, Run, parse
 from haybale.collections import Collection, CollectionBuilder, Queries
 from haybale.errors import InputError, UnknownNameError
-from haybale.pairs import Interactions, Reading
 
 
 @pytest.fixture(scope="module")

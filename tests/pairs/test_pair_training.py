@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 from support.tiny_models import save_cross_encoder
 
-from haybale import BM25, CrossPairs, Engine, train_pair_encoder
+from haybale import BM25, PLI, CrossEncoder, CrossPairs, Engine, train_pair_encoder
 from haybale.collections import Collection
 from haybale.errors import InputError, OutputExistsError
-from haybale.pairs import PLI, CrossEncoder
 
 pytest.importorskip("sentence_transformers")
 pytestmark = [

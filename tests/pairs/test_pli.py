@@ -13,6 +13,7 @@ from support.tiny_models import save_bi_encoder, save_cross_encoder
 
 from haybale import (
     BERTPLI,
+    PLI,
     CrossPairs,
     Engine,
     LSAEncoder,
@@ -24,7 +25,6 @@ from haybale import (
 )
 from haybale.collections import Collection
 from haybale.errors import InputError
-from haybale.pairs import PLI
 from haybale.rankers import BM25, Learned, QueryBatch, Training, parse
 
 pytest.importorskip("sentence_transformers")

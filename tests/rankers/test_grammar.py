@@ -15,9 +15,9 @@ from sklearn.base import clone
 from support.topics import LEARNED
 from support.topics import RANKERS as EXAMPLES
 
+from haybale import PLI, CrossEncoder, MaxSim
 from haybale.context import GraphContext, LinearContext, LinkedDocuments, SectionPropagation, TokenContext
 from haybale.errors import FileFormatError, InputError, UnknownNameError
-from haybale.pairs import PLI, CrossEncoder, MaxSim
 from haybale.rankers import (
     BM25,
     KNN,

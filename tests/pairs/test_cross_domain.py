@@ -1,26 +1,34 @@
-"""The cross-domain experiment: micro figures by hand, candidates, and a network that carries over where it can."""
+"""The cross-domain experiment: figures by hand, training candidates, and networks that transfer where they can."""
 
 from __future__ import annotations
 
+import json
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from support.tiny_models import save_cross_encoder
 
-from haybale import Engine, Run, parse
-from haybale.collections import Collection, CollectionBuilder
+from haybale import CollectionBuilder, Engine, Run, parse
+from haybale.collections import Collection
 from haybale.errors import InputError
-from haybale.evaluation import Domain, Micro, cross_domain, micro
-from haybale.evaluation.cross_domain import _by_rank, _f1_of_queries, _row, cross_domain_table, with_relevant
 
-pytest.importorskip("torch")
+pytest.importorskip("sentence_transformers")
 pytestmark = pytest.mark.filterwarnings("default")  # torch warns about itself
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "papers" / "cross_domain.py"
 
 
-def domain(run: Run, relevant: dict[str, list[str]], **more: Any) -> Domain:
-    return Domain("made", more.get("engine"), more.get("queries"), run, run, relevant)  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPT))
+
+
+def domain(script: dict[str, Any], run: Run, relevant: dict[str, list[str]]) -> Any:
+    return script["Domain"]("made", None, None, run, run, relevant)
 
 
 def run_of(ranked: dict[str, list[str]]) -> Run:
@@ -28,27 +36,30 @@ def run_of(ranked: dict[str, list[str]]) -> Run:
     return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
 
 
-def test_micro_figures_by_hand() -> None:
+def test_micro_figures_by_hand(script: dict[str, Any]) -> None:
     """Relevant documents that were never retrieved count in the recall."""
+    row_of, by_rank, micro = script["_row"], script["_by_rank"], script["micro"]
     run = run_of({"a": ["1", "2", "3"], "b": ["4", "5"]})
-    found = domain(run, {"a": ["1", "3", "lost", "lost too"], "b": ["5"]})
-    row = _row("first stage", None, found, [_by_rank(run, 2)], None)
+    found = domain(script, run, {"a": ["1", "3", "lost", "lost too"], "b": ["5"]})
+    row = row_of("first stage", None, found, [by_rank(run, 2)], None)
     assert (row["precision"], row["recall"]) == (2 / 4, 2 / 5)
     assert row["f1"] == pytest.approx(2 * 0.5 * 0.4 / 0.9)
-    assert _f1_of_queries(_by_rank(run, 2), found) == pytest.approx([2 * 1 / (2 + 4), 2 * 1 / (2 + 1)])
+    assert script["_f1_of_queries"](by_rank(run, 2), found) == pytest.approx([2 * 1 / (2 + 4), 2 * 1 / (2 + 1)])
     nothing = pd.DataFrame({"query_id": [], "doc_id": []})
-    assert _f1_of_queries(nothing, found).tolist() == [0, 0]
-    assert micro(0, 0, 5) == Micro(0.0, 0.0, 0.0)
-    of_seeds = _row("R1", "gru", found, [_by_rank(run, 1), _by_rank(run, 3)], _f1_of_queries(_by_rank(run, 2), found))
+    assert script["_f1_of_queries"](nothing, found).tolist() == [0, 0]
+    assert micro(0, 0, 5) == script["Micro"](0.0, 0.0, 0.0)
+    of_seeds = row_of(
+        "R1", "gru", found, [by_rank(run, 1), by_rank(run, 3)], script["_f1_of_queries"](by_rank(run, 2), found)
+    )
     one, three = micro(2, 1, 5), micro(5, 3, 5)
     assert of_seeds["f1"] == pytest.approx((one.f1 + three.f1) / 2)
     assert of_seeds["f1_sd"] == pytest.approx(np.std([one.f1, three.f1], ddof=1))
     assert (of_seeds["f1_min"], of_seeds["f1_max"]) == (min(one.f1, three.f1), max(one.f1, three.f1))
 
 
-def test_relevant_documents_are_added_to_training_candidates() -> None:
+def test_relevant_documents_are_added_to_training_candidates(script: dict[str, Any]) -> None:
     run = run_of({"a": ["1", "2", "3", "4", "5"], "b": ["6", "7", "8", "9", "1"]})
-    found = with_relevant(run, {"a": ["3", "lost"], "b": ["6"]}, 4, np.random.default_rng(0))
+    found = script["with_relevant"](run, {"a": ["3", "lost"], "b": ["6"]}, 4, np.random.default_rng(0))
     assert {"3", "lost"} <= set(dict(found["a"]))
     assert "6" in dict(found["b"])
     for query in ("a", "b"):
@@ -96,11 +107,14 @@ def marked(name: str, seed: int) -> Collection:
     return builder.build()
 
 
-def test_six_results_on_two_domains(tmp_path: Path) -> None:
-    """Here all that is to be known is in the pairs, so networks of both domains find it on both."""
+def test_six_results_on_two_domains(script: dict[str, Any], tmp_path: Path) -> None:
+    """Pairs tell all, so networks of both domains find the relevant documents of both."""
+    cross_domain = script["cross_domain"]
     engines = [Engine(marked(name, seed)) for name, seed in (("a", 0), ("b", 1))]
     ranker = parse("bm25-doc(k1=0.9,b=0.4)")
-    domains = [Domain.of(engine, ranker.clone(), k=10, k_train=10, n_train=30, n_test=15) for engine in engines]
+    domains = [
+        script["Domain"].of(engine, ranker.clone(), k=10, k_train=10, n_train=30, n_test=15) for engine in engines
+    ]
     assert [len(each.test.query_ids) for each in domains] == [15, 15]
     encoders = [Overlap("mark"), Overlap("mark"), Overlap("nothing")]
     how: dict[str, Any] = {"n": 2, "m": 2, "n_seeds": 2, "epochs": 12, "learning_rate": 0.03, "hidden": 6}
@@ -120,14 +134,28 @@ def test_six_results_on_two_domains(tmp_path: Path) -> None:
     assert by.loc[("a", "gru", "R1"), "p_t"] < 0.05
     again = cross_domain(domains, encoders, tmp_path / "out", **how)
     pd.testing.assert_frame_equal(again, table)
-    text = cross_domain_table(table, ["a", "b"])
+    text = script["cross_domain_table"](table, ["a", "b"])
     assert text.count("\n") == 2 + 6
     assert f"{by.loc[('a', 'gru', 'R1'), 'f1']:.3f}†" in text
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    model, engine, out = save_cross_encoder(tmp_path / "model"), tmp_path / "engine", tmp_path / "out"
+    Engine.build(marked("a", 0), engine)
+    command = f"x {engine} {engine} --model {model} --out {out} --k 4 --n 2 --m 1 --max-length 16 --seeds 2 --epochs 1"
+    monkeypatch.setattr(sys, "argv", [*command.split(), "--n-train", "10", "--n-test", "5", "--device", "cpu"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert printed.count("| R6 |") == 2
+    assert (out / "results.md").read_text() == printed
+    found = json.loads((out / "results.json").read_text())
+    assert len(found["rows"]) == 2 * 13
+    assert found["settings"]["seeds"] == 2
+
+
+def test_what_is_refused(script: dict[str, Any], tmp_path: Path) -> None:
     engine = Engine(marked("a", 0))
     with pytest.raises(InputError, match="tested on another"):
-        Domain.of(engine, parse("bm25"), split="train")
+        script["Domain"].of(engine, parse("bm25"), split="train")
     with pytest.raises(InputError, match="2 domains and 3 encoders, found 1 and 0"):
-        cross_domain([domain(run_of({"a": ["1"]}), {})], [], tmp_path)
+        script["cross_domain"]([domain(script, run_of({"a": ["1"]}), {})], [], tmp_path)

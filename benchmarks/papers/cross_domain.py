@@ -1,15 +1,22 @@
-"""The cross-domain experiment: which half of BERT-PLI carries over to another domain, and whether tuning it helps.
+"""The cross-domain experiment: which half of BERT-PLI transfers to another domain, and whether fine-tuning it helps.
+
+    python benchmarks/papers/cross_domain.py FIRST SECOND --model bert-base-uncased --tuned A B --out FOLDER
 
 Althammer, Hofstätter & Hanbury, "Cross-domain Retrieval in the Legal and Patent Domains: a Reproducibility Study", ECIR
-2021, figure 2 and table 3. A pair encoder is untuned, or tuned on the paragraphs of one domain; a network is trained on
-the documents of one; both are tested on both:
+2021, figure 2 and table 3. FIRST and SECOND are engines of two domains. The pair encoder is used as it is or
+fine-tuned on the paragraphs of one domain. The network is trained on one domain. All are tested on both:
 
     R1 untuned, network of A     R3 tuned on A, network of A     R5 tuned on B, network of A
     R2 untuned, network of B     R4 tuned on A, network of B     R6 tuned on B, network of B
+
+After an interruption, the same command goes on.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,33 +26,33 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from haybale import (
+    BERTPLI,
+    CrossPairs,
+    Engine,
+    Interactions,
+    InteractionStore,
+    PairEncoder,
+    Ranker,
+    Run,
+    interact,
+    parse,
+)
 from haybale.collections import Queries
-from haybale.engine import Engine
-from haybale.errors import InputError
-from haybale.evaluation.significance import paired_tests
-from haybale.pairs import BERTPLI, PAPER, Interactions, InteractionStore, PairEncoder, interact
-from haybale.parameters import BOOLEAN, COUNT, COUNT_OR_NONE, RANDOM_STATE, Constraints, check_parameters
-from haybale.rankers import Ranker, Training
-from haybale.retrieval import Run
+from haybale.errors import HaybaleError, InputError
+from haybale.evaluation import paired_tests
+from haybale.folders import check_file, replace_json, whole_file
+from haybale.pairs.bert_pli import PAPER
+from haybale.rankers import Training
 from haybale.timing import timed
 
-# Encoder and domain of the network of each result: 0 is untuned, 1 and 2 are the first domain and the second.
+# The encoder (0: untuned; 1, 2: tuned on that domain) and the network's domain of each result.
 CELLS = {"R1": (0, 1), "R2": (0, 2), "R3": (1, 1), "R4": (1, 2), "R5": (2, 1), "R6": (2, 2)}
-_RANGES: dict[str, Constraints] = {
-    "k": COUNT,
-    "k_train": COUNT,
-    "cutoff": COUNT,
-    "n_seeds": COUNT,
-    "n_train": COUNT_OR_NONE,
-    "n_test": COUNT_OR_NONE,
-    "add_relevant": BOOLEAN,
-    "random_state": RANDOM_STATE,
-}
 
 
 @dataclass(frozen=True)
 class Micro:
-    """Precision, recall and F1 over all pairs of a query and a document; 0 where nothing is below the line."""
+    """Micro-averaged precision, recall and F1 over all pairs of query and document; 0 where undefined."""
 
     precision: float
     recall: float
@@ -53,9 +60,9 @@ class Micro:
 
 
 def micro(yes: int, hits: int, relevant: int) -> Micro:
-    """Of how many documents were said to be relevant, how many of these are, and how many there are.
+    """Return the figures for ``yes`` positive decisions, ``hits`` of them right, and ``relevant`` documents in all.
 
-    Relevant documents that were never retrieved are among the latter.
+    Relevant documents that were never retrieved count in ``relevant``.
 
     >>> micro(yes=4, hits=2, relevant=10)
     Micro(precision=0.5, recall=0.2, f1=0.2857142857142857)
@@ -66,7 +73,7 @@ def micro(yes: int, hits: int, relevant: int) -> Micro:
 
 @dataclass(frozen=True)
 class Domain:
-    """What of a collection the experiment needs: candidates of training and test queries, and what is relevant."""
+    """The queries of one collection, their candidates in training and test, and the relevant documents."""
 
     name: str
     engine: Engine
@@ -89,7 +96,7 @@ class Domain:
         n_test: int | None = None,
         random_state: int | None = 0,
     ) -> Domain:
-        """Candidates by a ranker, which is fitted on the split ``train``; see :func:`cross_domain`."""
+        """Find candidates with a ranker, which is fitted on the split ``train``."""
         if split == "train":
             raise InputError("networks are trained on the split 'train', and tested on another")
         collection, rng = engine.collection, np.random.default_rng(random_state)
@@ -113,9 +120,9 @@ class Domain:
 
 
 def with_relevant(run: Run, relevant: Mapping[str, Sequence[str]], k: int, rng: np.random.Generator) -> Run:
-    """A run in which every relevant document is, with others of the run drawn at random up to ``k`` in all.
+    """Add all relevant documents to a run, and draw others of it at random, up to ``k`` documents a query.
 
-    For training alone, where retrieval finds few of them: the paper's patents have 20 candidates so.
+    This is for training where retrieval finds few relevant documents, as for the paper's patents.
     """
     rows = []
     for query in run.query_ids:
@@ -142,24 +149,24 @@ def cross_domain(
     random_state: int | None = 0,
     **network: Any,
 ) -> pd.DataFrame:
-    """R1 to R6 with two collections as the two domains; what was read is kept, so that the same call goes on.
+    """Compute R1 to R6. Interactions are stored, so that after an interruption the same call goes on.
 
     Parameters
     ----------
     domains : two Domain
     encoders : three PairEncoder
-        Untuned, tuned on the first domain, tuned on the second; of two equal ones the interactions are made once.
+        Untuned, tuned on the first domain, tuned on the second. Equal encoders share their interactions.
     out : str or Path
         A folder for the interactions.
     n, m, select : optional
         As of :class:`~haybale.Reading`.
     cutoff : int, default 5
-        The first stage says yes to its first so many.
+        The first stage decides for its first documents, so many.
     n_seeds : int, default 5
     cells : sequence of str, default ("lstm", "gru")
     random_state : int, default 0
     **network
-        Of :class:`~haybale.BERTPLI`, over the paper's settings.
+        Parameters of :class:`~haybale.BERTPLI` in place of the paper's.
 
     Returns
     -------
@@ -168,7 +175,6 @@ def cross_domain(
         (means over the seeds), ``f1_sd``, ``f1_min`` and ``f1_max``, and ``p_t`` and ``difference`` of a paired t-test
         of the queries' F1, means over the seeds, against the first stage's.
     """
-    check_parameters("cross_domain", {"cutoff": cutoff, "n_seeds": n_seeds}, _RANGES)
     if len(domains) != 2 or len(encoders) != 3:
         raise InputError(f"expected 2 domains and 3 encoders, found {len(domains)} and {len(encoders)}")
     described = [encoder.describe() for encoder in encoders]
@@ -217,7 +223,7 @@ def _by_rank(run: Run, cutoff: int) -> pd.DataFrame:
 def _row(
     name: str, cell: str | None, domain: Domain, answers: list[pd.DataFrame], baseline: NDArray[np.float64] | None
 ) -> dict[str, Any]:
-    """What was said of a domain's test queries, a frame a seed."""
+    """Return a row of the table from the positive decisions for a domain's test queries, one frame for each seed."""
     queries = domain.test.query_ids
     total = sum(len(set(domain.relevant[query])) for query in queries)
     found = [micro(len(yes), int(_is_relevant(yes, domain).sum()), total) for yes in answers]
@@ -242,7 +248,7 @@ def _is_relevant(yes: pd.DataFrame, domain: Domain) -> NDArray[np.bool_]:
 
 
 def _f1_of_queries(yes: pd.DataFrame, domain: Domain) -> NDArray[np.float64]:
-    """(n_queries,)"""
+    """Return the F1 of each test query, (n_queries,)."""
     right = yes.assign(right=_is_relevant(yes, domain)).groupby("query_id")["right"].agg(["sum", "count"])
     right = right.reindex(domain.test.query_ids).fillna(0)
     relevant = np.array([len(set(domain.relevant[query])) for query in domain.test.query_ids])
@@ -251,7 +257,7 @@ def _f1_of_queries(yes: pd.DataFrame, domain: Domain) -> NDArray[np.float64]:
 
 
 def cross_domain_table(table: pd.DataFrame, domains: Sequence[str]) -> str:
-    """As Markdown: a row a result and cell, the test domains side by side; † where p of the paired t-test is < .05."""
+    """Format as Markdown, test domains side by side; † marks p < .05 in the paired t-test against the first stage."""
     lines = ["| | cell |" + "".join(f" {name}: precision | recall | F1 | ± | from–to |" for name in domains)]
     lines.append("| --- | --- |" + " --: | --: | --: | --: | --: |" * len(domains))
     for (name, cell), part in table.groupby(["result", "cell"], sort=False):
@@ -263,3 +269,61 @@ def cross_domain_table(table: pd.DataFrame, domains: Sequence[str]) -> str:
             line += f" {row['f1_min']:.3f}–{row['f1_max']:.3f} |"
         lines.append(line)
     return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=Path, help="folder of an engine, the first domain")
+    parser.add_argument("second", type=Path, help="folder of an engine, the second domain")
+    parser.add_argument("--out", type=Path, required=True, help="folder for interactions and results")
+    parser.add_argument("--model", required=True, help="pair encoder before fine-tuning: a hub id or folder")
+    parser.add_argument("--tuned", nargs=2, help="folders of the same, tuned on the first domain and on the second")
+    parser.add_argument("--ranker", default="bm25-doc(k1=0.9,b=0.4)", help="finds the candidates; default: %(default)s")
+    parser.add_argument("--split", default="test", help="split whose queries are tested; default: test")
+    parser.add_argument("--k", type=int, default=50, help="candidates of a query; default: 50")
+    parser.add_argument("--n", type=int, help="paragraphs of a query; default: 54")
+    parser.add_argument("--m", type=int, help="passages of a candidate; default: 40")
+    parser.add_argument("--select", default="first", help="first, as in the paper (the default), or best")
+    parser.add_argument("--max-length", type=int, help="tokens of a pair; default: 256")
+    parser.add_argument("--precision", default="auto", help="auto (the default), float32 or bfloat16")
+    parser.add_argument("--add-relevant", action="store_true", help="add relevant documents to training candidates")
+    parser.add_argument("--n-train", type=int, help="training queries of each domain, drawn at random; default: all")
+    parser.add_argument("--n-test", type=int, help="test queries of each domain, drawn at random; default: all")
+    parser.add_argument("--cutoff", type=int, default=5, help="documents the first stage decides for; default: 5")
+    parser.add_argument("--seeds", type=int, default=5, help="networks of each result; default: 5")
+    parser.add_argument("--epochs", type=int, help="of each network; default: 60")
+    parser.add_argument("--device", help="of the pair encoder: auto (the default), cpu, cuda, …")
+    parser.add_argument("--random-state", type=int, default=0)
+    a = parser.parse_args()
+    try:
+        experiment(a)
+    except HaybaleError as error:
+        sys.exit(f"cross_domain.py: {error}")
+
+
+def experiment(a: Any) -> None:
+    check_file(a.out / "results.json")
+    models = (a.model, *(a.tuned or (a.model, a.model)))
+    read_by = {"max_length": a.max_length, "precision": a.precision, "device": a.device}
+    encoders = {name: CrossPairs(name, **read_by) for name in models}
+    names = ("split", "k", "add_relevant", "n_train", "n_test")
+    how = {name: getattr(a, name) for name in names} | {"k_train": a.k}
+    domains = [
+        Domain.of(Engine.open(folder), parse(a.ranker), **how, random_state=a.random_state)
+        for folder in (a.first, a.second)
+    ]
+    read = {"n": a.n, "m": a.m, "select": a.select}
+    more = {} if a.epochs is None else {"epochs": a.epochs}
+    chosen = [encoders[name] for name in models]
+    more |= {"cutoff": a.cutoff, "n_seeds": a.seeds, "random_state": a.random_state}
+    table = cross_domain(domains, chosen, a.out, **read, **more)
+    text = cross_domain_table(table, [domain.name for domain in domains])
+    settings = how | read | {"ranker": str(parse(a.ranker)), "models": models, "cutoff": a.cutoff, "seeds": a.seeds}
+    replace_json(a.out / "results.json", {"settings": settings, "rows": json.loads(table.to_json(orient="records"))})
+    with whole_file(a.out / "results.md") as file:
+        file.write(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,7 @@
-"""``haybale interactions`` and ``cross-domain``, and ``train`` with a re-ranker, as a user meets them."""
+"""``haybale interactions``, and ``haybale train`` with a re-ranker."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,37 +57,9 @@ def test_a_reranker_without_a_model_is_trained(built: Path, tmp_path: Path, here
     assert out.startswith("pli(bm25-doc,")
 
 
-def test_the_cross_domain_experiment(built: Path, tmp_path: Path, here: Call) -> None:
-    model = save_cross_encoder(tmp_path / "model")
-    command = ("cross-domain", str(built), str(built), "--model", model, "--out", str(tmp_path / "out"))
-    small = (
-        "--split",
-        "dev",
-        "--k",
-        "4",
-        "--n",
-        "2",
-        "--m",
-        "1",
-        "--max-length",
-        "16",
-        "--seeds",
-        "2",
-        "--epochs",
-        "1",
-    )
-    status, out, said = here(*command, *small, "--n-train", "10", "--device", "cpu")
-    assert status == 0, said
-    assert out.count("| R6 |") == 2
-    assert (tmp_path / "out" / "results.md").read_text() == out
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert len(found["rows"]) == 2 * 13
-    assert found["settings"]["seeds"] == 2
-
-
 def test_what_is_refused(built: Path, tmp_path: Path, here: Call) -> None:
     for arguments, message in (
-        (("--ranker", "bm25"), "interactions are of pli, such as pli(bm25-doc); found bm25"),
+        (("--ranker", "bm25"), "interactions are those of a pli ranker, such as pli(bm25-doc); found bm25"),
         (("--ranker", "pli(bm25)", "--shard", "2"), "shard must be i/n, such as 2/8"),
         (("--ranker", "pli(bm25)", "--split", "tset"), "unknown split"),
         (("--ranker", f"pli(bm25,model='{tmp_path / 'nothing'}')"), "cannot load the model"),

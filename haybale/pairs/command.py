@@ -1,0 +1,55 @@
+"""``haybale interactions``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import haybale
+from haybale.cli import options
+from haybale.cli.application import ENGINES, command
+from haybale.cli.options import MACHINE, RANKING, RESULTS, given, option
+from haybale.cli.terminal import reporter, resumable, say, show
+from haybale.cli.values import parse_part, parse_ranker
+from haybale.errors import InputError
+
+
+@command(ENGINES)
+def interactions(
+    engine: options.EngineFolder,
+    ranker: Annotated[str, option("A pli ranker, such as pli(bm25-doc,model='bert'), or a YAML file.", RANKING)],
+    out: Annotated[str, option("The store: a folder or fsspec address. The same command goes on with it.", RESULTS)],
+    split: Annotated[str, option("The split whose queries are read; default: train.", RANKING)] = "train",
+    set_values: options.SetValues = None,
+    dtype: Annotated[
+        str | None, option("Type of the stored values: float16 (the default) or float32.", RESULTS)
+    ] = None,
+    pairs_per_chunk: Annotated[
+        int | None, option("Pairs of a chunk, which an interruption costs at most; default: 4096.", RESULTS, min=1)
+    ] = None,
+    shard: Annotated[str | None, option("i/n: every n-th chunk, for one of n machines.", MACHINE)] = None,
+    device: options.Device = None,
+) -> None:
+    """Read the paragraphs of queries with those of their candidates into a store, for pli(…,store=FOLDER).
+
+    After an interruption, the same command goes on.
+    """
+    from haybale.rankers import QueryBatch, Training
+    from haybale.timing import record_timings
+
+    part = parse_part("shard", shard, "2/8")
+    chosen = parse_ranker(ranker, set_values)
+    if not isinstance(chosen, haybale.PLI):
+        raise InputError(f"interactions are those of a pli ranker, such as pli(bm25-doc); found {chosen}")
+    opened = haybale.Engine.open(engine, device=device)
+    asked = opened.collection.queries.take(opened.collection.split(split).queries)
+    with resumable(), record_timings(reporter()):
+        pairs = chosen.pairs(opened)  # refuses a missing model before the first stage is fitted
+        inner = chosen.ranker.fitted(Training.of(opened))
+        run = inner.run_out_of_fold(QueryBatch(opened, asked, split), chosen.n_documents)
+        how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
+        how |= given(dtype=dtype, pairs_per_chunk=pairs_per_chunk)
+        done = haybale.interact(opened, asked, run, pairs, out, shard=part, **how)
+    kept = f", {done.kept:,} were there" if done.kept else ""
+    rates = f": {done.rates}" if done.pairs else ""
+    say(f"{done.pairs:,} pairs read in {done.seconds:.1f} s{kept}{rates}")
+    show(repr(haybale.InteractionStore(out)) if part is None else f"shard {shard} of {out}")
