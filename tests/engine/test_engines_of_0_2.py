@@ -1,0 +1,80 @@
+"""Engines and models that haybale 0.2 wrote: they open, rank as they did to the bit, and can be added to."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data.make_engines_0_2 import ADDED, REMOVED
+
+import haybale
+from haybale import Engine, Ranker
+from haybale.errors import StoreError
+from haybale.manifest import with_checksum
+
+ENGINES = {
+    "tfidf": "tfidf",
+    "lsa": "lsa(n_components=6,random_state=3)",
+    "pieces": "tfidf",
+    "object": "LSAEncoder",
+    "n-grams": "TfidfEncoder",
+    "changed": "tfidf",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with tarfile.open(Path(__file__).parents[1] / "data" / "engines-0.2.tar.xz") as file:
+        file.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def ranked(ranker: Ranker) -> dict[str, list[list[Any]]]:
+    run = ranker.rank("dev", depth=20)
+    return {query: [[document, float(score)] for document, score in run[query]] for query in run.query_ids}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_it_ranks_as_it_did(folder: Path, name: str) -> None:
+    expected = json.loads((folder / "expected.json").read_text())[name]
+    engine = Engine.open(folder / name)
+    encoder = engine.settings["encoder"]
+    assert ENGINES[name] == (encoder if isinstance(encoder, str) else encoder["class"])
+    assert engine.id == expected["id"]
+    for text, run in expected["untrained"].items():
+        assert ranked(haybale.parse(text).fit(engine)) == run, text
+    for model, run in expected["models"].items():
+        assert ranked(haybale.load(folder / model, engine)) == run, model
+    if expected["after"]:
+        engine.add(ADDED)
+        engine.remove(REMOVED)
+        for each in (engine, Engine.open(folder / name)):
+            for text, run in expected["after"].items():
+                assert ranked(haybale.parse(text).fit(each)) == run, text
+
+
+def test_building_it_again_asks_for_the_same_settings(folder: Path) -> None:
+    collection = Engine.open(folder / "lsa").whole
+    again = Engine.build(collection, folder / "lsa", encoder="lsa(6,random_state=3)")
+    assert again.passages.dim == 6
+    with pytest.raises(StoreError, match=r"begun with encoder 'lsa\(n_components=6,random_state=3\)', now it is 'lsa'"):
+        Engine.build(collection, folder / "lsa", encoder="lsa")
+
+
+@pytest.mark.parametrize("text", ["{model}", "sentence-transformers:{model}"])
+def test_prompts_become_part_of_the_encoder(folder: Path, text: str) -> None:
+    pytest.importorskip("sentence_transformers")
+    from support.tiny_models import save_bi_encoder
+
+    model = save_bi_encoder(folder / "model")
+    path = folder / "tfidf" / "engine.json"
+    manifest = json.loads(path.read_text()) | {"encoder": False}
+    manifest["settings"] |= {"encoder": text.format(model=model), "query_prompt": "query: "}
+    path.write_text(json.dumps(with_checksum(manifest)))
+    (folder / "tfidf" / "encoder").rename(folder / "unused")
+    engine = Engine.open(folder / "tfidf")
+    assert engine.settings["encoder"] == f"sentence-transformers(model='{model}',query_prompt='query: ')"
+    assert (engine.encoder.query_prompt, engine.encoder.passage_prompt) == ("query: ", "")
