@@ -91,8 +91,7 @@ class LSAEncoder(LexicalEncoder):
         if not sample:
             raise InputError("LSAEncoder.fit: no texts")
         counts = TermCounts.of(sample, self.chosen_analyzer())
-        self._weigh(counts)
-        matrix = self._rows(counts)
+        matrix = self.fit_counts(counts).tfidf_rows(counts)
         # scikit-learn's TruncatedSVD makes this call too, and then computes the projected texts, which nobody needs.
         d = min(self.n_components, *matrix.shape)
         components = randomized_svd(
@@ -110,7 +109,7 @@ class LSAEncoder(LexicalEncoder):
     def encode(self, texts: Sequence[str]) -> Floats:
         """Encode (n,) texts to (n, d) float32; a text without a known term has the zero vector."""
         self._check_fitted()
-        return normalized(self._rows(TermCounts.of(check_texts(texts), self.analyzer_)) @ self.components_.T)
+        return normalized(self.tfidf_rows(TermCounts.of(check_texts(texts), self.analyzer_)) @ self.components_.T)
 
     def tensors(self) -> Tensors:
         """Return weights and projection."""

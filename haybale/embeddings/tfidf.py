@@ -10,7 +10,6 @@ Nothing in such a folder could be executed.
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -71,9 +70,10 @@ class LexicalEncoder(Encoder):
         self.sublinear_tf = sublinear_tf
 
     @property
-    @abstractmethod
     def dim(self) -> int:
-        """The number of columns of what :meth:`encode` returns."""
+        """The number of columns: one for each term."""
+        self._check_fitted()
+        return len(self.idf_)
 
     def tensors(self) -> Tensors:
         """Return what fitting learned, beside the terms: tensors with one row for each term."""
@@ -138,10 +138,6 @@ class LexicalEncoder(Encoder):
 
     _tensors: ClassVar[tuple[str, ...]] = ("idf",)
 
-    def counts_alike(self, analyzer: Analyzer) -> bool:
-        """Return whether the encoder's terms are those that an analyzer makes of texts."""
-        return self.char_ngrams is None and self.chosen_analyzer() == analyzer
-
     def chosen_analyzer(self) -> Analyzer:
         """Return what makes terms of a text; InputError for parameters that are out of range."""
         check_parameters(type(self).__name__, self.get_params(), self._parameter_constraints)
@@ -152,8 +148,8 @@ class LexicalEncoder(Encoder):
             raise InputError(f"char_ngrams must be two sizes, 1 <= least <= greatest, found {self.char_ngrams}")
         return Analyzer(NO_LANGUAGE, function=_char_ngrams(*sizes))
 
-    def _weigh(self, counts: TermCounts) -> None:
-        """Learn terms and their weights from counted texts."""
+    def fit_counts(self, counts: TermCounts) -> Self:
+        """Learn terms and their weights from counted texts, bit for bit as from the texts."""
         analyzer, n, name = self.chosen_analyzer(), len(counts), type(self).__name__
         _check_analyzer(counts, analyzer)
         if n == 0:
@@ -166,9 +162,10 @@ class LexicalEncoder(Encoder):
         self.vocabulary_ = {names[old]: new for new, old in enumerate(chosen)}
         self.idf_ = np.log((1 + n) / (1 + found[chosen])) + 1
         self.analyzer_ = analyzer
+        return self
 
-    def _rows(self, counts: TermCounts) -> sparse.csr_matrix:
-        """Return the TF-IDF rows (n, n_terms) of counted texts, whose vocabulary may be any."""
+    def tfidf_rows(self, counts: TermCounts) -> sparse.csr_matrix:
+        """Return the TF-IDF rows (n, n_terms) float32 of counted texts, whose vocabulary may be any."""
         self._check_fitted()
         _check_analyzer(counts, self.analyzer_)
         column = np.array([self.vocabulary_.get(term, -1) for term in counts.vocabulary], dtype=np.int32)
@@ -242,25 +239,10 @@ class TfidfEncoder(LexicalEncoder):
         """Learn terms and weights from texts; InputError if no term occurs in ``min_df`` of them."""
         return self.fit_counts(TermCounts.of(texts, self.chosen_analyzer()))
 
-    def fit_counts(self, counts: TermCounts) -> Self:
-        """Learn from counted texts, bit for bit what :meth:`fit` learns from the texts."""
-        self._weigh(counts)
-        return self
-
-    @property
-    def dim(self) -> int:
-        """The number of terms, which are the columns."""
-        self._check_fitted()
-        return len(self.idf_)
-
     def encode(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """Encode (n,) texts to CSR (n, n_terms) float32; a text without a known term has the zero row."""
         self._check_fitted()
-        return self.encode_counts(TermCounts.of(check_texts(texts), self.analyzer_))
-
-    def encode_counts(self, counts: TermCounts) -> sparse.csr_matrix:
-        """Encode counted texts, bit for bit as :meth:`encode`; the analyzer of the counts must be the encoder's."""
-        return self._rows(counts)
+        return self.tfidf_rows(TermCounts.of(check_texts(texts), self.analyzer_))
 
 
 @cache  # so that analyzers of the same sizes are equal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,39 +15,31 @@ from haybale.errors import InputError
 from haybale.timing import timed
 
 
+@dataclass(eq=False)
 class EncoderSource:
     """Where an engine's encoder comes from.
 
     Parameters
     ----------
-    setting : str or dict
-        The text that names the encoder, or the description of one that was given as an object.
-    given : encoder, optional
-        That object.
+    given : str, dict or encoder
+        The text that names the encoder, its description, or the encoder itself.
     texts : Texts
-        The documents that the encoder is fitted on, if it needs to be fitted.
+        The documents that it is fitted on, if it needs to be fitted.
     terms : dict
-        ``language`` and, if the engine has one of its own, ``analyzer``, for encoders that the text leaves without.
+        ``language`` and, if the engine has one of its own, ``analyzer``, for a text that does not set them.
     storage : Storage
     store : EmbeddingStore, optional
-        The store whose vectors the engine has, and whose encoder it uses.
-    is_kept : bool, default False
+        The store that the engine's vectors come from, which has its own encoder.
+    is_kept : bool
         Whether the engine was finished with the fitted encoder in its folder.
     """
 
-    def __init__(
-        self,
-        setting: str | dict[str, Any],
-        given: Any,
-        texts: Texts,
-        terms: dict[str, Any],
-        storage: Storage,
-        store: EmbeddingStore | None,
-        is_kept: bool = False,
-    ) -> None:
-        self.setting, self.given, self.terms = setting, given, terms
-        self.texts, self.storage, self.store = texts, storage, store
-        self._is_kept = is_kept
+    given: Any
+    texts: Texts
+    terms: dict[str, Any]
+    storage: Storage
+    store: EmbeddingStore | None
+    is_kept: bool
 
     @property
     def encoder(self) -> Any:
@@ -66,17 +59,19 @@ class EncoderSource:
             return self.store.encoder()
         kept = None if self.storage.folder is None else self.storage.folder / "encoder"
         with timed("load encoder"):
-            if kept is not None and (self._is_kept or kept.exists()):
+            if kept is not None and (self.is_kept or kept.exists()):
                 return load_fitted(kept)
-            encoder = self._loaded() if self.given is None else self.given
+            encoder = self._loaded()
         return encoder if is_fitted(encoder) else self._fitted(encoder)
 
     def _loaded(self) -> Any:
-        if isinstance(self.setting, dict):
-            return rebuild(self.setting, "the engine")
-        maker = encoder_maker(self.setting, **self.terms)
+        if isinstance(self.given, dict):
+            return rebuild(self.given, "the engine")
+        if not isinstance(self.given, str):
+            return self.given
+        maker = encoder_maker(self.given, **self.terms)
         if self.storage.folder is not None and not hasattr(maker.func, "fit"):
-            announce_model("the engine", self.setting)
+            announce_model("the engine", self.given)
         return maker()
 
     def _fitted(self, encoder: Any) -> Any:

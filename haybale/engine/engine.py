@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -112,10 +112,10 @@ class Engine:
             raise InputError("a store says itself how its passages were cut; leave chunking out")
         if analyzer is not None and language is not None:
             raise InputError("give a language or an analyzer, not both")
-        is_text = isinstance(encoder, str | Path)
+        self._given_encoder = None if isinstance(encoder, str | Path) else encoder  # an object
         own = None if analyzer is None else as_analyzer(analyzer)
         self.settings: dict[str, Any] = {
-            "encoder": encoder_text(str(encoder)) if is_text else described(encoder),
+            "encoder": encoder_text(str(encoder)) if isinstance(encoder, str | Path) else described(encoder),
             "language": language,
             "analyzer": None if own is None else own.describe(),
             "paragraphs": paragraphs,
@@ -126,40 +126,36 @@ class Engine:
         whole = open_documents(collection)
         if paragraphs is not None:
             whole = with_paragraphs(whole, paragraphs)
-        language = language or whole.language or _guessed(whole)
-        self._begin([whole], [], language, own, None if is_text else encoder, device, Storage())
+        self.language = language or whole.language or _guessed(whole)
+        self.device, self._storage = device, Storage()
+        self._begin([whole], [], own, str(encoder) if isinstance(encoder, Path) else encoder)
 
     def _begin(
         self,
         wholes: Sequence[Collection],
-        removed: Iterable[str],
-        language: str,
+        removed: Sequence[str],
         analyzer: Analyzer | None,
         encoder: Any,
-        device: str | None,
-        storage: Storage,
-        keeps_encoder: bool = False,
+        is_kept: bool = False,
     ) -> None:
-        """Set what a new and an opened engine have in common."""
+        """Set what a new and an opened engine have in common; ``is_kept``: whether the folder holds the encoder."""
         address, chunked = self.settings["store"], self.settings["chunking"]
         self.store = None if address is None else EmbeddingStore(address)
         if self.store is not None:
             chunked = self.store.manifest["input"]["chunking"]
         self.chunking = None if chunked is None else Chunking(**{name: chunked[name] for name in CHUNKING})
-        self.language, self.analyzer, self.device = language, analyzer or Analyzer(language), device
-        self._storage, self._given_encoder = storage, encoder
+        self.analyzer = analyzer or Analyzer(self.language)
+        terms = {"language": self.language} if analyzer is None else {"language": None, "analyzer": analyzer}
         texts = [self._texts(whole, number) for number, whole in enumerate(wholes)]
-        terms: dict[str, Any] = {"language": language} if analyzer is None else {"language": None, "analyzer": analyzer}
-        setting = self.settings["encoder"]
-        self._source = EncoderSource(setting, encoder, texts[0], terms, storage, self.store, keeps_encoder)
-        first = Segment(texts[0], self._source, device, self.store)
-        self._documents: Documents = Snapshot(
-            [first, *(Segment(added, self._source, device, None) for added in texts[1:])], removed
-        )
+        self._source = EncoderSource(encoder, texts[0], terms, self._storage, self.store, is_kept)
+        self._documents: Documents = Snapshot([self._segment(each) for each in texts], removed)
         self._written: dict[str, Any] | None = None  # the manifest in the folder
 
     def _texts(self, whole: Collection, number: int) -> Texts:
         return Texts(whole, number, self._storage, self.analyzer, self.chunking)
+
+    def _segment(self, texts: Texts) -> Segment:
+        return Segment(texts, self._source, self.device, self.store if texts.number == 0 else None)
 
     @classmethod
     def build(cls, collection: DocumentsLike, folder: str | Path, **settings: Any) -> Engine:
@@ -224,10 +220,10 @@ class Engine:
         StoreError
             Building it was interrupted: build it again, which goes on. Or the encoder is another one.
         """
-        storage = Storage(Path(folder))
-        manifest = storage.read()
         engine = cls.__new__(cls)
-        engine.settings = manifest["settings"]
+        engine.device, engine._storage, engine._given_encoder = device, Storage(Path(folder)), encoder
+        manifest = engine._storage.read()
+        engine.settings, engine.language = manifest["settings"], manifest["language"]
         find_device(device or "cpu")
         analyzer, then = engine.settings["analyzer"], engine.settings["encoder"]
         own = None if analyzer is None else Analyzer.from_dict(analyzer)
@@ -235,8 +231,7 @@ class Engine:
             raise StoreError(f"{folder}: this engine was built with the encoder {then!r}, now it is {encoder!r}")
         with timed("read collection"):
             wholes = [load_collection(Path(folder, str(n), "collection")) for n in range(manifest["segments"])]
-        removed, language = manifest["removed"], manifest["language"]
-        engine._begin(wholes, removed, language, own, encoder, device, storage, manifest["encoder"])
+        engine._begin(wholes, manifest["removed"], own, then if encoder is None else encoder, manifest["encoder"])
         engine._written, engine.id = manifest, manifest["id"]
         return engine
 
@@ -280,9 +275,9 @@ class Engine:
         return self._source.encoder
 
     @property
-    def documents_now(self) -> Documents:
-        """The documents there are now, with their indexes; for a view: InputError if its engine has others since."""
-        if self._parent is not None and self._parent.documents_now is not cast(View, self._documents).parent:
+    def _current(self) -> Documents:
+        """The documents with their indexes; InputError for a view of an engine that has other documents by now."""
+        if self._parent is not None and self._parent._current is not cast(View, self._documents).parent:
             raise InputError("documents were added or removed since this engine was limited to some; limit it anew")
         return self._documents
 
@@ -293,12 +288,12 @@ class Engine:
     @property
     def whole(self) -> Collection:
         """The documents before passages are cut into pieces."""
-        return self.documents_now.whole
+        return self._current.whole
 
     @property
     def collection(self) -> Collection:
         """The collection as indexed, after splitting, chunking, additions and removals."""
-        return self.documents_now.collection
+        return self._current.collection
 
     def bm25(self, unit: str = "passage") -> BM25Index:
         """Return BM25 over passages, or over whole documents; ``with_parameters`` of it sets other k1, b and k3."""
@@ -338,7 +333,7 @@ class Engine:
         return self
 
     def _index(self, name: str) -> Any:
-        return self.documents_now.index(name)
+        return self._current.index(name)
 
     def add(self, documents: DocumentsLike) -> None:
         """Add documents, which can be found at once. Nothing is trained anew and no other document is encoded anew.
@@ -365,12 +360,12 @@ class Engine:
             added = with_paragraphs(added, self.settings["paragraphs"])
         snapshot = self._snapshot
         snapshot.everything.extended(added)  # refuses ids that exist
-        segment = Segment(self._texts(added, len(snapshot.segments)), self._source, self.device, None)
+        segment = self._segment(self._texts(added, len(snapshot.segments)))
 
         def grown() -> Snapshot:
-            if (folder := segment.texts.folder) is not None:
-                shutil.rmtree(folder, ignore_errors=True)  # left behind by an addition that was killed
-                save_collection(added, folder / "collection")
+            if (folder := segment.texts.folder("collection")) is not None:
+                shutil.rmtree(folder.parent, ignore_errors=True)  # left behind by an addition that was killed
+                save_collection(added, folder)
             return snapshot.added(segment)
 
         self._change(grown)
@@ -416,7 +411,7 @@ class Engine:
         if not np.diff(self.collection.passages.doc_offsets)[numbers].any():
             raise InputError("no document with a passage to search within")
         view = copy.copy(self)
-        view._parent, view._documents = self, View(self.documents_now, numbers)
+        view._parent, view._documents = self, View(self._current, numbers)
         return view
 
     def numbers_within(self, documents: Ints) -> Ints:

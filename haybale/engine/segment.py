@@ -26,15 +26,7 @@ INDEXES = ("bm25-passage", "bm25-document", "passages", "documents")
 class Segment:
     """Documents that came to an engine at once, with their indexes.
 
-    Parameters
-    ----------
-    texts : Texts
-    source : EncoderSource
-        Makes vectors of texts.
-    device : str, optional
-        Where vectors are searched.
-    store : EmbeddingStore, optional
-        Holds the vectors of the passages.
+    Vectors are made by the encoder of ``source``, but those of the passages are read from ``store``, if there is one.
     """
 
     def __init__(self, texts: Texts, source: EncoderSource, device: str | None, store: EmbeddingStore | None) -> None:
@@ -63,7 +55,7 @@ class Segment:
         return index.extended(passages.texts.to_pylist(), passages.doc_offsets, passage_ids=passages.ids, doc_ids=ids)
 
     def _bm25(self, name: str) -> BM25Index:
-        texts, by_passage, folder = self.texts, name == "bm25-passage", self._folder(name)
+        texts, by_passage, folder = self.texts, name == "bm25-passage", self.texts.folder(name)
         if folder is not None and folder.exists():
             with timed(f"open {name}"):
                 return BM25Index.open(folder)
@@ -77,12 +69,11 @@ class Segment:
                 index = BM25Index(counts, part.passages.doc_offsets if by_passage else None, **ids)
             else:
                 index = BM25Index(part.document_texts(), analyzer=texts.analyzer, **ids)
-        if folder is not None:
-            texts.storage.keep(folder, index.save)
+        texts.storage.keep(folder, index.save)
         return index
 
     def _vectors(self, name: str) -> PassageIndex:
-        folder = self._folder(name)
+        folder = self.texts.folder(name)
         if folder is not None and any((folder / file).exists() for file in FILES):  # an index, not an embedding store
             with timed(f"open {name}"):
                 return PassageIndex.open(folder, device=self.device)
@@ -94,7 +85,7 @@ class Segment:
         elif self.texts.are_counted_for(encoder := self.source.encoder):
             counts = self.texts.counts(name.removesuffix("s"))
             with timed(f"encode {name}"):
-                vectors = encoder.encode_counts(counts)
+                vectors = encoder.tfidf_rows(counts)
                 vectors = vectors if name == "passages" else vectors[with_passages(part)]
         elif folder is None or getattr(encoder, "is_sparse", False):
             with timed(f"encode {name}"):
@@ -106,7 +97,7 @@ class Segment:
                 index = one_each(vectors, part, self.device)
             else:
                 index = PassageIndex.from_collection(part, vectors, device=self.device)
-        if folder is not None and index.is_sparse:  # dense vectors are in a store
+        if index.is_sparse:  # dense vectors are in a store
             self.texts.storage.keep(folder, index.save)
         return index
 
@@ -120,10 +111,6 @@ class Segment:
                 (folder / LOCK).unlink(missing_ok=True)
         with timed("read vectors"):
             return EmbeddingStore(folder).vectors_of(source)
-
-    def _folder(self, name: str) -> Path | None:
-        """Return the folder of an index, whether or not it exists; None in memory."""
-        return None if self.texts.folder is None else self.texts.folder / name
 
 
 def one_each(vectors: Matrix, part: Collection, device: str | None) -> PassageIndex:

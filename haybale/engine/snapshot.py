@@ -98,12 +98,10 @@ class Snapshot(Documents):
 
     @cached_property
     def whole(self) -> Collection:
-        """The documents before passages are cut into pieces."""
         return self.everything if self._kept is None else self.everything.take(self._kept)
 
     @cached_property
     def collection(self) -> Collection:
-        """The documents as indexed."""
         if self.segments[0].texts.chunking is None:
             return self.whole
         found = reduce(Collection.extended, (segment.texts.cut for segment in self.segments))
@@ -147,12 +145,10 @@ class View(Documents):
 
     @cached_property
     def whole(self) -> Collection:
-        """The documents before passages are cut into pieces."""
         return self.parent.whole.take(self.numbers)
 
     @cached_property
     def collection(self) -> Collection:
-        """The documents as indexed."""
         return self.parent.collection.take(self.numbers)
 
     def numbers_of(self, documents: Ints) -> Ints:

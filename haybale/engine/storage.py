@@ -90,9 +90,9 @@ class Storage:
                 finally:
                     self._writes = False
 
-    def keep(self, path: Path, save: Callable[[Path], None]) -> None:
-        """Save to a path that does not exist yet, unless the folder cannot be written: then nothing is kept."""
-        if path.exists():
+    def keep(self, path: Path | None, save: Callable[[Path], None]) -> None:
+        """Save to a path that does not exist yet, unless the engine is in memory, or its folder cannot be written."""
+        if path is None or path.exists():
             return
         try:
             with self.writing(), timed(f"write {path.name}"):

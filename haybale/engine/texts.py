@@ -20,17 +20,8 @@ from haybale.timing import timed
 class Texts:
     """Documents that came to an engine at once.
 
-    Parameters
-    ----------
-    whole : Collection
-        The documents before their passages are cut into pieces.
-    number : int
-        The number of the segment, from 0.
-    storage : Storage
-    analyzer : Analyzer
-        Makes terms of texts, for BM25.
-    chunking : Chunking, optional
-        Cuts passages into pieces.
+    ``whole`` are the documents before their passages are cut into pieces by ``chunking``; ``number`` is the segment's,
+    from 0; ``analyzer`` makes terms of texts, for BM25.
     """
 
     whole: Collection
@@ -39,22 +30,21 @@ class Texts:
     analyzer: Analyzer
     chunking: Chunking | None
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the segment; None in memory."""
-        return None if self.storage.folder is None else self.storage.folder / str(self.number)
+    def folder(self, name: str) -> Path | None:
+        """Return the folder of an index or collection of the segment, whether or not it exists; None in memory."""
+        return None if self.storage.folder is None else self.storage.folder / str(self.number) / name
 
     @cached_property
     def cut(self) -> Collection:
         """The documents as they are indexed: with pieces as passages, if there is a chunking."""
         if self.chunking is None:
             return self.whole
-        if self.folder is not None and (self.folder / "pieces").exists():
-            return load_collection(self.folder / "pieces")
+        folder = self.folder("pieces")
+        if folder is not None and folder.exists():
+            return load_collection(folder)
         with timed("cut passages"):
             found = cut(self.whole, self.chunking)
-        if self.folder is not None:
-            self.storage.keep(self.folder / "pieces", lambda folder: save_collection(found, folder))
+        self.storage.keep(folder, lambda path: save_collection(found, path))
         return found
 
     @cached_property
@@ -64,7 +54,7 @@ class Texts:
             return TermCounts.of(self.cut.passages.texts, self.analyzer)
 
     def forget_counts(self) -> None:
-        """Free the memory of :attr:`passage_counts`, when all indexes are made."""
+        """Free the memory of :attr:`passage_counts`, once all indexes are made."""
         self.__dict__.pop("passage_counts", None)
 
     def counts(self, unit: str) -> TermCounts:
@@ -74,5 +64,6 @@ class Texts:
 
     def are_counted_for(self, encoder: Any) -> bool:
         """Return whether :meth:`counts` are what an encoder would count: the same texts, the same analyzer."""
-        whole_passages = self.number == 0 and self.chunking is None
-        return whole_passages and type(encoder) is TfidfEncoder and encoder.counts_alike(self.analyzer)
+        if self.number or self.chunking is not None or type(encoder) is not TfidfEncoder:
+            return False
+        return encoder.chosen_analyzer() == self.analyzer

@@ -138,7 +138,7 @@ def test_counts_are_weighed_as_their_texts(pydocs: Collection, sublinear_tf: boo
         found = TfidfEncoder(sublinear_tf=sublinear_tf).fit_counts(own)
         assert found.describe() == expected.describe()
         for these, of_texts in ((counts, texts), (counts.merged(offsets), documents), (asked, queries)):
-            left, right = found.encode_counts(these), expected.encode(of_texts)
+            left, right = found.tfidf_rows(these), expected.encode(of_texts)
             for part in ("data", "indices", "indptr"):
                 np.testing.assert_array_equal(getattr(left, part), getattr(right, part))
     for other in (TfidfEncoder(char_ngrams=(3, 3)), TfidfEncoder(language="german")):
