@@ -1,21 +1,18 @@
-"""The page of bench_best.py from its JSON files, `best.md`; systems of other pages beside its own.
+"""The page of bench_best.py from its JSON files, `best.md`.
 
 python benchmarks/best_pages.py [--results benchmarks/results]
 """
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from bench_graph import CONTEXT, WITH
-from bench_graph import FUSED as LIM
-from effectiveness import DENSE, FIRST_STAGE, SEARCHES
+from effectiveness import SEARCHES
 from effectiveness_pages import AIMED
-from provenance import cell4, options, read_all, read_json, table, write_page
+from provenance import cell4, options, read_all, table, write_page
 
 from haybale.evaluation import paired_tests
 
@@ -23,27 +20,12 @@ BM25S, KNNS = ("bm25", "bm25-doc"), ("knn", "knn-doc")
 FUSED = f"learned({SEARCHES},knn-queries,svr)"
 MEASURES = ("MRR@10", "nDCG@10", "Recall@10", "Recall@100", "Recall@1000")
 RRF = "rrf(bm25-doc,knn-doc,parm-vrrf)"
-ELSEWHERE = {  # systems of other pages, as their files call them and as they are called here
-    "effectiveness": {
-        **{each: f"`{each}`" for each in ("knn-firstp", "bm25-parm-rrf", "rrf(bm25-doc,parm-vrrf)", "svr-memory")},
-        FIRST_STAGE: "`svr` of all documents",
-        **{f"{each} over LSA": f"`{each}` over LSA" for each in DENSE},
-    },
-    "training": {f"{each} after": f"`{each}`, encoder fine-tuned" for each in ("knn", "parm-rrf", "parm-vrrf")}
-    | {f"{each} + after": f"`{each}` with `knn` and PARM of it" for each in ("learned", "svr")},
-    "graph": {
-        "content": "`knn-doc` over LSA, 256 wide",
-        **{each: f"`{each}`" if "(" in each else each for each in ("section propagation", *CONTEXT)},
-        WITH: "`svr` with the graph in its evidence",
-        LIM: "`learned` with that and LiM over LSA",
-    },
-}
 
 
 def whole(folder: Path) -> list[str]:
-    """The lines of `best.md`: of every `best-*.json` and `curve-*.json`, and what other pages have."""
+    """The lines of `best.md`, from every `best-*.json` and `curve-*.json`."""
     best, curves = (read_all(folder, kind) for kind in ("best", "curve"))
-    return [*page(best), *every_system(folder, best), *curve_lines(curves)]
+    return [*page(best), *curve_lines(curves)]
 
 
 def page(records: list[dict[str, Any]]) -> list[str]:
@@ -156,45 +138,6 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
         "corrected for the lines of the collection:",
         *table("collection|test queries|number|new|estimated|share|policy|adapted|p|BM25 or kNN", rows, 2, cell4),
         "",
-    ]
-
-
-def every_system(folder: Path, records: list[dict[str, Any]]) -> list[str]:
-    """nDCG@10 on test of all that other pages have too, system by system."""
-    found: dict[tuple[str, str], dict[str, float]] = {}  # (page, system): collection: value
-
-    def add(page: str, system: str, collection: str, values: Any) -> None:
-        found.setdefault((page, system), {})[collection] = mean(values)
-
-    for record in records:
-        for system, of in record["values"]["test"].items():
-            if system != FUSED or record["neural"]:  # where nothing is neural, the policy is that
-                label = "`learned`" if system == FUSED else system if " " in system else f"`{system}`"
-                add("best", label, record["collection"]["name"], of["nDCG@10"])
-    names = [record["collection"]["name"] for record in records]
-    for name, (kind, systems) in product(names, ELSEWHERE.items()):
-        of = read_json(folder / f"{kind}-{name}.json", {})
-        for system, label in systems.items() if of else ():
-            if kind == "effectiveness":
-                add(kind, label, name, of["rankers"]["test"][system]["measures"]["nDCG@10"])
-            else:
-                values = of["values"][system]["test"] if kind == "graph" else of["values"]["test"][system]
-                add(kind, label, name, values["nDCG@10"])
-    for key, of in read_json(folder / "rerank.json", {}).items():
-        for system, values in of["rankers"].items() if "dev and test" in key else ():
-            if system not in ("first", "learned"):
-                label = system.replace("cross, mean", "cross-encoder, mean")
-                add("rerank", label, key.split(",")[0], values["test"]["nDCG@10"])
-    rows = [
-        [f"[{page}]({page}.md)", system, *(of.get(name, "") for name in names)] for (page, system), of in found.items()
-    ]
-    return [
-        "",
-        "## Every system",
-        "",
-        "nDCG@10 on test, as the pages have it; empty: not measured there. What other pages have may be of an earlier",
-        "fusion; each has its commit.",
-        *table("|".join(["page", "system", *names]), rows, 2, cell4),
     ]
 
 
