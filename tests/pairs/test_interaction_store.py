@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import tree
-from support.hash_pairs import HashPairs
-from support.rerank_cases import N_CHUNKS, case, write
+from support.rerank_cases import N_CHUNKS, HashPairs, case, write
 
 from haybale import InteractionStore, Reading, interact
 from haybale.embeddings import resumable_store

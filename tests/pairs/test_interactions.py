@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.hash_pairs import HashPairs
+from support.rerank_cases import HashPairs
 
 from haybale import Engine, Interactions, Reading, Run, parse
 from haybale.collections import Collection, CollectionBuilder, Queries
