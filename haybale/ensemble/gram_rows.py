@@ -1,8 +1,8 @@
-"""Rows of a Gram matrix, computed when they are first asked for and held while there is room.
+"""Rows of a Gram matrix, computed when they are first needed and kept while there is room.
 
-A fit touches the rows of its support vectors, many times each, and no others: of 8,000 rows with 1,900 support vectors
-a fifth of the Gram matrix is ever made. What another row holds already is mirrored and not computed again, so a matrix
-that is made to the last row has cost half of its products.
+A fit uses the rows of its support vectors, many times each, and no others: for 8,000 rows with 1,900 support vectors,
+a fifth of the Gram matrix is computed. Values that another row holds already are mirrored instead of computed, so
+computing all rows one by one takes about half of the products.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from haybale.ensemble.rows import Ints
 from haybale.parallel import in_threads
 from haybale.vectors import Floats
 
-_HELD = 0.2  # of the columns that are computed: when so many of their points' rows are held, they are left out
-_MIRROR = 4096  # columns mirrored by a thread at once
+_HELD = 0.2  # share of the computed columns whose rows must be held before these columns are mirrored instead
+_MIRROR = 4096  # columns that a thread mirrors at once
 
 
 class GramRows:
-    """``room`` rows of the Gram matrix (n, n) of points on the CPU; ``whole``: the matrix, if somebody has it.
+    """Up to ``room`` rows of the Gram matrix (n, n) of points on the CPU; ``whole`` is the matrix, if it is known.
 
-    ``values`` (room, n) are the rows held, ``slot`` (n,) int32 is where the row of a point is, -1 where it is not held.
-    Rows that were asked for longest ago make room for others.
+    ``values`` (room, n) are the rows held, and ``slot`` (n,) int32 is the position of each point's row in them, or -1.
+    The least recently used rows make room for others.
     """
 
     def __init__(self, points: Points, room: int, threads: int | None, whole: Floats | None = None) -> None:
@@ -39,7 +39,7 @@ class GramRows:
         self._compute(np.arange(n))
 
     def _compute(self, columns: Ints) -> None:
-        """From now on these columns are computed, and the others mirrored from their points' rows."""
+        """Compute these columns from now on, and mirror the others from their points' rows."""
         n = len(self.slot)
         self._columns, self._mirrored = columns, np.setdiff1d(np.arange(n), columns)
         if len(columns) == n:
@@ -48,7 +48,7 @@ class GramRows:
             self._parts = [self.points.take(columns[start : start + TILE]) for start in range(0, len(columns), TILE)]
 
     def hold(self, numbers: Ints) -> None:
-        """Compute the rows of these distinct points, at most ``room``, where they are not held."""
+        """Make sure that the rows of these distinct points, at most ``room``, are held."""
         self._clock += 1
         there = self.slot[numbers]
         self._asked[there[there >= 0]] = self._clock
@@ -64,13 +64,13 @@ class GramRows:
         self._owner[slots], self._asked[slots] = missing, self._clock
 
     def hold_all(self) -> None:
-        """Compute the matrix as a whole: the rows of a few points cost more each."""
+        """Compute the matrix as a whole, which costs less per row than computing a few rows at a time."""
         if (self.slot < 0).any():
             gram(self.points, self.threads, out=self.values)
             self.slot[:] = np.arange(len(self.slot))
 
     def _fill(self, numbers: Ints, slots: Ints, left: Ints) -> None:
-        """Compute rows into slots, which the rows of the points ``left`` have left."""
+        """Compute rows into slots that held the rows of the points ``left``."""
         if len(left):
             self.slot[left] = -1
             if len(self._mirrored):
@@ -106,7 +106,7 @@ def _write(tile: Floats, slots: Any, columns: Any, values: Floats) -> None:  # p
 
 @njit(nogil=True, cache=True)
 def _mirror(values: Floats, slot: Any, columns: Any, numbers: Any, slots: Any) -> None:  # pragma: no cover - compiled
-    """values[slots, columns] from the rows of the columns' points."""
+    """Copy values[slots, columns] from the rows of the columns' points."""
     for start in range(0, len(columns), 64):
         for i in range(len(slots)):
             row, number = values[slots[i]], numbers[i]

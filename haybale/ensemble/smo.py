@@ -1,16 +1,16 @@
-"""Sequential minimal optimisation: what solves the problem of a working set, or of all rows at once.
+"""Sequential minimal optimisation, of a working set or of all rows at once.
 
-The dual over β = α - α* (both are never positive at once): min ½ βᵀKβ - yᵀβ + ε|β|₁ with Σβ = 0 and
-|β_i| <= C_i. A step moves two coefficients, chosen as in LIBSVM (Fan, Chen & Lin 2005, WSS 2): i violates its
-optimality condition most, j gives the largest decrease with i by the second-order estimate.
+The dual problem, over β = α - α* (never both positive), is min ½ βᵀKβ - yᵀβ + ε|β|₁ with Σβ = 0 and |β_i| <= C_i. A
+step changes two coefficients, chosen as in LIBSVM (Fan, Chen & Lin 2005, WSS 2): i violates its optimality condition
+most, and j promises the largest decrease together with i, by the second-order estimate.
 
-With the residual e_i = y_i - (Kβ)_i, raising β_i gains e_i - ε (e_i + ε while β_i < 0), lowering it costs e_i + ε
-(e_i - ε while β_i > 0); ``up`` and ``low`` hold these offsets, or put a bound coefficient out of reach. The
-optimum is where no gain exceeds any cost by tol: max(e + up) - min(e + low) < tol. LIBSVM keeps α and α* as 2n
-variables; one residual for both halves the work.
+With the residual e_i = y_i - (Kβ)_i, raising β_i gains e_i - ε (e_i + ε while β_i < 0), and lowering it costs e_i + ε
+(e_i - ε while β_i > 0). ``up`` and ``low`` hold these offsets, or a value out of reach for a coefficient at its bound.
+At the optimum no gain exceeds any cost by tol: max(e + up) - min(e + low) < tol. LIBSVM keeps α and α* as 2n variables;
+one residual for both halves the work.
 
-Loops are written so that the compiler vectorises them. It vectorises integer but not floating-point maxima, so
-those are taken over order-preserving integers; positions are found in a second look at the best block.
+The loops are written so that the compiler vectorises them. It vectorises integer but not floating-point maxima, so
+maxima are taken over integers in the order of the floats, and positions are found in a second pass over the best block.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from haybale.vectors import Floats
 
 _F = np.float32
 _I = np.int32
-_BLOCK = 512  # rows a block: its part of all vectors stays in the first-level cache
+_BLOCK = 512  # rows of a block, whose part of all vectors stays in the first-level cache
 OUT_OF_REACH = _F(1e30)
 
 
 class State(NamedTuple):
-    """What a solution has reached; changed in place."""
+    """The state of a solution, changed in place."""
 
     beta: NDArray[np.float64]  # (n,)
     error: Floats  # (n,) residuals
@@ -42,7 +42,7 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, solution: Solution, rows: Ints | slice = slice(None), error: Floats | None = None) -> State:
-        """Of some rows of a solution, with their residuals (None: the labels); ``beta`` is a view, if all are."""
+        """Return the state of some rows, with their residuals, default the labels; for all rows ``beta`` is a view."""
         beta, bound, eps = solution.beta[rows], solution.bound[rows], np.float32(solution.problem.epsilon)
         up = np.where(beta < 0, eps, np.where(beta < bound, -eps, -OUT_OF_REACH))
         low = np.where(beta > 0, -eps, np.where(beta > -bound, eps, OUT_OF_REACH))
@@ -51,7 +51,7 @@ class State(NamedTuple):
 
 
 class KernelRows(NamedTuple):
-    """The kernel of rows (n,) with each other: a matrix, or two Gram matrices of which a step gathers two rows."""
+    """The kernel of rows (n,) with each other: a matrix, or two Gram matrices from which each step gathers two rows."""
 
     matrix: Floats  # (n, n); (0, 0) where it is gathered
     of_queries: Floats  # (n_queries, n_queries)
@@ -62,14 +62,14 @@ class KernelRows(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Floats) -> KernelRows:
-        """Of a kernel matrix."""
+        """Return the kernel rows of a kernel matrix."""
         none, numbers = np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=np.uint32)
         return cls(matrix, none, numbers, none, numbers, np.diag(matrix).copy())
 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _kernel_row(rows: KernelRows, i: int, out: Floats) -> Any:  # pragma: no cover - compiled
-    """(n,) the kernel of row i with all; in ``out`` where it is gathered."""
+    """Return (n,) the kernel of row i with all rows, written into ``out`` if it is gathered."""
     if len(rows.matrix):
         return rows.matrix[i]
     of_query, query = rows.of_queries[rows.query[i]], rows.query
@@ -81,14 +81,14 @@ def _kernel_row(rows: KernelRows, i: int, out: Floats) -> Any:  # pragma: no cov
 
 @njit(inline="always")
 def _ordered(x: Any) -> Any:  # pragma: no cover - compiled
-    """An int32 that orders as the float32 does."""
+    """Return an int32 that orders as the float32 does."""
     bits = _F(x).view(np.int32)
     return bits ^ ((bits >> _I(31)) & _I(0x7FFFFFFF))
 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _steepest(state: State, change: Any, row_i: Floats, row_j: Floats) -> Any:  # pragma: no cover - compiled
-    """Take the step's ``change`` from the residuals; ``(largest gain, smallest cost, row of the largest gain)``."""
+    """Update the residuals for a step, and return ``(largest gain, smallest cost, row of the largest gain)``."""
     n = len(state.error)
     most, least, block = _I(-2147483647), _I(2147483647), 0
     for b in range(0, n, _BLOCK):
@@ -111,14 +111,14 @@ def _steepest(state: State, change: Any, row_i: Floats, row_j: Floats) -> Any:  
 
 @njit(inline="always")
 def _decrease(gain: Any, cost: Any, curvature: Any) -> Any:  # pragma: no cover - compiled
-    """Bits of the estimated decrease of the objective; positive floats order as their bits do."""
+    """Return the bits of the estimated decrease of the objective, which order as positive floats do."""
     d = max(gain - cost, _F(0))
     return _F(d * d / max(curvature, _F(1e-12))).view(np.int32)
 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _partner(state: State, row: Floats, gain: Any, here: Any, diagonal: Floats) -> int:  # pragma: no cover - compiled
-    """The row whose step with row i, of kernel values ``row`` and K_ii ``here``, is estimated to gain most."""
+    """Return the row whose step with row i promises most; ``row`` is the kernel of row i, ``here`` is K_ii."""
     n = len(state.error)
     best, block = _I(-1), 0
     for b in range(0, n, _BLOCK):
@@ -140,7 +140,7 @@ def _partner(state: State, row: Floats, gain: Any, here: Any, diagonal: Floats) 
 def optimise(
     kernel: KernelRows, state: State, epsilon: float, tol: float, steps: int
 ) -> tuple[int, float]:  # pragma: no cover - compiled
-    """Take up to ``steps`` steps. Returns ``(steps taken, remaining violation)``."""
+    """Take up to ``steps`` steps, and return ``(steps taken, remaining violation)``."""
     diagonal, room = kernel.diagonal, np.zeros((2, len(state.error)), dtype=np.float32)
     row_i, row_j = room[0], room[1]
     eps, change = _F(epsilon), _F(0)
@@ -153,7 +153,7 @@ def optimise(
         j = _partner(state, row_i, gain, diagonal[i], diagonal)
         row_j = _kernel_row(kernel, j, room[1])
         curvature = max(diagonal[i] + diagonal[j] - 2.0 * row_i[j], 1e-12)
-        # A coefficient stops at 0, where its offset changes sign, and at its bound.
+        # A coefficient stops at 0, where its offset changes sign, or at its bound.
         room_i = -state.beta[i] if state.beta[i] < 0 else state.bound[i] - state.beta[i]
         room_j = state.beta[j] if state.beta[j] > 0 else state.bound[j] + state.beta[j]
         move = min((gain - (state.error[j] + state.low[j])) / curvature, min(room_i, room_j))

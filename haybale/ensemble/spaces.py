@@ -21,9 +21,11 @@ from haybale.device import CPU, Device, device_of, find_device, is_sparse, place
 from haybale.ensemble.kernel import Points
 from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError, VectorError
-from haybale.parallel import batch_size_for_memory, iter_chunks, one_blas_thread
+from haybale.parallel import one_blas_thread
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
+
+_TILE = 2**24  # values converted to float64 at once on a device
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry per space
@@ -130,11 +132,12 @@ def fit_spaces(
     gammas = gamma if isinstance(gamma, list) else [gamma] * len(queries)
     if len(gammas) != len(queries):
         raise InputError(f"expected a gamma for each of {len(queries)} spaces, found {len(gammas)}")
-    of_queries, of_passages, resolved = [], [], []
+    of_queries, of_passages, resolved, where = [], [], [], device_of(queries[0])
     for of_space, q, p in zip(gammas, queries, passages, strict=True):
         if is_sparse(q) != is_sparse(p):
             raise InputError("queries and passages of a space must be dense, or both sparse")
-        moments = _moments(query, q, standardize), _moments(passage, p, standardize)
+        with where.current():
+            moments = _moments(query, q, standardize, where), _moments(passage, p, standardize, where)
         pair = _resolved(of_space, moments)
         if dtype == np.float64:
             moments = moments[0].on_median_of(q), moments[1].on_median_of(p)
@@ -176,43 +179,31 @@ class _Moments(NamedTuple):
         return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=dtype), columns)
 
 
-def _moments(used: Ints, vectors: Matrix, standardize: bool) -> _Moments:
-    one, width = np.ones((), dtype=np.float32), int(vectors.shape[1])
+def _moments(used: Ints, vectors: Matrix, standardize: bool, where: Device) -> _Moments:
+    """Return the statistics of vectors (n, d), of which the candidate rows use the numbers ``used``."""
+    one, (n, width) = np.ones((), dtype=np.float32), vectors.shape
     if not width:  # without features, all rows are the same
         return _Moments(np.zeros(0, dtype=np.float32), one, 0, 0.0, 0.0)
-    share = np.bincount(used, minlength=vectors.shape[0]) / len(used)  # of the candidate rows, by vector
+    share = where.xp.asarray(np.bincount(used, minlength=n) / len(used))  # of the candidate rows, by vector
     if is_sparse(vectors):
         if standardize:
             raise InputError("standardize centres features: a sparse space would no longer be sparse")
-        with device_of(vectors).current():
-            sums = [to_numpy(matrix.sum(axis=1)) for matrix in (vectors, vectors.multiply(vectors))]
-        mean, square = (share @ np.asarray(values).ravel() / width for values in sums)
-        return _Moments(None, one, width, float(mean), float(square))
-    mean, deviation = _mean_and_deviation(share, vectors)
+        sums = (where.xp.asarray(matrix.sum(axis=1)).ravel() for matrix in (vectors, vectors.multiply(vectors)))
+        mean, square = (float(share @ each / width) for each in sums)
+        return _Moments(None, one, width, mean, square)
+    # Sums are float64. On a device they are computed in parts, which bounds the memory of the float64 copies.
+    step = n if where.is_cpu else max(1, _TILE // width)
+    parts = [slice(start, start + step) for start in range(0, n, step)]
+    with one_blas_thread():
+        centre = sum(share[part] @ vectors[part].astype(np.float64) for part in parts)
+        squares = sum(share[part] @ where.xp.square(vectors[part].astype(np.float64) - centre) for part in parts)
+    mean, deviation = to_numpy(centre), np.sqrt(to_numpy(squares))
     if not standardize:
         total = float(mean.mean()), float((np.square(mean) + np.square(deviation)).mean())
         return _Moments(mean.astype(np.float32), one, width, *total)
     constant = _constant(mean, deviation)
     factor = (1 / np.where(constant, 1, deviation)).astype(np.float32)
     return _Moments(mean.astype(np.float32), factor, width, 0.0, float((~constant).mean()))
-
-
-def _mean_and_deviation(share: NDArray[np.float64], vectors: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and standard deviation (d,) of vectors (n, d) with weights (n,), summed in float64."""
-    where, (n, width) = device_of(vectors), vectors.shape
-    size = n if where.is_cpu else batch_size_for_memory(where.half_of_memory() / 4, 24 * width)
-
-    def summed(part: slice, mean: Any = None) -> Any:
-        chosen = vectors[part].astype(np.float64)
-        if mean is not None:
-            chosen -= mean
-            chosen *= chosen
-        return to_device(share[part], where) @ chosen
-
-    with where.current(), one_blas_thread():
-        mean = sum(iter_chunks(n, size, summed, what="vectors"))
-        squares = sum(iter_chunks(n, size, lambda part: summed(part, mean), what="vectors"))
-    return to_numpy(mean), np.sqrt(to_numpy(squares))
 
 
 def _constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -285,7 +285,7 @@ class SVREnsemble:
         for name, given, size in (("query", rows.query, m), ("passage", rows.passage, len(index))):
             if given.min() < 0 or given.max() >= size:
                 raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
-        problem, used_q, used_p = self._problem(index, vectors, rows, features)
+        problem, used_q, used_p = self._pose(index, vectors, rows, features)
         bags = self._bags(rows, vectors, groups)
         duals = solve_bags(problem, bags, find_solver(self.solver), self.n_jobs, self.memory_budget)
         self.support_, support_q, support_p = Support.of(problem, bags, duals)
@@ -297,7 +297,7 @@ class SVREnsemble:
         self.seen_ = seen_by(rows.query, bags, groups)
         return self
 
-    def _problem(
+    def _pose(
         self, index: PassageIndex, vectors: Matrix, rows: CandidateRows, features: Floats | None
     ) -> tuple[Problem, NDArray[Any], NDArray[Any]]:
         """Fit the scalings, and return the problem of all rows, and the numbers of its queries and its passages."""

@@ -1,14 +1,14 @@
 """haybale's own solver: sequential minimal optimisation on working sets.
 
-An outer iteration chooses the rows that violate their optimality conditions most, solves the small problem of their
-coefficients, with all others held (:mod:`haybale.ensemble.smo`), and takes the change from all residuals by a product
-with the chosen rows of the kernel. So do ThunderSVM (Wen, Shi, Li, He & Chen 2018, JMLR 19(21)) and cuML.
+Each outer iteration chooses the rows that violate their optimality conditions most, solves the small problem of their
+coefficients with all others fixed (:mod:`haybale.ensemble.smo`), and updates all residuals by a product with the
+chosen rows of the kernel. ThunderSVM (Wen, Shi, Li, He & Chen 2018, JMLR 19(21)) and cuML work in the same way.
 
-The small problem needs the kernel of the chosen rows with each other. The kernel with all rows is asked for only where
-a coefficient has changed, which is where it will be a support vector, with few exceptions. On the CPU these are rows of
-the two Gram matrices (:mod:`haybale.ensemble.gram_rows`), held as long as ``memory_budget`` lets them, and the change
-of all residuals is shared by the cores. On a device all that is as long as a bag is array operations; what crosses to
-the host are the small problems.
+The small problem needs the kernel of the chosen rows with each other. The kernel with all rows is needed only where a
+coefficient has changed, which with few exceptions is where a support vector will be. On the CPU it is gathered from
+rows of the two Gram matrices (:mod:`haybale.ensemble.gram_rows`), which are kept as long as ``memory_budget`` allows,
+and the cores share the update of the residuals. On a device, everything of the length of a bag is an array operation,
+and only the small problems are copied to the host.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from haybale.errors import DeviceError
 from haybale.parallel import batch_size_for_memory, free_cached, in_threads, one_blas_thread
 
 WORKING_SET = 1024  # rows
-FRACTION = 0.3  # of the violation at its start, at which a working set is left
-_OF_HELD = 512, 0.1  # both, where both matrices are held: there a set's kernel takes longer to read than steps on it
-STEPS = 20  # steps for each row of a working set, at most
-REFRESHES = 10  # times that all residuals are taken anew, at most
-_CHECKED = 32  # residuals taken anew before a solution is accepted
-_EARLY = 0.1  # of the rows are support vectors: then it is foreseen how many there will be
-_AT_ONCE = 16_384  # rows of a bag whose steps are taken over all of them, where both matrices are held
-_SMALL = 4096  # rows of a bag whose matrices are computed as a whole: that is little more than its vectors are
-_LEAST = 4  # rows: two that were there before, one of a large gain and one of a small cost
-_LINES = 128  # kernel rows that a thread reads at once
+FRACTION = 0.3  # a working set is left when its violation has fallen to this share of its start
+# Both values, if both Gram matrices are held: reading the kernel of a set then takes longer than the steps on it.
+_OF_HELD = 512, 0.1
+STEPS = 20  # steps per row of a working set, at most
+REFRESHES = 10  # how often all residuals are recomputed, at most
+_CHECKED = 32  # residuals recomputed before a solution is accepted
+_EARLY = 0.1  # share of support vectors among the rows from which their final number is estimated
+_AT_ONCE = 16_384  # rows of a bag up to which steps are taken over all of them, if both matrices are held
+_SMALL = 4096  # rows of a bag up to which the matrices are computed as a whole; they are hardly larger than the vectors
+_LEAST = 4  # rows of a working set: two from the previous one, one with a large gain and one with a small cost
+_LINES = 128  # kernel rows that a thread processes at once
 
 
 def gram_bytes(problem: Problem) -> float:
-    """What the Gram matrices over the queries and passages of a problem's rows take."""
+    """Return the bytes of the Gram matrices over the queries and passages of a problem's rows."""
     queries, passages = (len(np.unique(numbers)) for numbers in (problem.query, problem.passage))
     return 4.0 * queries**2 + 4.0 * passages**2
 
 
 def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
-    """Second-order SMO on working sets of up to ``working_set`` rows, where the vectors are.
+    """Solve by second-order SMO on working sets of up to ``working_set`` rows, on the problem's device.
 
-    None: 1,024; on the CPU, where both Gram matrices are held, 512, or all at once, if there are no more than 16,384
-    rows without pair features, for which many more steps are taken.
+    The default is 1,024 rows. On the CPU, if both Gram matrices are held, it is 512, or all rows at once if there are
+    at most 16,384 without pair features, which takes many more steps.
 
-    Rows with the same query, passage, features and label are one row with the sum of their weights (the optimum is the
-    same); rows of weight zero take no part. ``tol`` below a millionth of the labels' range is raised to it: float32
-    tells nothing finer apart. ``n_iter`` counts steps of two coefficients. Before a solution is accepted a sample of
-    the residuals is taken anew, and all of them are if any has drifted by a twentieth of ``tol``.
+    Equal rows are merged and ``tol`` is bounded, as :class:`~haybale.ensemble.problem.Solution` says. ``n_iter`` counts
+    steps of two coefficients. Before a solution is accepted, a sample of the residuals is recomputed; if one of them
+    has drifted by a twentieth of ``tol``, all are recomputed and the solver goes on.
 
     The result does not depend on the number of threads. ``memory_budget`` bytes of kernel values are held; what does
-    not fit is computed again when it is needed. Errors: out of a device's memory,
-    :class:`~haybale.errors.DeviceError`. Warns if ``max_iter`` steps do not reach ``tol``.
+    not fit is computed again when it is needed. Raises :class:`~haybale.errors.DeviceError` if a device runs out of
+    memory, and warns if ``max_iter`` steps do not reach ``tol``.
     """
     solution = Solution(problem)
     with problem.device.current(), one_blas_thread():
@@ -75,7 +75,7 @@ def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
 
 
 class _WorkingSets:
-    """The residuals of all rows, and who is chosen next."""
+    """The residuals of all rows, and the choice of working sets."""
 
     def __init__(self, solution: Solution, working_set: int | None) -> None:
         self.solution, problem = solution, solution.problem
@@ -88,13 +88,13 @@ class _WorkingSets:
         self.taken = self.outer = 0
 
     def look(self) -> float:
-        """How far the largest gain exceeds the smallest cost."""
+        """Return the violation: by how much the largest gain exceeds the smallest cost."""
         self.gain, self.cost = self.error + self.up, self.error + self.low
         self.violation = float(self.gain.max() - self.cost.min())
         return self.violation
 
     def improve(self) -> bool:
-        """One working set: chosen, optimised, and its changes taken from all residuals; whether there were any."""
+        """Choose a working set, optimise it and update all residuals; return whether any step was taken."""
         solution = self.solution
         if not self.kernel.decided:
             self._foresee()
@@ -103,7 +103,7 @@ class _WorkingSets:
         state = State.of(solution, rows, to_numpy(self.error[there]).astype(np.float32))
         before = solution.beta[rows]
         stop, most = max(solution.tol / 2, self.kernel.fraction * self.violation), STEPS * len(rows)
-        if is_all := len(rows) == len(solution.label):  # solved to the end at once, less what float32 loses on the way
+        if is_all := len(rows) == len(solution.label):  # solved to the end at once, with room for float32 rounding
             stop, most = 0.9 * solution.tol, solution.limit
         most = min(most, solution.limit - self.taken)
         steps, _ = optimise(self.kernel.among(rows), state, solution.problem.epsilon, stop, most)
@@ -117,7 +117,7 @@ class _WorkingSets:
         return steps > 0
 
     def _foresee(self) -> None:
-        """Have the matrices computed as a whole, once enough support vectors are known to tell that they are many."""
+        """Decide to compute the matrices as a whole, once many support vectors are known or expected."""
         n, support = len(self.solution.label), self.solution.beta != 0
         if n <= _SMALL:
             self.kernel.decide(True)
@@ -127,8 +127,11 @@ class _WorkingSets:
             self.kernel.decide(np.count_nonzero(support) > n / 2)
 
     def _choose(self) -> Ints:
-        """Rows that the last choice added, every second where they fill more than half; of the places left, half go to
-        the largest gains and half to the smallest costs."""
+        """Return the next working set: newly chosen rows of the last one, and the rows that violate most.
+
+        If more than half of the set would be old rows, every second of them is kept. The remaining places go half to
+        the largest gains and half to the smallest costs.
+        """
         n, q, newest = len(self.solution.label), self.kernel.q, self.newest
         if q == n:
             return np.arange(n)
@@ -143,11 +146,11 @@ class _WorkingSets:
         low = self.xp.argpartition(self.cost, n_low)[:n_low]
         self.newest = to_numpy(self.xp.concatenate([up, low])).astype(np.int64)
         chosen = np.concatenate([old, self.newest])
-        # In order, kernel rows are read along; on a device those that stay are best where they are.
+        # On the CPU, sorted rows are read in order; on a device, rows that stay keep their place.
         return np.sort(chosen) if self.device.is_cpu else chosen
 
     def drift(self) -> float:
-        """By how much one of some residuals is off."""
+        """Return the largest error among a sample of the residuals."""
         solution, n = self.solution, len(self.solution.label)
         sample = np.unique(np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64))
         values = to_numpy(self.kernel.rows(sample))
@@ -155,7 +158,7 @@ class _WorkingSets:
         return float(np.abs(solution.label[sample] - values @ solution.beta - error).max())
 
     def refresh(self) -> None:
-        """Take all residuals anew from the labels and the coefficients."""
+        """Recompute all residuals from the labels and the coefficients."""
         self.error[:] = to_device(self.solution.label, self.device)
         support = np.flatnonzero(self.solution.beta)
         for start in range(0, len(support), self.kernel.q):
@@ -164,7 +167,7 @@ class _WorkingSets:
 
 
 class _Held:
-    """The kernel on the CPU, from rows of the two Gram matrices."""
+    """The kernel on the CPU, gathered from rows of the two Gram matrices."""
 
     dtype = np.float64
 
@@ -174,13 +177,9 @@ class _Held:
         self.query, self.passage = problem.query.astype(np.uint32), problem.passage.astype(np.uint32)
         halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
         rooms = len(halves[0]), len(halves[1])
-        # The small problem's kernel, and what making it takes, is held beside the rows.
-        self.q = min(
-            n,
-            batch_size_for_memory(
-                np.sqrt(problem.memory_budget / 48), 1, least=_LEAST, most=working_set or WORKING_SET
-            ),
-        )
+        # The kernel of the small problem, with what computing it takes, is held beside the rows.
+        room = np.sqrt(problem.memory_budget / 48)
+        self.q = min(n, batch_size_for_memory(room, 1, least=_LEAST, most=working_set or WORKING_SET))
         if problem.grams is None:
             rooms = _rooms(*rooms, problem.memory_budget - 12 * self.q**2)
             self.q = min(self.q, *(room if room < len(of) else n for room, of in zip(rooms, halves, strict=True)))
@@ -193,7 +192,7 @@ class _Held:
             self.decide(True)
 
     def among(self, rows: Ints) -> KernelRows:
-        """The kernel of distinct rows with each other; of passages not held no more than this is computed."""
+        """Return the kernel of distinct rows with each other. Of passages not held, only this part is computed."""
         query, passage = self.query[rows], self.passage[rows]
         if self.at_once:
             none = np.empty((0, 0), dtype=np.float32)
@@ -222,7 +221,7 @@ class _Held:
         return KernelRows.of(out)
 
     def decide(self, whole: bool) -> None:
-        """Compute the matrices as a whole from here on, where there is room, or their rows as they are needed."""
+        """Compute the matrices as a whole now, if there is room, or their rows whenever they are needed."""
         self.decided = True
         both = self.of_queries, self.of_passages
         for held in both if whole else ():
@@ -234,11 +233,11 @@ class _Held:
             self.q, self.fraction = (n if self.at_once else min(self.q, _OF_HELD[0])), _OF_HELD[1]
 
     def rows(self, rows: Ints) -> Any:
-        """(m, n) kernel values of some rows with all, of nothing that is held."""
+        """Return (m, n) kernel values of some rows with all rows, computed without the rows held."""
         return self.problem.gram(rows)
 
     def subtract(self, error: NDArray[np.float64], rows: Ints, change: NDArray[np.float64]) -> None:
-        """Take from all residuals what a change of some rows' coefficients makes."""
+        """Update all residuals for a change of some rows' coefficients."""
         rows, change = rows[change != 0], change[change != 0].astype(np.float32)
         if not len(rows):
             return
@@ -262,7 +261,10 @@ class _Held:
 
 
 def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
-    """Rows of the two Gram matrices that a budget of bytes holds: all of the smaller one, if a quarter holds it."""
+    """Return how many rows of both Gram matrices a budget of bytes holds.
+
+    All rows of the smaller matrix are held if a quarter of the budget suffices for them.
+    """
     sizes = 4.0 * n_queries**2, 4.0 * n_passages**2
     if sum(sizes) <= budget:
         return n_queries, n_passages
@@ -272,16 +274,14 @@ def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
             return n_queries, batch_size_for_memory(left, 4 * n_passages, least=_LEAST)
         return batch_size_for_memory(left, 4 * n_queries, least=_LEAST), n_passages
     share = budget / sum(sizes)
-    return batch_size_for_memory(n_queries * share, 1, least=_LEAST), batch_size_for_memory(
-        n_passages * share, 1, least=_LEAST
-    )
+    return max(_LEAST, int(n_queries * share)), max(_LEAST, int(n_passages * share))
 
 
 @njit(nogil=True, cache=True)
 def _square(
     kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any, tile: Any, place: Any, first: int, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """The kernel of rows from ``first`` on with all; ``tile`` is that of passages not held, at their ``place``."""
+    """Compute the kernel of the rows from ``first`` on with all; ``tile`` has passages not held, at ``place``."""
     for i in range(first, first + len(out)):
         line, of_query = out[i - first], kq[q_slot[i]]
         if p_slot[i] >= 0:
@@ -291,12 +291,12 @@ def _square(
         else:
             row = tile[place[i]]
             for k in range(len(query)):
-                line[k] = of_query[query[k]] * row[place[k]]  # of passages that are held another row says it
+                line[k] = of_query[query[k]] * row[place[k]]  # wrong for passages that are held; _mirror corrects it
 
 
 @njit(nogil=True, cache=True)
 def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
-    """Rows of passages that are not held, from the columns of those that are."""
+    """Copy rows of passages that are not held from the columns of those that are."""
     for start in range(0, len(out), 32):
         for i in range(len(out)):
             if p_slot[i] < 0:
@@ -307,18 +307,12 @@ def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _total(
-    change: Any,
-    kq: Any,
-    q_slot: Any,
-    query: Any,
-    kp: Any,
-    p_slot: Any,
-    passage: Any,
+    change: Any, kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any
 ) -> Any:  # pragma: no cover - compiled
-    """(n,) Σ_i change_i K(row i, ·) of a number of rows that four divides."""
+    """Return (n,) Σ_i change_i K(row i, ·), for a number of rows that is a multiple of four."""
     n = len(query)
     out = np.zeros(n, dtype=np.float32)
-    for r in range(0, len(change), 4):  # four at once: their columns' numbers are read once
+    for r in range(0, len(change), 4):  # four at once, so that query and passage numbers are read once
         by0, by1, by2, by3 = change[r], change[r + 1], change[r + 2], change[r + 3]
         q0, q1, q2, q3 = kq[q_slot[r]], kq[q_slot[r + 1]], kq[q_slot[r + 2]], kq[q_slot[r + 3]]
         p0, p1, p2, p3 = kp[p_slot[r]], kp[p_slot[r + 1]], kp[p_slot[r + 2]], kp[p_slot[r + 3]]
@@ -329,31 +323,30 @@ def _total(
 
 
 class _OnDevice:
-    """The kernel on a device: of the last working set with all rows, gathered from Gram matrices where these fit."""
+    """The kernel of the last working set with all rows, on a device; gathered from Gram matrices if these fit."""
 
     dtype, decided, fraction = np.float32, True, FRACTION
 
     def __init__(self, problem: Problem, working_set: int | None) -> None:
         self.problem, self.xp = _with_grams(problem), problem.queries.xp
         n = len(problem.label)
-        # A block of kernel rows, and what making it takes.
-        self.q = min(
-            n, batch_size_for_memory(problem.memory_budget, 16 * n, least=_LEAST, most=working_set or WORKING_SET)
-        )
+        most = working_set or WORKING_SET
+        # A block of kernel rows takes as much memory again while it is computed.
+        self.q = min(n, batch_size_for_memory(problem.memory_budget, 16 * n, least=_LEAST, most=most))
         self.chosen, self.block = np.zeros(0, dtype=np.int64), self.xp.empty((0, n), dtype=np.float32)
 
     def among(self, rows: Ints) -> KernelRows:
-        """The kernel of distinct rows with each other, on the host."""
+        """Return the kernel of distinct rows with each other, on the host."""
         self._hold(rows)
         columns = to_device(rows, self.problem.device)
         return KernelRows.of(np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1))))
 
     def rows(self, rows: Ints) -> Any:
-        """(m, n) kernel values of some rows with all."""
+        """Return (m, n) kernel values of some rows with all rows."""
         return self.problem.gram(rows)
 
     def subtract(self, error: Any, rows: Ints, change: NDArray[np.float64]) -> None:
-        """Take from all residuals what a change of some rows' coefficients makes."""
+        """Update all residuals for a change of some rows' coefficients."""
         self._hold(rows)
         error -= to_device(change.astype(np.float32), self.problem.device) @ self.block
 
@@ -371,7 +364,7 @@ class _OnDevice:
 
 
 def _with_grams(problem: Problem) -> Problem:
-    """The problem with Gram matrices, if they fit."""
+    """Return the problem with Gram matrices, if they fit."""
     if problem.grams is None and gram_bytes(problem) > problem.memory_budget:
         return problem
     try:

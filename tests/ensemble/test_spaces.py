@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from support.problems import CUDA, matrix_of, rbf
 from support.worlds import features, random_rows
 
-from haybale.device import CPU, Device, device_of, to_device, to_numpy
+from haybale.device import CPU, device_of, to_device, to_numpy
 from haybale.ensemble.distinct_rows import distinct_rows
 from haybale.ensemble.kernel import gram
 from haybale.ensemble.spaces import check_spaces, fit_spaces, take_rows
@@ -64,12 +64,12 @@ def test_dense_and_sparse_spaces_multiply() -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True])
-@pytest.mark.parametrize("memory", [1e9, 500])
+@pytest.mark.parametrize("tile", [2**24, 9])
 def test_scalings_on_a_device_are_those_of_numpy(
-    cupy: Any, monkeypatch: pytest.MonkeyPatch, standardize: bool, memory: float
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, standardize: bool, tile: int
 ) -> None:
     """Dense and, where nothing is centred, sparse; in one tile and in many."""
-    monkeypatch.setattr(Device, "half_of_memory", lambda self: memory)
+    monkeypatch.setattr("haybale.ensemble.spaces._TILE", tile)
     queries, passages = (spaces[: 1 if standardize else 2] for spaces in two_spaces())
     passages[0][:, 2] = 7  # a constant feature
     there = [[to_device(matrix, CUDA) for matrix in of] for of in (queries, passages)]
