@@ -127,3 +127,18 @@ def seen_by(query: NDArray[Any], bags: list[Ints], groups: Ints) -> NDArray[np.b
     ``query`` (n_rows,) is the query of each row, ``groups`` (m,) the group of each query.
     """
     return np.stack([np.isin(groups, groups[query[bag]]) for bag in bags], axis=1)
+
+
+def out_of_bag_weights(seen: NDArray[np.bool_], numbers: Ints, m: int) -> NDArray[np.float64]:
+    """Return (m, n_bags) weights that average, for each query, over the bags that were not trained on it.
+
+    ``seen`` (n_training_queries, n_bags) is from :func:`seen_by`; ``numbers`` (m,) are the training queries, or -1.
+    """
+    if numbers.shape != (m,) or not np.isin(numbers, np.arange(-1, len(seen))).all():
+        raise InputError(f"query_numbers: expected {m} numbers of the {len(seen)} training queries, or -1")
+    outside = ~seen[numbers] | (numbers < 0)[:, None]
+    counts = outside.sum(axis=1)
+    if not counts.all():
+        first = f"{(counts == 0).sum()} of {m} queries, the first is {numbers[counts.argmin()]}"
+        raise InputError(f"out-of-bag scores: every bag saw {first}; take more bags or less overlap")
+    return np.asarray(outside / counts[:, None])

@@ -62,13 +62,15 @@ def feature_names(names: Sequence[str], learned: Sequence[bool]) -> list[tuple[s
     return [(name, kind) for name, of in zip(names, kinds, strict=True) for kind in of]
 
 
-def check_features(features: Any, passages: Ints) -> Floats:
+def check_features(features: Any, passages: Ints, width: int | None = None) -> Floats:
     """Return (m·c, f) features of candidates (m, c); raise for NaN or infinity where there is a candidate."""
     values: Floats = reals(to_numpy(features), "features", np.float32)
     if values.ndim != 3 or values.shape[:2] != passages.shape:
         raise InputError(f"features: expected shape {passages.shape} and a number of features, found {values.shape}")
     if not np.isfinite(values[passages >= 0]).all():
         raise InputError("features: NaN or infinity among them")
+    if width not in (None, values.shape[2]):
+        raise InputError(f"features: expected {width} a pair, found {values.shape[2]}")
     return values.reshape(-1, values.shape[2])
 
 

@@ -78,6 +78,14 @@ class Spaces:
         passage = tuple(each.precise(gamma[1]) for each, gamma in zip(self.passage, self.gamma, strict=True))
         return Spaces(query, passage, self.gamma)
 
+    def check_passages(self, vectors: Matrix) -> None:
+        """Raise unless the vectors of an index are of this space, which must be the only one."""
+        (passages,) = self.passage
+        expected = f"{passages.width}{' (sparse)' if passages.shift is None else ''}"
+        found = f"{vectors.shape[1]}{' (sparse)' if is_sparse(vectors) else ''}"
+        if expected != found:
+            raise VectorError(f"the model was trained on vectors of width {expected}, those of the index have {found}")
+
     def queries(self, vectors: Sequence[Matrix]) -> Points:
         """Return scaled queries, from one matrix per space."""
         return _scaled(self.query, vectors)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,9 +17,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from haybale.device import device_of, is_sparse, to_device, to_numpy
+from haybale.device import device_of, to_device, to_numpy
 from haybale.ensemble.bagging import solve_bags
-from haybale.ensemble.bags import STRATEGIES, draw_bags, seen_by
+from haybale.ensemble.bags import STRATEGIES, draw_bags, out_of_bag_weights, seen_by
 from haybale.ensemble.expansion import BagWeights
 from haybale.ensemble.kernel import Pairs, Points
 from haybale.ensemble.model_files import load_model, save_model
@@ -29,7 +30,7 @@ from haybale.ensemble.rows import PROTOCOLS, CandidateRows, Ints, candidate_rows
 from haybale.ensemble.solvers import find_solver
 from haybale.ensemble.spaces import Scaling, fit_features, fit_spaces, home_of, take_rows
 from haybale.ensemble.support import Support
-from haybale.errors import InputError, NotFittedError, VectorError
+from haybale.errors import InputError, NotFittedError
 from haybale.parallel import batch_size_for_memory, iter_chunks
 from haybale.parameters import (
     BOOLEAN,
@@ -229,12 +230,6 @@ class SVREnsemble:
             Group of each query. Queries of one group have much in common, such as those taken from one document. The
             strategy ``"queries"`` distributes whole groups over bags, and the out-of-bag scores of a query come from
             bags that contain no query of its group.
-
-        Raises
-        ------
-        InputError, VectorError, DeviceError
-            Vectors of another width or with NaN, an unknown document id, no relevant document at all, more bags than
-            queries, a device that does not exist.
         """
         vectors = _checked(query_vectors, index)
         if len(relevant) != vectors.shape[0]:
@@ -355,12 +350,13 @@ class SVREnsemble:
         passages : (m, k) int
             Numbers in the index; -1 for no passage, whose score is -inf.
         features : (m, k, f), optional
-            Pair features, if the ensemble was trained with them.
+            Required if the ensemble was trained with pair features.
         intercept : bool, default True
             Whether to add the intercept. It is the same for all passages of a query, so the ranking does not depend on
             it; but float32 loses small sums beside it, the more the larger γ is.
         """
-        return self._scored(query_vectors, passages, features, self._mean(intercept))
+        self._check_fitted()
+        return self._scored(query_vectors, passages, features, partial(self.support_.mean, intercept=intercept))
 
     def out_of_bag_scores(
         self,
@@ -384,7 +380,8 @@ class SVREnsemble:
             As in :meth:`score_candidates`.
         """
         weights = self._bag_weights(query_numbers, len(passages))
-        return self._scored(query_vectors, passages, features, self._mean(intercept), weights)
+        mean = partial(self.support_.mean, intercept=intercept)
+        return self._scored(query_vectors, passages, features, mean, weights)
 
     def votes(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
         """Return how many of the bags predict more than ``threshold``, (m, k) int."""
@@ -405,14 +402,8 @@ class SVREnsemble:
     ) -> PairExplanation:
         """Explain the score of a passage by the training pairs that contribute to it, with their exact shares.
 
-        Parameters
-        ----------
-        query_vector : (1, d)
-        passage_id : str
-        features : (f,), optional
-            Pair features, if the ensemble was trained with them.
-        top : int, default 10
-            How many pairs to list, by the size of their share. The others are summed up.
+        ``features`` (f,) are required if the ensemble was trained with pair features. The ``top`` pairs with the
+        largest shares are listed, and the others are summed up.
         """
         check_parameters("SVREnsemble.explain", {"top": top}, {"top": COUNT})
         self._check_fitted()
@@ -425,24 +416,11 @@ class SVREnsemble:
         ids = self.support_query_ids_, self.support_passage_ids_
         return explain_pair(self.support_, pair, *ids, self.threshold, top)
 
-    def _mean(self, intercept: bool) -> Callable[[Pairs, BagWeights | None], Any]:
-        return lambda pairs, weights: self.support_.mean(pairs, weights, intercept=intercept)
-
     def _bag_weights(self, query_numbers: Any, m: int) -> BagWeights:
-        """Return (m, n_bags) weights that average, for each query, over the bags that were not trained on it."""
         self._check_fitted()
-        asked = np.asarray(to_numpy(query_numbers))
         if not hasattr(self, "seen_"):
             raise InputError("a loaded model does not know which bags saw which training queries; fit it anew")
-        if asked.shape != (m,) or not np.isin(asked, np.arange(-1, len(self.seen_))).all():
-            raise InputError(f"query_numbers: expected {m} numbers of the {len(self.seen_)} training queries, or -1")
-        outside = ~self.seen_[asked] | (asked < 0)[:, None]
-        counts = outside.sum(axis=1)
-        if not counts.all():
-            first = f"{(counts == 0).sum()} of {len(asked)} queries, the first is {asked[counts.argmin()]}"
-            raise InputError(f"out-of-bag scores: every bag saw {first}; take more bags or less overlap")
-        weights: BagWeights = outside / counts[:, None]
-        return weights
+        return out_of_bag_weights(self.seen_, np.asarray(to_numpy(query_numbers)), m)
 
     def _scored(
         self,
@@ -511,10 +489,7 @@ class SVREnsemble:
             return None
         if features is None:
             raise InputError("this ensemble was trained with pair features, which must be given")
-        values, width = check_features(features, passages), len(self.features_.factor)
-        if values.shape[1] != width:
-            raise InputError(f"features: expected {width} a pair, found {values.shape[1]}")
-        return values
+        return check_features(features, passages, len(self.features_.factor))
 
     # searching and ranking ------------------------------------------------------------------------------------
 
@@ -538,10 +513,8 @@ class SVREnsemble:
         ----------
         query_vectors, k, exclude : (m, d); int; (m,), optional
             As in :meth:`PassageIndex.search`. A k larger than the index returns all of it.
-        query_numbers : (m,) int, optional
-            As in :meth:`out_of_bag_scores`, to search for training queries.
-        intercept : bool, default True
-            As in :meth:`score_candidates`. With it, small sums that float32 loses are ties.
+        query_numbers, intercept : (m,) int, optional; bool, default True
+            As in :meth:`out_of_bag_scores`. With the intercept, small sums that float32 loses are ties.
         """
         check_parameters("SVREnsemble.search", {"k": k}, {"k": COUNT})
         self._check_fitted()
@@ -560,7 +533,7 @@ class SVREnsemble:
         left = index.doc_of[near] != excluded[:, None]
         scores = np.full(near.shape, _NO_SCORE)
         pairs = np.nonzero(left)[0], near[left]
-        scores[left] = self._predicted(vectors, *pairs, None, self._mean(intercept), weights)
+        scores[left] = self._predicted(vectors, *pairs, None, partial(self.support_.mean, intercept=intercept), weights)
         return Hits(*(to_device(best, device_of(query_vectors)) for best in select(scores, min(k, n), near)))
 
     def rank(
@@ -595,16 +568,15 @@ class SVREnsemble:
 
         Parameters
         ----------
-        folder : Path or str
-        index : PassageIndex
-            Of the width that it had in training.
+        folder, index : Path or str; PassageIndex
+            The index must have the width of the one used in training.
         device : str, optional
             Default: the device of the index's vectors.
 
         Raises :class:`FileFormatError` for files that are missing, changed, or of another kind or version.
         """
         model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
-        _check_width(saved.spaces.passage[0], index)
+        saved.spaces.check_passages(index.vectors)
         model.device, model.index_, model.spaces_ = device, index, saved.spaces
         model.support_ = saved.support.to(home_of(device, [index.vectors]))
         model.features_ = saved.scalings.get("features")
@@ -614,7 +586,7 @@ class SVREnsemble:
 
     def on(self, index: PassageIndex) -> Self:
         """Return the same model with another index of its space, such as one with documents added."""
-        _check_width(self.spaces_.passage[0], index)
+        self.spaces_.check_passages(index.vectors)
         other = copy.copy(self)
         other.index_ = index
         return other
@@ -628,11 +600,3 @@ def _checked(query_vectors: Any, index: PassageIndex) -> Matrix:
     """Return query vectors on the CPU; raise unless they are as wide as the passages, and sparse where they are."""
     checked: Matrix = to_numpy(check_like(query_vectors, "query_vectors", index.vectors))
     return checked
-
-
-def _check_width(passages: Scaling, index: PassageIndex) -> None:
-    """Raise unless the index's vectors are of the model's space."""
-    expected = f"{passages.width}{' (sparse)' if passages.shift is None else ''}"
-    found = f"{index.vectors.shape[1]}{' (sparse)' if is_sparse(index.vectors) else ''}"
-    if expected != found:
-        raise VectorError(f"the model was trained on vectors of width {expected}, those of the index have {found}")
