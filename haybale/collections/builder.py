@@ -1,6 +1,6 @@
-"""Assembles a :class:`Collection` document by document, and refuses what no collection may contain.
+"""Assemble a :class:`Collection` document by document, and refuse invalid input.
 
-Readers call the builder with the place they are reading (``at``), so that every refusal names file and line.
+Readers pass the place that they are reading (``at``), so that every error names file and line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MISSING_JUDGEMENTS = {"missing_judgements": one_of(["refuse", "skip"])}
 
 
 class StringColumn:
-    """Appends strings; every 65 536 of them leave Python for one Arrow chunk."""
+    """Collects strings; 65,536 at a time move into one Arrow chunk."""
 
     def __init__(self) -> None:
         self._chunks: list[pa.Array] = []
@@ -50,18 +50,18 @@ class StringColumn:
         self._buffer = []
 
     def finish(self, order: Ints) -> Strings:
-        """The column, in another order if need be."""
+        """Return the column in another order."""
         self._flush()
         strings = pa.chunked_array(self._chunks, type=pa.large_string())
-        # The usual case: files list a document's passages side by side.
+        # Files usually list the passages of a document together, and the order is rising.
         return strings if (np.diff(order) == 1).all() else strings.take(pa.array(order))
 
 
 class CollectionBuilder:
-    """Collects documents, queries and judgements, in this order, then :meth:`build`.
+    """Collects documents, queries and judgements, in this order; :meth:`build` returns the collection.
 
-    Refused, each with one error: a document, passage, section or query id used twice; an empty query; a
-    judgement or link whose ends nobody has; two grades for one pair, or one of more than 32 bits; a collection
+    Each of these is refused with one error: a document, passage, section or query id used twice; an empty query; a
+    judgement or link of an unknown id; two grades for one pair, or one of more than 32 bits; a collection
     without a passage; half of a surrogate pair in an id, title or text; a NUL in an id.
     Passages of only whitespace are left out, with one warning that counts them.
 
@@ -69,9 +69,9 @@ class CollectionBuilder:
     ----------
     name : str
     language : str, optional
-        Of the collection; None: to be guessed from its texts.
+        Language of the texts; None: detected.
     missing_judgements : {"refuse", "skip"}, default "refuse"
-        What becomes of judgements of documents that the collection does not have; what is skipped, one warning counts.
+        Whether judgements of unknown documents are an error, or are skipped and counted by one warning.
     """
 
     def __init__(self, name: str, language: str | None = None, missing_judgements: str = "refuse") -> None:
@@ -83,8 +83,8 @@ class CollectionBuilder:
         self._documents: dict[str, int] = {}
         self._doc_ids: list[str] = []
         self._titles: list[str] = []
-        self._in_document = array("q")  # passages of each document so far
-        self._given: dict[str, int] = {}  # passage ids that were given, with their numbers
+        self._in_document = array("q")  # number of passages of each document so far
+        self._given: dict[str, int] = {}  # explicit passage ids, with their numbers
         self._passage_ids, self._texts = StringColumn(), StringColumn()
         self._passage_doc, self._passage_section = array("q"), array("q")
         self._queries: dict[str, int] = {}
@@ -98,7 +98,7 @@ class CollectionBuilder:
         self._grades: dict[str, dict[tuple[int, int], int]] = {}
 
     def add_document(self, doc_id: str, passages: Iterable[str] = (), title: str = "", at: At = None) -> int:
-        """Add a document with its passages; returns its number."""
+        """Add a document with its passages; return its number."""
         if doc_id in self._documents:
             _fail(f"duplicate document id {doc_id!r}", at)
         _check_characters(at, doc_id, title)
@@ -111,13 +111,13 @@ class CollectionBuilder:
         return number
 
     def document_number(self, doc_id: str) -> int | None:
-        """The number of a document added before, or None."""
+        """Return the number of a document added before, or None."""
         return self._documents.get(doc_id)
 
     def add_passage(
         self, document: int, text: str, passage_id: str | None = None, section: int = -1, at: At = None
     ) -> None:
-        """Add one passage; without an id it is ``<document id>:<its place in the document, from 0>``."""
+        """Add one passage; the default id is ``<document id>:<position in the document, from 0>``."""
         if not text.strip():
             self._n_blank += 1
             return
@@ -135,12 +135,12 @@ class CollectionBuilder:
         self._passage_section.append(section)
 
     def add_to(self, doc_id: str, text: str, passage_id: str | None = None, at: At = None) -> None:
-        """Add one passage to a document, which is added where it is new."""
+        """Add one passage to a document, which is added if it is new."""
         number = self._documents.get(doc_id)
         self.add_passage(self.add_document(doc_id) if number is None else number, text, passage_id, at=at)
 
     def add_section(self, document: int, section_id: str, title: str, parent: str | None, at: At = None) -> int:
-        """Add a section under ``parent`` (an id added before; None for the root); returns its number."""
+        """Add a section under ``parent`` (an id added before; None for the root); return its number."""
         if section_id in self._sections:
             _fail(f"duplicate section id {section_id!r}", at)
         _check_characters(at, section_id, title)
@@ -150,13 +150,13 @@ class CollectionBuilder:
         return self._sections.setdefault(section_id, len(self._sections))
 
     def add_internal_link(self, passage_id: str, section_id: str, at: At = None) -> None:
-        """A passage, by an id that was given, that refers to a section of its own document."""
+        """Add a link from a passage, which needs an explicit id, to a section of its own document."""
         if passage_id not in self._given:
             _fail(f"unknown passage id {passage_id!r} in an internal link", at)
         self._links["internal"].append((self._given[passage_id], self._section(section_id, at)))
 
     def add_external_link(self, source_id: str, doc_id: str, at: At = None) -> None:
-        """A passage or a section that cites another document."""
+        """Add a link from a passage or a section to another document that it cites."""
         target = self._document(doc_id, "an external link", at)
         if source_id in self._given:
             self._links["passage_to_document"].append((self._given[source_id], target))
@@ -178,8 +178,8 @@ class CollectionBuilder:
     def add_query(
         self, query_id: str, paragraphs: Sequence[str], own: str | None = None, split: str | None = None, at: At = None
     ) -> None:
-        """Add a query. ``own`` is the document it was taken from; one outside the collection is no exclusion."""
-        self._check_not_empty()  # else the first answer of an empty file would be an unknown id
+        """Add a query. ``own`` is the document it was taken from; one outside the collection excludes nothing."""
+        self._check_not_empty()  # otherwise an empty collection would be reported as an unknown id
         if query_id in self._queries:
             _fail(f"duplicate query id {query_id!r}", at)
         kept = [paragraph for paragraph in paragraphs if paragraph.strip()]
@@ -211,7 +211,7 @@ class CollectionBuilder:
         self._split_queries.setdefault(split, {})[pair[0]] = None
 
     def build(self, *, warn: bool = True) -> Collection:
-        """Check the whole and return it. Passages of a document end side by side, in the order added."""
+        """Return the checked collection. The passages of a document stand together, in the order they were added."""
         self._check_not_empty()
         _check_characters(None, "".join(self._split_queries), self.name)
         if self._n_blank and warn:
@@ -226,7 +226,7 @@ class CollectionBuilder:
             warnings.warn(message, stacklevel=2)
         doc_offsets, order = _grouped(self._passage_doc, len(self._doc_ids))
         section_offsets, section_order = _grouped(self._section_doc, len(self._doc_ids))
-        new_section = np.append(np.argsort(section_order), -1)  # the last for none
+        new_section = np.append(np.argsort(section_order), -1)  # the last entry stands for no section
         sections = of_section = links = None
         if self._sections:
             sections = Sections(
@@ -268,18 +268,18 @@ class CollectionBuilder:
 
 
 def in_usual_order(splits: Iterable[str]) -> list[str]:
-    """Train, dev and test first, then others by name."""
+    """Return splits in order: train, dev and test first, then others by name."""
     usual = {"train": 0, "dev": 1, "test": 2}
     return sorted(splits, key=lambda split: (usual.get(split, 3), split))
 
 
 def _fail(message: str, at: At) -> NoReturn:
-    """Raise the one error of bad input, with file and line where they are known."""
+    """Raise an error that names file and line if they are known."""
     raise InputError(message) if at is None else FileFormatError(at[0], at[1], message)
 
 
 def _check_characters(at: At, name: str, *texts: str) -> None:
-    """Refuse half of a surrogate pair, which JSON can hold and Arrow cannot, and a NUL in an id."""
+    """Refuse half of a surrogate pair, which is valid in JSON but not in Arrow, and a NUL in an id."""
     if "\0" in name:
         _fail(f"the id {name!r} holds a NUL", at)
     try:
@@ -289,6 +289,6 @@ def _check_characters(at: At, name: str, *texts: str) -> None:
 
 
 def _grouped(owner: array[int], n: int) -> tuple[Ints, Ints]:
-    """Offsets by owner, and the stable order that puts each owner's things side by side."""
+    """Return offsets by owner, and the stable order that groups items by owner."""
     owners = np.array(owner, dtype=np.int64)
     return indptr_from_counts(np.bincount(owners, minlength=n)), np.argsort(owners, kind="stable")

@@ -1,8 +1,8 @@
-"""A test collection in memory: documents, their passages, queries, and relevance judgements by split.
+"""Hold a test collection in memory: documents, their passages, queries, and relevance judgements by split.
 
-Everything is an Arrow array (texts, ids) or a NumPy array (numbers); there is no Python object per passage, since
-GerDaLIR has 3.1 million of them. Documents, passages, sections and queries are numbered from 0 in the order of the
-files; the numbers are what the other rooms work with, the string ids are for the surface.
+Texts and ids are Arrow arrays, numbers are NumPy arrays; there is no Python object for each passage, since GerDaLIR has
+3.1 million of them. Documents, passages, sections and queries are numbered from 0 in the order of the files. Other
+packages work with these numbers; string ids serve input and output.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from haybale.collections.ids import Lookup, first_in_both
 from haybale.collections.ids import Strings as Strings
 from haybale.errors import InputError, UnknownNameError
 
-_CHUNKS = 64  # of a column, before it is copied into one
+_CHUNKS = 64  # of a column; more are copied into one
 
 
 @dataclass(frozen=True)
 class Sections:
-    """The section trees of all documents, a document's sections side by side.
+    """Section trees of all documents; the sections of a document stand together.
 
     ``parents`` is the number of the enclosing section, -1 for a root; section ``s`` belongs to the document
     ``d`` with ``doc_offsets[d] <= s < doc_offsets[d + 1]``.
@@ -46,10 +46,10 @@ class Sections:
 
 @dataclass(frozen=True)
 class Links:
-    """References in the text, each row ``(from, to)`` in numbers.
+    """References in the text; each row is ``(from, to)`` in numbers.
 
-    ``internal`` goes from a passage to a section of the same document; the other two go to a document, from
-    a passage or (when the citing passage is not kept) from a section.
+    ``internal`` links a passage with a section of the same document; the other two link a passage, or (if the citing
+    passage is unknown) a section, with a document.
     """
 
     internal: Ints  # (n, 2) passage -> section
@@ -57,7 +57,7 @@ class Links:
     section_to_document: Ints  # (n, 2)
 
     def renumbered(self, passages: Ints, sections: Ints, documents: Ints) -> Links:
-        """The same by the new numbers of their ends; links with an end that has none, -1, are left out."""
+        """Return the links with new numbers of their ends; a link with an end of number -1 is left out."""
         ends = (passages, sections), (passages, documents), (sections, documents)
         moved = [
             np.stack([new[edges[:, i]] for i, new in enumerate(pair)], axis=1)
@@ -68,7 +68,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Passages:
-    """All passages, those of a document side by side: ``doc_offsets[d]:doc_offsets[d + 1]`` are document d's."""
+    """All passages; ``doc_offsets[d]:doc_offsets[d + 1]`` are those of document d."""
 
     ids: Strings  # (n_passages,)
     texts: Strings  # (n_passages,)
@@ -80,12 +80,12 @@ class Passages:
 
     @cached_property
     def doc_of(self) -> Ints:
-        """(n_passages,) the document of each passage."""
+        """Return the document of each passage, (n_passages,)."""
         return np.repeat(np.arange(len(self.doc_offsets) - 1), np.diff(self.doc_offsets))
 
 
 class LazyPassages(Passages):
-    """Passages whose texts are read, or made, when they are first asked for: ranking does not need them."""
+    """Passages whose texts are read, or made, on first use, since ranking does not need them."""
 
     def __init__(
         self, ids: Strings, texts: Callable[[], Strings] | Strings, doc_offsets: Ints, sections: Ints | None = None
@@ -94,12 +94,12 @@ class LazyPassages(Passages):
 
     @cached_property
     def texts(self) -> Strings:
-        """(n_passages,)"""
-        given: Any = vars(self)["_given"]  # what dataclasses.replace gives are texts
+        """Return the texts, (n_passages,)."""
+        given: Any = vars(self)["_given"]  # dataclasses.replace passes texts
         return given() if callable(given) else given
 
     def __reduce__(self) -> tuple[type[Passages], tuple[Any, ...]]:
-        """Whoever sends passages to another process sends the texts."""
+        """Pickle passages with their texts, for other processes."""
         return Passages, (self.ids, self.texts, self.doc_offsets, self.sections)
 
 
@@ -120,20 +120,20 @@ class Queries:
 
     @property
     def groups(self) -> Ints:
-        """(n_queries,) numbers that queries share which were taken from one document."""
+        """Return (n_queries,) numbers; queries that were taken from one document share a number."""
         alone = -1 - np.arange(len(self))
         return np.unique(np.where(self.own >= 0, self.own, alone), return_inverse=True)[1]
 
     def texts(self, numbers: Sequence[int] | Ints) -> list[str]:
-        """The whole text of each query, its paragraphs joined by newlines."""
+        """Return the whole text of each query, its paragraphs joined by newlines."""
         return ["\n".join(self.paragraphs_of(int(i))) for i in numbers]
 
     def paragraphs_of(self, number: int) -> list[str]:
-        """The paragraphs of one query."""
+        """Return the paragraphs of one query."""
         return list(self.paragraphs[self.offsets[number] : self.offsets[number + 1]].to_pylist())
 
     def take(self, numbers: Sequence[int] | Ints) -> Queries:
-        """Some of the queries by number, in this order; numbers that are no queries, or one twice, are refused."""
+        """Return some of the queries by number, in this order; unknown and repeated numbers are refused."""
         chosen = numbers_below(numbers, len(self), "query")
         if len(np.unique(chosen)) != len(chosen):
             raise InputError("queries to be taken must be different ones")
@@ -152,12 +152,12 @@ class Split:
     grades: Ints  # (n_judgements,)
 
     def relevant(self) -> tuple[Ints, Ints]:
-        """``(query numbers, document numbers)`` of the relevant pairs."""
+        """Return ``(query numbers, document numbers)`` of the relevant pairs."""
         keep = self.grades > 0
         return self.judged_queries[keep], self.judged_documents[keep]
 
     def relevant_rows(self) -> tuple[Ints, Ints]:
-        """The same with the place of each query in ``queries`` for its number."""
+        """Return the same with the position of each query in ``queries`` instead of its number."""
         queries, documents = self.relevant()
         order = np.argsort(self.queries)
         return order[np.searchsorted(self.queries, queries, sorter=order)], documents
@@ -176,7 +176,7 @@ class Collection:
         By name, such as ``"train"``: the queries of each with their judgements.
     sections, links : Sections, Links, optional
     language : str, optional
-        Of stop words and stemmer; None: to be guessed.
+        Language of stop words and stemmer; None: detected.
 
     Examples
     --------
@@ -213,19 +213,19 @@ class Collection:
         return len(self.queries)
 
     def split(self, name: str) -> Split:
-        """The split of that name; an unknown one raises and lists those that exist."""
+        """Return the split of that name; an unknown name raises an error that lists the splits."""
         try:
             return self.splits[name]
         except KeyError:
             raise UnknownNameError(f"split of {self.name}", name, self.splits) from None
 
     def document_texts(self) -> list[str]:
-        """Whole documents, their passages joined by newlines; (n_documents,) strings."""
+        """Return whole documents, their passages joined by newlines: (n_documents,) strings."""
         texts, offsets = self.passages.texts.to_pylist(), self.passages.doc_offsets
         return ["\n".join(texts[start:end]) for start, end in pairwise(offsets)]
 
     def qrels_frame(self, split: str) -> pd.DataFrame:
-        """The judgements of a split by id: columns ``query_id``, ``doc_id``, ``relevance``."""
+        """Return the judgements of a split by id: columns ``query_id``, ``doc_id``, ``relevance``."""
         part = self.split(split)
         return pd.DataFrame(
             {
@@ -236,7 +236,7 @@ class Collection:
         )
 
     def relevant_ids(self, split: str) -> list[list[str]]:
-        """The ids of the relevant documents of each query of a split, in the order of its queries."""
+        """Return the ids of the relevant documents of each query of a split, in the order of its queries."""
         part = self.split(split)
         ids: list[list[str]] = [[] for _ in part.queries]
         rows, documents = part.relevant_rows()
@@ -245,19 +245,19 @@ class Collection:
         return ids
 
     def query_numbers(self, ids: Iterable[Any]) -> Ints:
-        """(n,) numbers of query ids; an unknown id raises and is named."""
+        """Return the numbers of query ids, (n,); an unknown id raises an error that names it."""
         return self._lookups["query"].numbers(ids, "query")
 
     def passage_numbers(self, ids: Iterable[Any]) -> Ints:
-        """(n,) numbers of passage ids; an unknown id raises and is named."""
+        """Return the numbers of passage ids, (n,); an unknown id raises an error that names it."""
         return self._lookups["passage"].numbers(ids, "passage")
 
     def document_numbers(self, ids: Iterable[Any]) -> Ints:
-        """(n,) numbers of document ids; an unknown id raises and is named."""
+        """Return the numbers of document ids, (n,); an unknown id raises an error that names it."""
         return self._lookups["document"].numbers(ids, "document")
 
     def find_documents(self, ids: Iterable[Any]) -> Ints:
-        """(n,) the same, -1 for ids that are not there."""
+        """Return the same, -1 for unknown ids."""
         return self._lookups["document"].find(ids, "document")
 
     @cached_property
@@ -266,10 +266,10 @@ class Collection:
         return {kind: Lookup(ids) for kind, ids in columns.items()}
 
     def take(self, documents: Sequence[int] | Ints) -> Collection:
-        """Some of the documents, by rising numbers (n,), with all queries; what stays is numbered anew, from 0.
+        """Return some of the documents, by rising numbers (n,), with all queries; they are numbered anew, from 0.
 
-        Judgements and links of other documents are left out, and queries whose own document is not among these have
-        none. Numbers that do not rise or are no documents are refused, and documents without a passage.
+        Judgements and links of other documents are left out, and queries from other documents have no own document.
+        Numbers that are unknown or do not rise are refused, and documents without any passage.
         """
         chosen = rising_numbers(documents, self.n_documents, "document")
         rows, offsets = ragged_take(self.passages.doc_offsets, chosen)
@@ -307,9 +307,9 @@ class Collection:
         )
 
     def extended(self, other: Collection) -> Collection:
-        """The documents of ``other`` behind these; queries, judgements, name and language of ``other`` are ignored.
+        """Return these documents and those of ``other``, without its queries, judgements, name and language.
 
-        An id of a document, passage or section that both have raises, and is named.
+        An id of a document, passage or section that occurs in both raises an error that names it.
         """
         both = (self, other)
         one, two = (part.sections or _no_sections(part.n_documents) for part in both)
@@ -319,7 +319,7 @@ class Collection:
                 raise InputError(f"{kind} id {twice!r} is in both collections")
 
         def behind(mine: Ints, more: Ints) -> Ints:
-            """Numbers of sections, -1 for none."""
+            """Join numbers of sections; -1 stays."""
             return np.concatenate([mine, np.where(more < 0, -1, more + len(one))])
 
         sections = Sections(
@@ -351,10 +351,9 @@ class Collection:
         )
 
     def digest(self) -> str:
-        """SHA-256, in hexadecimal, of documents, passages, sections, links, queries and judgements.
+        """Return the SHA-256, in hexadecimal, of documents, passages, sections, links, queries and judgements.
 
-        Neither name nor language are part of it, nor how the Arrow arrays are cut into chunks, nor the order of the
-        splits.
+        It does not depend on name and language, on the chunks of Arrow arrays, nor on the order of the splits.
         """
         sha = hashlib.sha256(b"haybale collection 1")
         for name, column in self._content():
@@ -362,14 +361,14 @@ class Collection:
             if isinstance(column, np.ndarray):
                 sha.update(np.ascontiguousarray(column, dtype="<i8").ravel().data)
                 continue
-            for chunk in column.chunks:  # lengths first: they tell where a string ends
+            for chunk in column.chunks:  # lengths first, which separate the strings
                 sha.update(pc.binary_length(chunk).to_numpy().astype("<i8", copy=False).data)
             for chunk in column.chunks:
                 sha.update("".join(chunk.to_pylist()).encode())
         return sha.hexdigest()
 
     def _content(self) -> Iterator[tuple[str, Strings | Ints]]:
-        """All columns that are there, by name."""
+        """Yield all columns that exist, by name."""
         names = sorted(self.splits)
         yield from (
             ("documents ids", self.doc_ids),
@@ -394,23 +393,23 @@ class Collection:
 
 
 def take_strings(strings: Strings, numbers: Ints) -> list[str]:
-    """The strings at those numbers, as a list."""
+    """Return the strings at those numbers, as a list."""
     return list(strings_at(strings, numbers).to_pylist())
 
 
 def strings_of(values: Iterable[str]) -> Strings:
-    """Strings as a column of a collection."""
+    """Return strings as a column of a collection."""
     return pa.chunked_array([pa.array(list(values), type=pa.large_string())])
 
 
 def strings_at(strings: Strings, numbers: Ints) -> Strings:
-    """The strings at those numbers, as a column."""
+    """Return the strings at those numbers, as a column."""
     return strings.take(pa.array(numbers))
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """The texts of passages behind one another, however often more were joined to them: one call reads them all."""
+    """Concatenated texts of passages, flat however often more were added; one call reads them all."""
 
     parts: tuple[Passages, ...]
 
@@ -425,23 +424,23 @@ class _Joined:
 
 
 def joined_strings(*columns: Strings) -> Strings:
-    """Columns behind one another, in few chunks."""
+    """Return concatenated columns, in few chunks."""
     joined = pa.chunked_array([chunk for column in columns for chunk in column.chunks], type=pa.large_string())
     return joined if joined.num_chunks <= _CHUNKS else pa.chunked_array([joined.combine_chunks()])
 
 
 def joined_offsets(first: Ints, second: Ints) -> Ints:
-    """Where things begin that stand side by side, those of ``second`` behind those of ``first``."""
+    """Return the offsets of two concatenated ragged arrays."""
     return np.concatenate([first, second[1:] + first[-1]])
 
 
 def indptr_from_counts(counts: Sequence[int] | Ints) -> Ints:
-    """Where things begin of which each owner has so many."""
+    """Return the offsets of a ragged array with rows of these lengths."""
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
 def ragged_take(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
-    """What belongs to some owners, of things side by side: their numbers, and where each owner's begin among them.
+    """Return the item numbers of some rows of a ragged array, and the offsets of these rows.
 
     >>> ragged_take(np.array([0, 2, 2, 5]), np.array([0, 2]))
     (array([0, 1, 2, 3, 4]), array([0, 2, 5]))
@@ -452,7 +451,7 @@ def ragged_take(offsets: Ints, owners: Ints) -> tuple[Ints, Ints]:
 
 
 def rising_numbers(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
-    """(m,) numbers below n, each above the one before; others are refused."""
+    """Return (m,) numbers below n, each above the previous one; others are refused."""
     chosen = numbers_below(numbers, n, kind)
     if (np.diff(chosen) <= 0).any():
         raise InputError(f"{kind} numbers must rise, each above the one before")
@@ -460,7 +459,7 @@ def rising_numbers(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
 
 
 def whole_numbers(numbers: Sequence[int] | Ints, what: str) -> Ints:
-    """(m,) whole numbers; NumPy would round others towards 0."""
+    """Return (m,) whole numbers; others are refused, since NumPy would truncate them."""
     chosen = np.asarray(numbers)
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and len(chosen)):
         raise InputError(f"expected {what} (n,), found {chosen.dtype} {chosen.shape}")
@@ -468,7 +467,7 @@ def whole_numbers(numbers: Sequence[int] | Ints, what: str) -> Ints:
 
 
 def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
-    """(m,) numbers from 0 to n - 1, in any order; others are refused."""
+    """Return (m,) numbers from 0 to n - 1, in any order; others are refused."""
     chosen = whole_numbers(numbers, f"{kind} numbers")
     if len(chosen) and not 0 <= chosen.min() <= chosen.max() < n:
         raise InputError(f"{kind} numbers lie between 0 and {n - 1}, found {chosen.min()} and {chosen.max()}")
@@ -476,7 +475,7 @@ def numbers_below(numbers: Sequence[int] | Ints, n: int, kind: str) -> Ints:
 
 
 def _renumbered(kept: Ints, n: int) -> Ints:
-    """(n + 1,) the new number of each thing, -1 for those that are not kept and for none, the last."""
+    """Return (n + 1,) new numbers, -1 for items that are not kept; the last entry, for no item, is -1 too."""
     new = np.full(n + 1, -1, dtype=np.int64)
     new[kept] = np.arange(len(kept))
     return new

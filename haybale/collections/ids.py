@@ -1,4 +1,4 @@
-"""Ids: strings or whole numbers outside, strings inside; their numbers in a column, and codes into tables of them."""
+"""Convert ids: strings or whole numbers outside, strings inside; numbers in a column; codes into tables of ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _checked: WeakValueDictionary[int, Strings] = WeakValueDictionary()  # tables wi
 
 
 def as_id(value: Any, what: str) -> str:
-    """An id, a string or a whole number, as a plain string; ``what`` begins the error.
+    """Return an id, a string or a whole number, as a plain string; ``what`` begins the error.
 
     >>> as_id(np.int64(7), "query ids")
     '7'
@@ -40,7 +40,7 @@ def as_id(value: Any, what: str) -> str:
 
 
 def as_ids(values: Iterable[Any], what: str) -> list[str]:
-    """Each as :func:`as_id` has it; ids with a NUL, or that cannot be written as UTF-8, are refused too."""
+    """Return each as :func:`as_id` does; ids with a NUL, or that cannot be written as UTF-8, are refused too."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         one = "one string: " if isinstance(values, str | bytes) else ""
         raise InputError(f"{what}: expected a sequence of ids, found {one}{values!r}")
@@ -63,7 +63,7 @@ def check_characters(text: str, what: str) -> None:
 
 
 def distinct_ids(values: Iterable[Any], what: str) -> list[str]:
-    """As :func:`as_ids`; an id that occurs twice raises."""
+    """Return ids as :func:`as_ids` does; an id that occurs twice is refused."""
     ids = as_ids(values, what)
     if len(set(ids)) != len(ids):
         raise InputError(f"{what}: {Counter(ids).most_common(1)[0][0]!r} occurs twice")
@@ -71,7 +71,7 @@ def distinct_ids(values: Iterable[Any], what: str) -> list[str]:
 
 
 def id_strings(values: Iterable[Any], kind: str) -> Strings:
-    """Ids as a column of large strings; one of Arrow is taken as it is. ``kind``: what they are ids of.
+    """Return ids as a column of large strings; an Arrow column is not copied. ``kind`` says of what they are ids.
 
     >>> id_strings(["a", 7], "document").to_pylist()
     ['a', '7']
@@ -82,7 +82,7 @@ def id_strings(values: Iterable[Any], kind: str) -> Strings:
 
 
 def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
-    """A column of ids as (n,) codes into the list of distinct ones, which are in the order they first occur.
+    """Return (n,) codes of a column of ids, and the list of distinct ids in the order they first occur.
 
     >>> codes, ids = id_codes(pd.Series([7, "b", "7"], dtype=object), "run")
     >>> codes.tolist(), ids
@@ -98,7 +98,7 @@ def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
 
 
 def id_table(doc_ids: Iterable[Any]) -> Strings:
-    """Distinct document ids as a column of strings; one of Arrow, as indexes have and share it, is kept as it is."""
+    """Return distinct document ids as a column of strings; an Arrow column, which indexes share, is kept."""
     if isinstance(doc_ids, pa.ChunkedArray) and _is_strings(doc_ids.type):
         if _checked.get(id(doc_ids)) is not doc_ids:
             if pc.any(pc.match_substring(doc_ids, _NUL)).as_py():
@@ -109,7 +109,7 @@ def id_table(doc_ids: Iterable[Any]) -> Strings:
 
 
 def in_order_of_ids(table: Strings, codes: Ints) -> tuple[Ints, Ints]:
-    """The distinct ones of codes (n,) into a table, by rising id; and the place of each code (n,) among them.
+    """Return the distinct codes into a table, sorted by id; and the position of each of the (n,) codes among them.
 
     >>> distinct, places = in_order_of_ids(id_table(["b", "c", "a"]), np.array([1, 2, 1]))
     >>> distinct.tolist(), places.tolist()
@@ -123,7 +123,7 @@ def in_order_of_ids(table: Strings, codes: Ints) -> tuple[Ints, Ints]:
 
 
 def in_one_table(tables: Sequence[Strings], codes: Sequence[Ints]) -> tuple[Strings, list[Ints]]:
-    """Codes (n_i,) into each of several tables as codes into one: the one that all share, or a new one.
+    """Return one table for codes (n_i,) into several tables (the one that all share, or a new one), and the new codes.
 
     >>> table, codes = in_one_table([id_table(["a", "b"]), id_table(["c", "b"])], [np.array([1]), np.array([1, 0])])
     >>> table.to_pylist(), [part.tolist() for part in codes]
@@ -142,7 +142,7 @@ def in_one_table(tables: Sequence[Strings], codes: Sequence[Ints]) -> tuple[Stri
 
 
 class Lookup:
-    """The numbers of ids: their places in a column of distinct strings. A hash table is made on first use.
+    """Finds the positions of ids in a column of distinct strings; the hash table is made on first use.
 
     >>> lookup = Lookup(pa.chunked_array([["bgb", "stgb"]]))
     >>> lookup.numbers(["stgb", "bgb"], "document")
@@ -160,12 +160,12 @@ class Lookup:
         return pd.Index(self.ids.to_numpy(), dtype=object)
 
     def find(self, ids: Iterable[Any], kind: str) -> Ints:
-        """(len(ids),) numbers of ids, -1 for those that are unknown."""
+        """Return the numbers of ids, (n,); -1 for unknown ids."""
         found: Ints = self._index.get_indexer(as_ids(ids, f"{kind} ids")).astype(np.int64)
         return found
 
     def numbers(self, ids: Iterable[Any], kind: str) -> Ints:
-        """The same; an unknown id raises and is named."""
+        """Return the same; an unknown id raises an error that names it."""
         asked = as_ids(ids, f"{kind} ids")
         found = self.find(asked, kind)
         if (found < 0).any():
@@ -174,7 +174,7 @@ class Lookup:
 
 
 def first_in_both(some: Strings, others: Strings) -> str | None:
-    """The first id of a column that another has too."""
+    """Return the first id of a column that occurs in another too, or None."""
     both = pc.index(pc.is_in(some, value_set=others.combine_chunks()), True).as_py()
     return None if both < 0 else some[both].as_py()
 

@@ -1,6 +1,6 @@
-"""Files of TREC's kinds: relevance judgements in the three forms they come in, and runs. Judgements as frames.
+"""Read relevance judgements in three file formats or as frames, and TREC runs.
 
-Judgements are told apart by their columns:
+The number of columns decides the format of judgements:
 
 2 columns   query id, document id                      (GerDaLIR; the grade is 1)
 3 columns   query id, document id, grade               (BEIR; a first line that names columns is skipped)
@@ -44,7 +44,7 @@ def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
 
 
 def read_trec_run(path: Path | str) -> pd.DataFrame:
-    """A run file, plain or ``.gz``: ``query id, Q0, document id, rank, score, tag``, separated by white space.
+    """Read a run file, plain or ``.gz``: ``query id, Q0, document id, rank, score, tag``, separated by white space.
 
     Returns
     -------
@@ -68,13 +68,13 @@ def read_trec_run(path: Path | str) -> pd.DataFrame:
 
 
 def add_qrels(builder: CollectionBuilder, split: str, path: Path) -> None:
-    """Judge the builder's documents by a qrels file."""
+    """Add the judgements of a qrels file."""
     for line, query_id, doc_id, grade in read_qrels(path):
         builder.add_judgement(split, query_id, doc_id, grade, at=(path, line))
 
 
 def add_qrels_folder(builder: CollectionBuilder, folder: Path) -> None:
-    """The same by ``qrels/{split}.tsv[.gz]``, of which there must be one."""
+    """Add the judgements of ``qrels/{split}.tsv[.gz]``, of which at least one must exist."""
     paths = [*folder.glob("qrels/*.tsv.gz"), *folder.glob("qrels/*.tsv")]  # the plain one counts where there are both
     files = {path.name.removesuffix(".gz").removesuffix(".tsv"): path for path in paths}
     if not files:
@@ -84,7 +84,7 @@ def add_qrels_folder(builder: CollectionBuilder, folder: Path) -> None:
 
 
 def judgements(qrels: Frame) -> pd.DataFrame:
-    """Columns ``query_id``, ``doc_id``, both strings, and ``relevance``, whole numbers, of a frame of any library."""
+    """Return the columns ``query_id``, ``doc_id`` (strings) and ``relevance`` (integers) of a frame of any library."""
     found = to_pandas(qrels, ["query_id", "doc_id", "relevance"], "qrels")
     check_filled(found, "qrels")
     grades = numbers(found, "relevance", "qrels")

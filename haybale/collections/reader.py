@@ -1,4 +1,4 @@
-"""The contract of readers: a class reads the collections of one layout, and registers itself by its name.
+"""Define the contract of readers: a class reads collections in one layout, and registers itself by its name.
 
 A reader is found through an entry point of the group ``haybale.readers``, in which haybale declares its own, so adding
 one touches its own file only.

@@ -1,4 +1,4 @@
-"""Paragraphs of a whole collection: documents and queries split anew."""
+"""Split the documents and queries of a collection anew."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ PARAGRAPHS = (*SPLITTERS, "sections")
 
 
 def with_paragraphs(collection: Collection, name: str) -> Collection:
-    """:func:`resplit` by the splitter of that name, or :func:`by_section` for ``"sections"``."""
+    """Return a collection split by the splitter of that name, or by :func:`by_section` for ``"sections"``."""
     if name not in PARAGRAPHS:
         raise UnknownNameError("way to split paragraphs", name, PARAGRAPHS)
     return by_section(collection) if name == "sections" else resplit(collection, SPLITTERS[name])
 
 
 def resplit(collection: Collection, splitter: Splitter) -> Collection:
-    """The collection with its documents and queries split into other paragraphs.
+    """Return the collection with its documents and queries split into other paragraphs.
 
-    Split is the whole text: the passages of a document, or the paragraphs of a query, joined by newlines. The id of a
+    The whole text is split: the passages of a document, or the paragraphs of a query, joined by newlines. The id of a
     passage is ``<document id>:<label>``. A document or query in which the splitter finds no paragraph stays whole.
-    All else stays but sections and links.
+    Sections and links are dropped.
 
     >>> from haybale.collections import CollectionBuilder, find_splitter
     >>> builder = CollectionBuilder("a law")
@@ -51,11 +51,11 @@ def resplit(collection: Collection, splitter: Splitter) -> Collection:
 
 
 def by_section(collection: Collection) -> Collection:
-    """The collection with the passages of one section joined by newlines, into one passage with the section's id.
+    """Return the collection with the passages of each section joined by newlines into one, with the section's id.
 
-    A section is what stands directly under its heading, without its subsections; the heading is not added. The new
-    passages stand where the first of their old ones stood; a passage without a section, the tree of sections and
-    queries stay as they are. Links go out from the new passages, each once.
+    A section is the text directly under its heading, without its subsections; the heading is not added. A new passage
+    takes the position of the first old one. A passage without a section, the tree of sections, and queries stay as
+    they are. Links start at the new passages, each once.
 
     Raises
     ------
@@ -92,13 +92,13 @@ def by_section(collection: Collection) -> Collection:
 
 
 def _from(edges: Ints, new: Ints) -> Ints:
-    """Links from the new passages; one of several old ones is kept once, where the first was."""
+    """Return links from the new passages, duplicates removed."""
     moved = dict.fromkeys((new[source], target) for source, target in edges.tolist())
     return np.array(list(moved), dtype=np.int64).reshape(-1, 2)
 
 
 def _check_unique(ids: list[str]) -> None:
-    """Refuse passage ids of which one is used twice, as a colon in document ids or labels may cause."""
+    """Refuse a passage id that occurs twice, which a colon in document ids or labels may cause."""
     passage_id, times = Counter(ids).most_common(1)[0]
     if times > 1:
         raise InputError(f"duplicate passage id {passage_id!r} among the new paragraphs")

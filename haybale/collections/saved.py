@@ -1,4 +1,4 @@
-"""A collection on disk: tables in Parquet under a manifest with the SHA-256 of each. Nothing in it can be executed.
+"""Save collections: tables in Parquet, and a manifest with the SHA-256 of each. Nothing in a folder can be executed.
 
     manifest.json         format, version, name, language, the splits in their order, and which parts there are
     documents.parquet     id, title, passages, sections        how many of each a document has
@@ -53,11 +53,11 @@ _COLUMNS = {
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
 _OPTIONAL = ("sections", "links")
-_LATER = {"texts": "text"}  # a column of a table that is read when it is asked for
+_LATER = {"texts": "text"}  # a column of a table that is read on first use
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
-    """Write a whole collection to a new folder, whole or not at all (:class:`OutputExistsError` where it has files)."""
+    """Write a collection to a new folder, whole or not at all (:class:`OutputExistsError` if it has files)."""
     passages, queries, sections, links = collection.passages, collection.queries, collection.sections, collection.links
     no_sections = np.zeros(collection.n_documents, dtype=np.int64)
     splits = collection.splits
@@ -111,15 +111,15 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
 
 
 def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
-    """A collection that :func:`save_collection` wrote.
+    """Return a collection that :func:`save_collection` wrote.
 
     Parameters
     ----------
     folder : path
-        Texts of passages are read when they are first asked for, all else at once; :class:`FileFormatError` where it is
-        not what was written, or of another version.
+        Texts of passages are read on first use, all else at once; :class:`FileFormatError` if a file is not as it was
+        written, or of another version.
     verify : bool, default True
-        Whether the digest of every file is computed.
+        Whether to check the digest of every file.
     """
     folder = Path(folder)
     manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION})
@@ -185,42 +185,42 @@ def _names(values: Any) -> TypeGuard[list[str]]:
 
 
 class _Table:
-    """A file of a collection; an error names it."""
+    """A file of a collection, which errors name."""
 
     def __init__(self, path: Path, columns: dict[str, Any], later: str | None = None) -> None:
         self.path, self.schema, self._absolute = path, pa.schema(columns), path.absolute()
         self.table = read_table(path, self.schema, [name for name in columns if name != later])
 
     def later(self, name: str, expected: str | None) -> Strings:
-        """A column that was left aside; with a digest, the file must still have it."""
+        """Return a column that was not read yet; the file must still have the expected digest, if one is given."""
         if expected is not None:
             check_file(self._absolute, expected)
         return read_table(self._absolute, self.schema, [name])[name]
 
     def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
-        """A column of numbers from ``least`` to ``end`` - 1."""
+        """Return a column of numbers from ``least`` to ``end`` - 1."""
         found: Ints = self.table[name].to_numpy()[rows]
         if len(found) and not least <= found.min() <= found.max() < end:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers from {least} to {end - 1}")
         return found
 
     def offsets(self, name: str, total: int) -> Ints:
-        """Where things begin of which a column says how many there are; ``total`` in all."""
+        """Return the offsets for a column of counts, which sum to ``total``."""
         offsets = indptr_from_counts(self.numbers(name, 0, total + 1))
         if offsets[-1] != total:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
         return offsets
 
     def rows(self, name: str, value: str) -> Any:
-        """(n,) bool: the rows that have a value in a column."""
+        """Return a mask (n,) of the rows that have a value in a column."""
         return pc.equal(self.table[name], value).to_numpy()
 
     def edges(self, kind: str, sources: int, targets: int) -> Ints:
-        """(n, 2) the links of a kind."""
+        """Return the links of a kind, (n, 2)."""
         rows = self.rows("kind", kind)
         return np.stack([self.numbers("source", 0, sources, rows), self.numbers("target", 0, targets, rows)], axis=1)
 
 
 def _repeated(names: Iterable[tuple[str, Any]]) -> pa.Array:
-    """Each name as often as there are values."""
+    """Return each name, repeated for each of its values."""
     return pa.array([name for name, values in names for _ in range(len(values))], type=_TEXT)

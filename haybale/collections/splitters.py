@@ -1,7 +1,7 @@
-"""Splitters: what makes paragraphs of a document or query, by the form that it was written in.
+"""Split documents and queries into paragraphs, by the form of the text.
 
-lines          every line that is not empty, as in BEIR's layout
-blank-lines    what stands between blank lines, as in plain text and Markdown
+lines          each line that is not empty, as in BEIR's layout
+blank-lines    text between blank lines, as in plain text and Markdown
 sentences      whole sentences, merged up to a number of words
 headings       sections of plain text, by the form of their headings
 numbered       paragraphs that carry numbers, as in cases of the Federal Court of Canada (COLIEE) and patent claims
@@ -18,7 +18,7 @@ from haybale.errors import UnknownNameError
 
 
 class Paragraph(NamedTuple):
-    """``label`` is what the paragraph is called in its document, where no other has it: ``"0"``, ``"S"``, a heading."""
+    """A paragraph with a label that is unique in its document: ``"0"``, ``"S"``, a heading."""
 
     text: str
     label: str
@@ -28,7 +28,7 @@ Splitter = Callable[[str], list[Paragraph]]
 
 
 def find_splitter(name: str) -> Splitter:
-    """The splitter of that name: a function from a text to its paragraphs.
+    """Return the splitter of that name: a function from a text to its paragraphs.
 
     Parameters
     ----------
@@ -46,17 +46,17 @@ def find_splitter(name: str) -> Splitter:
 
 
 def split_or_whole(text: str, splitter: Splitter) -> list[Paragraph]:
-    """The paragraphs of a text; the whole of it, labelled 0, where the splitter finds none."""
+    """Return the paragraphs of a text; the whole text, labelled 0, if the splitter finds none."""
     return splitter(text) or ([Paragraph(text.strip(), "0")] if text.strip() else [])
 
 
 def _counted(texts: Iterable[str]) -> list[Paragraph]:
-    """Paragraphs labelled by their place, from 0 as everywhere."""
+    """Return paragraphs labelled by their position from 0."""
     return [Paragraph(text, str(place)) for place, text in enumerate(texts)]
 
 
 def _uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
-    """The same paragraphs; a label that came before gets a number: ``Facts``, ``Facts (2)``."""
+    """Return the same paragraphs; a repeated label gets a number: ``Facts``, ``Facts (2)``."""
     taken: set[str] = set()
     times: Counter[str] = Counter()
     unique = []
@@ -72,17 +72,17 @@ def _uniquely_labelled(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
 
 
 def split_lines(text: str) -> list[Paragraph]:
-    """Every line that is not empty. Drops nothing but white space at the ends of lines."""
+    """Return each line that is not empty. Only white space at the ends of lines is dropped."""
     return _counted(line.strip() for line in text.split("\n") if line.strip())
 
 
 def split_blank_lines(text: str) -> list[Paragraph]:
-    """What stands between blank lines; line breaks within a paragraph become spaces, and nothing is dropped."""
+    """Return the text between blank lines; line breaks within a paragraph become spaces, and nothing is dropped."""
     return _counted(_blocks(text.split("\n")))
 
 
 def _blocks(lines: list[str]) -> list[str]:
-    """Groups of lines between blank ones, each in one line."""
+    """Return groups of lines between blank ones, each joined into one line."""
     found: list[list[str]] = [[]]
     for line in lines:
         if line.strip():
@@ -109,9 +109,9 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]|[0-9]{1,2}|[IVXLC]+")
 
 
 def split_sentences(text: str, words: int = 200) -> list[Paragraph]:
-    """A paragraph holds as many sentences as fit into ``words`` words; a longer sentence is cut at words.
+    """Return paragraphs of as many sentences as fit into ``words`` words; a longer sentence is cut between words.
 
-    Nothing is dropped; line breaks become spaces. So Althammer et al. 2022 (PARM), section 4.1, split CaseLaw.
+    Nothing is dropped; line breaks become spaces. Althammer et al. 2022 (PARM), section 4.1, split CaseLaw so.
 
     >>> [p.text for p in split_sentences("One two. Three four. Five six seven eight nine. Ten.", words=4)]
     ['One two. Three four.', 'Five six seven eight', 'nine. Ten.']
@@ -147,7 +147,7 @@ def sentences(text: str) -> Iterator[list[str]]:
 
 
 def _ends_sentence(word: str, following: str) -> bool:
-    """Whether a sentence ends between two words of one line."""
+    """Return whether a sentence ends between two words of one line."""
     bare = word.rstrip(_CLOSING)
     if not bare.endswith((".", "!", "?", "…")) or following.lstrip(_OPENING)[:1].islower():
         return False
@@ -167,12 +167,12 @@ _STOPS = (".", ";", ",", "!", "?")
 
 
 def split_headings(text: str) -> list[Paragraph]:
-    """A section is its heading, a line break, and its text in one line; the heading is also its label.
+    """Return sections: the heading, a line break, and the text in one line; the heading is also the label.
 
-    A heading is a line that begins with ``#``, stands over a rule of one repeated sign at least as long, begins with
+    A heading is a line that begins with ``#``, is underlined by one repeated sign over at least its length, begins with
     ``§ 12``, ``Art. 5``, ``Article 5`` or ``Section 5``, is numbered (``II. Facts``, ``2.1 Method``), or is in
-    capitals; the last three are short, and end as no sentence does. One without a text of its own stands before the
-    next. What comes before the first is labelled ``0``. A text without headings is split at blank lines.
+    capitals; the last three are short and do not end like a sentence. A heading without text is put before the next
+    one. Text before the first heading is labelled ``0``. A text without headings is split at blank lines.
 
     >>> split_headings("# Facts\\nIt rained.\\nA lot.\\n\\nII. Law\\nNone.")
     [Paragraph(text='Facts\\nIt rained. A lot.', label='Facts'), Paragraph(text='II. Law\\nNone.', label='II. Law')]
@@ -199,7 +199,7 @@ def split_headings(text: str) -> list[Paragraph]:
 
 
 def _heading(lines: list[str], number: int) -> tuple[str | None, int]:
-    """The heading that begins at a line, or None, and how many lines it takes."""
+    """Return the heading that begins at a line, or None, and how many lines it takes."""
     line, below = lines[number], lines[number + 1] if number + 1 < len(lines) else ""
     if _RULE.fullmatch(line):  # over a title, with the same rule below it
         if below and not _RULE.fullmatch(below) and number + 2 < len(lines) and lines[number + 2] == line:
@@ -246,7 +246,7 @@ _STYLES = (
 
 
 class _Number(NamedTuple):
-    """A number at the beginning of a line, and the rest of it."""
+    """A number at the beginning of a line, and the rest of the line."""
 
     line: int
     value: int
@@ -254,15 +254,15 @@ class _Number(NamedTuple):
 
 
 def split_numbered(text: str) -> list[Paragraph]:
-    """Introduction ``I``, summary ``S`` (from a line ``Summary:`` to the first number), then paragraphs by number.
+    """Return introduction ``I``, summary ``S`` (from ``Summary:`` to the first number), and numbered paragraphs.
 
-    So Althammer et al. 2022 (PARM), section 4.1, divide the cases of COLIEE. Line breaks within a paragraph become
+    Althammer et al. 2022 (PARM), section 4.1, divide the cases of COLIEE so. Line breaks within a paragraph become
     spaces. Headings between two paragraphs end the first of them. A text without numbers is split at blank lines and
     its paragraphs labelled from 0.
 
-    Dropped are the numbers, the word ``Summary:``, a summary that says it "contains no summary",
-    ``<FRAGMENT_SUPPRESSED>`` and its like, lines without a letter or digit, and French: where numbers occur twice, the
-    version that is French; then every paragraph whose function words are.
+    These are dropped: the numbers, the word ``Summary:``, a summary that says it "contains no summary", marks such as
+    ``<FRAGMENT_SUPPRESSED>``, lines without a letter or digit, and French text: if numbers occur twice, the French
+    version; then each paragraph with French function words.
 
     >>> case = "Federal Court\\n\\nSummary:\\nA visa was refused.\\n[1]\\nThe officer\\nerred.\\n[2] I agree."
     >>> [(p.label, p.text) for p in split_numbered(case)]
@@ -280,7 +280,7 @@ def split_numbered(text: str) -> list[Paragraph]:
 
 
 def _clean_lines(text: str) -> list[str]:
-    """The lines, each with single spaces, without what is no text; a line that had nothing else goes, a blank stays."""
+    """Return the lines with single spaces and without marks; a line without text is dropped, a blank line stays."""
     cleaned = []
     for line in text.split("\n"):
         rest = " ".join(_SUPPRESSED.sub(" ", line).split())
@@ -292,7 +292,7 @@ def _clean_lines(text: str) -> list[str]:
 
 
 def _version(lines: list[str], chain: list[_Number], end: int) -> list[Paragraph]:
-    """The paragraphs of one chain of numbers, the last up to the line ``end``."""
+    """Return the paragraphs of one chain of numbers; the last ends before the line ``end``."""
     stops = [*(number.line for number in chain[1:]), end]
     bodies = (
         " ".join(filter(None, [number.rest, *lines[number.line + 1 : stop]]))
@@ -302,7 +302,7 @@ def _version(lines: list[str], chain: list[_Number], end: int) -> list[Paragraph
 
 
 def _opening(lines: list[str]) -> list[Paragraph]:
-    """Introduction and summary, where there is text."""
+    """Return introduction and summary, if they have text."""
     marks = [place for place, line in enumerate(lines) if line.lower() == "summary:"]
     first = marks[0] if marks else len(lines)
     introduction = " ".join(filter(None, lines[:first]))
@@ -313,7 +313,7 @@ def _opening(lines: list[str]) -> list[Paragraph]:
 
 
 def is_french(text: str) -> bool:
-    """Whether function words say so: at least three different French ones, a tenth of all, and more than English ones.
+    """Return whether a text is French: 3 different French function words, 10 % of all words, more than English ones.
 
     >>> is_french("La requête est accordée par le juge pour les motifs exposés dans cette décision.")
     True
@@ -327,12 +327,12 @@ def is_french(text: str) -> bool:
 
 
 def numbering(lines: list[str]) -> list[list[_Number]]:
-    """The numbers of paragraphs, in one chain; in two where they are used twice, as in a case in two languages.
+    """Return the numbers of paragraphs in one chain; in two if they occur twice, as in a case in two languages.
 
-    For each style, the chain of rising numbers is sought that scores best: 2 for each number it holds, less 1 for each
-    it skips, counting up from 1; so ``[23]`` cited after paragraph 7 is no paragraph. Of equal chains the one that
-    begins earlier wins. Brackets, ``[12]``, go before bare and dotted numbers, which count pages or footnotes too,
-    unless those score twice as much. A second chain, after the first, must score at least half as much.
+    Find for each style the chain of rising numbers with the best score: 2 for each number in it, less 1 for each that
+    it skips, counted from 1; so ``[23]`` cited after paragraph 7 starts no paragraph. Of equal chains the one that
+    begins earlier wins. Brackets, ``[12]``, precede bare and dotted numbers, which may count pages or footnotes,
+    unless these score twice as much. A second chain, after the first, must score at least half as much.
 
     >>> [[n.value for n in chain] for chain in numbering(["[1] a", "[2]", "b", "[7] quoted", "1. c", "[3] d"])]
     [[1, 2, 3]]
@@ -352,7 +352,7 @@ def numbering(lines: list[str]) -> list[list[_Number]]:
 
 
 def _best_chain(numbers: list[_Number]) -> tuple[list[_Number], int]:
-    """The rising chain with the best score, and its score; linear in the length of ``numbers``."""
+    """Return the rising chain with the best score, and the score, in time linear in the length of ``numbers``."""
     nodes: list[tuple[_Number, int]] = []  # with the node before it in its chain, -1 for none
     ends = {0: (0, -1)}  # value -> score and last node of the best chain that ends in it
     for number in numbers:

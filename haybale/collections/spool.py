@@ -1,4 +1,4 @@
-"""Passages of a collection, or pieces of them, to one Parquet file, and hashed on the way."""
+"""Write passages of a collection, or pieces of them, to one Parquet file, with their digest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = tuple[str, str, str]
 
 
 class Spooled(NamedTuple):
-    """``rows`` were written, of ``passages`` in all; ``sha256`` is of all of them, ids and texts, in order."""
+    """Number of all ``passages`` and of written ``rows``; ``sha256`` of all ids and texts, in order."""
 
     passages: int
     rows: int
@@ -33,8 +33,8 @@ def spool(
 ) -> Spooled:
     """Write rows of (passage id, document id, text), ``rows_per_group`` in a row group.
 
-    Of the groups numbered from 0, those with ``number % n == i`` are written for ``shard = (i, n)``, and all are
-    hashed. Without a ``file`` nothing is written. ``split`` cuts a passage into pieces, ``<passage id>#<number>``.
+    For ``shard = (i, n)``, groups with ``number % n == i``, counted from 0, are written; all are hashed. Without a
+    ``file`` nothing is written. ``split`` cuts a passage into pieces, ``<passage id>#<number>``.
     """
     writer = None
     if file is not None:
@@ -78,5 +78,5 @@ def _rows(collection: Collection, split: SpanChunker | None) -> Iterator[Row]:
 
 
 def piece_id(passage_id: str, number: int) -> str:
-    """The id of a piece of a passage, counted from 0."""
+    """Return the id of a piece of a passage, counted from 0."""
     return f"{passage_id}#{number}"

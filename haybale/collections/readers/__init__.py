@@ -1,1 +1,1 @@
-"""How a collection is read: a layout, a source or frames; one reader a file."""
+"""Readers of collections, one layout or source a file."""

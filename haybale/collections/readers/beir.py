@@ -1,4 +1,4 @@
-"""BEIR's layout: JSON lines and tab-separated judgements, plain or ``.gz``.
+"""Read BEIR's layout: JSON lines and tab-separated judgements, plain or ``.gz``.
 
     corpus.jsonl           {"_id", "title", "text"}
     queries.jsonl          {"_id", "text", "own" (optional: the document the query was taken from)}

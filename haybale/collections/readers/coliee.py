@@ -1,4 +1,4 @@
-"""The layout of COLIEE task 1, which of the other cases a case cites.
+"""Read the layout of COLIEE task 1: find the other cases that a case cites.
 
     *.txt            a case a file; its id is the name of the file without ".txt"
     *labels*.json    {"000028.txt": ["000123.txt", …], …}: a query case and the cases relevant to it
@@ -73,7 +73,7 @@ def _paragraphs(path: Path) -> list[Paragraph]:
 
 
 def _files_in(folder: Path, pattern: str) -> list[Path]:
-    """Files of that name in the folder and the folders in it, without those that archives and file systems leave."""
+    """Return files of that name in the folder and its folders, without those that archives and file systems leave."""
     return [
         path
         for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])
@@ -82,7 +82,7 @@ def _files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def _case_files(folder: Path) -> dict[str, Path]:
-    """``{case: file}``, by id; none, or a case twice, is an error."""
+    """Return ``{case: file}``, sorted by id; no case, or a case twice, is an error."""
     cases: dict[str, Path] = {}
     for path in _files_in(folder, "*.txt"):
         if path.stem in cases:
@@ -94,7 +94,7 @@ def _case_files(folder: Path) -> dict[str, Path]:
 
 
 def _read_splits(folder: Path) -> dict[str, tuple[Path, Labels]]:
-    """``{split: (file, labels)}``."""
+    """Return ``{split: (file, labels)}``."""
     found: dict[str, tuple[Path, Labels]] = {}
     query_in: dict[str, Path] = {}
     for path in _files_in(folder, _LABELS):

@@ -1,4 +1,4 @@
-"""A collection from three frames, or from a folder of three Parquet files: passages, queries and judgements.
+"""Read a collection from three frames, or a folder of three Parquet files: passages, queries and judgements.
 
     passages[.parquet]    doc_id, text, passage_id (optional)             a row a passage, in the order of the document
     queries[.parquet]     query_id, text, split and own (optional)        a line of text is a paragraph
@@ -34,7 +34,7 @@ Source = Path | str  # a file, or the name of a frame
 def collection_from_frames(
     name: str, passages: Frame, queries: Frame, qrels: Frame, *, language: str | None = None
 ) -> Collection:
-    """A collection from frames of pandas, cuDF, polars or pyarrow.
+    """Return a collection from frames of pandas, cuDF, polars or pyarrow.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def collection_from_frames(
     passages, queries, qrels : frame
         Their columns are those of the module; rows of a document need not stand side by side.
     language : str, optional
-        Of the texts, for BM25 and TF-IDF.
+        Language of the texts, for BM25 and TF-IDF.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def collection_from_frames(
 
 
 def documents_from_frame(frame: Frame) -> Collection:
-    """Documents alone, without queries, from a frame of passages."""
+    """Return a collection without queries from a frame of passages."""
     builder = CollectionBuilder("documents")
     _add_passages(builder, _of_frame(frame, "passages", "documents"), "documents")
     return builder.build()
@@ -136,7 +136,7 @@ def _of_file(folder: Path, part: str) -> tuple[Columns, Path]:
 
 
 def _wanted(names: list[str], part: str, source: Source) -> list[str]:
-    """The columns that are read, of those there are; one that is needed must be there, and none twice."""
+    """Return the names of the columns to be read; one that is missing or occurs twice is an error."""
     missing = [name for name in _NEEDED[part] if name not in names]
     if missing:
         columns, found = "columns" if len(missing) > 1 else "a column", ", ".join(map(str, names)) or "none"
@@ -149,7 +149,7 @@ def _wanted(names: list[str], part: str, source: Source) -> list[str]:
 
 
 def _columns(table: pa.Table, part: str, source: Source) -> Columns:
-    """Checked columns: strings, and whole numbers of relevance."""
+    """Return the columns, checked: strings, and whole numbers for relevance."""
     columns: Columns = {name: [value] * len(table) for name, value in _DEFAULTS.items()}
     for name in table.column_names:
         try:

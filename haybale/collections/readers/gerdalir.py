@@ -1,4 +1,4 @@
-"""GerDaLIR's layout: tab-separated files, plain or ``.gz``.
+"""Read GerDaLIR's layout: tab-separated files, plain or ``.gz``.
 
     collection.tsv                    document id, passage          (a line a passage)
     queries/queries.{split}.tsv       query id, query

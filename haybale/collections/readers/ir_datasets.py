@@ -1,4 +1,4 @@
-"""Collections of the package ir_datasets, by their id: ``beir/scifact/test``, ``msmarco-passage``, ``vaswani``.
+"""Read datasets of the package ir_datasets by their id: ``beir/scifact/test``, ``msmarco-passage``, ``vaswani``.
 
 A document with the fields ``title`` and ``text`` is read as in BEIR, title first; others, and queries, by their
 ``default_text()``. If the dataset has judgements, they are one split, named by the last part of its id. If not, each

@@ -1,4 +1,4 @@
-"""pydocs, the built-in collection: the docstrings of NumPy, SciPy, scikit-learn and pandas.
+"""Read pydocs, the built-in collection: the docstrings of NumPy, SciPy, scikit-learn and pandas.
 
 These packages are installed anyway, so this is real text, with real references, without a download. A document
 is the docstring of one public object; a query is a docstring without its *See Also* section, and the entries of
@@ -63,7 +63,7 @@ _NAMES_LINE = re.compile(r"`{0,2}[A-Za-z_][\w.]*`{0,2}(?:\s*,\s*`{0,2}[A-Za-z_][
 
 
 class Section(NamedTuple):
-    """A section and its blocks (runs of lines between blank ones); the part before any heading has title ''."""
+    """A section and its blocks (lines between blank lines); the part before the first heading has the title ''."""
 
     title: str
     blocks: list[str]
@@ -121,7 +121,7 @@ def read_pydocs() -> Collection:
 
 
 def _entries() -> tuple[list[_Entry], dict[str, str]]:
-    """One entry a docstring, in the order of names, and ``{any name of an object: its entry's name}``."""
+    """Return the entries, one for each docstring, sorted by name, and ``{any name of an object: its entry's name}``."""
     entries: list[_Entry] = []
     aliases: dict[str, str] = {}
     seen: dict[str, str] = {}  # docstring -> first name; inherited methods share theirs
@@ -142,7 +142,7 @@ def _entries() -> tuple[list[_Entry], dict[str, str]]:
 
 
 def _public_docstrings() -> Iterator[tuple[bool, int, str, str]]:
-    """``(inherited, dots, dotted name, docstring)`` of every public function, class, method and property."""
+    """Yield ``(inherited, dots, dotted name, docstring)`` of every public function, class, method and property."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecated names warn when looked at
         for package, names in _MODULES.items():
@@ -179,7 +179,7 @@ def _members(owner: object, public: list[str] | None) -> Iterator[tuple[str, obj
 
 
 def _belongs(thing: object, module: str) -> bool:
-    """Keeps out what a module merely imported (typing, collections …); ufuncs and bound methods name no module."""
+    """Return whether a module defines an object itself; ufuncs and bound methods, which name no module, count."""
     origin = getattr(thing, "__module__", None)
     return not isinstance(origin, str) or f"{origin}.".startswith(f"{module}.")
 
@@ -191,7 +191,7 @@ def _documented(inherited: bool, name: str, thing: object) -> Iterator[tuple[boo
 
 
 def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
-    """The entries that *See Also* names mean: looked up from the entry's own scope outwards, as Python would."""
+    """Return the entries that *See Also* names: looked up from the entry's own scope outwards, as Python would."""
     scopes = entry.name.split(".")[:-1]
     found: dict[str, None] = {}
     for name in entry.see_also:
@@ -204,7 +204,7 @@ def _resolved(entry: _Entry, aliases: dict[str, str]) -> list[str]:
 
 
 def _passages(section: Section) -> list[str]:
-    """The section's blocks, short neighbours merged; each passage is of one section."""
+    """Return the blocks of a section as passages, short neighbours merged."""
     merged: list[str] = []
     words = 0
     for block in section.blocks:
@@ -224,7 +224,7 @@ def _split(query_id: str) -> str:
 
 
 def _stable(docstring: str, of_numpy: bool) -> str:
-    """The docstring without what differs from process to process: random samples, and sets in their order of hashes."""
+    """Return the docstring without what differs between processes: random samples, and sets in the order of hashes."""
     docstring = _ADDED.sub("", docstring) if of_numpy else docstring
     lines = [line for line in docstring.split("\n") if not line.rstrip().endswith("# may vary")]
     return _SET.sub(lambda match: "{" + ", ".join(sorted(match.group(1).split(", "))) + "}", "\n".join(lines))
@@ -256,7 +256,7 @@ def sections(docstring: str) -> list[Section]:
 
 
 def see_also(blocks: list[str]) -> list[str]:
-    """The names a *See Also* section refers to, in order, each once."""
+    """Return the names in a *See Also* section, in order, each once."""
     names: list[str] = []
     for line in "\n".join(blocks).split("\n"):
         if not line.strip() or line.startswith(" "):

@@ -1,4 +1,4 @@
-"""The structured layout: documents with a section tree, passages in sections, and links.
+"""Read the structured layout: documents with a section tree, passages in sections, and links.
 
     documents.jsonl        {"_id", "title",
                             "sections": [{"id", "parent" (null: root), "title"}],
