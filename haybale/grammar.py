@@ -19,6 +19,12 @@ _HYPHEN = "__"  # stands for a hyphen in a name while Python's parser reads the 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
+class Word(str):
+    """A text that was not in quotes, so it may be a name."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Call:
     """A name with its positional and its named values.
@@ -37,13 +43,27 @@ class Call:
 
 
 def parse_call(text: str, kind: str) -> Call:
-    """Read a call; ``kind`` is what messages call it.
+    """Read one call, or a name alone; ``kind`` is what messages call it.
 
     >>> parse_call("lsa(256, char_ngrams=[3, 4], language=german)", "encoder")
     Call(name='lsa', args=(256,), params={'char_ngrams': (3, 4), 'language': 'german'})
     >>> parse_call("lsa(256", "encoder")
     Traceback (most recent call last):
     haybale.errors.InputError: encoder 'lsa(256' cannot be read: '(' was never closed
+    """
+    [found] = parse_values(text, kind)[:1]
+    if isinstance(found, Word):
+        return Call(found)
+    if not isinstance(found, Call):
+        raise InputError(f"{kind} {text!r} cannot be read: expected a name")
+    return found
+
+
+def parse_values(text: str, kind: str) -> list[Any]:
+    """Read values separated by commas; a name without parentheses is a :class:`Word`.
+
+    >>> parse_values("bm25, rrf(knn), 0.5", "ranker")
+    ['bm25', Call(name='rrf', args=('knn',), params={}), 0.5]
     """
     written = re.sub(
         r"""'([^']*)'|"([^"]*)"|(?<=[A-Za-z_\d])-(?=[A-Za-z_])""",
@@ -52,10 +72,7 @@ def parse_call(text: str, kind: str) -> Call:
     )
     try:
         node = ast.parse(written, mode="eval").body
-        found = Call(_name(node)) if isinstance(node, ast.Name) else _value(node)
-        if isinstance(found, Call):
-            return found
-        raise InputError("expected a name")
+        return [_value(each) for each in (node.elts if isinstance(node, ast.Tuple) else [node])]
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise InputError(f"{kind} {text!r} cannot be read: {getattr(error, 'msg', error)}") from None
 
@@ -70,7 +87,7 @@ def _value(node: ast.expr) -> Any:
             return tuple(map(_value, values))
         case ast.Name():
             name = _name(node)
-            return _WORDS.get(name.lower(), name)
+            return _WORDS.get(name.lower(), Word(name))
         case ast.Call(func=ast.Name() as name, args=args, keywords=keywords):
             params = {each.arg or "": _value(each.value) for each in keywords}
             if len(params) < len(keywords) or "" in params:

@@ -95,3 +95,8 @@ class Registry(Generic[T]):
 
 def _is_own(entry: EntryPoint) -> bool:
     return entry.value.partition(":")[0].partition(".")[0] == "haybale"
+
+
+def undefined_methods(cls: type) -> list[str]:
+    """Return the abstract methods that a class does not define; usable in ``__init_subclass__``, before ABC knows."""
+    return [name for name in dir(cls) if getattr(getattr(cls, name, None), "__isabstractmethod__", False)]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from haybale.collections.builder import CollectionBuilder
 from haybale.collections.collection import Collection
 from haybale.errors import InputError
-from haybale.registry import Registry
+from haybale.registry import Registry, undefined_methods
 from haybale.text_files import find_file, reading
 
 READERS: Registry[Reader] = Registry("layout", "haybale.readers")
@@ -36,7 +36,7 @@ class Reader(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Register a reader by its name; TypeError says what the class lacks."""
         super().__init_subclass__(**options)
-        missing = [method for method in dir(cls) if getattr(getattr(cls, method, None), "__isabstractmethod__", False)]
+        missing = undefined_methods(cls)
         named = "name" in cls.__dict__
         if not missing or named:
             missing += [attribute for attribute in ("name", "expected") if not hasattr(cls, attribute)]

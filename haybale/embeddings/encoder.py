@@ -23,7 +23,7 @@ from haybale.errors import FileFormatError, InputError, UnknownNameError
 from haybale.grammar import Call, parse_call
 from haybale.manifest import MANIFEST
 from haybale.parameters import Constraints, check_parameters
-from haybale.registry import Registry
+from haybale.registry import Registry, undefined_methods
 from haybale.text_files import parsed_json
 from haybale.timing import timed
 from haybale.vectors import Matrix
@@ -69,7 +69,7 @@ class Encoder(ABC):
         """Register a class that has a name; TypeError names the methods that it lacks."""
         super().__init_subclass__(**options)
         if "name" in cls.__dict__:
-            missing = [name for name in dir(cls) if getattr(getattr(cls, name, None), "__isabstractmethod__", False)]
+            missing = undefined_methods(cls)
             if missing:
                 raise TypeError(f"the encoder {cls.__name__} ({cls.name!r}) does not define {', '.join(missing)}")
             ENCODERS.add(cls.name, cls, cls)

@@ -8,7 +8,6 @@ Names come from the registry of :mod:`haybale.rankers.ranker`, where each class 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +16,9 @@ from typing import Any
 import yaml
 
 from haybale.errors import FileFormatError, InputError, UnknownNameError
+from haybale.grammar import Call, Word, parse_values
 from haybale.rankers.ranker import RANKERS, Ranker
 from haybale.text_files import read_text
-
-_HYPHEN = "__"  # the grammar is Python's but for hyphens in names, which are written so for it
-_WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
 
 def ranker_names() -> list[str]:
@@ -30,7 +27,7 @@ def ranker_names() -> list[str]:
 
 
 def parse(text: str) -> Ranker:
-    """The ranker that a text names.
+    """Parse the ranker that a text names.
 
     Parameters
     ----------
@@ -45,75 +42,51 @@ def parse(text: str) -> Ranker:
     Traceback (most recent call last):
     haybale.errors.UnknownNameError: unknown ranker 'bm26' (did you mean bm25?)
     """
-    return _ranker(_tree(text), text)
+    found = parse_values(text, "ranker")
+    if len(found) != 1:
+        raise InputError(f"ranker {text!r}: expected one ranker, found {len(found)}")
+    return _ranker(found[0], text)
 
 
 def parse_all(text: str) -> list[Ranker]:
-    """Rankers separated by commas.
+    """Parse rankers separated by commas.
 
     >>> parse_all("bm25, rrf(bm25,knn)")
     [BM25(), RRF(BM25(), KNN())]
     """
-    tree = _tree(text)
-    return [_ranker(each, text) for each in (tree.elts if isinstance(tree, ast.Tuple) else [tree])]
+    return [_ranker(each, text) for each in parse_values(text, "ranker")]
 
 
 def parse_value(text: str) -> Any:
-    """A value of ``--set name=value``: a number, true, false, none, a list, a ranker, or the text itself."""
+    """Parse a value of ``--set name=value``: a number, true, false, none, a list, a ranker, or the text itself."""
     try:
-        return _value(_tree(text), text)
+        found = parse_values(text, "value")
+        return _with_rankers(found[0], text) if len(found) == 1 else text
     except InputError:
         return text
 
 
-def _tree(text: str) -> ast.expr:
-    """The text as Python's syntax tree."""
-    written = re.sub(
-        r"""'([^']*)'|"([^"]*)"|(?<=[A-Za-z_\d])-(?=[A-Za-z_])""",
-        lambda found: _HYPHEN if found[0] == "-" else repr(found[1] or found[2] or ""),
-        text.strip(),
-    )
-    try:
-        return ast.parse(written, mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise InputError(f"ranker {text!r} cannot be read: {getattr(error, 'msg', error)}") from None
+def _ranker(value: Any, text: str) -> Ranker:
+    """Make the ranker that a name or call stands for."""
+    if isinstance(value, Word):
+        return made(value, [], {})
+    if isinstance(value, Call):
+        params = {name: _with_rankers(each, text) for name, each in value.params.items()}
+        return made(value.name, [_ranker(each, text) for each in value.args], params)
+    raise InputError(f"ranker {text!r}: expected the name of a ranker, found {value!r}")
 
 
-def _ranker(node: ast.expr, text: str) -> Ranker:
-    match node:
-        case ast.Name(id=name):
-            return made(name.replace(_HYPHEN, "-"), [], {})
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            params = {each.arg or "": _value(each.value, text) for each in keywords}
-            if len(params) < len(keywords):
-                raise InputError(f"ranker {text!r}: a parameter stands there twice")
-            return made(name.replace(_HYPHEN, "-"), [_ranker(each, text) for each in args], params)
-    raise InputError(f"ranker {text!r}: expected the name of a ranker, found {_shown(node)!r}")
-
-
-def _value(node: ast.expr, text: str) -> Any:
-    match node:
-        case ast.Constant(value=bool() | int() | float() | str() | None):
-            return node.value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
-            return -number
-        case ast.List(elts=values):
-            return tuple(_value(each, text) for each in values)
-        case ast.Name(id=name) if name.lower() in _WORDS:
-            return _WORDS[name.lower()]
-        case ast.Name() if not _is_ranker(_shown(node)):
-            return _shown(node)
-        case ast.Name() | ast.Call():
-            return _ranker(node, text)
-    raise InputError(f"ranker {text!r}: expected a value, found {_shown(node)!r}")
-
-
-def _shown(node: ast.expr) -> str:
-    return ast.unparse(node).replace(_HYPHEN, "-")
+def _with_rankers(value: Any, text: str) -> Any:
+    """Replace names and calls of rankers in a value by the rankers."""
+    if isinstance(value, tuple):
+        return tuple(_with_rankers(each, text) for each in value)
+    if isinstance(value, Call) or (isinstance(value, Word) and _is_ranker(value)):
+        return _ranker(value, text)
+    return str(value) if isinstance(value, Word) else value
 
 
 def read_yaml(path: Path) -> Ranker:
-    """The ranker that a YAML or JSON file describes, as :func:`from_spec` takes it; or that was saved, by its JSON."""
+    """Read the ranker that a YAML or JSON file describes, in the form of :func:`from_spec` or as a saved one's JSON."""
     text = read_text(path)
     try:
         spec = yaml.safe_load(text)
@@ -127,7 +100,7 @@ def read_yaml(path: Path) -> Ranker:
 
 
 def made(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
-    """The ranker of that name; parameters that it does not have are refused."""
+    """Make the ranker of a name; parameters that it does not have are refused."""
     found = RANKERS.find(name)
     if found is None:
         raise UnknownNameError("ranker", name, ranker_names())
@@ -145,9 +118,9 @@ def made(name: str, args: Sequence[Any], params: Mapping[str, Any]) -> Ranker:
 
 
 def from_spec(spec: Ranker | Mapping[str, Any] | str) -> Ranker:
-    """The ranker of plain values, as :meth:`Ranker.to_dict` gives them, or of a text; a ranker is taken as it is.
+    """Make a ranker of plain values, as :meth:`Ranker.to_dict` gives them, or of a text; a ranker is returned as it is.
 
-    Any name of the grammar will do, and parameters that are left out are as by default.
+    Any name of the grammar is accepted; parameters that are left out have their defaults.
 
     >>> from_spec({"ranker": "rrf", "rankers": ["bm25-doc", {"ranker": "bm25", "k1": 0.9}]})
     RRF(BM25(unit='document'), BM25(k1=0.9))
@@ -181,9 +154,9 @@ def _is_ranker(text: str) -> bool:
 def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
     """Set parameters by name, here and in every ranker within that has them.
 
-    ``k1`` is set wherever there is a k1; ``bm25-doc.k1`` only in rankers of that name, ``bm25.k1`` in BM25 over
-    passages wherever it is, PARM over BM25 included. Rankers that a ranker makes itself, as ``learned`` and
-    ``svr`` do, become its parameters where a value changes them. A name that nothing has raises.
+    ``k1`` is set in every ranker that has it; ``bm25-doc.k1`` only in rankers of that name; ``bm25.k1`` in BM25 over
+    passages, also where PARM searches it. Default rankers within a ranker, as in ``learned`` and ``svr``, become its
+    parameters if a value changes them. An unknown name raises.
 
     >>> set_values(parse("learned(bm25,bm25-doc)"), {"bm25-doc.k1": 6, "unseen_share": 0.5})
     Learned(BM25(), BM25(unit='document', k1=6), unseen_share=0.5)
@@ -192,7 +165,7 @@ def set_values(ranker: Ranker, values: Mapping[str, Any]) -> Ranker:
 
 
 def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker]:
-    """The same for several rankers at once, of which one at least has each name."""
+    """Set parameters of several rankers, at least one of which has each name."""
     copies = [ranker.clone() for ranker in rankers]
     for name, value in values.items():
         whose, _, parameter = name.rpartition(".")
@@ -205,7 +178,7 @@ def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker
 
 
 def _set(ranker: Ranker, whose: str, parameter: str, value: Any) -> int:
-    """In how many rankers it was set."""
+    """Set one value, and return in how many rankers."""
     found = 0
     if parameter in ranker.parameters() and (not whose or _is_called(ranker, whose, parameter)):
         setattr(ranker, parameter, value)
@@ -225,7 +198,7 @@ def _all(ranker: Ranker) -> Iterator[Ranker]:
 
 
 def _is_called(ranker: Ranker, name: str, parameter: str) -> bool:
-    """Whether a name of the grammar is the ranker's; a name that is none of the grammar's is that of a class."""
+    """Return whether a name of the grammar, or else of a class, is the ranker's."""
     if ranker.answers_to(name, parameter):
         return True
     found = RANKERS.find(name)

@@ -25,7 +25,7 @@ from haybale.parameters import COUNT, check_parameters
 from haybale.rankers.explanation import Explanation
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.training import Training
-from haybale.registry import Registry
+from haybale.registry import Registry, undefined_methods
 from haybale.retrieval import Run
 from haybale.retrieval.run import DEPTH
 
@@ -92,7 +92,7 @@ class Ranker(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Register a ranker under its name and those of its variants; TypeError says what the class lacks."""
         super().__init_subclass__(**options)
-        missing = [method for method in dir(cls) if getattr(getattr(cls, method, None), "__isabstractmethod__", False)]
+        missing = undefined_methods(cls)
         if getattr(cls, "needs_training", None) is True and cls.out_of_fold_batch is Ranker.out_of_fold_batch:
             missing.append("out_of_fold_batch")
         if "name" in cls.__dict__:

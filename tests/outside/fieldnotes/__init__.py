@@ -1,0 +1,1 @@
+"""A ranker, an encoder and a reader of a package outside haybale."""

@@ -1,0 +1,91 @@
+"""A ranker, an encoder and a reader of a package outside haybale, installed as a wheel, are used as haybale's own."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PACKAGE = Path(__file__).parent / "outside"
+COMMAND = "from haybale.cli import main; main()"
+TRAINED = "learned(bm25,titles,rrf(knn,titles-count),depth=20)"
+EXPLAINED = """
+import json, sys
+import haybale
+engine = haybale.Engine.open(sys.argv[1])
+ranker = haybale.load(sys.argv[2], engine)
+run = ranker.rank({"q": sys.argv[3]})
+why = ranker.explain(sys.argv[3], run["q"][0][0])
+titles = [share for share in why.shares if share.what.startswith("titles")]
+print(json.dumps({"ranker": str(ranker), "encoder": type(engine.encoder).__module__, "score": why.score,
+    "shares": [share.share for share in why.shares], "inner": [len(each.of.shares) for each in titles]}))
+"""
+Python = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
+    """Run Python in a process of its own that has the package installed, from its wheel."""
+    folder = tmp_path_factory.mktemp("outside")
+    shutil.copytree(PACKAGE, folder / "source")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = ["wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, folder / "source"]
+    subprocess.run([*pip, *build], check=True)
+    [wheel] = folder.glob("*.whl")
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", "--target", folder / "site", wheel], check=True)
+    paths = [str(folder / "site"), str(PACKAGE.parents[1]), os.environ.get("PYTHONPATH", "")]
+
+    def run(code: str, *arguments: object) -> str:
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty notes in the package's own layout; the title of a note says what it is about."""
+    folder, rng = tmp_path_factory.mktemp("notes"), np.random.default_rng(0)
+    lines, asked = [], []
+    for number in range(40):
+        lines.append(f"# n{number:02d} topic{number % 20}")
+        lines += [" ".join(f"word{each}" for each in rng.integers(0, 50, size=8)) for _ in range(2)]
+        split = "train" if number < 30 else "dev"
+        text = f"topic{number % 20} word{number}"
+        asked.append(f"{split}|q{number}|{text}|n{number % 20:02d} n{number % 20 + 20:02d}")
+    (folder / "notes.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "asked.txt").write_text("\n".join(asked), encoding="utf-8")
+    return folder
+
+
+def test_it_parses_nests_is_fused_saved_loaded_and_explained(python: Python, notes: Path, tmp_path: Path) -> None:
+    engine, model, results = tmp_path / "engine", tmp_path / "model", tmp_path / "results"
+    assert "40 documents" in python(COMMAND, "index", notes, "--out", engine, "--encoder", "trigrams(dim=64)")
+    python(COMMAND, "train", engine, "--ranker", TRAINED, "--out", model)
+    table = python(COMMAND, "compare", engine, "--rankers", "bm25,titles", "--model", f"m={model}", "--out", results)
+    assert "titles" in table
+    measures = json.loads((results / "results.json").read_text())["rankers"]
+    assert measures["titles"]["measures"]["nDCG@10"] > measures["bm25"]["measures"]["nDCG@10"]
+    assert "title word topic7" in python(COMMAND, "rank", engine, "topic7", "--model", model, "--explain")
+    found = json.loads(python(EXPLAINED, engine, model, "topic7 word3"))
+    assert (found["ranker"], found["encoder"]) == (TRAINED, "fieldnotes.trigrams")
+    assert math.fsum(found["shares"]) == pytest.approx(found["score"], rel=1e-6)
+    assert found["inner"] == [1]
+
+
+def test_without_the_package_its_names_are_unknown() -> None:
+    from haybale import InputError, parse
+
+    with pytest.raises(InputError, match="unknown ranker 'titles'"):
+        parse("titles")
