@@ -1,12 +1,12 @@
-"""What graphs cost as they grow: building, relation paths and one layer of attention, and a graph of ten million edges.
+"""What graphs cost as they grow: building, relation paths and one layer of attention, up to ten million edges.
 
-    python benchmarks/bench_graph_cost.py [--results benchmarks/results] [--passages 3000000] [--edges 10000000]
+    python benchmarks/bench_graph_cost.py [--results benchmarks/results]
     python benchmarks/bench_graph_cost.py --peer
 
-``--peer``: the layer beside PyTorch Geometric's TransformerConv by turns, on a graph of one relation, at equal numbers.
+``--peer`` compares the layer with PyTorch Geometric's TransformerConv, on a graph of one relation, at equal numbers.
 
-Random collections of documents of 40 passages in 20 sections, two links a document; vectors of 64 dimensions. Each size
-runs in a process of its own; a line through the last two says what more would take.
+The graphs are random: documents of 40 passages in 20 sections, two links a document; vectors have 64 dimensions. Each
+size is measured in a process of its own; a line through the last two sizes extrapolates to three million passages.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import json
 import subprocess
 import sys
 import time
-from functools import partial
-from itertools import product
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from provenance import options, peak_memory, provenance, table, write_page
@@ -26,17 +26,14 @@ from haybale.collections.collection import Ints
 from haybale.context import DocumentGraph, RelationPaths
 from haybale.context.neighbourhoods import SELF
 
-SIZES = (30_000, 100_000, 300_000)
+SIZES, FAR = (30_000, 100_000, 300_000, 2_000_000), 3_000_000  # passages
 PER_DOCUMENT, SECTIONS, LINKS, DIM, CHUNK = 40, 20, 2, 64, 20_000
-PEER_SIZES = ((2_000, 20_000), (20_000, 200_000), (50_000, 150_000))  # nodes and edges
-PARTS = ("forward", "with gradient")
+PEER_SIZES, ROUNDS = ((2_000, 20_000), (20_000, 200_000), (50_000, 150_000)), 7  # nodes and edges
 COLUMNS = ("passages", "edges", "build", "edges sorted", "ten paths, one query", "layer, all nodes", "peak GiB")
 
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--passages", type=int, default=3_000_000)
-    parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--one", type=int, help="measure this many passages, here, and print them as JSON")
     parser.add_argument("--peer", action="store_true", help="only the layer, beside PyTorch Geometric's")
     a = parser.parse_args()
@@ -46,11 +43,8 @@ def main() -> None:
     if a.one:
         print(json.dumps(measured(a.one)))
         return
-    # Of a passage and its sections: order, structural twice, links, with their inverses.
-    per_passage = 2 * ((PER_DOCUMENT - 1) + PER_DOCUMENT + (SECTIONS - 1) + LINKS) / PER_DOCUMENT
-    large = int(a.edges / per_passage) // PER_DOCUMENT * PER_DOCUMENT
     rows = []
-    for n in (*SIZES, large):
+    for n in SIZES:
         command = [sys.executable, __file__, "--one", str(n)]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         print(rows[-1], flush=True)
@@ -58,19 +52,30 @@ def main() -> None:
     lines = ["# What graphs cost as they grow", "", f"Seconds of a processor, one thread; {about}"]
     lines += table("|".join(COLUMNS), [[row[name] for name in COLUMNS] for row in rows], 0)
     before, last = rows[-2:]
-    far = (a.passages - before["passages"]) / (last["passages"] - before["passages"])
-    told = [[name, before[name] + far * (last[name] - before[name])] for name in COLUMNS[1:]]
-    lines += ["", f"By a line through the last two, {a.passages:,} passages:", *table("what|there", told)]
+    far = (FAR - before["passages"]) / (last["passages"] - before["passages"])
+    line = [[name, before[name] + far * (last[name] - before[name])] for name in COLUMNS[1:]]
+    lines += ["", f"By a line through the last two, {FAR:,} passages:", *table("what|there", line)]
     lines += ["", provenance("python benchmarks/bench_graph_cost.py")]
     write_page(Path(a.results) / "graph-cost.md", lines)
 
 
-def beside_peer(rounds: int = 7) -> list[str]:
-    """The page about one layer and TransformerConv, both with four heads, no bias and nothing of the node itself."""
+def seconds(work: Callable[..., Any], *args: Any) -> float:
+    """Return the processor seconds of a call."""
+    start = time.process_time()
+    work(*args)
+    return time.process_time() - start
+
+
+def beside_peer() -> list[str]:
+    """Return the page about one layer and TransformerConv, with four heads, no bias and no edge of a node to itself."""
     import torch
     from torch_geometric.nn import TransformerConv
 
     from haybale.context.networks.attention import RelationAttention
+
+    def gradient(layer: Any, *args: Any) -> None:
+        found = layer(*args)
+        (found[0] if isinstance(found, tuple) else found).square().sum().backward()
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -83,27 +88,17 @@ def beside_peer(rounds: int = 7) -> list[str]:
                 getattr(ours, name)[0] = getattr(theirs, f"lin_{name}").weight.T - torch.eye(DIM)
         x, edges = torch.randn(n, DIM), torch.randint(n, (2, n_edges))
         edges = edges[:, torch.argsort(edges[1])]
-        relation = torch.zeros(n_edges, dtype=torch.long)
-        layers = {
-            "ours": partial(lambda layer, e, r, x: layer(x, x, *e, r)[0], ours, edges, relation),
-            "theirs": partial(lambda layer, e, x: layer(x, e), theirs, edges),
-        }
-        found = {name: layer(x) for name, layer in layers.items()}
-        difference = float((found["ours"] - found["theirs"]).abs().max())
-        taken: dict[str, list[float]] = {f"{name} {what}": [] for name, what in product(layers, PARTS)}
-        for _ in range(rounds + 1):  # the first warms up
-            for name, layer in layers.items():
-                with torch.no_grad():
-                    start = time.process_time()
-                    layer(x)
-                    taken[f"{name} forward"].append(time.process_time() - start)
-                start = time.process_time()
-                layer(x).square().sum().backward()
-                taken[f"{name} with gradient"].append(time.process_time() - start)
-        for what in PARTS:
-            mine, other = (np.array(taken[f"{name} {what}"][1:]) for name in layers)
-            rows.append([f"{n:,}", f"{n_edges:,}", what, np.median(mine), np.median(other), np.median(mine / other)])
-            rows[-1].append(difference)
+        calls = (ours, x, x, *edges, torch.zeros(n_edges, dtype=torch.long)), (theirs, x, edges)
+        difference = float((ours(*calls[0][1:])[0] - theirs(x, edges)).abs().max())
+        for what in ("forward", "with gradient"):
+            taken = []
+            for _ in range(ROUNDS + 1):  # by turns; the first round warms up
+                with torch.set_grad_enabled(what != "forward"):
+                    works = [call if what == "forward" else (gradient, *call) for call in calls]
+                    taken.append([seconds(*work) for work in works])
+            mine, other = np.array(taken[1:]).T
+            medians = np.median(mine), np.median(other), np.median(mine / other)
+            rows.append([f"{n:,}", f"{n_edges:,}", what, *map(float, medians), difference])
     lines = ["# The layer of graph attention beside PyTorch Geometric's", ""]
     lines += ["Processor seconds on one thread, medians of rounds by turns; one relation, 64 dimensions, four heads."]
     lines += table("nodes|edges|what|ours|`TransformerConv`|ratio|largest difference", rows)
@@ -111,7 +106,7 @@ def beside_peer(rounds: int = 7) -> list[str]:
 
 
 def random_graph(n: int) -> DocumentGraph:
-    """Documents of one root and sections below it, over which the passages are spread; links to any documents."""
+    """Return documents with a root and sections below it, over which the passages are spread; links lead anywhere."""
     rng, n_d = np.random.default_rng(0), n // PER_DOCUMENT
     sections = SECTIONS * np.arange(n_d)[:, None] + np.arange(SECTIONS)
     parent = np.where(np.arange(SECTIONS) == 0, -1, n + sections[:, :1]).ravel()
@@ -132,36 +127,25 @@ def random_graph(n: int) -> DocumentGraph:
 
 
 def measured(n: int) -> dict[str, float]:
-    """Seconds of each part for n passages."""
+    """Return the seconds of each part for n passages."""
     import torch
 
     from haybale.context.networks.attention import RelationAttention
 
     torch.set_num_threads(1)
-    found: dict[str, float] = {"passages": n}
-    start = time.process_time()
-
-    def lap(name: str) -> None:
-        nonlocal start
-        found[name] = time.process_time() - start
-        start = time.process_time()
-
     graph = random_graph(n)
-    _ = graph.levels, graph.document_links
-    lap("build")
+    found: dict[str, float] = {"passages": n, "build": seconds(lambda: (random_graph(n).levels, graph.document_links))}
+    found["edges sorted"] = seconds(lambda: graph.edges)
     found["edges"] = len(graph.edges.source)
-    lap("edges sorted")
     paths, scores = RelationPaths(graph), np.random.default_rng(1).random(graph.n_nodes).astype(np.float32)
     some = np.arange(min(n, PER_DOCUMENT * 500))  # the passages of 500 documents
-    paths.means(scores, some[:40])  # what is made once
-    start = time.process_time()
-    paths.means(scores, some)
-    lap("ten paths, one query")
-    values = torch.randn(graph.n_nodes, DIM)
-    layer = RelationAttention(DIM, SELF + 1, 4).eval()
+    paths.means(scores, some[:40])  # makes what is made once
+    found["ten paths, one query"] = seconds(lambda: paths.means(scores, some))
+    values, layer = torch.randn(graph.n_nodes, DIM), RelationAttention(DIM, SELF + 1, 4).eval()
     out = torch.empty_like(values)
-    start = time.process_time()
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def all_nodes() -> None:
         for first in range(0, graph.n_nodes, CHUNK):
             nodes = np.arange(first, min(first + CHUNK, graph.n_nodes))
             place, source, relation = graph.edges_into(nodes)
@@ -169,7 +153,8 @@ def measured(n: int) -> dict[str, float]:
             source, relation = np.concatenate([source, nodes]), np.concatenate([relation, np.full(len(nodes), SELF)])
             edges = (torch.from_numpy(each) for each in (source, target, relation))
             out[first : first + len(nodes)] = layer(values[first : first + len(nodes)], values, *edges)[0]
-    lap("layer, all nodes")
+
+    found["layer, all nodes"] = seconds(all_nodes)
     found["peak GiB"] = peak_memory() / 2**30
     return found
 

@@ -21,23 +21,16 @@ EXTERNAL = (RELATIONS.index("external"), RELATIONS.index("external_i"))
 
 
 class Mask(NamedTuple):
-    """Links between documents that a query must not see: those of the document it was taken from.
+    """Links between documents that a query must not see: links of the document that the query was taken from.
 
-    For a training query they are the answers, and nobody has linked a document that is new.
-
-    Parameters
-    ----------
-    pairs : (n,) int64, optional
-        Hide only links of a query's document ``own`` with a document ``other`` of these ``own * n_documents + other``,
-        in either direction. None: all links of the query's document.
-    n_documents : int
+    For a training query these links are the answers, and no document links to a new one yet.
     """
 
-    pairs: Ints | None
+    pairs: Ints | None  # hide only links, in either direction, with own * n_documents + other among these; None: all
     n_documents: int
 
     def hides(self, own: Ints | int, one: Ints, other: Ints) -> NDArray[np.bool_]:
-        """(n,) whether a query from ``own``, (n,) or one for all, -1 for none, must not see links between documents."""
+        """Return whether links between ``one`` and ``other`` (n,) are hidden from queries from ``own``, -1 for none."""
         touched: NDArray[np.bool_] = (np.asarray(own) >= 0) & ((one == own) | (other == own))
         if self.pairs is None:
             return touched
@@ -45,39 +38,20 @@ class Mask(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Typed edges, sorted by target, relation and source; int32 and int8, for graphs of many millions."""
+    """Typed edges, sorted by target, relation and source, in small types since a graph may have many millions."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
-    relation: NDArray[np.int8]  # places in RELATIONS
+    relation: NDArray[np.int8]  # index in RELATIONS
 
 
 @dataclass(frozen=True)
 class DocumentGraph:
     """Passages and sections of all documents as nodes, with eight types of edges: four relations and their inverses.
 
-    Nodes are numbered passages first, then sections; a document is its root section. Edges go from a passage to the
-    next (*order*), from a passage to its section and from a section to the one around it (*structural*), to a section
-    that is referred to (*internal*), and to a document that is cited (*external*).
-
-    Parameters
-    ----------
-    n_passages : int
-    doc_offsets : (n_documents + 1,) int64
-        Where the passages of each document begin.
-    titles : list of str
-        Of the section nodes; may be empty.
-    section_of : (n_passages,) int64
-        The section node of each passage.
-    parent : (n_sections,) int64
-        The section node around each section, -1 for roots.
-    root : (n_documents,) int64
-        The section node that is the document.
-    doc_of : (n_nodes,) int64
-    internal, external : (n, 2) int64
-        From node to section node; each link as often as it was given.
-    n_self_links : int
-        Links of documents to themselves, which were dropped.
+    Nodes are numbered passages first, then sections; a document is its root section. Edges lead from a passage to the
+    next (*order*), from a passage to its section and from a section to its parent (*structural*), to a section that the
+    text refers to (*internal*), and to a document that it cites (*external*).
 
     Examples
     --------
@@ -97,27 +71,23 @@ class DocumentGraph:
     """
 
     n_passages: int
-    doc_offsets: Ints
-    titles: list[str]
-    section_of: Ints
-    parent: Ints
-    root: Ints
-    doc_of: Ints
-    internal: Ints
-    external: Ints
-    n_self_links: int
+    doc_offsets: Ints  # (n_documents + 1,) where the passages of each document begin
+    titles: list[str]  # of the section nodes; may be empty
+    section_of: Ints  # (n_passages,) the section node of each passage
+    parent: Ints  # (n_sections,) the section node around each section, -1 for roots
+    root: Ints  # (n_documents,) the section node that is the document
+    doc_of: Ints  # (n_nodes,)
+    internal: Ints  # (n, 2) from node to section node, each link as often as it was given
+    external: Ints  # (n, 2)
+    n_self_links: int  # links of documents to themselves, which were dropped
 
     @classmethod
     def from_collection(cls, collection: Collection) -> Self:
-        """The graph of a collection's sections and links.
+        """Return the graph of a collection's sections and links.
 
-        A document without a root section, or with several, has one that is made. A root section without a title has the
-        document's.
-
-        Raises
-        ------
-        InputError
-            A collection with neither sections nor links, sections that stand within themselves, a link to nowhere.
+        A document without a root section, or with several, gets a new one. A root section without a title gets the
+        document's. Raises :class:`InputError` for a collection with neither sections nor links, for sections that stand
+        within themselves, and for a link to nowhere.
         """
         sections, links = collection.sections, collection.links
         if sections is None and links is None:
@@ -145,7 +115,7 @@ class DocumentGraph:
         section_doc = np.repeat(np.arange(n_d), np.diff(sections.doc_offsets))
         roots = np.flatnonzero(sections.parents < 0)
         single = np.bincount(section_doc[roots], minlength=n_d) == 1
-        made = np.flatnonzero(~single)  # documents whose root is made
+        made = np.flatnonzero(~single)  # documents that get a new root
         root = np.empty(n_d, dtype=np.int64)
         root[section_doc[roots]] = n_p + roots
         root[made] = n_p + n_s + np.arange(len(made))
@@ -195,9 +165,16 @@ class DocumentGraph:
         nodes = f"{self.n_passages:,} passages, {self.n_sections:,} sections"
         return f"DocumentGraph: {nodes}; edges: {counts}, and their inverses"
 
+    def above(self, passage: int) -> list[int]:
+        """Return the section nodes around a passage, from its own up to the root."""
+        found = [int(self.section_of[passage])]
+        while (parent := int(self.parent[found[-1] - self.n_passages])) >= 0:
+            found.append(parent)
+        return found
+
     @cached_property
     def levels(self) -> list[Ints]:
-        """Sections (places among them) by their depth, the roots first; a cycle raises :class:`InputError`."""
+        """Sections, numbered from 0, by their depth, the roots first; a cycle raises :class:`InputError`."""
         above = np.where(self.parent < 0, -1, self.parent - self.n_passages)
         depth = np.where(above < 0, 0, -1)
         found = [np.flatnonzero(above < 0)]
@@ -212,7 +189,7 @@ class DocumentGraph:
         return found
 
     def _forward(self) -> dict[str, Ints]:
-        """(n, 2) ``(from, to)`` of each relation, as it was given."""
+        """Return ``(from, to)`` (n, 2) of each relation."""
         follows = np.flatnonzero(self.doc_of[1 : self.n_passages] == self.doc_of[: max(0, self.n_passages - 1)])
         inner = np.flatnonzero(self.parent >= 0)
         into = np.stack([np.arange(self.n_passages), self.section_of], axis=1)
@@ -223,7 +200,7 @@ class DocumentGraph:
 
     @cached_property
     def edges(self) -> Edges:
-        """All edges; of links that were given twice, one."""
+        """All edges, each once."""
         ends, kinds = [], []
         for name, given in self._forward().items():
             for kind, pair in ((name, given), (f"{name}_i", given[:, ::-1])):
@@ -231,7 +208,7 @@ class DocumentGraph:
                 kinds.append(np.full(len(pair), RELATIONS.index(kind), dtype=np.int8))
         both, relation = np.concatenate(ends), np.concatenate(kinds)
         del ends, kinds
-        # One number an edge: sorted in place, it takes a third of what lexsort does.
+        # Sorting one number for each edge in place takes a third of the time of lexsort.
         n, r = self.n_nodes, len(RELATIONS)
         if n * n * r >= 2**63:
             raise InputError(f"a graph of {n:,} nodes has more edges than can be numbered")
@@ -245,13 +222,13 @@ class DocumentGraph:
 
     @cached_property
     def _incoming(self) -> Ints:
-        """(n_nodes + 1,) where the edges into each node begin."""
+        """Where the edges into each node begin (n_nodes + 1,)."""
         return indptr_from_counts(np.bincount(self.edges.target, minlength=self.n_nodes))
 
     def edges_into(self, nodes: Ints, own: Ints | int = -1, mask: Mask | None = None) -> tuple[Ints, Ints, Ints]:
-        """``(place in nodes, source, relation)`` of the edges into nodes (n,).
+        """Return ``(place in nodes, source, relation)`` of the edges into nodes (n,).
 
-        ``own`` (n,) or one for all: the document of the query that looks; ``mask``: what of its links is hidden.
+        ``own``, (n,) or one for all, is the document of the query that looks; ``mask`` hides some of its links.
         """
         counts = np.diff(self._incoming)[nodes]
         begins = indptr_from_counts(counts)
@@ -267,7 +244,7 @@ class DocumentGraph:
 
     @cached_property
     def document_links(self) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-        """``(offsets, documents)`` of what each document cites, and of what cites it; each once."""
+        """``(offsets, documents)`` of the documents that each document cites, and of those that cite it."""
         pairs = np.unique(self.doc_of[self.external], axis=0) if len(self.external) else np.empty((0, 2), np.int64)
         cites = indptr_from_counts(np.bincount(pairs[:, 0], minlength=self.n_documents)), pairs[:, 1]
         order = np.lexsort((pairs[:, 0], pairs[:, 1]))
@@ -275,11 +252,11 @@ class DocumentGraph:
         return cites, cited_by
 
     def cited(self, document: int) -> Ints:
-        """The documents that a document cites."""
+        """Return the documents that a document cites."""
         offsets, documents = self.document_links[0]
         return documents[offsets[document] : offsets[document + 1]]
 
     def citing(self, document: int) -> Ints:
-        """The documents that cite a document."""
+        """Return the documents that cite a document."""
         offsets, documents = self.document_links[1]
         return documents[offsets[document] : offsets[document + 1]]

@@ -1,4 +1,4 @@
-"""Documents by their links with what another ranker finds first: evidence from the citation graph."""
+"""Links as a ranker: documents linked with the first documents of another ranker."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from typing import Any, ClassVar
 import numpy as np
 
 from haybale.collections.collection import Ints, ragged_take
-from haybale.context.context_ranker import MASKS, Scores, graph_of, hidden_links, relevant_by_own
+from haybale.context.candidates import Scores
 from haybale.context.document_graph import DocumentGraph
+from haybale.context.engine_graph import graph_of
+from haybale.context.masks import MASKS, hidden_links, relevant_by_own
 from haybale.engine import Engine
 from haybale.parameters import COUNT, SHARE, one_of
-from haybale.rankers.explanation import Explanation, Share, by_size
-from haybale.rankers.query_batch import QueryBatch, numbered
-from haybale.rankers.ranker import Ranker
-from haybale.rankers.training import Training
+from haybale.rankers import Explanation, QueryBatch, Ranker, Share, Training
+from haybale.rankers.explanation import by_size
+from haybale.rankers.query_batch import numbered
 from haybale.retrieval import Run
 
 
 @dataclass(eq=False, repr=False)
 class LinkedDocuments(Ranker):
-    """Documents linked with the first documents of another ranker, in few steps.
+    """Rank the documents that a random walk along links reaches from the first documents of another ranker.
 
-    score(d) = Σ over these documents s and over t = 1 … steps of decay^(t-1) · P(d, t steps from s) / (10 + rank of s).
-    A step goes along any link of a document, each as likely. With :class:`SimilarQueries`: what is cited by, or cites,
-    what similar queries have relevant; with a search: what is near its first documents in the graph of citations. It
-    reads no text, so it is evidence beside other rankers, for :class:`Learned` or :class:`SVR`.
+    score(d) = Σ over these seeds s and over t = 1 … steps of decay^(t-1) · P(d, t steps from s) / (10 + rank of s).
+    A step follows any link of a document with equal probability. Seeds from :class:`SimilarQueries` lead to documents
+    cited by, or citing, what is relevant to similar queries. No text is read, so this is evidence beside other rankers,
+    for :class:`Learned` or :class:`SVR`.
 
     Parameters
     ----------
     ranker : Ranker
-        Whose first documents are begun at.
+        The ranker whose first documents are the seeds.
     direction : {"both", "cited", "citing"}, default "both"
-        Whether steps go to documents that are cited, to those that cite, or to both.
+        Whether steps lead to cited documents, to citing ones, or to both.
     n_seeds : int, default 20
-        Documents that are begun at.
+        Number of seeds.
     steps : int, default 2
+        Largest number of steps.
     decay : float, default 0.5
-        Of a further step.
+        Factor of the weight of each further step.
     mask : {"own", "relevant", "off"}, default "own"
-        As of :class:`LinearContext`.
+        As for :class:`LinearContext`.
     """
 
     name = "linked-documents"
@@ -56,7 +58,7 @@ class LinkedDocuments(Ranker):
         "n_seeds": COUNT,
         "steps": COUNT,
         "decay": SHARE,
-        "mask": one_of(MASKS),
+        "mask": MASKS,
     }
 
     ranker: Ranker
@@ -69,13 +71,13 @@ class LinkedDocuments(Ranker):
 
     @property
     def needs_training(self) -> bool:
-        """As every ranker's; the judgements tell which links are hidden, too."""
+        """Whether it, or the ranker in it, learns; the judgements also say which links ``mask="relevant"`` hides."""
         return self.mask == "relevant" or super().needs_training
 
     def fit_batch(self, training: Training) -> None:
         _ = graph_of(training.batch.engine)
         self.rankers_ = [self.ranker.fitted(training)]
-        self.mask_ = relevant_by_own(training) if self.mask == "relevant" else None
+        self.mask_ = relevant_by_own(self, training)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._walked(batch, self.rankers_[0].run(batch, self.n_seeds), depth)
@@ -96,7 +98,7 @@ class LinkedDocuments(Ranker):
         return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, of, documents, scores, depth)
 
     def _near(self, engine: Engine, own: int, seeds: Ints, weights: Scores) -> tuple[Ints, Scores]:
-        """``(documents, scores)`` but for the document that the query was taken from."""
+        """Return ``(documents, scores)``, without the document that the query was taken from."""
         graph, mask = graph_of(engine).graph, hidden_links(self, engine)
         found = np.zeros(graph.n_documents)
         at, chance = seeds, weights
@@ -132,7 +134,7 @@ class LinkedDocuments(Ranker):
 
 
 def _links(graph: DocumentGraph, documents: Ints, direction: str) -> tuple[Ints, Ints]:
-    """``(place, document)`` of what documents (n,) are linked with, each once."""
+    """Return ``(place, document)`` of the documents that each of n documents is linked with, each once."""
     named = zip(("cited", "citing"), graph.document_links, strict=True)
     sides = [side for name, side in named if direction in ("both", name)]
     of, there = [], []

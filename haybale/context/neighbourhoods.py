@@ -1,8 +1,8 @@
-"""The part of a graph that decides what attention layers make of some nodes, each with a copy of its own."""
+"""The part of a graph that attention layers read to compute some nodes."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,19 @@ SELF = len(RELATIONS)  # the relation of a node to itself
 
 
 class Neighbourhoods(NamedTuple):
-    """Disjoint graphs side by side, in numbers of their own: the first nodes are the targets."""
+    """Nodes and edges in rows of their own, ordered by their distance from the targets.
 
-    nodes: Ints  # (n,) nodes of the graph
-    source: Ints  # (e,) edges, sorted by target
-    target: Ints
-    relation: Ints
+    Of L layers, layer l computes the first ``sizes[L - l]`` rows from the first ``sizes[L - l + 1]``.
+    """
+
+    nodes: Ints  # (n,) the graph's node in each row
+    is_section: Any  # (n,) bool
+    source: Any  # (e,) edges between rows
+    target: Any
+    relation: Any
+    sizes: tuple[int, ...]  # rows within 0, 1, … hops of the targets
+    targets: Ints | slice  # (t,) the row of each target
+    n_blind: int = 0  # rows, the first, to whose result a layer does not add what they had
 
 
 def neighbourhoods(
@@ -30,7 +37,9 @@ def neighbourhoods(
     *,
     context_only: bool = False,
 ) -> Neighbourhoods:
-    """What ``hops`` attention layers read for each target, exactly.
+    """Return exactly what ``hops`` attention layers read to compute the targets.
+
+    Targets share nodes, unless queries from different documents, to which a mask hides different links, look at them.
 
     Parameters
     ----------
@@ -38,43 +47,50 @@ def neighbourhoods(
     targets : (t,) int
     hops : int
     own, mask : (t,) int, or one for all; Mask, optional
-        The document of the query that looks at each target, and what of its links it must not see.
+        The document of the query that looks at each target, and which of its links are hidden from the query.
     context_only : bool
-        Without the edges that go out of a target, in its own graph alone, and from it to itself: what is made of it
-        then has nothing of it but, perhaps, how it asks. (Context-only graph attention, Albarède et al., section 2.2.)
+        Give each target rows of its own, without the edges out of the target and from it to itself: its result then
+        depends on the target at most through how it asks (context-only graph attention, Albarède et al., section 2.2).
     """
     n, own = graph.n_nodes, np.broadcast_to(own, len(targets))
-    first = np.arange(len(targets)) * n + targets
-    known, frontier = first, first
+    if context_only:
+        group, own_of = np.arange(len(targets)), own
+    elif mask is None:
+        group, own_of = np.zeros(len(targets), dtype=np.int64), np.array([-1])
+    else:
+        own_of, group = np.unique(own, return_inverse=True)
+    keys, target_rows = np.unique(group * n + targets, return_inverse=True)  # a row is a node of a group
+    frontier, sizes = keys, [len(keys)]
     sources, ends, relations = [], [], []
     for _ in range(hops):
-        copy = frontier // n
-        place, source, relation = graph.edges_into(frontier % n, own[copy], mask)
+        place, source, relation = graph.edges_into(frontier % n, own_of[frontier // n], mask)
+        of = frontier[place] // n
         if context_only:
-            kept = source != targets[copy[place]]
-            place, source, relation = place[kept], source[kept], relation[kept]
-        sources.append(copy[place] * n + source)
+            kept = source != targets[of]
+            place, source, relation, of = place[kept], source[kept], relation[kept], of[kept]
+        sources.append(of * n + source)
         ends.append(frontier[place])
         relations.append(relation)
-        frontier = np.setdiff1d(sources[-1], known)
-        known = np.concatenate([known, frontier])
-    order = np.argsort(known)
-
-    def number(keys: Ints) -> Ints:
-        return order[np.searchsorted(known, keys, sorter=order)]
-
-    itself = np.arange(len(targets) if context_only else 0, len(known))
-    source = np.concatenate([number(np.concatenate(sources)), itself])
-    target = np.concatenate([number(np.concatenate(ends)), itself])
+        frontier = np.setdiff1d(sources[-1], keys)
+        keys = np.concatenate([keys, frontier])
+        sizes.append(len(keys))
+    itself = np.arange(sizes[0] if context_only else 0, sizes[-2])
+    order = np.argsort(keys)
+    source, target = (
+        np.concatenate([order[np.searchsorted(keys, np.concatenate(parts), sorter=order)], itself])
+        for parts in (sources, ends)
+    )
     relation = np.concatenate([*relations, np.full(len(itself), SELF)])
     by_target = np.argsort(target, kind="stable")
-    return Neighbourhoods(known % n, source[by_target], target[by_target], relation[by_target])
+    source, target, relation = source[by_target], target[by_target], relation[by_target]
+    nodes, n_blind = keys % n, sizes[0] if context_only else 0
+    is_section = nodes >= graph.n_passages
+    return Neighbourhoods(nodes, is_section, source, target, relation, tuple(sizes), target_rows, n_blind)
 
 
 def near(graph: DocumentGraph, document: int, hops: int) -> Ints:
-    """Passages that attention of so many layers can reach through a link of a document: the only ones that a mask of
-    its links changes."""
+    """Return the passages whose context can change where links of a document are hidden: those within ``hops``."""
     ends = np.unique(graph.external[(graph.doc_of[graph.external] == document).any(axis=1)])
-    for _ in range(hops - 1):  # every relation has its inverse, so what leads here is what is led to
+    for _ in range(hops - 1):  # every relation has its inverse, so edges into a node lead to all nodes that it reaches
         ends = np.union1d(ends, graph.edges_into(ends)[1])
     return ends[ends < graph.n_passages]

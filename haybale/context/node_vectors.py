@@ -1,4 +1,4 @@
-"""Vectors of a graph's nodes, of passages and of titles, and what queries score there."""
+"""Vectors of a graph's nodes, which are passages and titles, and the scores of queries there."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TILE = 2**26  # scores computed at once: 256 MiB
 
 
 class NodeVectors:
-    """A vector a node: of passages those that are given, of sections those of their titles, 0 where these are empty.
+    """A vector for each node: the given one of a passage, that of a section's title, 0 for an empty title.
 
     Parameters
     ----------
     graph : DocumentGraph
     passages : (n_passages, d) array or sparse matrix
     encoder : Encoder
-        For the titles, each different one once.
+        Encodes the titles, equal ones once.
     """
 
     def __init__(self, graph: DocumentGraph, passages: Matrix, encoder: Encoder) -> None:
@@ -45,13 +45,13 @@ class NodeVectors:
         return bool(is_sparse(self.passages))
 
     def dense(self) -> Floats:
-        """(n_nodes, d) all of them, which dense vectors alone have."""
+        """Return all vectors (n_nodes, d), if they are dense."""
         return np.concatenate([np.asarray(self.passages, dtype=np.float32), self.titles])
 
     def scores(self, queries: Matrix) -> Iterator[NDArray[np.float32]]:
-        """(n_nodes,) inner products of one query (m, d) after the other."""
+        """Iterate over the queries (m, d): the inner products (n_nodes,) of each with all nodes."""
         found, n = to_numpy(queries), self.graph.n_nodes
-        if self.is_sparse:  # one by one, so that no score depends on which queries are asked together
+        if self.is_sparse:  # one by one, so that no score depends on the other queries
             for row in range(found.shape[0]):
                 query = found[row].toarray()[0]
                 yield np.concatenate([self.passages @ query, self.titles @ query])

@@ -1,7 +1,7 @@
-"""What stands around a passage, by ten paths in the graph, each without the passage itself; and section propagation.
+"""Means over what stands around a passage, by ten paths in the graph, and section propagation.
 
-Everything is linear in what the nodes have, so it is the same for vectors and for scores: the mean of the inner
-products of a query with some nodes is its inner product with their mean.
+Means are linear, so the same functions serve vectors and scores: the mean of a query's inner products with some nodes
+is its inner product with their mean.
 """
 
 from __future__ import annotations
@@ -24,21 +24,18 @@ Array = NDArray[np.floating]
 
 
 class Sums(NamedTuple):
-    """Of values of passages: (n_sections, …), directly in a section, and (n_documents, …)."""
+    """Sums of the values of passages."""
 
-    sections: Array
-    documents: Array
+    sections: Array  # (n_sections, …) of those directly in each section
+    documents: Array  # (n_documents, …)
 
 
 class RelationPaths:
-    """Means over what ten relation paths lead to from passages.
+    """Means over what ten relation paths lead to from passages, always without the passage itself.
 
     *Siblings* are the other passages of the section, *cited sections* the titles of sections that the passage refers
-    to. *Cited documents* and *citing documents* are those of the passage's document, of each the mean of its passages.
-
-    Parameters
-    ----------
-    graph : DocumentGraph
+    to. *Cited documents* and *citing documents* are those of the passage's document, each with the mean of its
+    passages.
     """
 
     def __init__(self, graph: DocumentGraph) -> None:
@@ -46,7 +43,7 @@ class RelationPaths:
 
     @cached_property
     def _of_sections(self) -> sparse.csr_matrix:
-        """(n_sections, n_passages) 1 for the passages that stand directly in a section."""
+        """(n_sections, n_passages), 1 for the passages that stand directly in a section."""
         graph = self.graph
         rows = graph.section_of - graph.n_passages
         ones = np.ones(graph.n_passages, dtype=np.float32)
@@ -55,7 +52,7 @@ class RelationPaths:
 
     @cached_property
     def _of_documents(self) -> sparse.csr_matrix:
-        """(n_documents, n_passages) 1 for the passages of a document."""
+        """(n_documents, n_passages), 1 for the passages of a document."""
         graph = self.graph
         ones = np.ones(graph.n_passages, dtype=np.float32)
         return sparse.csr_matrix(
@@ -64,12 +61,12 @@ class RelationPaths:
 
     @cached_property
     def _internal(self) -> tuple[Ints, Ints]:
-        """``(offsets, section nodes)`` that each passage refers to."""
+        """``(offsets, section nodes)`` of the sections that each passage refers to."""
         pairs = np.unique(self.graph.internal, axis=0)
         return indptr_from_counts(np.bincount(pairs[:, 0], minlength=self.graph.n_passages)), pairs[:, 1]
 
     def sums(self, values: Array) -> Sums:
-        """Of what passages have, by section and by document: for many calls of :meth:`means` with these values."""
+        """Return the sums of values that :meth:`means` needs, for many calls with the same values."""
         texts = values[: self.graph.n_passages]
         return Sums(self._of_sections @ texts, self._of_documents @ texts)
 
@@ -81,23 +78,19 @@ class RelationPaths:
         mask: Mask | None = None,
         sums: Sums | None = None,
     ) -> Array:
-        """What stands around passages.
+        """Return the mean over each of :data:`PATHS`, (c, 10) or (c, 10, d), 0 where a path leads nowhere.
 
         Parameters
         ----------
         values : (n_nodes,) or (n_nodes, d) floats
-            Of passages and sections: scores of a query, or vectors.
+            Scores of a query for passages and sections, or their vectors.
         passages : (c,) int
         own : (c,) int, or one for all
             The document of the query that looks, -1 for none.
         mask : Mask, optional
-            What of the links of ``own`` must not be seen.
+            Which links of ``own`` are hidden.
         sums : Sums, optional
-            Of these values.
-
-        Returns
-        -------
-        (c, 10) or (c, 10, d), by :data:`PATHS`; 0 where a path leads nowhere.
+            The result of :meth:`sums` for these values.
         """
         graph, n = self.graph, self.graph.n_passages
         out = np.zeros((len(passages), len(PATHS), *values.shape[1:]), dtype=values.dtype)
@@ -128,7 +121,7 @@ class RelationPaths:
             slice(None),
             _means(*ragged_take(self._internal[0], passages)[::-1], self._internal[1], values),
         )
-        # Of each document once for every query that looks.
+        # Each document is computed once for every document that queries come from.
         looks, place = np.unique(
             (np.broadcast_to(own, len(passages)) + 1) * graph.n_documents + documents, return_inverse=True
         )
@@ -146,8 +139,10 @@ class RelationPaths:
         return out
 
     def neighbours(self, passage: int, own: int = -1, mask: Mask | None = None) -> list[tuple[str, Ints, float]]:
-        """``(path, nodes, weight of each)`` of what :meth:`means` is the mean of: passages and sections one by one,
-        linked documents with all of their passages."""
+        """Return ``(path, nodes, weight of each)`` behind :meth:`means`.
+
+        Passages and sections stand alone, a linked document stands with all of its passages.
+        """
         graph = self.graph
         document, section = int(graph.doc_of[passage]), int(graph.section_of[passage])
         first, end = graph.doc_offsets[document : document + 2].tolist()
@@ -173,15 +168,14 @@ class RelationPaths:
         return [(name, nodes, 1 / (len(groups) * len(nodes))) for name, groups in kept.items() for nodes in groups]
 
     def propagated(self, scores: Array, passages: Ints) -> Array:
-        """(c,) the mean score of the other passages of a passage's section, and of those around it, up to the root.
+        """Return the mean (c,) over the sections around each passage of the mean score of their other passages.
 
-        The mean over these sections, each with all that stands below it, that have another passage; 0 without any.
+        The sections are the passage's own and those above it up to the root, each with all that stands below it.
+        Sections without another passage do not count; the mean over none is 0.
         """
         graph = self.graph
-        sums, counts = (
-            self._of_sections @ scores[: graph.n_passages],
-            np.diff(self._of_sections.indptr).astype(np.int64),
-        )
+        sums = self._of_sections @ scores[: graph.n_passages]
+        counts = np.diff(self._of_sections.indptr).astype(np.int64)
         for level in graph.levels[:0:-1]:
             above = graph.parent[level] - graph.n_passages
             np.add.at(sums, above, sums[level])
@@ -201,7 +195,7 @@ class RelationPaths:
 
 
 def _means(ends: Ints, at: Ints, things: Ints, values: Array) -> Array:
-    """(n, …) means of the values of ``things[at]``, those of each side by side, beginning at ``ends``; 0 of none."""
+    """Return the means (n, …) of the values of ``things[at]``, whose n groups begin at ``ends``; 0 of none."""
     counts = np.diff(ends)
     weights = np.repeat(1 / np.maximum(counts, 1), counts).astype(values.dtype)
     found: Array = sparse.csr_matrix((weights, things[at], ends), shape=(len(counts), len(values))) @ values
@@ -209,5 +203,5 @@ def _means(ends: Ints, at: Ints, things: Ints, values: Array) -> Array:
 
 
 def _beside(counts: Ints, values: Array) -> Array:
-    """Counts (n,) in the shape and type to divide (n, …) by."""
+    """Return counts (n,) in the shape and type to divide values (n, …) by."""
     return counts.reshape(-1, *[1] * (values.ndim - 1)).astype(values.dtype)

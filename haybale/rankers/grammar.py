@@ -132,6 +132,9 @@ def from_spec(spec: Ranker | Mapping[str, Any] | str) -> Ranker:
     if not isinstance(spec, Mapping) or not isinstance(spec.get("ranker"), str):
         raise InputError(f"a ranker is a name, or an object with 'ranker', found {spec!r}")
     params = {str(name): _unplain(value) for name, value in spec.items() if name != "ranker"}
+    for name, default in RANKERS[spec["ranker"]].ranker.removed_parameters.items():
+        if (value := params.pop(name, default)) != default:
+            raise InputError(f"{spec['ranker']}: {name}={value!r} was removed, only {default!r} is left; fit it anew")
     args = params.pop("rankers", ())
     if not isinstance(args, tuple):
         raise InputError(f"{spec['ranker']}: 'rankers' is a list of rankers, found {args!r}")

@@ -71,6 +71,8 @@ class Ranker(ABC):
     variants : dict of str to dict
         Names in the grammar and in tables, each with the parameters that it sets. Default: the name of the class, with
         none.
+    removed_parameters : dict of str to object
+        Parameters of earlier versions, each with its default: a saved ranker that has another value is refused.
     engine_ : Engine
         The engine that the ranker was fitted on.
     rankers_ : sequence of Ranker
@@ -81,6 +83,7 @@ class Ranker(ABC):
 
     name: ClassVar[str]
     variants: ClassVar[dict[str, dict[str, Any]]]
+    removed_parameters: ClassVar[Mapping[str, Any]] = {}
     _parameter_constraints: ClassVar[Mapping[str, list[Any]]] = {}
 
     engine_: Engine

@@ -1,4 +1,4 @@
-"""Layers of graph attention by a dense oracle, by PyTorch Geometric and by surgery on the graph, passage by passage."""
+"""Layers of graph attention against dense oracles, PyTorch Geometric, and surgery on the graph passage by passage."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from support.structured import structured_collection
 
 from haybale.context import RELATIONS, DocumentGraph, Mask
-from haybale.context.neighbourhoods import SELF, near, neighbourhoods
+from haybale.context.neighbourhoods import SELF, Neighbourhoods, near, neighbourhoods
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("default")
 DIM = 8
 
 
-def drawn(module: Any, seed: int) -> Any:
-    """With weights that are far from what it begins with."""
+def drawn(module: Any, seed: int = 0) -> Any:
+    """Give a module random weights, far from its initial ones."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -29,34 +29,26 @@ def drawn(module: Any, seed: int) -> Any:
     return module.eval()
 
 
-def layer_of(heads: int, over: str, seed: int, n_relations: int = 3) -> Any:
+def layer_of(heads: int, seed: int, n_relations: int = 3) -> Any:
     from haybale.context.networks.attention import RelationAttention
 
-    return drawn(RelationAttention(DIM, n_relations, heads, 0.5, over), seed)
+    return drawn(RelationAttention(DIM, n_relations, heads, 0.5), seed)
+
+
+def projections(layer: Any) -> list[np.ndarray]:
+    return [np.eye(DIM) + p.detach().numpy() for p in (layer.query, layer.key, layer.value, layer.out)]
 
 
 def dense_attention(layer: Any, h: np.ndarray, edges: list[tuple[int, int, int]]) -> np.ndarray:
-    """Node by node and head by head, in float64."""
-    eye, width = np.eye(DIM), DIM // layer.heads
-    q, k, v, o = (eye + p.detach().numpy() for p in (layer.query, layer.key, layer.value, layer.out))
+    """Compute a layer node by node and head by head, in float64."""
+    (q, k, v, o), width = projections(layer), DIM // layer.heads
     w, out = layer.weight.detach().numpy().astype(float), np.zeros_like(h)
     for i in range(len(h)):
         mine = [(s, r) for s, t, r in edges if t == i]
-        if not mine:
-            continue
-        for head in range(layer.heads):
+        for head in range(layer.heads if mine else 0):
             part = slice(head * width, (head + 1) * width)
-            logit = np.array([(h[i] @ q[r])[part] @ (h[s] @ k[r])[part] / math.sqrt(width) for s, r in mine])
-            relation = np.array([r for _, r in mine])
-            if layer.over == "neighbours":
-                alpha = np.exp(logit + w[relation])
-                alpha /= alpha.sum()
-            else:
-                present = sorted(set(relation.tolist()))
-                alpha = np.zeros(len(mine))
-                for r in present:
-                    inside = np.exp(logit[relation == r])
-                    alpha[relation == r] = inside / inside.sum() * np.exp(w[r]) / np.exp(w[present]).sum()
+            logit = np.array([w[r] + (h[i] @ q[r])[part] @ (h[s] @ k[r])[part] / math.sqrt(width) for s, r in mine])
+            alpha = np.exp(logit) / np.exp(logit).sum()
             for a, (s, r) in zip(alpha, mine, strict=True):
                 message = np.zeros(DIM)
                 message[part] = a * (h[s] @ v[r])[part]
@@ -64,12 +56,12 @@ def dense_attention(layer: Any, h: np.ndarray, edges: list[tuple[int, int, int]]
     return out
 
 
-@given(st.integers(0, 10_000), st.sampled_from([1, 2, 4]), st.sampled_from(["neighbours", "relations"]))
+@given(st.integers(0, 10_000), st.sampled_from([1, 2, 4]))
 @settings(max_examples=12, deadline=None)
-def test_a_layer_is_dense_attention(seed: int, heads: int, over: str) -> None:
-    """Of any edges, in any order, wherever nodes stand."""
+def test_a_layer_is_dense_attention(seed: int, heads: int) -> None:
+    """The order of edges and the numbers of nodes change nothing."""
     rng, n = np.random.default_rng(seed), 7
-    layer, h = layer_of(heads, over, seed), rng.normal(size=(n, DIM)).astype(np.float32)
+    layer, h = layer_of(heads, seed), rng.normal(size=(n, DIM)).astype(np.float32)
     edges = sorted({(int(s), int(t), int(r)) for s, t, r in rng.integers([n, n - 1, 3], size=(20, 3))})
     expected = dense_attention(layer, h.astype(float), edges)
     assert not expected[n - 1].any(), "a node without neighbours has 0"
@@ -93,7 +85,7 @@ def test_one_relation_is_torch_geometrics_transformer() -> None:
     nn = pytest.importorskip("torch_geometric.nn")
     torch.manual_seed(0)
     theirs = nn.TransformerConv(DIM, DIM // 2, heads=2, root_weight=False, bias=False)
-    ours = layer_of(2, "neighbours", 1, n_relations=1)
+    ours = layer_of(2, 1, n_relations=1)
     with torch.no_grad():
         for name in ("query", "key", "value"):
             getattr(ours, name)[0] = getattr(theirs, f"lin_{name}").weight.T - torch.eye(DIM)
@@ -103,35 +95,72 @@ def test_one_relation_is_torch_geometrics_transformer() -> None:
     assert torch.allclose(found, theirs(x, edges), atol=1e-6)
 
 
-def network(layers: int, *, blind: bool = False, residual: bool = True, seed: int = 0) -> Any:
-    from haybale.context.networks.attention import ContextNetwork
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_layer_over_tokens_is_the_papers_equation(heads: int) -> None:
+    """The softmax of w over neighbours, times attention over the tokens that a neighbour has."""
+    from haybale.context.networks.token_attention import TokenAttention
 
-    return drawn(ContextNetwork(DIM, SELF + 1, layers, 2, 0.3, residual=residual, blind=blind), seed)
+    rng, n, t = np.random.default_rng(0), 5, 4
+    layer = drawn(TokenAttention(DIM, 3, heads, 0.4))
+    values = rng.normal(size=(n, t, DIM)).astype(np.float32)
+    there = np.arange(t) < np.array([4, 1, 3, 2, 4])[:, None]
+    edges = rng.integers([n, n - 1, 3], size=(9, 3))
+    given = torch.from_numpy(values)
+    made, messages = layer(given, given, *torch.from_numpy(edges).T, torch.from_numpy(there))
+    assert torch.allclose(torch.zeros_like(made).index_add(0, torch.from_numpy(edges[:, 1]), messages), made, atol=1e-6)
+    (q, k, v, o), w, width = projections(layer), layer.weight.detach().numpy(), DIM // heads
+    for i in range(n):
+        mine, expected = [(s, r) for s, target, r in edges.tolist() if target == i], np.zeros((t, DIM))
+        for s, r in mine:
+            share = np.exp(w[r]) / sum(np.exp(w[other]) for _, other in mine)
+            tokens, heard = values[s][there[s]], np.zeros((t, DIM))
+            for head in range(heads):
+                part = slice(head * width, (head + 1) * width)
+                logits = (values[i] @ q[r])[:, part] @ (tokens @ k[r])[:, part].T / math.sqrt(width)
+                alpha = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+                heard[:, part] = alpha @ (tokens @ v[r])[:, part]
+            expected += share * heard @ o[r]
+        np.testing.assert_allclose(made[i].detach().numpy(), expected, atol=1e-4)
 
 
-def on_whole_graph(
-    net: Any, graph: DocumentGraph, h: Any, without: int | None, own: int = -1, mask: Mask | None = None
-) -> Any:
-    """(n_nodes, dim) all nodes at once; ``without``: a node of which all edges out, and to itself, were cut."""
-    nodes = np.arange(graph.n_nodes)
-    target, source, relation = graph.edges_into(nodes, own, mask)
+def test_max_sim() -> None:
+    from haybale.context.networks.token_attention import max_sim
+
+    rng = np.random.default_rng(1)
+    query, values = torch.from_numpy(rng.normal(size=(4, DIM))), torch.from_numpy(rng.normal(size=(3, 5, DIM)))
+    there = torch.arange(5) < torch.tensor([[5], [2], [1]])
+    found, place = max_sim(query, values, there)
+    for i in range(3):
+        products = (query @ values[i, there[i]].T).numpy()
+        assert float(found[i]) == pytest.approx(products.max(axis=1).sum())
+        assert place[i].tolist() == products.argmax(axis=1).tolist()
+
+
+def network(n_layers: int, *, blind: bool = False, tokens: bool = False) -> Any:
+    from haybale.context.networks.attention import ContextNetwork, RelationAttention
+    from haybale.context.networks.token_attention import TokenAttention
+
+    layer = TokenAttention if tokens else RelationAttention
+    return drawn(ContextNetwork(DIM, SELF + 1, n_layers, 2, 0.3, blind=blind, layer=layer))
+
+
+def on_whole_graph(net: Any, graph: DocumentGraph, h: Any, without: int | None, *there: Any) -> Any:
+    """Compute all nodes at once; ``without``: a node whose edges out, and to itself, are cut."""
+    n, nodes = graph.n_nodes, np.arange(graph.n_nodes)
+    target, source, relation = graph.edges_into(nodes)
     target, source = np.concatenate([target, nodes]), np.concatenate([source, nodes])
-    relation = np.concatenate([relation, np.full(len(nodes), SELF)])
-    kept = source != -1 if without is None else source != without
-    edges = [torch.from_numpy(each[kept]) for each in (source, target, relation)]
-    is_section = torch.from_numpy(nodes >= graph.n_passages)
-    if without is None:
-        return net(h, is_section, *edges)
-    first = torch.tensor([without, *np.delete(nodes, without)])  # nothing of its own is added to the first
-    place = torch.argsort(first)
-    return net(h[first], is_section[first], place[edges[0]], place[edges[1]], edges[2], 1)[place]
+    relation = np.concatenate([relation, np.full(n, SELF)])
+    kept = source != (-1 if without is None else without)
+    first = nodes if without is None else np.append(without, np.delete(nodes, without))
+    place, sizes = np.argsort(first), (n,) * (len(net.layers) + 1)
+    edges = place[source[kept]], place[target[kept]], relation[kept]
+    around = Neighbourhoods(first, first >= graph.n_passages, *edges, sizes, place, int(without is not None))
+    return net(h[first], around, *(each[first] for each in there))[0][place]
 
 
-def of_targets(net: Any, graph: DocumentGraph, h: Any, targets: np.ndarray, layers: int, **how: Any) -> Any:
-    found = neighbourhoods(graph, targets, layers, **how)
-    edges = (torch.from_numpy(each) for each in (found.source, found.target, found.relation))
-    is_section = torch.from_numpy(found.nodes >= graph.n_passages)
-    return net(h[found.nodes], is_section, *edges, len(targets) * how.get("context_only", False))[: len(targets)]
+def of_targets(net: Any, graph: DocumentGraph, h: Any, targets: np.ndarray, *there: Any, **how: Any) -> Any:
+    around = neighbourhoods(graph, targets, len(net.layers), **how)
+    return net(h[around.nodes], around, *(each[around.nodes] for each in there))[0][around.targets]
 
 
 @pytest.fixture(scope="module")
@@ -139,82 +168,86 @@ def graph() -> DocumentGraph:
     return DocumentGraph.from_collection(structured_collection(3, n_documents=6, n_queries=8))
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("residual", [True, False])
-def test_context_only_attention_is_surgery_on_the_graph(graph: DocumentGraph, layers: int, residual: bool) -> None:
-    """Passage by passage, the whole graph without the edges that go out of it; and all of them at once."""
-    net, h = network(layers, residual=residual), torch.randn(graph.n_nodes, DIM, generator=torch.manual_seed(1))
-    passages = np.arange(graph.n_passages)
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_context_only_attention_is_surgery_on_the_graph(graph: DocumentGraph, n_layers: int, tokens: bool) -> None:
+    """Each passage is computed on the whole graph without the edges out of it; others still see it."""
+    net, shape = network(n_layers, tokens=tokens), (graph.n_nodes, 3, DIM) if tokens else (graph.n_nodes, DIM)
+    h = torch.randn(shape, generator=torch.manual_seed(1))
+    passages, lengths = np.arange(graph.n_passages), torch.randint(1, 4, (graph.n_nodes, 1))
+    there = (torch.arange(3) < lengths,) if tokens else ()
     with torch.no_grad():
-        found = of_targets(net, graph, h, passages, layers, context_only=True)
-        whole = of_targets(net, graph, h, passages, layers)
-        assert torch.allclose(whole, on_whole_graph(net, graph, h, None)[: len(passages)], atol=1e-4)
+        found = of_targets(net, graph, h, passages, *there, context_only=True)
+        whole = of_targets(net, graph, h, passages, *there)
+        assert torch.allclose(whole, on_whole_graph(net, graph, h, None, *there)[: len(passages)], atol=1e-4)
         for passage in passages[::3].tolist():
-            expected = on_whole_graph(net, graph, h, passage)[passage]
-            assert torch.allclose(found[passage], expected, atol=1e-4)
+            assert torch.allclose(found[passage], on_whole_graph(net, graph, h, passage, *there)[passage], atol=1e-4)
         changed = h.clone()
         changed[5] += 100
-        again = of_targets(net, graph, changed, passages, layers, context_only=True)
+        again = of_targets(net, graph, changed, passages, *there, context_only=True)
         assert not torch.allclose(again[4], found[4]), "its neighbours see it"
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_a_blind_context_has_nothing_of_the_passage(graph: DocumentGraph, layers: int) -> None:
-    """The gradient with respect to the passage is exactly 0; that of one which asks with its content is not."""
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
+def test_a_blind_context_has_nothing_of_the_passage(graph: DocumentGraph, n_layers: int) -> None:
+    """Its gradient with respect to the passage is exactly 0, unlike that of one that asks with its content."""
     for blind in (True, False):
-        net = network(layers, blind=blind)
+        net = network(n_layers, blind=blind)
         for passage in (0, 7):
             h = torch.randn(graph.n_nodes, DIM, generator=torch.manual_seed(2)).requires_grad_()
-            made = of_targets(net, graph, h, np.array([passage]), layers, context_only=True)
-            made.square().sum().backward()
+            of_targets(net, graph, h, np.array([passage]), context_only=True).square().sum().backward()
             assert (h.grad[passage] == 0).all().item() == blind
             assert h.grad.abs().sum() > 0
 
 
-def test_a_passage_without_neighbours_has_no_context() -> None:
-    graph = DocumentGraph.from_collection(structured_collection(3, n_documents=3))
-    lonely = replace(
-        graph,
-        section_of=np.full(graph.n_passages, graph.n_passages),
-        internal=graph.internal[:0],
-        external=graph.external[:0],
-    )
-    edges = lonely.edges
+def test_a_passage_without_neighbours_has_no_context(graph: DocumentGraph) -> None:
+    lonely, edges = replace(graph), graph.edges
     kept = (edges.target != 0) & (edges.source != 0)
     lonely.__dict__["edges"] = type(edges)(*(each[kept] for each in edges))
     h = torch.randn(graph.n_nodes, DIM)
     with torch.no_grad():
-        assert not of_targets(network(2), lonely, h, np.array([0]), 2, context_only=True).any()
-        assert of_targets(network(2), lonely, h, np.array([0]), 2).any()
+        assert not of_targets(network(2), lonely, h, np.array([0]), context_only=True).any()
+        assert of_targets(network(2), lonely, h, np.array([0])).any()
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
 @pytest.mark.parametrize("context_only", [True, False])
-def test_masked_links_are_hidden_at_every_layer(layers: int, context_only: bool) -> None:
-    """As in a graph that never had them; and only passages near them are changed."""
+def test_masked_links_are_hidden_at_every_layer(n_layers: int, context_only: bool) -> None:
+    """As in a graph that never had them; and only passages near them change."""
     graph = DocumentGraph.from_collection(structured_collection(8, n_documents=8, n_queries=10))
     own = int(np.argmax([len(graph.cited(d)) + len(graph.citing(d)) for d in range(graph.n_documents)]))
-    kept = (graph.doc_of[graph.external] != own).all(axis=1)
-    without = replace(graph, external=graph.external[kept])
-    net, h = network(layers), torch.randn(graph.n_nodes, DIM, generator=torch.manual_seed(4))
-    passages, how = np.arange(graph.n_passages), {"context_only": context_only}
+    without = replace(graph, external=graph.external[(graph.doc_of[graph.external] != own).all(axis=1)])
+    net, h = network(n_layers), torch.randn(graph.n_nodes, DIM, generator=torch.manual_seed(4))
+    passages, mask = np.arange(graph.n_passages), Mask(None, graph.n_documents)
+    how: dict[str, Any] = {"context_only": context_only}
     with torch.no_grad():
-        seen = of_targets(net, graph, h, passages, layers, **how)
-        masked = of_targets(net, graph, h, passages, layers, own=own, mask=Mask(None, graph.n_documents), **how)
-        assert torch.allclose(masked, of_targets(net, without, h, passages, layers, **how), atol=1e-5)
+        seen = of_targets(net, graph, h, passages, **how)
+        masked = of_targets(net, graph, h, passages, own=own, mask=mask, **how)
+        assert torch.allclose(masked, of_targets(net, without, h, passages, **how), atol=1e-5)
         changed = np.flatnonzero(~torch.isclose(seen, masked, atol=1e-6).all(dim=1).numpy())
         assert len(changed), "the mask hides something"
-        assert set(changed) <= set(near(graph, own, layers).tolist())
-        # Each query its own mask, side by side.
-        owns = np.where(passages % 2 == 0, own, -1)
-        both = of_targets(net, graph, h, passages, layers, own=owns, mask=Mask(None, graph.n_documents), **how)
-        assert torch.allclose(both[::2], masked[::2], atol=1e-5)
-        assert torch.allclose(both[1::2], seen[1::2], atol=1e-5)
+        assert set(changed) <= set(near(graph, own, n_layers).tolist())
+        # Queries with and without a mask look at the same passages side by side.
+        twice, owns = np.tile(passages, 2), np.repeat([own, -1], len(passages))
+        both = of_targets(net, graph, h, twice, own=owns, mask=mask, **how)
+        assert torch.allclose(both, torch.cat([masked, seen]), atol=1e-5)
     assert {RELATIONS[r] for r in graph.edges.relation.tolist()} == set(RELATIONS)
 
 
+def test_targets_share_nodes_where_they_can(graph: DocumentGraph) -> None:
+    passages, mask = np.array([3, 0, 3, 7]), Mask(None, graph.n_documents)
+    shared = neighbourhoods(graph, passages, 2)
+    assert len(set(shared.nodes.tolist())) == len(shared.nodes)
+    assert shared.nodes[shared.targets].tolist() == passages.tolist()
+    looked_at = neighbourhoods(graph, passages, 2, np.array([1, 1, 2, 2]), mask)
+    assert looked_at.nodes[looked_at.targets].tolist() == passages.tolist()
+    assert np.unique(looked_at.nodes, return_counts=True)[1].max() == 2
+    alone = neighbourhoods(graph, passages, 2, context_only=True)
+    assert alone.nodes[: len(passages)].tolist() == passages.tolist()
+
+
 def test_what_a_neighbour_carries_is_linear() -> None:
-    layer, rng = layer_of(2, "neighbours", 5), np.random.default_rng(0)
+    layer, rng = layer_of(2, 5), np.random.default_rng(0)
     h = torch.from_numpy(rng.normal(size=(4, DIM)).astype(np.float32))
     query = torch.from_numpy(rng.normal(size=DIM).astype(np.float32))
     source, target, relation = torch.tensor([[1, 2, 3], [0, 0, 0], [0, 1, 2]])
@@ -224,18 +257,18 @@ def test_what_a_neighbour_carries_is_linear() -> None:
         assert float(sum(parts)) == pytest.approx(float(made[0] @ query), abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["listwise", "pairwise"])
-def test_losses_are_those_by_hand(kind: str) -> None:
-    from haybale.context.graph_context import ranking_loss
+@pytest.mark.parametrize("pairwise", [False, True])
+def test_losses_are_those_by_hand(pairwise: bool) -> None:
+    from haybale.context.networks.learning import ranking_loss
 
     rng, query = np.random.default_rng(0), np.array([0, 0, 0, 1, 1, 1, 1])
     scores, relevant = rng.normal(size=7), np.array([1, 0, 0, 1, 1, 0, 0], dtype=bool)
     losses = []
     for number in (0, 1):
         mine, right = scores[query == number], relevant[query == number]
-        chance = np.exp(mine) / np.exp(mine).sum()
-        if kind == "listwise":
-            losses.append(np.mean(-np.log(chance[right])))
-        else:
+        if pairwise:
             losses.append(np.mean([np.log1p(np.exp(n - p)) for p in mine[right] for n in mine[~right]]))
-    assert float(ranking_loss(torch.from_numpy(scores), query, relevant, kind)) == pytest.approx(np.mean(losses))
+        else:
+            losses.append(np.mean(-np.log((np.exp(mine) / np.exp(mine).sum())[right])))
+    found = float(ranking_loss(torch.from_numpy(scores), query, relevant, pairwise=pairwise))
+    assert found == pytest.approx(np.mean(losses))

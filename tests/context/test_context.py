@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import assert_same
-from support.structured import TOLD_BY, structured_collection, told_collection
+from support.structured import TOLD_BY, share_right, structured_collection, told_collection, without_links_of
 
 from haybale import Engine, Run, TfidfEncoder, evaluate, load
 from haybale.collections import Collection
 from haybale.context import PATHS, SectionPropagation
-from haybale.context.context_ranker import graph_of
-from haybale.context.linear_context import LinearContext, best_passages
+from haybale.context.candidates import best_passages
+from haybale.context.engine_graph import graph_of
+from haybale.context.linear_context import LinearContext
+from haybale.context.masks import hidden_links
 from haybale.errors import InputError
 from haybale.rankers import BM25, KNN, QueryBatch, Ranker, Training, from_spec, parse
 from haybale.timing import record_timings
@@ -32,9 +33,9 @@ NAMES = (
 )
 ATTENTION = (  # over dense vectors
     "lim(knn,epochs=2,heads=2,n_documents=7)",
-    "mim(knn-queries,epochs=1,heads=1,mask=relevant,loss=pairwise)",
-    "mix-im(bm25-doc,epochs=1,heads=1,relations=edges,over=relations,mask=off)",
-    "lim(knn,epochs=1,heads=2,relations=edges,layers=2,context_query=type,residual=false)",
+    "mim(knn-queries,epochs=1,heads=1,mask=relevant)",
+    "mix-im-paper(bm25-doc,epochs=1,heads=1,mask=off)",
+    "lim-paper(knn,epochs=1,heads=2,context_query=type)",
 )
 HAS_TORCH = find_spec("torch") is not None
 LEARNING = (*NAMES[1:], *ATTENTION)
@@ -105,7 +106,7 @@ def test_shares_sum_to_the_score(fitted: Any, structured: Collection, name: str,
             assert math.fsum(found.to_frame()["share"]) == pytest.approx(score, abs=1e-5 * size)
             json.dumps(found.to_dict())
             called |= {share.what.partition(":")[0] for share in found.shares}
-    if "edges" in name:
+    if "paper" in name:
         assert called >= {"order", "order_i", "structural_i"}
     elif name in LEARNING:
         assert called >= {"previous passage", "next passage", "siblings", "citing documents"}
@@ -173,7 +174,7 @@ def test_linear_context_is_linear(engines: dict[str, Engine], structured: Collec
     batch = QueryBatch(engine, structured.queries.take(structured.split("dev").queries))
     run, weights = ranker.rank("dev"), ranker.weights_[-1]
     for row, query in enumerate(batch.ids):
-        means = view.paths.means(vectors, passages, int(batch.own[row]), ranker._hidden(engine))
+        means = view.paths.means(vectors, passages, int(batch.own[row]), hidden_links(ranker, engine))
         context = weights[0] * vectors[passages] + np.einsum("r,prd->pd", weights[1:], means)
         scores = context @ batch.vectors[row]
         for doc, score in run[query]:
@@ -211,23 +212,15 @@ def test_the_relation_that_tells_is_learned(told_by: str) -> None:
     """What the candidates' passages say is the same everywhere: one relation tells, alone, and no other does."""
     collection = told_collection(told_by)
     engine = Engine(collection, encoder=TfidfEncoder(min_df=1))
-    candidates = [doc for doc in collection.doc_ids.to_pylist() if doc.startswith("d")]
     ranker: Any = LinearContext(BM25()).fit(engine)
-    relevant = collection.relevant_ids("dev")
-
-    def right(ranker: LinearContext) -> float:
-        run = ranker.rank("dev")
-        found = [[doc for doc, _ in run[query] if doc in candidates][:1] for query in run.query_ids]
-        return float(np.mean([top == ids for top, ids in zip(found, relevant, strict=True)]))
-
-    assert right(ranker) == 1
+    assert share_right(ranker, collection) == 1
     known = {}
     for path in PATHS:
         only = np.zeros(11)
         only[[0, 1 + PATHS.index(path)]] = 1.0, 0.9
         alone = LinearContext(BM25())
         alone.__dict__.update(ranker.__dict__ | {"weights_": np.tile(only, (6, 1))})
-        known[path] = right(alone)
+        known[path] = share_right(alone, collection)
     assert known.pop(told_by) == 1
     if told_by == "previous passage":  # which is part of the rest, and itself has the common words next
         assert known.pop("rest of the document") == known.pop("next passage") == 1
@@ -252,27 +245,15 @@ def test_the_leak_is_masked() -> None:
     for mask in ("own", "relevant"):
         assert abs(found[mask].weights_[-1][citing]) < found["off"].weights_[-1][citing]
     # A query is ranked as if its document had no links.
-    graph, links = graph_of(engine).graph, collection.links
-    assert links is not None
-    assert collection.sections is not None
     for query in ("train3", "dev5"):
         asked = collection.queries.take(collection.query_numbers([query]))
-        own = int(asked.own[0])
-        of_section = graph.doc_of[graph.n_passages :]
-        without = replace(
-            links,
-            passage_to_document=np.array(
-                [e for e in links.passage_to_document if own not in (collection.passages.doc_of[e[0]], e[1])]
-            ).reshape(-1, 2),
-            section_to_document=np.array(
-                [e for e in links.section_to_document if own not in (of_section[e[0]], e[1])]
-            ).reshape(-1, 2),
-        )
-        bare = Engine(replace(collection, links=without))
+        bare = Engine(without_links_of(collection, int(asked.own[0])))
         twin = LinearContext(KNN(), mask="off")
         twin.__dict__.update(found["own"].__dict__ | {"engine_": bare, "mask": "off", "rankers_": [KNN().fit(bare)]})
         assert dict(found["own"].rank(asked)[query]) == pytest.approx(dict(twin.rank(asked)[query]), abs=1e-5)
-        assert found["off"].rank(asked) != found["own"].rank(asked) or not len(graph.cited(own))
+        assert found["off"].rank(asked) != found["own"].rank(asked) or not len(
+            graph_of(engine).graph.cited(asked.own[0])
+        )
 
 
 def test_the_best_passages() -> None:
@@ -292,9 +273,7 @@ def test_what_is_refused(topics: Collection) -> None:
         with pytest.raises(InputError, match=f"'{name}' parameter of"):
             parse(text)
     holes = structured_collection(1)
-    empty = [
-        doc for doc, n in zip(holes.doc_ids.to_pylist(), np.diff(holes.passages.doc_offsets), strict=True) if not n
-    ]
-    frame = holes.qrels_frame("train").assign(doc_id=empty[0]).drop_duplicates("query_id")
+    empty = holes.doc_ids[int(np.argmin(np.diff(holes.passages.doc_offsets)))].as_py()
+    frame = holes.qrels_frame("train").assign(doc_id=empty).drop_duplicates("query_id")
     with pytest.raises(InputError, match="no relevant document has a passage"):
         LinearContext(KNN()).fit(Engine(holes), "train", frame)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from support.structured import TOLD_BY, structured_collection, told_collection
+from support.structured import TOLD_BY, share_right, structured_collection, told_collection, without_links_of
 
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.context import PATHS, GraphContext
-from haybale.context.context_ranker import graph_of
 from haybale.errors import InputError
-from haybale.rankers import KNN, Ranker, parse
+from haybale.rankers import KNN, from_spec, parse
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("default", "ignore::haybale.rankers.EmptyRankingWarning")
@@ -51,7 +49,7 @@ def test_scores_are_products_with_vectors_in_context(engine: Engine, structured:
     ranker: Any = GraphContext(KNN(), kind=kind, epochs=2).fit(engine)
     texts = {f"q{i}": text for i, text in enumerate(structured.queries.texts(range(4)))}
     contexts, own = ranker.context_vectors(), np.asarray(engine.passages.vectors)
-    share = float(ranker.network().share.detach()) if kind != "mim" else 1.0
+    share = float(ranker.networks_[-1].share.detach()) if kind != "mim" else 1.0
     run = ranker.rank(texts)
     for query, text in texts.items():
         vector = engine.encoder.encode([text])[0]
@@ -75,48 +73,31 @@ def test_the_relation_that_tells_is_learned(told_by: str) -> None:
     engine = Engine(collection, encoder=WordEncoder())
     how = {"epochs": 15, "heads": 1, "batch_size": 8, "learning_rate": 3e-3, "weight_decay": 30}
     ranker: Any = GraphContext(KNN(), **how).fit(engine)
-    relevant = collection.relevant_ids("dev")
-
-    def right(ranker: Ranker) -> float:
-        run = ranker.rank("dev")
-        found = [[doc for doc, _ in run[query] if doc.startswith("d")][:1] for query in run.query_ids]
-        return float(np.mean([top == ids for top, ids in zip(found, relevant, strict=True)]))
-
-    assert right(ranker) > 0.95
-    assert right(KNN().fit(engine)) < 0.3 or told_by == "previous passage"  # which is itself a passage
+    assert share_right(ranker, collection) > 0.95
+    assert (
+        share_right(KNN().fit(engine), collection) < 0.3 or told_by == "previous passage"
+    )  # which is itself a passage
     weights = {path: ranker.fit_report_[f"w of {path}"] for path in PATHS}
     parts = {"previous passage": {"previous passage", "rest of the document"}}
     assert max(weights, key=weights.get) in parts.get(told_by, {told_by})  # type: ignore[arg-type]
 
 
 def test_the_same_twice_and_another_with_another_random_state(engine: Engine) -> None:
-    how: dict[str, Any] = {"epochs": 1, "relations": "edges"}
+    how: dict[str, Any] = {"epochs": 1, "setting": "paper"}
     one, two, other = (GraphContext(KNN(), random_state=seed, **how).fit(engine) for seed in (0, 0, 1))
     assert one.rank("dev") == two.rank("dev")
     assert one.rank("dev") != other.rank("dev")
 
 
-@pytest.mark.parametrize("relations", ["paths", "edges"])
-def test_masked_links_are_not_seen(structured: Collection, engine: Engine, relations: str) -> None:
+@pytest.mark.parametrize("setting", ["paths", "paper"])
+def test_masked_links_are_not_seen(structured: Collection, engine: Engine, setting: str) -> None:
     """A query is ranked as if its document had no links, in training and after; without the mask it is not."""
-    ranker: Any = GraphContext(KNN(), relations=relations, layers=1 if relations == "paths" else 3, epochs=1).fit(
-        engine
-    )
-    graph, links = graph_of(engine).graph, structured.links
-    assert links is not None
+    ranker: Any = GraphContext(KNN(), setting=setting, epochs=1).fit(engine)
     differ = 0
     for query in ("train1", "train3", "dev5", "dev6"):
         asked = structured.queries.take(structured.query_numbers([query]))
-        own, of_section = int(asked.own[0]), graph.doc_of[graph.n_passages :]
-        kept = {
-            name: np.array([e for e in edges.tolist() if own not in (of[e[0]], e[1])]).reshape(-1, 2)
-            for name, edges, of in (
-                ("passage_to_document", links.passage_to_document, structured.passages.doc_of),
-                ("section_to_document", links.section_to_document, of_section),
-            )
-        }
-        bare = Engine(replace(structured, links=replace(links, **kept)), encoder=WordEncoder())
-        twin: Any = GraphContext(KNN())
+        bare = Engine(without_links_of(structured, int(asked.own[0])), encoder=WordEncoder())
+        twin: Any = GraphContext(KNN(), setting=setting)
         known = ranker.__dict__ | {"mask": "off", "_contexts": None}
         twin.__dict__.update(known | {"engine_": bare, "rankers_": [KNN().fit(bare)]})
         expected = dict(twin.rank(asked)[query])
@@ -131,11 +112,15 @@ def test_what_is_refused(structured: Collection, engine: Engine) -> None:
         parse("lim(knn)").fit(Engine(structured))
     with pytest.raises(InputError, match="3 heads do not divide vectors of width 64"):
         parse("lim(knn,heads=3)").fit(engine)
-    with pytest.raises(InputError, match="in one layer"):
-        parse("mim(knn,layers=2)")
+    saved = GraphContext(KNN(), kind="mim").to_dict()
+    assert from_spec(saved | {"relations": "paths", "layers": 1, "over": "neighbours"}) == GraphContext(
+        KNN(), kind="mim"
+    )
+    with pytest.raises(InputError, match="layers=3 was removed, only 1 is left; fit it anew"):
+        from_spec(saved | {"layers": 3})
     for text, name in (
         ("lim(knn,dropout=1)", "dropout"),
-        ("lim(knn,over=all)", "over"),
+        ("lim(knn,setting=edges)", "setting"),
         ("lim(knn,epochs=0)", "epochs"),
     ):
         with pytest.raises(InputError, match=f"'{name}' parameter of GraphContext"):

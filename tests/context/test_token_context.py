@@ -45,8 +45,8 @@ def test_without_context_it_is_late_interaction(engine: Engine, structured: Coll
     """λ = 0: MaxSim of the passages that are nearest by the engine's vectors; the rest follows as it was."""
     ranker: Any = TokenContext(KNN(), model, **SMALL).fit(engine)
     with torch.no_grad():
-        ranker.network().balance.fill_(-torch.inf)
-    texts, library = structured.passages.texts.to_pylist(), ranker._tokens().model
+        ranker.networks_[-1].balance.fill_(-torch.inf)
+    texts, library = structured.passages.texts.to_pylist(), ranker._tokens.model
     asked = structured.queries.take(structured.split("dev").queries[:3])
     first, run = KNN().fit(engine).rank(asked), ranker.rank(asked)
     for row, query in enumerate(run.query_ids):

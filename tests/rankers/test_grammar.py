@@ -56,7 +56,7 @@ MADE = [
     InSpace(parse(LEARNED), "o'neill's engine", folds=("one", "an/other")),
     SectionPropagation(BM25("document"), share=0.25),
     LinearContext(KNN(), mask="off", l2=1e-7, n_documents=50),
-    GraphContext(KNN(), kind="mim", relations="edges", layers=3, dropout=0.7, device="cpu"),
+    GraphContext(KNN(), kind="mim", setting="paper", dropout=0.7, device="cpu"),
     TokenContext(KNN(), "a/model", kind="mix-im", n_passages=1),
     LinkedDocuments(SimilarQueries(), direction="citing", steps=1, decay=0.25),
     SVR(candidates=[BM25(k1=0.9), SimilarQueries(3, power=0.0)], gamma=(0.1, 1e-7), memory_budget=None),

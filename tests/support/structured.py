@@ -1,9 +1,12 @@
-"""Structured collections for the tests of graphs: random ones, and planted ones in which one relation alone tells."""
+"""Structured collections for tests: random ones, and planted ones in which one relation alone gives the answer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from haybale import Ranker
 from haybale.collections import Collection, CollectionBuilder
 from support.topics import word
 
@@ -11,10 +14,10 @@ TOLD_BY = ("section title", "previous passage", "cited documents")
 
 
 def structured_collection(seed: int = 0, n_documents: int = 12, n_queries: int = 12, own_words: int = 1) -> Collection:
-    """Documents of nested sections, some without a passage; internal links, citations; words of topics.
+    """Return documents of nested sections, some without a passage, with internal links, citations and topic words.
 
-    Queries are taken from documents that cite what is relevant, and have ``own_words`` times four words of these; the
-    links of documents of training queries are kept.
+    A query has ``own_words`` times four words of the document that it is taken from. The documents of training queries
+    cite what is relevant.
     """
     rng = np.random.default_rng(seed)
     builder = CollectionBuilder("structured", language="english")
@@ -54,9 +57,9 @@ def structured_collection(seed: int = 0, n_documents: int = 12, n_queries: int =
 
 
 def told_collection(told_by: str, n_documents: int = 24, n_queries: int = 24) -> Collection:
-    """Every document has two candidate passages of the same words; what ``told_by`` leads to has the topic's words.
+    """Return documents with equal candidate passages, of which only what ``told_by`` leads to has the topic's words.
 
-    A query asks for the words of a topic and for those that all candidates have.
+    A query has the words of a topic and those that all candidates share.
     """
     rng = np.random.default_rng(3)
     builder = CollectionBuilder("told", language="english")
@@ -90,3 +93,23 @@ def told_collection(told_by: str, n_documents: int = 24, n_queries: int = 24) ->
             builder.add_query(f"{split}{i}", [f"{topic(d)} {common} {common}"], split=split)
             builder.add_judgement(split, f"{split}{i}", f"d{d:02d}")
     return builder.build()
+
+
+def share_right(ranker: Ranker, collection: Collection) -> float:
+    """Return the share of dev queries of :func:`told_collection` whose relevant document is the first candidate."""
+    run, relevant = ranker.rank("dev"), collection.relevant_ids("dev")
+    found = [[doc for doc, _ in run[query] if doc.startswith("d")][:1] for query in run.query_ids]
+    return float(np.mean([top == ids for top, ids in zip(found, relevant, strict=True)]))
+
+
+def without_links_of(collection: Collection, document: int) -> Collection:
+    """Return the collection without links between a document and others."""
+    links, sections = collection.links, collection.sections
+    assert links is not None
+    assert sections is not None
+    of_section = np.repeat(np.arange(collection.n_documents), np.diff(sections.doc_offsets))
+    kept = {}
+    for name, of in (("passage_to_document", collection.passages.doc_of), ("section_to_document", of_section)):
+        edges = getattr(links, name)
+        kept[name] = edges[(of[edges[:, 0]] != document) & (edges[:, 1] != document)]
+    return replace(collection, links=replace(links, **kept))

@@ -1,20 +1,24 @@
-"""Graph attention by relation, in plain torch: layers, and the networks of them that put nodes in context.
+"""Graph attention by relation in plain torch: one layer over node vectors, and networks of layers.
 
-Albarède et al., "Passage Retrieval on Structured Documents using Graph Attention Networks", ECIR 2022, equation 1, with
-one vector a node; the attention is that of Vaswani et al., 2017. It was not yet run on a GPU.
+The layer is equation 1 of Albarède et al., "Passage Retrieval on Structured Documents using Graph Attention Networks",
+ECIR 2022, with one vector a node; its attention is that of Vaswani et al., 2017. It was not yet run on a GPU.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from haybale.context.neighbourhoods import Neighbourhoods
+
 
 def segment_softmax(logits: Tensor, segment: Tensor, n: int) -> Tensor:
-    """(e, h) softmax over the rows of each segment (e,), of n.
+    """Return the softmax of ``logits`` (e, h) within each of n segments; ``segment`` (e,) names the segment of a row.
 
     >>> segment_softmax(torch.tensor([[0.0], [0.0], [5.0]]), torch.tensor([1, 1, 0]), 2)[:, 0].tolist()
     [0.5, 0.5, 1.0]
@@ -26,42 +30,40 @@ def segment_softmax(logits: Tensor, segment: Tensor, n: int) -> Tensor:
     return weights / total.index_select(0, segment)
 
 
-def _distinct(places: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The distinct ones of places among n, and where each is among them; rising ones are distinct."""
-    if bool((places[1:] > places[:-1]).all()):
-        return places, torch.arange(len(places), device=places.device)
-    if n > 8 * len(places):  # sorting them is less than looking at all
-        used, at = torch.unique(places, return_inverse=True)
-        return used, at
-    there = torch.zeros(n, dtype=torch.bool, device=places.device)
-    there[places] = True
-    return torch.nonzero(there)[:, 0], (torch.cumsum(there, 0) - 1).index_select(0, places)
+def _distinct(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the distinct values of ``rows``, which are below n, and the place of each row among them."""
+    if bool((rows[1:] > rows[:-1]).all()):
+        return rows, torch.arange(len(rows), device=rows.device)
+    if n > 8 * len(rows):  # sorting few rows is cheaper than marking all n
+        used, place = torch.unique(rows, return_inverse=True)
+        return used, place
+    is_used = torch.zeros(n, dtype=torch.bool, device=rows.device)
+    is_used[rows] = True
+    return torch.nonzero(is_used)[:, 0], (torch.cumsum(is_used, 0) - 1).index_select(0, rows)
 
 
 class RelationAttention(nn.Module):
-    """One layer: every node attends to its neighbours, by the relation that leads from each.
+    """One layer, in which every node attends to its neighbours, by the relation of each.
 
-    h'_i = Σ_j α_ij · (V_r h_j) O_r, a head at a time, with r the relation of j to i, and over the neighbours j of i
-    α_ij = softmax(w_r + Q_r h_i · K_r h_j / √(dim / heads)); or, with ``over="relations"``, the softmax of w over the
-    relations that lead to i, times that of the products over the neighbours of one relation. A node without neighbours
-    has 0. Q, K, V and O are the identity plus what is learned, which weight decay draws to 0: a layer begins as a mean.
+    For node i, whose neighbour j has relation r, each head computes
+
+        h'_i = Σ_j α_ij · (V_r h_j) O_r,   α_ij = softmax_j(w_r + Q_r h_i · K_r h_j / √(dim / heads)).
+
+    A node without neighbours becomes 0. Q, K, V and O are the identity plus learned matrices, which weight decay
+    draws to 0: before training, a layer computes a mean.
 
     Parameters
     ----------
     dim : int
-        A multiple of ``heads``.
+        Width of the vectors, a multiple of ``heads``.
     n_relations, heads : int
     dropout : float
-        Of the weights of neighbours.
-    over : {"neighbours", "relations"}
+        Share of the attention weights α that are dropped in training.
     """
 
-    def __init__(
-        self, dim: int, n_relations: int, heads: int = 1, dropout: float = 0.0, over: str = "neighbours"
-    ) -> None:
+    def __init__(self, dim: int, n_relations: int, heads: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads = heads
-        self.over = over
         self.weight = nn.Parameter(torch.zeros(n_relations))
         self.query, self.key, self.value, self.out = (
             nn.Parameter(torch.zeros(n_relations, dim, dim)) for _ in range(4)
@@ -71,127 +73,92 @@ class RelationAttention(nn.Module):
     def forward(
         self, queries: Tensor, values: Tensor, source: Tensor, target: Tensor, relation: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """``(made (n, dim), α (e, heads))`` of n nodes that ask with ``queries`` (n, dim).
+        """Return the nodes' new vectors (n, dim) and the attention weights α (e, heads).
 
-        ``values`` (m, dim) are of those that are asked; edges (e,) go from places there to places in ``queries``.
+        Edges (e,) lead from a row of ``values`` (m, dim) to a row of ``queries`` (n, dim).
         """
         n, dim = queries.shape
         split = (-1, self.heads, dim // self.heads)
-        rising = bool((relation[1:] >= relation[:-1]).all())
-        order = None if rising else torch.argsort(relation, stable=True)
+        order = None if bool((relation[1:] >= relation[:-1]).all()) else torch.argsort(relation, stable=True)
         if order is not None:
             source, target, relation = source[order], target[order], relation[order]
         relations, counts = torch.unique_consecutive(relation, return_counts=True)
         eye = torch.eye(dim, dtype=values.dtype, device=values.device)
-        found, parts = [], []
-        edges = zip(relations.tolist(), *(torch.split(each, counts.tolist()) for each in (source, target)), strict=True)
-        for r, come_from, lead_to in edges:
-            (asked, ask_at), (used, at) = _distinct(lead_to, n), _distinct(come_from, len(values))
-            some = values.index_select(0, used)  # each projected once
-            ask = (queries.index_select(0, asked) @ (eye + self.query[r])).index_select(0, ask_at)
-            key = (some @ (eye + self.key[r])).index_select(0, at)
-            found.append((ask * key).view(split).sum(2) / math.sqrt(split[2]))
-            parts.append((r, lead_to, some, at))
-        logits = torch.cat(found) if found else values.new_empty(0, self.heads)
-        if self.over == "neighbours":
-            alpha = segment_softmax(logits + self.weight[relation][:, None], target, n)
-        else:
-            group, place = torch.unique(target * len(self.weight) + relation, return_inverse=True)
-            size = len(self.weight)
-            share = segment_softmax(self.weight[group % size][:, None], group // size, n)[place]
-            alpha = segment_softmax(logits, place, len(group)) * share
+        logits_of, inputs_of = [], []
+        parts = zip(relations.tolist(), *(torch.split(each, counts.tolist()) for each in (source, target)), strict=True)
+        for r, sources, targets in parts:
+            # Nodes with several edges of a relation are projected once.
+            (asking, ask_place), (used, place) = _distinct(targets, n), _distinct(sources, len(values))
+            neighbours = values.index_select(0, used)
+            ask = (queries.index_select(0, asking) @ (eye + self.query[r])).index_select(0, ask_place)
+            key = (neighbours @ (eye + self.key[r])).index_select(0, place)
+            logits_of.append((ask * key).view(split).sum(2) / math.sqrt(split[2]))
+            inputs_of.append((r, targets, neighbours, place))
+        logits = torch.cat(logits_of) if logits_of else values.new_empty(0, self.heads)
+        alpha = segment_softmax(logits + self.weight[relation][:, None], target, n)
         made = queries.new_zeros(n, dim)
         weights = torch.split(self.dropout(alpha), counts.tolist())
-        for (r, lead_to, some, at), weight in zip(parts, weights, strict=True):
-            message = (some @ (eye + self.value[r])).index_select(0, at).view(split) * weight[:, :, None]
-            mixed = queries.new_zeros(n, dim).index_add(0, lead_to, message.reshape(-1, dim))
+        for (r, targets, neighbours, place), weight in zip(inputs_of, weights, strict=True):
+            message = (neighbours @ (eye + self.value[r])).index_select(0, place).view(split) * weight[:, :, None]
+            mixed = queries.new_zeros(n, dim).index_add(0, targets, message.reshape(-1, dim))
             made = made + mixed @ (eye + self.out[r])
         return made, alpha if order is None else torch.empty_like(alpha).index_copy(0, order, alpha)
 
     def carried(self, relation: int, alpha: Tensor, query: Tensor) -> Tensor:
-        """(dim,) u with u · h the product of ``query`` (dim,) and what a neighbour h adds at weights α (heads,)."""
+        """Return u (dim,) such that u · h is the product of ``query`` with what a neighbour h adds at α (heads,)."""
         wide = alpha.repeat_interleave(len(query) // self.heads) * (query + self.out[relation] @ query)
         return wide + self.value[relation] @ wide
 
 
 class ContextNetwork(nn.Module):
-    """Layers of :class:`RelationAttention`, and how their result is weighed against what a passage itself says.
+    """Layers of attention, and the learned weight λ of a passage's context beside the passage itself.
 
-    Parameters
-    ----------
-    dim, n_relations, layers, heads, dropout, over : as of the layers
-    residual : bool
-        Add what a node had before; of a target whose own content must not count, nothing.
-    blind : bool
-        A node asks with a learned vector of its type, passage or section, in place of what it has.
+    Each layer adds its input to its output; a LayerNorm stands between two layers. ``layer`` makes a layer from
+    ``dim``, ``n_relations``, ``heads`` and ``dropout``. With ``blind``, nodes ask with a learned vector of their type,
+    passage or section, instead of their content. ``scale`` is the initial factor of scores in the loss.
     """
 
     def __init__(
         self,
         dim: int,
         n_relations: int,
-        layers: int = 1,
+        n_layers: int = 1,
         heads: int = 1,
         dropout: float = 0.0,
-        over: str = "neighbours",
-        residual: bool = True,
+        *,
         blind: bool = False,
+        layer: Callable[..., nn.Module] = RelationAttention,
+        scale: float = 20.0,
     ) -> None:
         super().__init__()
-        self.n_relations = n_relations
-        self.layers = nn.ModuleList(RelationAttention(dim, n_relations, heads, dropout, over) for _ in range(layers))
-        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(layers - 1))
-        self.residual = residual
+        self.layers = nn.ModuleList(layer(dim, n_relations, heads, dropout) for _ in range(n_layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(n_layers - 1))
         self.types = nn.Parameter(torch.zeros(2, dim)) if blind else None
         self.balance = nn.Parameter(torch.zeros(()))  # λ is its sigmoid
-        self.log_scale = nn.Parameter(torch.tensor(math.log(20.0)))  # of scores, in the loss
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
 
     @property
     def share(self) -> Tensor:
-        """λ, of the context."""
+        """λ, the weight of the context."""
         return torch.sigmoid(self.balance)
 
-    def forward(
-        self, values: Tensor, is_section: Tensor, source: Tensor, target: Tensor, relation: Tensor, n_blind: int = 0
-    ) -> Tensor:
-        """(n, dim) nodes in context; the first ``n_blind`` have nothing of their own content added."""
-        return self.last(values, is_section, source, target, relation, n_blind)[0]
+    def forward(self, values: Any, around: Neighbourhoods, *tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the targets in context, the input of the last layer, and the second result of that layer.
 
-    def last(
-        self, values: Tensor, is_section: Tensor, source: Tensor, target: Tensor, relation: Tensor, n_blind: int = 0
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with what the last layer read, and its α."""
-        edges = source, target, relation
-        kept = (torch.arange(len(values), device=values.device) >= n_blind)[:, None]
-        for number, layer in enumerate(self.layers):
-            read = values
-            made, alpha = layer(self.asking(read, is_section), read, *edges)
-            made = made + read * kept if self.residual else made
-            values = self.norms[number](made) if number < len(self.norms) else made
-        return values, read, alpha
-
-    def of_means(
-        self, own: Tensor, means: Tensor, target: Tensor, relation: Tensor, *, context_only: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """:meth:`last` of one layer in which each of ``means`` (m, dim) is asked by one target alone, that has ``own``.
-
-        The last relation is that of a target to itself, which is left out where only its context counts.
+        ``values``, (n, dim) or (n, t, dim), belong to the rows of ``around``, which has as many hops as there are
+        layers. Layers over token matrices also need which tokens exist (n, t).
         """
-        if not context_only:
-            itself = torch.arange(len(own), device=own.device)
-            means, target = torch.cat([means, own]), torch.cat([target, itself])
-            relation = torch.cat([relation, torch.full_like(itself, self.n_relations - 1)])
-        source = torch.arange(len(means), device=own.device)
-        asking = self.asking(own, torch.zeros(len(own), dtype=torch.bool, device=own.device))
-        made, alpha = self.layers[0](asking, means, source, target, relation)
-        return made + own if self.residual and not context_only else made, means, alpha
-
-    def asking(self, values: Tensor, is_section: Tensor) -> Tensor:
-        """What nodes ask with."""
-        return values if self.types is None else self.types[is_section.long()]
-
-    def rates(self, rate: float) -> list[dict[str, Any]]:
-        """Parameters for an optimizer: the few that weigh things move ten times as fast, and do not decay."""
-        few = [p for name, p in self.named_parameters() if p.ndim < 2 and "norms" not in name]
-        many = [p for p in self.parameters() if not any(p is each for each in few)]
-        return [{"params": many, "lr": rate}, {"params": few, "lr": 10 * rate, "weight_decay": 0.0}]
+        values, is_section, source, target, relation = (
+            torch.as_tensor(each, device=self.balance.device)
+            for each in (values, around.is_section, around.source, around.target, around.relation)
+        )
+        for number, layer in enumerate(self.layers):
+            n, read = around.sizes[-2 - number], values  # rows that this layer computes
+            if number:
+                kept = target < n
+                source, target, relation = source[kept], target[kept], relation[kept]
+            asking = read[:n] if self.types is None else self.types[is_section[:n].long()]
+            made, weights = layer(asking, read, source, target, relation, *(each[: len(read)] for each in tokens))
+            values = torch.cat([made[: around.n_blind], made[around.n_blind :] + read[around.n_blind : n]])
+            values = self.norms[number](values) if number < len(self.norms) else values
+        return values, read, weights

@@ -1,0 +1,50 @@
+"""Which links between documents a ranker hides from a query, because they can give its answer away."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from haybale.context.document_graph import Mask
+from haybale.engine import Engine
+from haybale.parameters import one_of
+from haybale.rankers import Training
+
+MASKS = one_of(("own", "relevant", "off"))
+
+
+class Masking(Protocol):
+    """A ranker that hides links."""
+
+    mask: str
+    mask_: dict[str, list[str]] | None  # relevant documents by the document that training queries came from
+    training_digest: str | None
+
+
+def relevant_by_own(ranker: Masking, training: Training) -> dict[str, list[str]] | None:
+    """Return the documents relevant to queries from each document, by ids; None for a ranker that needs no list."""
+    if ranker.mask != "relevant":
+        return None
+    ids, found = training.batch.engine.collection.doc_ids, dict[str, set[str]]()
+    for own, relevant in zip(training.batch.own.tolist(), training.relevant, strict=True):
+        if own >= 0:
+            found.setdefault(str(ids[own].as_py()), set()).update(relevant)
+    return {own: sorted(relevant) for own, relevant in sorted(found.items())}
+
+
+def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
+    """Return the mask of a fitted ranker in the documents of an engine; None if queries see all links."""
+    collection = engine.collection
+    if ranker.mask == "off":
+        return None
+    if ranker.mask_ is None:
+        return Mask(None, collection.n_documents)
+
+    def find() -> Mask:
+        pairs = [(own, other) for own, others in (ranker.mask_ or {}).items() for other in others]
+        found = collection.find_documents([doc_id for pair in pairs for doc_id in pair]).reshape(-1, 2)
+        found = found[(found >= 0).all(axis=1)]
+        return Mask(np.unique(found[:, 0] * collection.n_documents + found[:, 1]), collection.n_documents)
+
+    return engine.cached(("mask", ranker.training_digest or ranker), find)
