@@ -7,8 +7,7 @@ from importlib.util import find_spec
 _MODULES = {
     "torch": (
         "haybale/embeddings/networks/*",
-        "haybale/context/networks/attention.py",
-        "haybale/context/networks/token_attention.py",
+        "haybale/context/networks/*",
     ),
     "pyterrier": ("haybale/pyterrier.py",),
 }

@@ -246,17 +246,6 @@ def test_targets_share_nodes_where_they_can(graph: DocumentGraph) -> None:
     assert alone.nodes[: len(passages)].tolist() == passages.tolist()
 
 
-def test_what_a_neighbour_carries_is_linear() -> None:
-    layer, rng = layer_of(2, 5), np.random.default_rng(0)
-    h = torch.from_numpy(rng.normal(size=(4, DIM)).astype(np.float32))
-    query = torch.from_numpy(rng.normal(size=DIM).astype(np.float32))
-    source, target, relation = torch.tensor([[1, 2, 3], [0, 0, 0], [0, 1, 2]])
-    with torch.no_grad():
-        made, alpha = layer(h, h, source, target, relation)
-        parts = [layer.carried(r, alpha[r], query) @ h[1 + r] for r in range(3)]
-        assert float(sum(parts)) == pytest.approx(float(made[0] @ query), abs=1e-4)
-
-
 @pytest.mark.parametrize("pairwise", [False, True])
 def test_losses_are_those_by_hand(pairwise: bool) -> None:
     from haybale.context.networks.learning import ranking_loss
