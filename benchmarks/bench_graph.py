@@ -78,7 +78,7 @@ def measured(name: str, results: Path, only: str | None) -> None:
         print(ranker, {s: round(float(t["nDCG@10"].mean()), 4) for s, t in tables.items()}, flush=True)
 
     if only != "tfidf":
-        dense = Space(collection, "lsa", DIM)
+        dense = Space(collection, f"lsa(n_components={DIM})")
     if only in ("lsa", None):
         keep("content", dense.runs(parse("knn")))
         propagated = {share: parse(f"section-propagation({FIRST},share={share})") for share in SHARES}
@@ -92,7 +92,7 @@ def measured(name: str, results: Path, only: str | None) -> None:
             runs["train out of fold"] = ranker.run_out_of_fold(training.batch, 1000)
         keep(text, runs, ranker.fit_report_)
     if only in ("tfidf", "fused", None):
-        sparse, chosen = Space(collection, "tfidf", DIM), parameters(tuned_bm25(collection))
+        sparse, chosen = Space(collection, "tfidf"), parameters(tuned_bm25(collection))
     if only in ("tfidf", None):
         for text in (WITHOUT, WITH, BEST, BOTH):
             ranker = set_values(parse(text), chosen).fitted(sparse.training)
