@@ -1,4 +1,4 @@
-"""BERT-PLI: a recurrent network with attention over the interactions of a query's paragraphs decides on a document.
+"""BERT-PLI: a recurrent network with attention over the interactions of a query's paragraphs scores a document.
 
 Shao et al., "BERT-PLI: Modeling Paragraph-Level Interactions for Legal Case Retrieval", IJCAI 2020; Althammer et al.,
 "Cross-domain Retrieval in the Legal and Patent Domains: a Reproducibility Study", ECIR 2021.
@@ -7,6 +7,7 @@ Shao et al., "BERT-PLI: Modeling Paragraph-Level Interactions for Legal Case Ret
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,20 +41,21 @@ Scores = NDArray[np.float64]
 
 FORMAT, VERSION = "haybale BERT-PLI", 1
 _WEIGHTS = "weights.safetensors"
-_AT_ONCE = 256  # blocks that are scored at once
-# As in the authors' configuration; the other values are the defaults.
+_BLOCKS_AT_ONCE = 256  # when scoring
+# The authors' configuration, where it differs from the defaults.
 PAPER: dict[str, Any] = {"variant": "paper", "loss": "binary", "residual": False, "hidden": 256}
 PAPER |= {"epochs": 60, "learning_rate": 1e-4, "weight_decay": 1e-6, "batch_size": 64, "held_out": 0.0}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BERTPLI:
-    """Scores blocks of interactions: x (n, d), a row a query paragraph, to one number.
+    """Score blocks of interactions. A block is x (n, d), with one row for each query paragraph.
 
         H = GRU(x);  u = W_a · max_t H_t + b_a;  α = softmax_t(H_t · u);  logits = W_f · Σ_t α_t H_t + b_f
 
-    The score is the difference of the two logits, plus β times the level of the candidate in the first stage where
-    there is a residual: W_f begins at 0 then, and β and b_f at what fits best alone: learning begins with the run that
-    is re-ordered. With several seeds the score is their mean. (Extra ``neural``.)
+    The score is the difference of the two logits. With a residual it also has β times the candidate's standardised
+    first-stage score. Then W_f starts at 0, and β and b_f start at the values that fit best without a network, so
+    learning starts from the run that is re-ranked. With several seeds the score is their mean. (Extra ``neural``.)
 
     Parameters
     ----------
@@ -61,37 +63,39 @@ class BERTPLI:
     hidden : int, default 64
         Width of H; 256 in the paper.
     variant : {"masked", "paper"}, default "masked"
-        ``"masked"``: rows of a block are all there is; columns are standardised by those of training. ``"paper"``:
-        missing paragraphs are padding, as in the authors' code, which enters the maximum of documents with fewer than m
-        passages and fills the rows of queries with fewer than n paragraphs, up to n.
+        ``"masked"`` ignores missing paragraphs and standardises columns by the training blocks. ``"paper"`` treats
+        missing paragraphs as padding, as the authors' code does: padding enters the maximum of documents with fewer
+        than m passages, and fills the rows of queries with fewer than n paragraphs.
     loss : {"listwise", "binary"}, default "listwise"
-        −log Σ softmax of the relevant among a query's candidates; or the cross-entropy of yes and no.
+        ``"listwise"`` is −log of the softmax mass of the relevant among a query's candidates; ``"binary"`` is the
+        cross-entropy of each block.
     residual : bool, default True
-        Add β times the first stage's level.
+        Add β times the standardised first-stage score.
     n_seeds : int, default 3
-        Networks that differ in their random numbers.
+        Number of networks, each with its own seed.
     epochs : int, default 10
     learning_rate : float, default 2e-4
     weight_decay : float, default 1e-4
     batch_size : int, default 64
-        Blocks of a step; with the listwise loss all of a query's are in one.
+        Blocks of a step. With the listwise loss a query's blocks stay together.
     held_out : float, default 0.2
-        Share of the queries, another for each seed, that a network is not trained on but chosen by: it is that of the
-        epoch with the smallest loss on them, before the first included. 0: the last epoch's, as in the paper.
+        Share of the queries held out for early stopping, drawn for each seed: the weights with the smallest loss on
+        them are kept, of any epoch or the initial ones. With 0 the last epoch's are kept, as in the paper.
     device : str, optional
-        ``"cpu"`` (the default) or ``"cuda"``; written for a GPU, it has not run on one.
+        ``"cpu"`` (the default) or ``"cuda"``; it has not been run on a GPU.
     random_state : int, default 0
-        Of the first seed; the others follow it.
+        The first seed; the others are the following numbers.
 
     Attributes
     ----------
     threshold_ : float
-        Above which :meth:`decide` says yes: 0 of the binary loss, as in the paper; of the listwise one what had the
-        best micro-F1 on the training blocks.
+        Scores above it are positive in :meth:`decide`: 0 for the binary loss, as in the paper, and the value with the
+        best micro-F1 on the training blocks for the listwise loss.
     n_queries_, n_blocks_, n_relevant_ : int
-        That it learned from.
+        Counts of what it learned from.
     losses_, held_out_losses_ : list of list of float
-        Of each seed, the mean loss of each epoch; and on what was held out, that before the first included.
+        For each seed, the mean loss of each epoch; and the loss on held-out queries, before the first epoch and after
+        each.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraints]] = {
@@ -110,54 +114,37 @@ class BERTPLI:
         "random_state": RANDOM_STATE,
     }
 
-    def __init__(
-        self,
-        *,
-        cell: str = "gru",
-        hidden: int = 64,
-        variant: str = "masked",
-        loss: str = "listwise",
-        residual: bool = True,
-        n_seeds: int = 3,
-        epochs: int = 10,
-        learning_rate: float = 2e-4,
-        weight_decay: float = 1e-4,
-        batch_size: int = 64,
-        held_out: float = 0.2,
-        device: str | None = None,
-        random_state: int | None = 0,
-    ) -> None:
-        self.cell = cell
-        self.hidden = hidden
-        self.variant = variant
-        self.loss = loss
-        self.residual = residual
-        self.n_seeds = n_seeds
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.held_out = held_out
-        self.device = device
-        self.random_state = random_state
+    cell: str = "gru"
+    hidden: int = 64
+    variant: str = "masked"
+    loss: str = "listwise"
+    residual: bool = True
+    n_seeds: int = 3
+    epochs: int = 10
+    learning_rate: float = 2e-4
+    weight_decay: float = 1e-4
+    batch_size: int = 64
+    held_out: float = 0.2
+    device: str | None = None
+    random_state: int | None = 0
 
     def get_params(self) -> dict[str, Any]:
-        """Parameters by name."""
+        """Return the parameters by name."""
         return {name: getattr(self, name) for name in self._parameter_constraints}
 
     def fit(self, interactions: Interactions, relevant: Mapping[str, Collection[str]]) -> Self:
-        """Learn from the blocks of judged queries.
+        """Train the networks on the blocks of judged queries.
 
         Parameters
         ----------
         interactions : Interactions
         relevant : mapping of str to collection of str
-            The ids of each query's relevant documents; blocks of queries that are not in it are left out.
+            The ids of each query's relevant documents. Blocks of other queries are left out.
 
         Raises
         ------
         InputError
-            No block of a judged query, no relevant document among the candidates, or only relevant ones.
+            There is no block of a judged query, no relevant candidate, or no other.
         """
         check_parameters("BERTPLI", self.get_params(), self._parameter_constraints)
         torch = import_optional("torch", "neural")
@@ -189,7 +176,7 @@ class BERTPLI:
     def _labelled(
         self, interactions: Interactions, relevant: Mapping[str, Collection[str]]
     ) -> tuple[Any, NDArray[np.bool_]]:
-        """The blocks that something is learned from, and whether each is relevant."""
+        """Return the numbers of the blocks to learn from, and whether each is relevant."""
         blocks = interactions.blocks
         judged = {query: set(documents) for query, documents in relevant.items() if len(documents)}
         if not blocks["query_id"].isin(list(judged)).any():
@@ -205,7 +192,7 @@ class BERTPLI:
             )
         if labels[mine].all():
             raise InputError(f"all {int(mine.sum())} candidates are relevant: there is nothing to tell apart")
-        if self.loss == "listwise":  # a query without a relevant candidate, or with no other, has nothing to say
+        if self.loss == "listwise":  # a query needs a relevant candidate and another
             share = pd.Series(labels, dtype=float).groupby(blocks["query_id"].to_numpy()).transform("mean").to_numpy()
             mine = mine & (share > 0) & (share < 1)
             if not mine.any():
@@ -214,9 +201,9 @@ class BERTPLI:
         return chosen, labels[chosen]
 
     def _of_first_stage(self, levels: Scores, labels: Any, groups: list[Any]) -> Scores:
-        """β and, of the binary loss, the constant that fit best without a network.
+        """Return β and, for the binary loss, the constant that fit best without a network.
 
-        By Newton's steps; of the listwise loss with the curvature of its convex part alone.
+        They are found by Newton's method; for the listwise loss with the Hessian of its convex part only.
         """
         beta = np.zeros(2)
         features = np.stack([levels, np.ones_like(levels)], axis=1)
@@ -254,7 +241,7 @@ class BERTPLI:
     def _trained(
         self, data: Interactions, labels: Any, groups: list[Any], seed: int, start: Scores
     ) -> tuple[Any, list[float], list[float]]:
-        """A network, and the mean loss of each epoch, on what it learns from and on what is held out."""
+        """Train one network; return it with the losses of each epoch on training and on held-out queries."""
         torch = import_optional("torch")
         torch.manual_seed(seed)
         network, rng = self._network(data.values.shape[1]), np.random.default_rng(seed)
@@ -273,7 +260,7 @@ class BERTPLI:
 
         def keep() -> None:
             nonlocal best
-            chosen_by.append(self._loss(network, data, labels, held))
+            chosen_by.append(self._held_out_loss(network, data, labels, held))
             if chosen_by[-1] == min(chosen_by):
                 best = {name: value.clone() for name, value in network.state_dict().items()}
 
@@ -283,9 +270,7 @@ class BERTPLI:
             total, count = 0.0, 0
             for numbers, sizes in self._steps(groups, rng):
                 logits, _ = self._forward(network, data, numbers)
-                scores = logits[:, 1] - logits[:, 0]
-                target = torch.from_numpy(labels[numbers]).to(scores.device)
-                loss = _listwise(torch, scores, target, sizes) if sizes else _binary(torch, scores, target)
+                loss = _loss(torch, logits, labels[numbers], sizes)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
@@ -300,24 +285,19 @@ class BERTPLI:
             network.load_state_dict(best)
         return network.eval(), losses, chosen_by
 
-    def _loss(self, network: Any, data: Interactions, labels: Any, groups: list[Any]) -> float:
-        """The mean over some queries, or of the binary loss over their blocks."""
+    def _held_out_loss(self, network: Any, data: Interactions, labels: Any, groups: list[Any]) -> float:
+        """Return the mean loss of some queries, or of their blocks for the binary loss."""
         torch, total, count = import_optional("torch"), 0.0, 0
         with torch.inference_mode():
             for at in groups:
                 logits, _ = self._forward(network, data, at)
-                scores, target = logits[:, 1] - logits[:, 0], torch.from_numpy(labels[at]).to(logits.device)
-                n = len(at) if self.loss == "binary" else 1
-                loss = (
-                    _binary(torch, scores, target)
-                    if self.loss == "binary"
-                    else _listwise(torch, scores, target, [len(at)])
-                )
-                total, count = total + float(loss) * n, count + n
+                sizes = [] if self.loss == "binary" else [len(at)]
+                n = len(sizes) or len(at)
+                total, count = total + float(_loss(torch, logits, labels[at], sizes)) * n, count + n
         return total / count
 
     def _steps(self, groups: list[Any], rng: np.random.Generator) -> Iterator[tuple[Any, list[int]]]:
-        """Blocks of each step, and how many each query has of them (none: they are on their own)."""
+        """Yield the blocks of each step, and the number of blocks of each query (empty for the binary loss)."""
         if self.loss == "binary":
             order = rng.permutation(np.concatenate(groups))
             yield from ((order[at : at + self.batch_size], []) for at in range(0, len(order), self.batch_size))
@@ -332,7 +312,10 @@ class BERTPLI:
             yield np.concatenate(taken), [*map(len, taken)]
 
     def _forward(self, network: Any, data: Interactions, numbers: Ints) -> tuple[Any, Any]:
-        """Of some blocks logits (n, 2), the first stage in the second, and α · the difference of W_f H + b_f (n, t)."""
+        """Return the logits (n, 2) of blocks, and (n, t) what each row adds to their difference.
+
+        The first stage is added to the second logit.
+        """
         torch = import_optional("torch")
         x, lengths = self._padded(data, numbers)
         device = network["final"].weight.device
@@ -350,7 +333,7 @@ class BERTPLI:
         return logits, alpha * (each[..., 1] - each[..., 0])
 
     def _padded(self, data: Interactions, numbers: Ints) -> tuple[NDArray[np.float32], Any]:
-        """(blocks, t, d) rows, and how many of them count (blocks,)."""
+        """Return rows padded to one length, (blocks, t, d), and how many of them count, (blocks,)."""
         (at, offsets), d = ragged_take(data.offsets, numbers), data.values.shape[1]
         rows = np.diff(offsets)
         if len(self.padding_) != d:
@@ -370,19 +353,19 @@ class BERTPLI:
         return x, np.full(len(rows), n, dtype=np.int64)
 
     def score(self, interactions: Interactions) -> Scores:
-        """(n_blocks,) the mean over the seeds; a block is scored as it would be alone, but for the last bits."""
+        """Return the mean score over the seeds, (n_blocks,). Other blocks may change its last bits only."""
         return self.scores_by_seed(interactions).mean(axis=0)  # type: ignore[no-any-return]
 
     def scores_by_seed(self, interactions: Interactions) -> Scores:
-        """(n_seeds, n_blocks)"""
+        """Return the scores of each network, (n_seeds, n_blocks)."""
         return np.stack([part for part, _ in self._scored(interactions)])
 
     def decide(self, interactions: Interactions, threshold: float | None = None) -> NDArray[np.bool_]:
-        """(n_blocks,) yes or no: whether the score is above ``threshold``; default: ``threshold_``."""
+        """Return (n_blocks,) whether each score is above ``threshold``; default: ``threshold_``."""
         return self.score(interactions) > (self.threshold_ if threshold is None else threshold)
 
     def shares(self, interactions: Interactions) -> tuple[Scores, Scores]:
-        """Of one block, what the first stage and each of its rows adds to the score; with those of padding, last.
+        """Return what the first stage (1,) and each row of one block (rows + 1,) add to its score; padding is last.
 
         Since Σ_t α_t = 1, W_f · Σ_t α_t H_t + b_f is the sum of α_t · (W_f · H_t + b_f).
         """
@@ -393,10 +376,10 @@ class BERTPLI:
         return np.array([of_first]), np.append(parts[:rows], parts[rows:].sum())
 
     def _scored(self, interactions: Interactions) -> Iterator[tuple[Scores, Scores]]:
-        """Of each seed the scores (n_blocks,) and, of each block, the shares of its rows (n_blocks, t)."""
+        """Yield for each network the scores (n_blocks,) and the shares of the rows of each block (n_blocks, t)."""
         if not hasattr(self, "_networks"):
             raise NotFittedError("BERTPLI is not fitted: call fit(interactions, relevant) first")
-        # Not "engine": that is where near paragraphs were found, and a model may be asked elsewhere.
+        # "engine" may differ: it only selected the paragraphs.
         differing = [key for key in ("pairs", "n", "m", "select") if interactions.settings[key] != self.settings_[key]]
         if differing:
             raise InputError(f"interactions of another model or reading than it learned from: {', '.join(differing)}")
@@ -404,8 +387,8 @@ class BERTPLI:
         width = int(interactions.blocks["rows"].max()) if self.variant == "masked" else self.settings_["n"]
         for network in self._networks:
             scores, shares = np.empty(n), np.zeros((n, width))
-            for start in range(0, n, _AT_ONCE):
-                numbers = np.arange(start, min(start + _AT_ONCE, n))
+            for start in range(0, n, _BLOCKS_AT_ONCE):
+                numbers = np.arange(start, min(start + _BLOCKS_AT_ONCE, n))
                 with torch.inference_mode():
                     logits, parts = self._forward(network, interactions, numbers)
                 scores[numbers] = (logits[:, 1] - logits[:, 0]).double().cpu().numpy()
@@ -413,7 +396,7 @@ class BERTPLI:
             yield scores, shares
 
     def save(self, folder: str | Path) -> None:
-        """Write it to a new folder: safetensors and JSON."""
+        """Write the networks to a new folder, as safetensors and JSON."""
         if not hasattr(self, "_networks"):
             raise NotFittedError("BERTPLI is not fitted: there is nothing to save")
         tensors = {
@@ -433,7 +416,7 @@ class BERTPLI:
 
     @classmethod
     def load(cls, folder: str | Path) -> BERTPLI:
-        """What :meth:`save` wrote."""
+        """Load what :meth:`save` wrote."""
         folder = Path(folder)
         kinds = {"parameters": dict, "settings": {"n": int, "m": int, "pairs": dict}, "threshold": float}
         manifest = read_manifest(folder, "BERT-PLI", {"format": FORMAT, "version": VERSION}, kinds)
@@ -462,17 +445,22 @@ class BERTPLI:
 
 
 def softmax(values: Scores) -> Scores:
-    """Of a vector; −∞ has none of it."""
+    """Return the softmax of a vector; −∞ becomes 0."""
     found = np.exp(values - values.max())
     return found / found.sum()  # type: ignore[no-any-return]
 
 
-def _binary(torch: Any, scores: Any, target: Any) -> Any:
+def _loss(torch: Any, logits: Any, labels: NDArray[np.bool_], sizes: list[int]) -> Any:
+    """Return the listwise loss of queries with so many blocks each; without ``sizes``, the binary loss."""
+    scores = logits[:, 1] - logits[:, 0]
+    target = torch.from_numpy(labels).to(scores.device)
+    if sizes:
+        return _listwise(torch, scores, target, sizes)
     return torch.nn.functional.binary_cross_entropy_with_logits(scores, target.float())
 
 
 def _listwise(torch: Any, scores: Any, target: Any, sizes: list[int]) -> Any:
-    """The mean over queries of −log Σ softmax of the relevant."""
+    """Return the mean over queries of −log of the softmax mass of the relevant."""
     losses = [
         part.logsumexp(0) - part.masked_fill(~yes, -torch.inf).logsumexp(0)
         for part, yes in zip(scores.split(sizes), target.split(sizes), strict=True)
@@ -481,7 +469,7 @@ def _listwise(torch: Any, scores: Any, target: Any, sizes: list[int]) -> Any:
 
 
 def best_threshold(scores: Scores, labels: NDArray[np.bool_]) -> float:
-    """Above which the scores have the best micro-F1; halfway between two of them.
+    """Return the threshold with the best micro-F1, halfway between two scores.
 
     >>> best_threshold(np.array([3.0, 2.0, 1.0, 0.0]), np.array([True, True, False, True]))
     -0.5
@@ -492,6 +480,6 @@ def best_threshold(scores: Scores, labels: NDArray[np.bool_]) -> float:
     hits, falling = np.cumsum(labels[order]), scores[order]
     f1 = 2 * hits / (np.arange(1, len(scores) + 1) + labels.sum())
     following = np.append(falling[1:], falling[-1] - 1.0)
-    f1[:-1][falling[:-1] == falling[1:]] = -1.0  # equal scores are on one side
+    f1[:-1][falling[:-1] == falling[1:]] = -1.0  # equal scores fall on one side
     best = int(np.argmax(f1))
     return float((falling[best] + following[best]) / 2)

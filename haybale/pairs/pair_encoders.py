@@ -25,6 +25,7 @@ from haybale.engine import Engine
 from haybale.errors import DeviceError, InputError, UnknownNameError
 from haybale.extras import import_optional, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
+from haybale.text_files import read_json
 from haybale.vectors import Floats, check_vectors
 
 Ints = NDArray[np.int64]
@@ -399,7 +400,7 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
             model, report = of_scores.from_pretrained(name, num_labels=1, output_loading_info=True)
             if report["missing_keys"]:
                 raise ValueError(f"it has no weights {min(report['missing_keys'])!r}, so it scores no pairs")
-            return model.to(device), tokenizer, _activation(model.config)
+            return model.to(device), tokenizer, _activation(name, model.config)
         how: dict[str, Any] = {"add_pooling_layer": False} if read == "cls" else {}
         try:
             model, report = library.AutoModel.from_pretrained(name, output_loading_info=True, **how)
@@ -413,13 +414,16 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
     return model.to(device), tokenizer, None
 
 
-def _activation(config: Any) -> Any:
+def _activation(model: str, config: Any) -> Any:
     """Return the activation that sentence-transformers applies: the one saved with the model, or a sigmoid."""
-    name = (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
+    util = import_optional("sentence_transformers.util", "neural")
+    saved = util.load_file_path(model, "config_sentence_transformers.json")  # version 6 saves it there
+    name = None if saved is None else read_json(Path(saved)).get("activation_fn")
+    name = name or (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
     name = name or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
     if not name.startswith("torch."):
         raise ValueError(f"its activation is {name}, which is not torch's own")
-    return import_optional("sentence_transformers.util", "neural").import_from_string(name)()
+    return util.import_from_string(name)()
 
 
 def late_interaction(name: str, device: str | None = None) -> Any:

@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import rerank_cases
 from support.encoders import HashEncoder
 from support.engines import tree
+from support.rerank_cases import write
 
+from haybale import InteractionStore
 from haybale.collections import Collection
 from haybale.embeddings import CachedEncoder, EmbeddingStore, LSAEncoder, TfidfEncoder, embed
 from haybale.embeddings.store import VectorChunks
@@ -28,20 +31,26 @@ N_CHUNKS, ROWS = 250, 4
 
 # Imports once, then forks a writer for every line it reads: a real process each, without the seconds of the imports.
 NURSERY = """
-import os, sys, warnings
+import os, sys
 from support.encoders import HashEncoder
+from support.rerank_cases import write
 from haybale.embeddings import embed
+
+kind, source, store, log = sys.argv[1:]
 
 class Counting(HashEncoder):
     def encode(self, texts):
-        with open(sys.argv[3], "a") as log:
-            log.write(texts[0] + "\\n")
+        with open(log, "a") as file:
+            file.write(texts[0] + "\\n")
         return super().encode(texts)
 
 for line in sys.stdin:
     pid = os.fork()
     if not pid:
-        embed(sys.argv[1], Counting(seconds=float(line)), sys.argv[2], rows_per_chunk=4)
+        if kind == "embeddings":
+            embed(source, Counting(seconds=float(line)), store, rows_per_chunk=4)
+        else:
+            write(store, float(line), log)
         os._exit(0)
     print(pid, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
@@ -60,7 +69,7 @@ def folder(tmp_path: Path) -> Path:
 class Nursery:
     """``writer`` starts one that takes so long for a chunk, ``status`` waits for it; a process id, an exit code."""
 
-    def __init__(self, *arguments: Path) -> None:
+    def __init__(self, *arguments: str | Path) -> None:
         command = [sys.executable, "-W", "ignore", "-c", NURSERY, *map(str, arguments)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process: Any = subprocess.Popen(command, cwd=Path(__file__).parent.parent, **pipes)
@@ -75,36 +84,43 @@ class Nursery:
 
 
 @pytest.fixture
-def nursery(folder: Path, tmp_path: Path) -> Iterator[Nursery]:
-    found = Nursery(folder, tmp_path / "store", tmp_path / "log")
+def nursery(request: pytest.FixtureRequest, folder: Path, tmp_path: Path) -> Iterator[Nursery]:
+    found = Nursery(getattr(request, "param", "embeddings"), folder, tmp_path / "store", tmp_path / "log")
     yield found
     found.process.communicate()
 
 
-def test_killed_over_and_over(folder: Path, tmp_path: Path, nursery: Nursery) -> None:
-    """Killed at random moments, at least 20 times; the store at the end is the one of an undisturbed run."""
-    whole, store = tmp_path / "whole", tmp_path / "store"
-    embed(folder, HashEncoder(), whole, rows_per_chunk=ROWS)
-    rng, kills, longest = random.Random(0), 0, 0.15
+@pytest.mark.parametrize(("nursery", "kills"), [("embeddings", 25), ("interactions", 6)], indirect=["nursery"])
+def test_killed_over_and_over(request: Any, folder: Path, tmp_path: Path, nursery: Nursery, kills: int) -> None:
+    """Killed at random moments; the store at the end is that of an undisturbed run."""
+    whole, store, log, opens = tmp_path / "whole", tmp_path / "store", tmp_path / "log", EmbeddingStore
+    if "interactions" in request.node.name:
+        write(whole, 0, tmp_path / "undisturbed")
+        n_chunks, opens = rerank_cases.N_CHUNKS, InteractionStore
+        n_distinct = len(set((tmp_path / "undisturbed").read_text().splitlines()))
+    else:
+        embed(folder, HashEncoder(), whole, rows_per_chunk=ROWS)
+        n_chunks = n_distinct = N_CHUNKS
+    rng, killed, longest = random.Random(0), 0, 0.15
     while True:
-        pid = nursery.writer(0.02 if kills < 25 else 0)
+        pid = nursery.writer(0.02 if killed < kills else 0)
         time.sleep(rng.uniform(0, longest))
-        if kills < 25:
+        if killed < kills:
             with contextlib.suppress(ProcessLookupError):  # it was done before us
                 os.kill(pid, signal.SIGKILL)
         status = nursery.status()
         if status == 0:
             break
         assert status == -signal.SIGKILL
-        kills += 1
+        killed += 1
         longest += 0.01  # going over what is there takes longer each time
         with pytest.raises((StoreError, ValueError)):
-            EmbeddingStore(store)  # never taken for a whole one
-    assert kills >= 20
+            opens(store)  # never taken for a whole one
+    assert killed >= 0.8 * kills
     assert tree(store) == tree(whole)
-    computed = (tmp_path / "log").read_text().splitlines()
-    assert len(set(computed)) == N_CHUNKS
-    assert len(computed) <= N_CHUNKS + kills  # a kill costs one chunk at most
+    computed = log.read_text().splitlines()
+    assert len(set(computed)) == n_distinct
+    assert n_chunks <= len(computed) <= n_chunks + killed  # a kill costs one chunk at most
 
 
 def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nursery) -> None:

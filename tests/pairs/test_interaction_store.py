@@ -1,9 +1,8 @@
-"""Stores of interactions under what befalls long jobs, and in shards."""
+"""Stores of interactions: damage, refusals, a full disk, shards. Kills are tested with those of embeddings."""
 
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,6 @@ from haybale.embeddings import resumable_store
 from haybale.embeddings.store_files import StoreFiles, writer_lock
 from haybale.errors import InputError, OutputExistsError, StoreError
 from haybale.pairs.interaction_store import InteractionChunks
-
-
-def test_killed_over_and_over(tmp_path: Path) -> None:
-    """The script beside this file does it twenty-five times."""
-    spec = importlib.util.spec_from_file_location("kills", Path(__file__).with_name("kills.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    kills = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(kills)
-    assert kills.killed(tmp_path, 6)["kills"] == 6
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -68,13 +68,18 @@ def test_a_pair_is_what_transformers_make_of_it_alone(
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_score_is_that_of_sentence_transformers(model: str) -> None:
+def test_a_score_is_that_of_sentence_transformers(model: str, tmp_path: Path) -> None:
+    """With a sigmoid, or the activation that was saved with the model."""
+    import torch
     from sentence_transformers import CrossEncoder
 
     which = all_pairs(len(TEXTS))
-    expected = CrossEncoder(model, device="cpu").predict([(TEXTS[i], TEXTS[j]) for i, j in which])
-    pairs = CrossPairs(model, read="score", max_length=512, device="cpu")
-    np.testing.assert_allclose(pairs.encode(TEXTS, TEXTS, which)[:, 0], expected, atol=1e-5)
+    plain = CrossEncoder(model, device="cpu", activation_fn=torch.nn.Identity())
+    plain.save_pretrained(str(tmp_path / "plain"), create_model_card=False)
+    for name in (model, str(tmp_path / "plain")):
+        expected = CrossEncoder(name, device="cpu").predict([(TEXTS[i], TEXTS[j]) for i, j in which])
+        pairs = CrossPairs(name, read="score", max_length=512, device="cpu")
+        np.testing.assert_allclose(pairs.encode(TEXTS, TEXTS, which)[:, 0], expected, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
