@@ -1,4 +1,4 @@
-"""Reports to look at: runs to one self-contained HTML page with table, curves, texts and pictures."""
+"""Turn runs into a report: one self-contained HTML page with table, curves, texts and pictures."""
 
 from haybale.reports.sources import Source, load
 from haybale.reports.study import Study

@@ -1,4 +1,4 @@
-"""Charts of the page: drawn by Matplotlib, then made inline SVG in the page's colours, with titles and links."""
+"""Charts of the page: Matplotlib draws them; they become inline SVG in the page's colours, with titles and links."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SOFT, WIN, LOSS = "#777777", "#0072b1", "#d55e01"
 _NAMES = {"#ffffff": "ground", "#e5e5e5": "rule", SOFT: "soft", WIN: "win", LOSS: "loss"}
 _NAMES |= {colour: f"s{number}" for number, colour in enumerate(COLOURS)}
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-_MOST = 2000  # cells of a heatmap that say what they are, the strongest ones
+_MOST = 2000  # most cells of a heatmap with a title; those with the largest shares have one
 _POINTS = {"other": ("o", 4, 0.3), "near": ("o", 12, 0.6), "relevant": ("D", 30, 0.9), "query": ("x", 45, 1.0)}
 
 
 def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], label: str) -> Markup:
-    """Lines over a logarithmic axis; the page's script hides and shows them by their names in the legend."""
+    """Draw lines over a logarithmic axis; a click on a name in the legend hides or shows its line."""
     figure = draw_lines(curves, x_label="documents looked at", y_label="recall", log_x=True)
     titles = {}
     for number, (name, points) in enumerate(curves.items()):
@@ -40,7 +40,7 @@ def recall_chart(curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], la
 
 
 def difference_chart(values: pd.Series, links: Mapping[str, str], label: str) -> Markup:
-    """A bar for each name in the order given, up where its value is above 0; those in ``links`` lead there."""
+    """Draw a bar for each name, in the given order; bars of names in ``links`` are links."""
     figure, axes = _axes(9.5, 2.7)
     shown = [(place, str(name), value) for place, (name, value) in enumerate(values.items()) if value]
     bars = _boxes(
@@ -66,7 +66,7 @@ def share_chart(
     label: str,
     **labels: str,
 ) -> Markup:
-    """Shares (n, m) as a heatmap; cells with a title say it, the ``strongest`` carry 1, 2, …."""
+    """Draw shares (n, m) as a heatmap with ``titles`` of cells; the ``strongest`` cells are numbered from 1."""
     figure = draw_heatmap(shares, rows, columns, value_label="share of the score", **labels)
     axes = figure.axes[0]
     cells = sorted(titles, key=lambda cell: -shares[cell])[:_MOST]
@@ -84,7 +84,10 @@ def scatter_chart(
     joins: Sequence[tuple[int, int, str]],
     label: str,
 ) -> Markup:
-    """``places`` (n, 2) as points: by kind, the last on top, row, colour and title; ``joins``: rows and a colour."""
+    """Draw points at ``places`` (n, 2).
+
+    ``points`` are (row, colour, title) by kind, the last kind on top; ``joins`` are lines, as two rows and a colour.
+    """
     figure, axes = _axes(10, 6.5)
     lines = import_optional("matplotlib.collections", "reports").LineCollection
     ends = [places[[start, end]] for start, end, _ in joins]
@@ -101,7 +104,7 @@ def scatter_chart(
 
 
 def _axes(width: float, height: float) -> tuple[Figure, Any]:
-    """A figure of that many inches, and its axes without a frame."""
+    """Return a figure of this size in inches, and its axes without a frame."""
     figures = import_optional("matplotlib.figure", "reports")
     figure: Figure = figures.Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
@@ -112,13 +115,13 @@ def _axes(width: float, height: float) -> tuple[Figure, Any]:
 
 
 def _boxes(corners: Sequence[tuple[float, float, float, float]], **how: Any) -> Any:
-    """Rectangles (left, bottom, right, top) as one collection."""
+    """Return rectangles (left, bottom, right, top) as one collection."""
     shapes = [[(a, b), (c, b), (c, d), (a, d)] for a, b, c, d in corners]
     return import_optional("matplotlib.collections", "reports").PolyCollection(shapes, linewidths=0, **how)
 
 
 def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]]) -> Markup:
-    """A figure as an SVG element, its texts as texts; the same figure gives the same characters.
+    """Turn a figure into an SVG element with searchable texts; equal figures give equal strings.
 
     ``name`` tells its ids from those of other figures; ``label`` is what it says to those who do not see it;
     ``titles``: by the gid of what is drawn, one for each of its marks. A gid ``series-3`` becomes the class ``series``
@@ -128,7 +131,7 @@ def _inline(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence
     with import_optional("matplotlib", "reports").rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
-    shapes = {each for defs in root.iter(f"{_SVG}defs") for each in defs.iter()}  # which are drawn by a use
+    shapes = {each for defs in root.iter(f"{_SVG}defs") for each in defs.iter()}  # shapes that <use> elements draw
     for gid, of_marks in titles.items():
         group = root.find(f".//*[@id='{gid}']")
         drawn = [] if group is None else [each for each in group.iter() if each not in shapes]

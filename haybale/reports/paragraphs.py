@@ -1,4 +1,4 @@
-"""Why a document was found: PARM's heatmap of one query, with the texts of the pairs that carry most.
+"""Explain why a document was found: PARM's heatmap of one query, and the texts of the pairs with the largest shares.
 
 Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
 ECIR 2022: VRRF, whose score is a sum over pairs of paragraphs.
@@ -21,12 +21,12 @@ from haybale.reports.study import Study
 from haybale.retrieval import ParagraphExplanation
 from haybale.retrieval.run import DEPTH
 
-PAIRS = 5  # whose texts are shown
-AMONG, TELLING = 10, 12  # of so many large wins one is chosen, by its number of paragraphs
+PAIRS = 5  # pairs whose texts are shown
+AMONG, TELLING = 10, 12  # one of the 10 largest wins is shown, with about 12 paragraphs
 
 
 def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[str, Any]:
-    """The query that was asked for, or one of the large wins, and its best relevant document by PARM."""
+    """Explain PARM's best relevant document for ``query``, by default for one of the largest wins."""
     query = query or _telling_query(study, engine)
     texts, kind = _paragraphs(engine, query)
     if not texts:
@@ -46,14 +46,14 @@ def paragraphs_section(study: Study, engine: Engine, query: str | None) -> dict[
 
 
 def _telling_query(study: Study, engine: Engine) -> str:
-    """Of the ten largest wins the one with about a dozen paragraphs: fewer tell little, more are hard to see."""
+    """Choose the query with about a dozen paragraphs from the ten largest wins."""
     ranked = [str(query) for query in study.differences.index[:AMONG]]
     lengths = np.array([len(_paragraphs(engine, query)[0]) for query in ranked])
     return ranked[int(np.abs(np.log(np.maximum(lengths, 1) / TELLING)).argmin())]
 
 
 def _paragraphs(engine: Engine, query: str) -> tuple[list[str], str]:
-    """The paragraphs of a query, and what they are; a single one is split into its sentences."""
+    """Return the paragraphs of a query and their kind; a single paragraph is split into sentences."""
     number = int(engine.collection.query_numbers([query])[0])
     texts = [text for text in engine.collection.queries.paragraphs_of(number) if text.strip()]
     parts = [" ".join(words) for words in sentences(texts[0])] if len(texts) == 1 else []
@@ -64,10 +64,10 @@ def _explained(why: ParagraphExplanation, kind: str) -> dict[str, Any]:
     names = [passage.removeprefix(f"{why.doc_id}:") for passage in why.passage_ids]
 
     def amount(share: float) -> str:
-        """In percent of the score, where it is a part of it."""
+        """Format a share, as a percentage if shares are parts of the score."""
         return f"{100 * share / why.score:.1f} %" if why.in_percent and why.score else f"{share:+.4f}"
 
-    shares = np.maximum(why.share, 0)  # one below 0, of vectors that point away from each other, is as good as none
+    shares = np.maximum(why.share, 0)  # negative shares are not shown
     titles = {}
     for row, column in np.argwhere(shares > 0).tolist():
         rank = int(why.ranks[row, column])

@@ -1,4 +1,4 @@
-"""The picture of queries amid passages, after figure 1a of Bönisch & Mehler 2024.
+"""Draw queries among passages, like figure 1a of Bönisch & Mehler 2024.
 
 Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR Ensembles",
 2024; van der Maaten & Hinton, "Visualizing Data using t-SNE", JMLR 9, 2008.
@@ -24,14 +24,14 @@ from haybale.timing import timed
 from haybale.vectors import Matrix
 
 QUERIES, NEIGHBOURS, OTHERS = 40, 20, 600
-OPEN = 3  # relevant documents of a query at most
+OPEN = 3  # most relevant documents of a query
 HIGHLIGHTED = 6  # queries in colour
-FEWEST = 10  # points of which a picture can be made
-REDUCED = 50  # dimensions to which vectors are reduced first, as van der Maaten & Hinton do
+FEWEST = 10  # fewest points of a picture
+REDUCED = 50  # dimensions before t-SNE, as by van der Maaten & Hinton
 
 
 def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
-    """Up to 40 measured queries by chance, 20 passages each, their relevant ones, and 600 others, in the plane."""
+    """Draw up to 40 random queries with their 20 nearest and their relevant passages, among 600 other passages."""
     rng = np.random.default_rng(0)
     ids = sorted(study.relevant)
     queries = [ids[i] for i in sorted(rng.choice(len(ids), size=min(QUERIES, len(ids)), replace=False).tolist())]
@@ -45,18 +45,18 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
     relevant = [passages for passages, _ in best]
     others = rng.choice(len(index), size=min(OTHERS, len(index)), replace=False)
     passages: Ints = np.unique(np.concatenate([others, *near, *relevant]).astype(np.int64))
-    n = len(passages)  # rows of the picture; after them the queries
+    n = len(passages)  # the rows of passages; the rows of queries follow
     if n + len(queries) < FEWEST:
         return {"absent": f"The collection has too few passages; a picture needs {FEWEST} points."}
     with timed("t-SNE"):
         places = _in_plane(index.vectors[passages], asked)
-    # In colour: queries from the one nearest to a relevant passage to the one farthest from all of its own.
+    # Coloured queries, from the nearest to a relevant passage to the farthest.
     order = sorted((i for i in range(len(queries)) if len(relevant[i])), key=lambda i: (-best[i][1], queries[i]))
     spread: Any = np.unique(np.linspace(0, len(order) - 1, HIGHLIGHTED).round().astype(int)) if order else []
     colours = {order[place]: COLOURS[number] for number, place in enumerate(spread)}
     rows_near, rows_relevant = ([np.searchsorted(passages, part) for part in parts] for parts in (near, relevant))
-    drawn = [*(i for i in range(len(queries)) if i not in colours), *colours]  # those in colour over the others
-    look = dict.fromkeys(range(n), ("other", SOFT))  # of what is in several, the last: what tells most
+    drawn = [*(i for i in range(len(queries)) if i not in colours), *colours]  # coloured queries are drawn last
+    look = dict.fromkeys(range(n), ("other", SOFT))  # a passage of several kinds gets the last one
     rows_asked = np.arange(n, len(places))[:, None]
     for kind, parts in (("near", rows_near), ("relevant", rows_relevant), ("query", rows_asked)):
         for i in drawn:
@@ -79,7 +79,7 @@ def picture_section(study: Study, engine: Engine) -> dict[str, Any]:
 
 
 def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> tuple[Ints, float]:
-    """Of each relevant document (the three nearest) the passage nearest to the query; and how near the nearest is."""
+    """Return the nearest passage of each of the three nearest relevant documents, and the similarity of the first."""
     offsets = engine.passages.doc_offsets
     found: list[tuple[float, int]] = []
     for document in engine.collection.document_numbers(study.relevant[query]).tolist():
@@ -91,7 +91,7 @@ def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> 
 
 
 def _in_plane(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
-    """(n, d) vectors, dense or CSR, to (n, 2) places by t-SNE over their first 50 dimensions."""
+    """Return (n, 2) places of vectors, dense or CSR, by t-SNE of their first 50 dimensions."""
     reduce: Any = TruncatedSVD if sparse.issparse(passages) else PCA
     vectors: Any = (sparse.vstack if sparse.issparse(passages) else np.concatenate)([passages, queries])
     n, d = vectors.shape

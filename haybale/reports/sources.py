@@ -1,4 +1,4 @@
-"""What a report is made of: runs with what is recorded about them, their collection, and an engine for the pictures."""
+"""The sources of a report: runs with their records, their collection, and an engine for the pictures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAKING = ("encoder", "store", "paragraphs", "language")
 
 
 class Source(NamedTuple):
-    """Runs by name from one place; ``settings`` and ``results`` as ``haybale compare`` wrote them, if it did."""
+    """Runs by name from one folder or file, with ``settings`` and ``results`` if ``haybale compare`` wrote them."""
 
     name: str
     runs: dict[str, Run]
@@ -61,13 +61,13 @@ def load(path: Path | str) -> Source:
 
 
 def _stem(path: Path) -> str:
-    """The name of a run file without its suffixes; empty where it has none of a run file."""
+    """Return the name of a run file without its suffixes; empty for other files."""
     name = path.name.removesuffix(".gz")
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), "")
 
 
 def named_runs(sources: Sequence[Source]) -> dict[str, Run]:
-    """All runs by name. A name that several sources have gets theirs before it, unless the runs are equal."""
+    """Return all runs by name; different runs of the same name get the name of their source as a prefix."""
     runs: dict[str, Run] = {}
     for source in sources:
         for name, run in source.runs.items():
@@ -81,7 +81,7 @@ def named_runs(sources: Sequence[Source]) -> dict[str, Run]:
 def open_for(
     sources: Sequence[Source], collection: Collection | Engine | str | Path | None, layout: str | None
 ) -> Collection | Engine:
-    """The collection or engine that is given, or the one the sources name."""
+    """Open the collection or engine that is given, or the one that the sources name."""
     if isinstance(collection, Collection | Engine):
         return collection
     if collection is None:
@@ -96,11 +96,11 @@ def open_for(
     is_engine = (Path(collection) / "engine.json").is_file()
     if is_engine:
         return Engine.open(collection)
-    return open_collection(collection, layout, missing_judgements="skip")  # as the comparison may have had it
+    return open_collection(collection, layout, missing_judgements="skip")  # as the comparison may have opened it
 
 
 def find_split(sources: Sequence[Source], collection: Collection, split: str | None) -> str:
-    """The split that is given, the one the sources name, or the only one there is."""
+    """Return the split that is given, that the sources name, or that is the only one."""
     if split is None:
         named = list(dict.fromkeys(source.settings["split"] for source in sources if "split" in source.settings))
         known = list(collection.splits)
@@ -118,7 +118,7 @@ def _one(kind: str, named: list[str], otherwise: str) -> str:
 
 
 def engine_for(sources: Sequence[Source], opened: Collection | Engine) -> Engine | None:
-    """The engine that was opened, or one in memory with the settings of the first source that has some, else TF-IDF.
+    """Return the opened engine, or one in memory with the settings of the first source that has some, else TF-IDF.
 
     None where the comparison was given an encoder that is an object.
     """

@@ -1,4 +1,4 @@
-"""What a report is about: a collection's split, the runs on it, their measures, and two rankers query by query."""
+"""The content of a report: the runs on a split, their measures, and two rankers compared query by query."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from haybale.evaluation import Results, averages, evaluate, results
 from haybale.reports.sources import Source, named_runs
 from haybale.retrieval import Run
 
-MEASURE = "nDCG@10"  # by which rankers are ordered and queries compared
+MEASURE = "nDCG@10"  # orders rankers and compares queries
 
 
 @dataclass(frozen=True)
 class Study:
-    """Runs on one split, measured; ``ranker`` is the one shown against the baseline, None if there is no other."""
+    """Runs on one split and their measures; ``ranker`` is compared with the baseline, None if there is only one run."""
 
     collection: Collection
     split: str
@@ -37,42 +37,42 @@ class Study:
 
     @cached_property
     def relevant(self) -> dict[str, list[str]]:
-        """The relevant documents of each measured query, in the order of the judgements."""
+        """Return the relevant documents of each measured query, in the order of the judgements."""
         return {str(query): list(documents) for query, documents in self.qrels.groupby("query_id")["doc_id"]}
 
     @cached_property
     def differences(self) -> pd.Series:
-        """By query, the ranker's nDCG@10 minus the baseline's; the largest first, equal ones by id."""
+        """Return the ranker's nDCG@10 minus the baseline's by query, the largest first, equal ones by id."""
         names = (self.ranker or self.baseline, self.baseline)
         ours, theirs = (self.results.values[name][MEASURE].sort_index() for name in names)
         return (ours - theirs).sort_values(ascending=False, kind="stable")
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Wins, ties and losses of the ranker."""
+        """Return the numbers of wins, ties and losses of the ranker."""
         d = self.differences
         return int((d > 0).sum()), int((d == 0).sum()), int((d < 0).sum())
 
     def wins(self, n: int) -> list[str]:
-        """The n largest, largest first."""
+        """Return the queries of the n largest wins, largest first."""
         return list(self.differences[self.differences > 0].index[:n])
 
     def losses(self, n: int) -> list[str]:
-        """The n largest, largest first."""
+        """Return the queries of the n largest losses, largest first."""
         losses = self.differences[self.differences < 0].sort_index()
         return list(losses.sort_values(kind="stable").index[:n])
 
     @cached_property
     def answered(self) -> dict[str, set[str]]:
-        """By run, the queries that it ranks at least one document for."""
+        """Return the queries with at least one ranked document, by run."""
         return {name: set(run.to_frame()["query_id"]) for name, run in self.runs.items()}
 
     def ranking(self, name: str, query: str) -> list[str]:
-        """Documents of a query in a run, best first; none where the run has nothing for it."""
+        """Return the documents of a query in a run, best first."""
         return [document for document, _ in self.runs[name][query]] if query in self.answered[name] else []
 
     def ranks(self, query: str) -> list[tuple[str, dict[str, int | None]]]:
-        """The query's relevant documents with their ranks by the two runs, those that the ranker has first in front."""
+        """Return the query's relevant documents with their ranks in the two runs, sorted by the ranker's."""
         names = (self.ranker or self.baseline, self.baseline)
         places = {name: {each: rank for rank, each in enumerate(self.ranking(name, query), 1)} for name in names}
         first = places[names[0]]
@@ -83,7 +83,7 @@ class Study:
         return self.collection.queries.texts(self.collection.query_numbers([query]))[0]
 
     def document(self, document: str) -> tuple[str, str]:
-        """The title, empty where it says no more than the id, and the beginning of the text."""
+        """Return the title, empty if it equals the id, and the beginning of the text."""
         number = int(self.collection.document_numbers([document])[0])
         start, end = self.collection.passages.doc_offsets[number : number + 2]
         title = str(self.collection.doc_titles[number].as_py() or "")
@@ -94,7 +94,7 @@ class Study:
 def study(
     sources: Sequence[Source], collection: Collection, split: str, baseline: str | None, ranker: str | None
 ) -> Study:
-    """Measure all runs. Errors: unknown names; runs about other queries or documents; nothing to measure."""
+    """Measure all runs; raise for unknown names, runs of other queries or documents, and no relevant document."""
     runs = named_runs(sources)
     for name, kind in ((baseline, "baseline"), (ranker, "ranker")):
         if name is not None and name not in runs:
@@ -108,7 +108,7 @@ def study(
         for document in run.to_frame()["doc_id"].unique():
             if document not in documents:
                 raise InputError(f"run {name!r}: document {document!r} is not in {collection.name}")
-    if baseline is None:  # that of the settings, bm25, or the first run
+    if baseline is None:  # the baseline of the settings, bm25, or the first run
         wanted = [*(source.settings.get("baseline") for source in sources), "bm25"]
         known = [full for name in wanted for full in runs if name and (full == name or full.endswith(f"/{name}"))]
         baseline = [*known, *runs][0]
@@ -123,7 +123,7 @@ def study(
 
 
 def reading(about: Study) -> str:
-    """The table in a sentence or two."""
+    """Summarise the table in one or two sentences."""
     table, baseline = about.results, about.baseline
     means = {name: averages(values)[MEASURE] for name, values in table.values.items()}
     theirs = f"{means[baseline]:.3f}"

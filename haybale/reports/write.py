@@ -1,4 +1,4 @@
-"""Runs to a report: everything is read, checked and measured first; the page is written last, aside, then renamed.
+"""Write a report: read, check and measure everything first, then write the page to a temporary file and rename it.
 
 The page is one HTML file with its style and script inside. A content security policy forbids what it does not need:
 other scripts than its own, which it names by hash, and anything from a network.
@@ -49,7 +49,7 @@ def write_report(
     title: str | None = None,
     report: Callable[[str, float], None] | None = None,
 ) -> Study:
-    """Write one self-contained HTML page about runs; a page that was there stays until all is read and measured.
+    """Write one self-contained HTML page about runs; an existing page is replaced at the very end.
 
     Parameters
     ----------
@@ -58,25 +58,25 @@ def write_report(
     out : Path or str
         The HTML file; replaced if it exists.
     collection : Collection, Engine, str or Path, optional
-        What the runs are of; a path may be an engine's folder. Default: what the folders say.
+        The collection of the runs; a path may be an engine's folder. By default, the folders name it.
     layout, split, baseline : str, optional
-        Likewise.
+        By default, the folders name them.
     ranker : str, optional
-        Whose wins and losses are shown; default: the best by nDCG@10 that is not the baseline.
+        The ranker whose wins and losses are shown. The default is the best by nDCG@10 other than the baseline.
     queries : int, default 5
-        Wins shown, and losses.
+        Number of wins, and of losses, that are shown.
     query : str, optional
-        Whose heatmap is shown; default: that of a large win.
+        The query of the heatmap. The default is one of the largest wins.
     picture : {"tsne", "none"}, default "tsne"
-        Heatmap and picture, of the vectors of the engine, else of those that the folders say, else of TF-IDF.
+        Whether heatmap and picture are drawn, with the vectors of the engine, of the folders' settings, or TF-IDF.
     title : str, optional
     report : callable, optional
-        Called with ``(stage, seconds)`` whenever a stage is done.
+        Called with ``(stage, seconds)`` at the end of each stage.
 
     Raises
     ------
     InputError
-        A place without runs, runs of other queries or documents than the split's, no split, an unknown run or query.
+        For a path without runs, runs of other queries or documents than the split's, and unknown names.
     """
     out = Path(out)
     check_file(out)
@@ -84,7 +84,7 @@ def write_report(
     if not runs:
         raise InputError("no run was given")
     with record_timings(report), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has the letters that Matplotlib lacks
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has glyphs that Matplotlib lacks
         with timed("read runs"):
             sources = [load(path) for path in runs]
         with timed("read collection"):
@@ -136,7 +136,7 @@ def _page(content: dict[str, Any], **sections: Any) -> str:
 
 
 def _content(about: Study, n: int) -> dict[str, Any]:
-    """What the sections about measures and records show; the ``n`` largest wins and losses."""
+    """Return the content of the sections about measures and records, with the ``n`` largest wins and losses."""
     table, sources = about.results, about.sources
     columns = columns_of(table)
     curves = recall_curves(about.runs, about.qrels)
@@ -178,14 +178,14 @@ def _content(about: Study, n: int) -> dict[str, Any]:
 
 
 def flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Names with values as text, one line each; those within others have the names of both.
+    """Yield names with values as texts; nested values get the names of all levels.
 
     >>> list(flattened({"a": {"b": 0.5, "c": [1, 2]}, "d": None, "e": "/home/someone/model", "f": [{"g": 1}]}))
     [('a, b', '0.5'), ('a, c', '1, 2'), ('d', '–'), ('e', 'model'), ('f, 0, g', '1')]
     """
     for key, value in values.items():
         if isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
-            value = {str(place): each for place, each in enumerate(value)}  # rankers within a ranker
+            value = {str(place): each for place, each in enumerate(value)}  # rankers inside a ranker
         if isinstance(value, Mapping) and value:
             yield from flattened(value, f"{before}{key}, ")
         else:
@@ -198,5 +198,5 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     if isinstance(value, str) and PurePath(value).is_absolute():
-        return PurePath(value).name  # where it lies on a machine is nobody's business
+        return PurePath(value).name  # folders of the machine are not shown
     return f"{value:.6g}" if isinstance(value, float) else str(value)
