@@ -343,13 +343,13 @@ class BM25Index(PassageTable):
         """Return what scores all passages for a query row, and (m,) the document that each row leaves out."""
         ids = self._term_numbers(queries)
         index = frozen(self._postings.offsets), frozen(self._postings.texts.view(np.uint32)), frozen(self._weights)
+        counted = [(np.array(terms, dtype=np.int64), times) for terms, times in map(self._counted, ids)]
 
         def new_scorer() -> Scorer:
             sums = np.empty(len(self), dtype=np.float32)
 
             def score(row: int) -> Values:
-                terms, times = self._counted(ids[row])
-                _add(*index, np.array(terms, dtype=np.int64), times, sums)
+                _add(*index, *counted[row], sums)
                 return sums.view(np.uint32)  # the bits of floats that are not negative rise with them
 
             return score

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,38 +205,6 @@ def test_names_of_any_kind_are_written(engine: Engine, tmp_path: Path) -> None:
     assert list(json.loads((tmp_path / "out" / "results.json").read_text())["rankers"]) == ["bm25", *names]
     with pytest.raises(OutputExistsError, match="exists and is not empty"):
         outcome.write(tmp_path / "out")
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from support.topics import topic_collection
-from haybale.evaluation import compare
-outcome = compare(topic_collection(), ["bm25", "knn"])
-print("writing", flush=True)
-for i in range(100_000):
-    outcome.write(Path(sys.argv[1]) / str(i))
-"""
-
-
-def test_a_killed_writer_leaves_whole_folders_only(tmp_path: Path) -> None:
-    """SIGKILL at random moments: a folder under its final name always holds everything."""
-    rng = random.Random(0)
-    command = [sys.executable, "-c", WRITER]
-    with subprocess.Popen(
-        [*command, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
-    ) as one:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "writing\n"
-        time.sleep(0.2 + 0.3 * rng.random())
-        os.kill(one.pid, signal.SIGKILL)
-    finished = [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
-    assert finished
-    for out in finished:
-        assert json.loads((out / "results.json").read_text())["queries measured"] > 0
-        assert json.loads((out / "settings.json").read_text())["split"] == "dev"
-        assert (out / "table.md").read_text().endswith("\n")
-        assert {path.name for path in (out / "runs").iterdir()} == {"bm25.trec", "knn.trec"}
 
 
 def test_queries_that_find_nothing_are_told(topics: Collection) -> None:

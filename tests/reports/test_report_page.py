@@ -137,7 +137,7 @@ def test_a_query_of_one_paragraph_is_split_into_sentences(reported: Reported) ->
 def test_the_picture_counts_what_is_near(page: Page, collection: Collection) -> None:
     found = re.search(r"In the full space (\d+) of these (\d+) relevant passages are among the nearest", page.text)
     assert 0 < int(found.group(1)) <= int(found.group(2)) == sum(map(len, collection.relevant_ids("dev")))
-    assert "t-SNE of TF-IDF vectors." in page.text
+    assert "t-SNE of vectors of tfidf." in page.text
     drawn = page.raw.partition('id="picture"')[2].partition("</svg>")[0]
     titles = re.findall("<title>(.*?)</title>", drawn)
     assert sum(title.startswith("query dev-") for title in titles) == 24

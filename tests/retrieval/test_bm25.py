@@ -57,25 +57,6 @@ def test_scores_follow_the_formula(pydocs: Collection, k1: float, b: float, k3: 
     assert ranked.tolist() == sorted(found, key=lambda p: (-found[p], p))
 
 
-def test_documents_rank_by_their_best_passage_of_all(pydocs: Collection) -> None:
-    texts = pydocs.passages.texts[:500].to_pylist()
-    offsets = pydocs.passages.doc_offsets
-    offsets = np.append(offsets[offsets < 500], 500)
-    index = BM25Index(texts, offsets, language="english")
-    queries = ["array of complex numbers", "file name"]
-    scores = index.search(queries, 500)
-    rows, documents, best = index.documents(queries, 10)
-    for row in (0, 1):
-        expected: dict[int, float] = {}
-        for passage, score in zip(scores.passages[row], scores.scores[row], strict=True):
-            if passage >= 0:
-                document = int(np.searchsorted(offsets, passage, side="right") - 1)
-                expected[document] = max(expected.get(document, -np.inf), float(score))
-        threshold = sorted(expected.values(), reverse=True)[:10][-1]
-        found = dict(zip(documents[rows == row].tolist(), best[rows == row].tolist(), strict=True))
-        assert found == {d: s for d, s in expected.items() if s >= threshold}
-
-
 def test_own_document_and_unknown_words(toy: Collection) -> None:
     index = BM25Index.from_collection(toy)
     hits = index.search(["salt in winter", "xylophone"], 15, exclude=[4, -1])

@@ -14,7 +14,7 @@ from support.index_oracle import oracle
 
 from haybale.collections import Collection
 from haybale.device import Device
-from haybale.embeddings import EmbeddingStore, LSAEncoder, embed
+from haybale.embeddings import EmbeddingStore, embed
 from haybale.embeddings import store as store_module
 from haybale.errors import DeviceError, InputError, UnknownNameError, VectorError
 from haybale.retrieval import Hits, PassageIndex, exact
@@ -105,15 +105,6 @@ def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tiled = PassageIndex(passages, backend="numpy").search(queries, 50)
     np.testing.assert_array_equal(whole.passages, tiled.passages)
     np.testing.assert_array_equal(whole.scores, tiled.scores)
-
-
-def test_backends_agree_on_real_passages(pydocs: Collection) -> None:
-    texts = pydocs.passages.texts[:6000].to_pylist()
-    vectors = LSAEncoder(64).fit(texts).encode(texts)
-    found = [PassageIndex(vectors, backend=name).search(vectors[:200], 1000) for name in BACKENDS]
-    for other in found[1:]:
-        np.testing.assert_array_equal(found[0].passages, other.passages)
-        np.testing.assert_array_equal(found[0].scores, other.scores)
 
 
 def test_where_an_index_is(cupy: Any) -> None:

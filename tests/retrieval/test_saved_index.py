@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +14,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from support.saved_folders import change_manifest, sign_file
+from support.saved_folders import change_tensors as _tensors
 
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
-from haybale.manifest import digest, mapped_tensors, with_checksum, write_tensors
 from haybale.retrieval import Hits, PassageIndex
 
 Case = tuple[PassageIndex, Any]
+VECTORS = "vectors.safetensors"
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -247,21 +248,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _manifest(folder: Path, **changes: Any) -> None:
-    path = folder / "manifest.json"
-    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | changes)))
-
-
-def _tensors(folder: Path, file: str = "vectors.safetensors", **changes: Any) -> None:
-    """Other tensors under a manifest that agrees with them; __ stands for a dot, None takes one away."""
-    path = folder / file
-    tensors = {name: array.copy() for name, array in mapped_tensors(path).items()}
-    tensors |= {name.replace("__", "."): value for name, value in changes.items()}
-    path.unlink()
-    write_tensors(path, {name: np.asarray(value) for name, value in tensors.items() if value is not None})
-    _manifest(folder, files=json.loads((folder / "manifest.json").read_text())["files"] | {file: digest(path)})
-
-
 def _flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -278,37 +264,54 @@ ints = lambda *values: np.array(values, dtype=np.int32)  # noqa: E731
         ("dense", lambda f: (f / "manifest.json").write_text("{"), "manifest.json, line 1: expected JSON"),
         (
             "dense",
-            lambda f: _manifest(f, format="haybale model"),
+            lambda f: change_manifest(f, format="haybale model"),
             "expected format 'haybale index', found 'haybale model'",
         ),
-        ("dense", lambda f: _manifest(f, version=2), "expected version 1, found 2"),
-        ("dense", lambda f: _manifest(f, kind="BM25Index"), "expected kind 'PassageIndex', found 'BM25Index'"),
-        ("dense", lambda f: _manifest(f, files={}), "expected 'files' documents.parquet, passages.parquet, vectors"),
+        ("dense", lambda f: change_manifest(f, version=2), "expected version 1, found 2"),
+        ("dense", lambda f: change_manifest(f, kind="BM25Index"), "expected kind 'PassageIndex', found 'BM25Index'"),
+        (
+            "dense",
+            lambda f: change_manifest(f, files={}),
+            "expected 'files' documents.parquet, passages.parquet",
+        ),
         ("dense", lambda f: (f / "passages.parquet").unlink(), "passages.parquet: not found, the manifest lists it"),
         ("dense", lambda f: _flip(f / "vectors.safetensors"), "vectors.safetensors: its content is not what was saved"),
         ("sparse", lambda f: _flip(f / "documents.parquet"), "documents.parquet: its content is not what was saved"),
-        ("dense", lambda f: _tensors(f, vectors=None), "expected vectors, or rows and columns of a matrix; found"),
-        ("dense", lambda f: _tensors(f, more=[1.0]), "expected vectors, or rows and columns of a matrix; found"),
-        ("dense", lambda f: _tensors(f, vectors=np.eye(3)), r"found \(3, 3\) of float64"),
-        ("dense", lambda f: _tensors(f, vectors=np.eye(2, dtype="f4")), r"expected 3 vectors .*, found \(2, 2\)"),
-        ("dense", lambda f: _tensors(f, vectors=np.ones(3, dtype="f4")), r"found \(3,\)"),
-        ("sparse", lambda f: _tensors(f, rows__data=None), "expected vectors, or rows and columns of a matrix; found"),
-        ("sparse", lambda f: _tensors(f, rows__data=np.ones(3)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, rows__indices=ints(0, 1, 4)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, rows__indices=ints(0, 1, -1)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, columns__indices=ints(0, 1, 3)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, columns__indices=ints(0, 1)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, columns__indptr=ints(0, 2, 1, 3, 3)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, rows__indptr=ints(0, 1, 3)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, rows__indptr=ints(1, 1, 2, 3)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, rows__indptr=np.array([0, 1, 2, 3])), "not the parts of a"),
+        (
+            "dense",
+            lambda f: _tensors(f, VECTORS, vectors=None),
+            "expected vectors, or rows and columns of a matrix",
+        ),
+        (
+            "dense",
+            lambda f: _tensors(f, VECTORS, more=[1.0]),
+            "expected vectors, or rows and columns of a matrix",
+        ),
+        ("dense", lambda f: _tensors(f, VECTORS, vectors=np.eye(3)), r"found \(3, 3\) of float64"),
+        (
+            "dense",
+            lambda f: _tensors(f, VECTORS, vectors=np.eye(2, dtype="f4")),
+            r"expected 3 vectors .*, found \(2, 2\)",
+        ),
+        ("dense", lambda f: _tensors(f, VECTORS, vectors=np.ones(3, dtype="f4")), r"found \(3,\)"),
         (
             "sparse",
-            lambda f: _tensors(f, columns__data=np.ones((3, 1), dtype="f4")),
+            lambda f: _tensors(f, VECTORS, rows__data=None),
+            "expected vectors, or rows and columns of a matrix",
+        ),
+        ("sparse", lambda f: _tensors(f, VECTORS, rows__data=np.ones(3)), "not the parts of a"),
+        ("sparse", lambda f: _tensors(f, VECTORS, rows__indices=ints(0, 1, 4)), "not the parts of a"),
+        ("sparse", lambda f: _tensors(f, VECTORS, rows__indices=ints(0, 1, -1)), "not the parts of a"),
+        ("sparse", lambda f: _tensors(f, VECTORS, columns__indices=ints(0, 1)), "not the parts of a"),
+        ("sparse", lambda f: _tensors(f, VECTORS, columns__indptr=ints(0, 2, 1, 3, 3)), "not the parts of a"),
+        ("sparse", lambda f: _tensors(f, VECTORS, rows__indptr=ints(0, 1, 3)), "not the parts of a"),
+        ("sparse", lambda f: _tensors(f, VECTORS, rows__indptr=np.array([0, 1, 2, 3])), "not the parts of a"),
+        (
+            "sparse",
+            lambda f: _tensors(f, VECTORS, columns__data=np.ones((3, 1), dtype="f4")),
             "not the parts of a",
         ),
-        ("sparse", lambda f: _tensors(f, columns__indptr=ints(0)), "not the parts of a"),
-        ("sparse", lambda f: _tensors(f, columns__indptr=ints()), "not the parts of a"),
+        ("sparse", lambda f: _tensors(f, VECTORS, columns__indptr=ints()), "not the parts of a"),
     ],
 )
 def test_what_was_not_written_is_refused(
@@ -329,7 +332,6 @@ def test_numbers_of_passages_that_do_not_fit(saved: Path, tmp_path: Path) -> Non
         path = folder / "documents.parquet"
         schema = pa.schema([("id", pa.large_string()), ("passages", pa.int64())])
         pa.parquet.write_table(pa.table([["a", "b"], counts], schema=schema), path)
-        files = json.loads((folder / "manifest.json").read_text())["files"]
-        _manifest(folder, files=files | {path.name: digest(path)})
+        sign_file(folder, path.name)
         with pytest.raises(FileFormatError, match=r"documents\.parquet: expected numbers of passages that sum to 3"):
             PassageIndex.open(folder)
