@@ -1,7 +1,7 @@
-"""Passages cut into pieces of equal length, with a stride: what an index may hold instead of the passages.
+"""Cutting passages into pieces of equal length, which are indexed in place of the passages.
 
-Passages of a collection differ in length by orders of magnitude, and a vector says less of a long one. Bönisch &
-Mehler 2024 name pieces of equal length as their next step.
+Passages of a collection differ in length by orders of magnitude, and a vector represents a long one less well. Bönisch
+& Mehler 2024 name pieces of equal length as their next step.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ _CONSTRAINTS = {
 
 @dataclass(frozen=True)
 class Chunking:
-    """How passages are cut into pieces; the last piece of a passage ends where the passage does and may be shorter.
+    """Settings for cutting passages; the last piece of a passage ends with the passage and may be shorter.
 
-    Tokens are those of the whole passage, without the special ones: a piece tokenised on its own can differ by a token
-    at either end.
+    The passage is tokenised as a whole, without special tokens: a piece tokenised on its own can differ by a token at
+    either end.
 
     Parameters
     ----------
     length : int
-        Words or tokens of a piece.
+        The number of words or tokens in a piece.
     stride : int, optional
-        A new piece begins every so many, at most ``length``; None: ``length``, so none overlap.
+        The number of words or tokens from one piece's start to the next, at most ``length``. Default: ``length``, so
+        that pieces do not overlap.
     unit : {"words", "tokens"}, default "words"
+        What ``length`` and ``stride`` count.
     tokenizer : str, optional
-        For tokens: a hub id or folder as transformers saves tokenizers.
+        Hub id or folder of a tokenizer that transformers saved; needed for tokens.
 
     Examples
     --------
@@ -65,19 +67,19 @@ class Chunking:
             raise InputError("pieces counted in tokens, and only they, need a tokenizer: a hub id or folder")
 
     def splitter(self) -> SpanChunker:
-        """What finds the pieces of a passage, at least one, in characters; the tokenizer is loaded once for many."""
+        """Return a function from a passage to the character spans of its pieces, at least one; loads the tokenizer."""
         units, stride = _words if self.tokenizer is None else _tokens(self.tokenizer), self.stride or self.length
 
         def spans(text: str) -> list[tuple[int, int]]:
             found = units(text) or [(0, len(text))]
-            # A piece that begins within the last `length` units reaches the end; later ones would be parts of it.
+            # A piece that begins within the last `length` units reaches the end; later pieces would be contained in it.
             starts = range(0, max(1, len(found) - self.length + stride), stride)
             return [(found[first][0], found[min(first + self.length, len(found)) - 1][1]) for first in starts]
 
         return spans
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for a manifest."""
+        """Return JSON values, for a manifest."""
         return {**asdict(self), "stride": self.stride or self.length}
 
 
@@ -101,9 +103,9 @@ def _tokens(name: str) -> Callable[[str], list[tuple[int, int]]]:
 
 
 def cut(collection: Collection, chunking: Chunking) -> Collection:
-    """The collection with pieces as its passages, whose ids are ``<passage id>#<number from 0>``.
+    """Return the collection with pieces as its passages, whose ids are ``<passage id>#<number from 0>``.
 
-    Documents, queries and judgements stay. Links go out from every piece.
+    Documents, queries and judgements are unchanged. A link of a passage becomes a link of each of its pieces.
     """
     split, passages, links = chunking.splitter(), collection.passages, collection.links
     texts, ids, counts = list[str](), list[str](), list[int]()

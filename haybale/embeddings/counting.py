@@ -1,7 +1,7 @@
-"""Texts to sparse counts of terms, which BM25 and TF-IDF share: the texts are gone through once, none is kept."""
+"""Sparse counts of the terms of texts, which BM25 and TF-IDF share; texts are read once and not kept."""
 
 # scikit-learn's CountVectorizer with the same analyzer gives the same counts in the same memory, but takes 2.3 times as
-# long (9.6 against 4.1 s for the 147,331 passages of gesetze): it reduces a word each time it comes, where
+# long (9.6 against 4.1 s for the 147,331 passages of gesetze): it stems a word each time it occurs, where
 # Analyzer.numbered remembers its number.
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Vocabulary = dict[str, int]
 
 @dataclass(frozen=True, eq=False)
 class TermCounts:
-    """How often each term occurs in each text: what BM25 and TF-IDF need of texts, made once for both by :meth:`of`.
+    """How often each term occurs in each text; made by :meth:`of`.
 
     Attributes
     ----------
     matrix : (n_texts, n_terms) CSR matrix of float32
-        Terms rise within a row.
+        Column numbers rise within a row.
     vocabulary, analyzer : dict, Analyzer
-        Term -> column, in the order of first occurrence; what made the terms.
+        The column of each term, in the order of first occurrence; what made the terms.
 
     >>> counts = TermCounts.of(["dogs and a dog", "a lead", ""], Analyzer("english"))
     >>> counts.matrix.toarray(), counts.vocabulary
@@ -45,7 +45,7 @@ class TermCounts:
 
     @classmethod
     def of(cls, texts: Iterable[str] | Strings, analyzer: Analyzer, vocabulary: Vocabulary | None = None) -> TermCounts:
-        """Count texts; a given ``vocabulary`` grows by terms that are new."""
+        """Count the terms of texts; new terms are added to a given ``vocabulary``."""
         grown: Vocabulary = {} if vocabulary is None else vocabulary
         checked = track(strings(texts), "counting terms", len(texts) if isinstance(texts, Sized) else None)
         terms, ends = array("i"), array("q", [0])
@@ -63,13 +63,13 @@ class TermCounts:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(n_texts,) terms of each text, repetitions included."""
+        """(n_texts,) number of terms of each text, repetitions included."""
         return np.asarray(self.matrix @ np.ones(self.matrix.shape[1]), dtype=np.int64)
 
     def merged(self, offsets: NDArray[np.int64]) -> TermCounts:
-        """The counts of documents, document d the texts ``offsets[d]:offsets[d + 1]``, as if newlines joined these.
+        """Return the counts of documents: document d is the texts ``offsets[d]:offsets[d + 1]``, joined by newlines.
 
-        (For every analyzer that takes a newline for the end of a word, as all do but perhaps a function of one's own.)
+        This holds for every analyzer that ends a word at a newline, as all but perhaps a user's function do.
 
         >>> TermCounts.of(["a dog", "a lead", "dogs"], Analyzer("english")).merged(np.array([0, 2, 3])).matrix.toarray()
         array([[1., 1.], [1., 0.]], dtype=float32)
@@ -84,7 +84,7 @@ class TermCounts:
 
 
 def strings(texts: Iterable[str] | Strings) -> Iterator[str]:
-    """One text after the other; refuses a single string, and what is no string."""
+    """Yield the texts; InputError for a single string, or an item that is no string."""
     if isinstance(texts, str):
         raise InputError("expected a sequence of texts, found a single string; put it in a list")
     if isinstance(texts, pa.ChunkedArray):

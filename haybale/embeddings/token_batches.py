@@ -1,4 +1,4 @@
-"""Texts to token numbers, and into batches of neighbours in length, each within a budget of tokens."""
+"""Tokenising texts, and batches of texts of similar length, each within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from haybale.extras import import_optional
 from haybale.parallel import iter_chunks
 from haybale.progress import track
 
-_TOKENISED = 4096  # texts tokenised at once: bounds the memory of the tokenizer's own objects
+_TOKENISED = 4096  # texts tokenised at once; bounds the memory of the tokenizer's objects
 
 T = TypeVar("T")
 Batch = NDArray[np.int64]  # numbers of texts
 
 
 def check_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Refuse a single string in place of a sequence, and empty texts.
+    """Return the texts; InputError for a single string, or an empty text.
 
     >>> check_texts(["a", " "])
     Traceback (most recent call last):
@@ -39,9 +39,9 @@ def check_texts(texts: Sequence[str]) -> Sequence[str]:
 
 
 def token_rows(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[list[NDArray[np.int32]], int]:
-    """The token numbers of each text, special tokens included, and how many texts were cut at ``limit`` tokens.
+    """Return the token numbers of each text, special tokens included, and the number of texts cut at ``limit`` tokens.
 
-    ``tokenizer`` is a fast tokenizer of transformers. One warning for all texts, aimed at the caller of the encoder.
+    ``tokenizer`` is a fast tokenizer of transformers. One warning for all texts points to the caller of the encoder.
     """
     rows: list[NDArray[np.int32]] = []
     truncated = 0
@@ -56,7 +56,7 @@ def token_rows(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[list[N
 
 
 def token_batches(lengths: Sequence[int], budget: int) -> list[Batch]:
-    """Every text once, longest first, in batches of at most ``budget`` tokens; a longer text is one of its own.
+    """Return batches of at most ``budget`` tokens, longest texts first; a text beyond the budget is a batch of its own.
 
     >>> token_batches([3, 9, 3, 2], budget=8)
     [array([1]), array([0, 2, 3])]
@@ -72,9 +72,9 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[Batch]:
 
 
 def in_batches(batches: Sequence[Batch], work: Callable[[Batch], T]) -> Iterator[tuple[Batch, T]]:
-    """``(batch, work(batch))`` of each; where memory runs out a batch is halved, and halved again.
+    """Yield ``(batch, work(batch))``; a batch that does not fit into memory is halved, as often as needed.
 
-    :class:`DeviceError` where it runs out at a single text.
+    :class:`DeviceError` if a single text does not fit.
 
     >>> def work(batch):
     ...     if len(batch) > 2:
@@ -92,7 +92,7 @@ def in_batches(batches: Sequence[Batch], work: Callable[[Batch], T]) -> Iterator
 
 
 def weights_digest(module: Any) -> str:
-    """SHA-256 over names, shapes, dtypes and values of a torch module's weights, in hexadecimal."""
+    """Return the SHA-256 of names, shapes, dtypes and values of a torch module's weights, in hexadecimal."""
     torch = import_optional("torch", "neural")
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):

@@ -17,29 +17,14 @@ from haybale.timing import timed
 
 @dataclass(eq=False)
 class EncoderSource:
-    """Where an engine's encoder comes from.
+    """Where an engine's encoder comes from: from a store, the engine's folder, or what was given."""
 
-    Parameters
-    ----------
-    given : str, dict or encoder
-        The text that names the encoder, its description, or the encoder itself.
-    texts : Texts
-        The documents that it is fitted on, if it needs to be fitted.
-    terms : dict
-        ``language`` and, if the engine has one of its own, ``analyzer``, for a text that does not set them.
-    storage : Storage
-    store : EmbeddingStore, optional
-        The store that the engine's vectors come from, which has its own encoder.
-    is_kept : bool
-        Whether the engine was finished with the fitted encoder in its folder.
-    """
-
-    given: Any
-    texts: Texts
-    terms: dict[str, Any]
+    given: Any  # a text that names the encoder, its description, or the encoder itself
+    texts: Texts  # which it is fitted on, if it needs to be fitted
+    terms: dict[str, Any]  # language and perhaps analyzer, for a text that does not set them
     storage: Storage
-    store: EmbeddingStore | None
-    is_kept: bool
+    store: EmbeddingStore | None  # which the engine's vectors come from
+    is_kept: bool  # whether the engine was finished with the fitted encoder in its folder
 
     @property
     def encoder(self) -> Any:

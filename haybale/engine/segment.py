@@ -87,11 +87,13 @@ class Segment:
             with timed(f"encode {name}"):
                 vectors = encoder.tfidf_rows(counts)
                 vectors = vectors if name == "passages" else vectors[with_passages(part)]
-        elif folder is None or getattr(encoder, "is_sparse", False):
-            with timed(f"encode {name}"):
-                vectors = encoder.encode(_texts(part, name))
         else:
-            vectors = self._embedded(part if name == "passages" else _as_passages(part), folder)
+            source = part if name == "passages" else _as_passages(part)
+            if folder is None or getattr(encoder, "is_sparse", False):
+                with timed(f"encode {name}"):
+                    vectors = encoder.encode(source.passages.texts.to_pylist())
+            else:
+                vectors = self._embedded(source, folder)
         with timed(f"index {name}"):
             if name == "documents":
                 index = one_each(vectors, part, self.device)
@@ -125,18 +127,11 @@ def with_passages(part: Collection) -> Ints:
     return np.flatnonzero(np.diff(part.passages.doc_offsets) > 0)
 
 
-def _texts(part: Collection, name: str) -> list[str]:
-    if name == "passages":
-        return list(part.passages.texts.to_pylist())
-    texts = part.document_texts()
-    return [texts[document] for document in with_passages(part)]
-
-
 def _as_passages(part: Collection) -> Collection:
     """Return a collection in which each document that has a text is one passage."""
-    full = with_passages(part)
+    full, whole = with_passages(part), part.document_texts()
     ids = pa.chunked_array([pa.array(take_strings(part.doc_ids, full), type=pa.large_string())])
-    texts = pa.chunked_array([pa.array(_texts(part, "documents"), type=pa.large_string())])
+    texts = pa.chunked_array([pa.array([whole[document] for document in full], type=pa.large_string())])
     passages = Passages(ids, texts, np.arange(len(full) + 1))
     titles, queries = part.doc_titles.take(pa.array(full)), part.queries.take(np.empty(0, dtype=np.int64))
     return Collection(part.name, ids, titles, passages, queries, {}, language=part.language)

@@ -71,15 +71,9 @@ class Documents(ABC):
 
 
 class Snapshot(Documents):
-    """All documents of some segments but the removed ones. Adding and removing make a new snapshot.
+    """All documents of some segments but the ``removed`` ones. Adding and removing make a new snapshot.
 
-    Parameters
-    ----------
-    segments : sequence of Segment
-    removed : iterable of str
-        Ids of documents that are not found any more.
-    indexes : mapping, optional
-        Indexes over all documents of the segments, removed ones included, by name.
+    ``indexes`` are over all documents of the segments, removed ones included, by name.
     """
 
     def __init__(
@@ -130,14 +124,7 @@ class Snapshot(Documents):
 
 
 class View(Documents):
-    """Some documents of others, found with the scores that they have there.
-
-    Parameters
-    ----------
-    parent : Documents
-    numbers : (n,) int
-        Rising numbers of the documents in the parent.
-    """
+    """Some documents of others, by their rising ``numbers`` there, found with the scores that they have there."""
 
     def __init__(self, parent: Documents, numbers: Ints) -> None:
         super().__init__(threading.RLock(), parent.device)

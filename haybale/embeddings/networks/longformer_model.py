@@ -53,7 +53,7 @@ class PackedLongformer(nn.Module):
         )
 
     def forward(self, ids: Tensor, positions: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Hidden states (tokens, d) of texts laid end to end: ``ids`` and ``positions`` (tokens,) int64.
+        """Return hidden states (tokens, d) of texts laid end to end; ``ids`` and ``positions`` are (tokens,) int64.
 
         Equal ``lengths`` that are neighbours go through attention together.
         """
@@ -68,8 +68,10 @@ class PackedLongformer(nn.Module):
         return x
 
     def standard_state(self) -> State:
-        """The weights by the names that transformers' LongformerModel has for them; of the projections that only tokens
-        with global attention use, copies of the others, as its training begins with."""
+        """Return the weights under the names of transformers' LongformerModel.
+
+        The projections of tokens with global attention are copies of the others, with which their training begins.
+        """
         state = {
             f"embeddings.{name}.weight": getattr(self, name).detach()
             for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
@@ -110,13 +112,13 @@ class PackedLayer(nn.Module):
             self.add_module(name, _layer_norm(state, prefix + source, config.layer_norm_eps))
 
     def forward(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
-        """(tokens, d) to (tokens, d); ``groups`` cover the tokens in order."""
+        """Map (tokens, d) to (tokens, d); ``groups`` cover the tokens in order."""
         y = self.out(self._attended(x, groups))
         y = self.norm_attention(y.add_(x))
         return self.norm_output(self.down(self.up(y, gelu_behind=True)).add_(y))
 
     def _attended(self, x: Tensor, groups: Sequence[Group]) -> Tensor:
-        """The attention's context vectors, (tokens, d)."""
+        """Return the context vectors of attention, (tokens, d)."""
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # (tokens, 3, heads, head_dim)
         pieces = []
         for tokens, length in groups:
@@ -126,7 +128,7 @@ class PackedLayer(nn.Module):
 
 
 class PackedLinear(nn.Module):
-    """``x @ weight.T + bias``, with erf-GELU behind it if asked for; ``weight`` (out, in), ``bias`` (out,).
+    """Compute ``x @ weight.T + bias``, optionally followed by erf-GELU; ``weight`` (out, in), ``bias`` (out,).
 
     PyTorch multiplies float32 through MKL, which repacks the weights at each call and leaves GELU a pass of its own;
     oneDNN with prepacked weights is 5 to 50 % faster (more for fewer tokens) and equal to 1e-5. Its operators have no
@@ -141,7 +143,7 @@ class PackedLinear(nn.Module):
         self._packed_at = 0  # the version of the weight that is packed
 
     def forward(self, x: Tensor, gelu_behind: bool = False) -> Tensor:
-        """(tokens, in) to (tokens, out)."""
+        """Map (tokens, in) to (tokens, out)."""
         # oneDNN's operators know no gradient.
         if x.dtype == torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled() and _has_onednn():
             if self._packed is None or self._packed_at != self.weight._version:  # trained since
@@ -172,7 +174,7 @@ def _norm_state(norm: nn.LayerNorm, name: str) -> State:
 
 
 def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
-    """Sliding-window attention, exact: dense blocks of queries, each with the keys its window can reach.
+    """Compute exact sliding-window attention in dense blocks of queries, each with the keys its window can reach.
 
     ``q``, ``k``, ``v`` are (n, heads, L, head_dim) each; token i attends to the tokens j with |i - j| <= ``reach``.
     """
@@ -192,7 +194,7 @@ def window_attention(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
 
 @lru_cache(maxsize=64)  # the layers of a model and the blocks of a text share theirs
 def _band(queries: int, keys: int, offset: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(queries, keys) of 0 where query i, which stands at key i + offset, sees the key, else -inf."""
+    """Return (queries, keys): 0 where query i, at the position of key i + offset, sees the key, else -inf."""
     with torch.inference_mode(False):  # what is kept may be needed for a gradient later
         position = torch.arange(queries, device=device)[:, None] + offset
         seen = (position - torch.arange(keys, device=device)).abs() <= reach
