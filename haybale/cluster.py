@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +16,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
-
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
-from joblib.parallel import get_active_backend
 
 from haybale.errors import ClusterError
 from haybale.extras import import_optional
@@ -58,8 +56,10 @@ def spread(
 
 
 def _by_joblib(function: Callable[..., T], arguments: Tasks, n_jobs: int | None, doing: str) -> Iterator[T]:
-    parallel = Parallel(n_jobs, batch_size=1, return_as="generator", prefer="threads")
-    results = parallel(delayed(function)(*each) for each in arguments)
+    import joblib
+
+    parallel = joblib.Parallel(n_jobs, batch_size=1, return_as="generator", prefer="threads")
+    results = parallel(joblib.delayed(function)(*each) for each in arguments)
     try:
         for result in results:  # noqa: UP028  # what ends this early must not reach joblib, which would warn
             yield result
@@ -104,17 +104,27 @@ def _by_dask(client: Any, function: Callable[..., T], arguments: Tasks, n_jobs: 
 
 def dask_client() -> Any:
     """The client behind joblib's active backend, if that is Dask's, else None."""
-    client = getattr(get_active_backend(prefer="threads")[0], "client", None)
+    if "joblib" not in sys.modules:  # without it no backend is active, and importing it takes time
+        return None
+    client = getattr(_active_backend(), "client", None)
     return client if type(client).__module__.startswith("distributed") else None
 
 
 def shares_memory() -> bool:
     """Whether tasks see the memory of this process: they are threads, or done one after the other."""
-    return bool(getattr(get_active_backend(prefer="threads")[0], "supports_sharedmem", False))
+    return bool(getattr(_active_backend(), "supports_sharedmem", False))
+
+
+def _active_backend() -> Any:
+    from joblib.parallel import get_active_backend
+
+    return get_active_backend(prefer="threads")[0]
 
 
 def count_jobs(n_jobs: int | None) -> int:
     """How many tasks are done at once: as ``joblib.effective_n_jobs``; with Dask, the threads of all workers."""
+    from joblib import effective_n_jobs
+
     client = dask_client()
     return int(effective_n_jobs(n_jobs)) if client is None else max(1, int(sum(client.ncores().values())))
 
@@ -168,6 +178,8 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
         large = {"distributed.admin.large-graph-warning-threshold": "1 PiB"}
         with dask_errors(address, "working"), dask.config.set(large):
             _check_workers(client, address, timeout)
+            from joblib import parallel_config
+
             with parallel_config(backend="dask", client=client):
                 yield client
     finally:

@@ -1,36 +1,27 @@
-"""One progress bar for all long work: drawn on a terminal, silent anywhere else."""
+"""Progress bars of long work: drawn on a terminal, silent anywhere else."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
-_drawn: list[Progress] = []  # what is on the screen; work inside that work adds its bar there
+_drawn: list[Progress] = []  # the display that is on the screen: nested work adds its bar there
 
 
 def track(
     items: Iterable[T], description: str, total: int | None = None, status: Callable[[], str] | None = None
 ) -> Iterator[T]:
-    """Yield ``items``, with a bar on stderr if that is a terminal.
+    """Yield ``items``, and draw a bar on stderr if that is a terminal.
 
-    ``total`` is needed only where ``items`` has no length; ``status()`` is asked after each item what to show
-    beside the bar. Work within work has its bar below. A bar disappears when its work is done, so that what stays on
-    the screen is the result.
+    ``total`` is needed only if ``items`` has no length. ``status()`` returns the text beside the bar, after each item.
+    Nested work has its bar below. A bar disappears when its work is done, so that only results stay on the screen.
 
     >>> list(track([1, 2, 3], "counting"))
     [1, 2, 3]
@@ -52,20 +43,23 @@ def track(
 
 @contextmanager
 def _screen() -> Iterator[Progress]:
-    """The bars that are drawn, or new ones: a terminal holds one live display."""
+    """Yield the display that is on the screen, or a new one: a terminal holds one live display."""
     if _drawn:
         yield _drawn[0]
         return
+    from rich import progress as rich
+    from rich.console import Console
+
     columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        rich.SpinnerColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("{task.fields[status]}"),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         _drawn.append(progress)
         try:
             yield progress

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +22,9 @@ from haybale.collections.ids import Ints as Ints
 from haybale.collections.ids import Lookup, first_in_both
 from haybale.collections.ids import Strings as Strings
 from haybale.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _CHUNKS = 64  # of a column; more are copied into one
 
@@ -226,6 +228,8 @@ class Collection:
 
     def qrels_frame(self, split: str) -> pd.DataFrame:
         """Return the judgements of a split by id: columns ``query_id``, ``doc_id``, ``relevance``."""
+        import pandas as pd
+
         part = self.split(split)
         return pd.DataFrame(
             {

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from haybale.errors import InputError, told_apart
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Ints = NDArray[np.int64]
 Strings: TypeAlias = pa.ChunkedArray
@@ -84,10 +86,13 @@ def id_strings(values: Iterable[Any], kind: str) -> Strings:
 def id_codes(column: pd.Series, what: str) -> tuple[Ints, list[str]]:
     """Return (n,) codes of a column of ids, and the list of distinct ids in the order they first occur.
 
+    >>> import pandas as pd
     >>> codes, ids = id_codes(pd.Series([7, "b", "7"], dtype=object), "run")
     >>> codes.tolist(), ids
     ([0, 1, 0], ['7', 'b'])
     """
+    import pandas as pd
+
     try:
         codes, found = pd.factorize(column)
     except UnicodeEncodeError:  # half a character, which pandas cannot hash
@@ -157,6 +162,8 @@ class Lookup:
 
     @cached_property
     def _index(self) -> Any:  # a pandas Index
+        import pandas as pd
+
         return pd.Index(self.ids.to_numpy(), dtype=object)
 
     def find(self, ids: Iterable[Any], kind: str) -> Ints:

@@ -12,15 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from haybale.collections.builder import CollectionBuilder, in_usual_order
 from haybale.collections.ids import id_codes
 from haybale.errors import FileFormatError, InputError
 from haybale.frames import Frame, check_filled, numbers, to_pandas
 from haybale.text_files import read_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_qrels(path: Path | str) -> Iterator[tuple[int, str, str, int]]:
@@ -52,6 +55,8 @@ def read_trec_run(path: Path | str) -> pd.DataFrame:
         Columns ``query_id``, ``doc_id``, ``score`` in the order of the lines. The rank column is not read: the score
         decides, as in trec_eval.
     """
+    import pandas as pd
+
     path, rows = Path(path), []
     for line, text in read_lines(path):
         columns = text.split()

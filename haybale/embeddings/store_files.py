@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
-
 from haybale.errors import InputError, StoreError
 from haybale.text_files import parsed_json, reading
 
@@ -30,6 +27,9 @@ class StoreFiles:
     """
 
     def __init__(self, path: str | Path) -> None:
+        import fsspec
+        from fsspec.implementations.local import LocalFileSystem
+
         self.url = str(path)
         if "\0" in self.url:
             raise InputError(f"{self.url!r} is no path: it holds a NUL")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from haybale.collections.qrels import judgements
 from haybale.errors import InputError
@@ -15,6 +14,9 @@ from haybale.extras import import_optional
 from haybale.frames import Frame, FrameT, like, to_pandas
 from haybale.parameters import SEQUENCE, check_parameters
 from haybale.retrieval import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEASURES = ("MRR@10", "nDCG@10", "nDCG@20", "Recall@100", "Recall@1000", "MAP")
 
@@ -47,6 +49,7 @@ def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> Fra
 
     Examples
     --------
+    >>> import pandas as pd
     >>> qrels = pd.DataFrame({"query_id": ["q"], "doc_id": ["b"], "relevance": [1]})
     >>> run = Run.from_frame(pd.DataFrame({"query_id": "q", "doc_id": ["a", "b"], "score": [2.0, 1.0]}))
     >>> evaluate(run, qrels, ["MRR@10"])
@@ -54,6 +57,8 @@ def evaluate(run: Run, qrels: FrameT, measures: Sequence[str] = MEASURES) -> Fra
     query_id
     q            0.5
     """
+    import pandas as pd
+
     kinds = parse_measures(measures)
     judged = judgements(qrels).drop_duplicates(["query_id", "doc_id"], keep="last")
     queries = judged.loc[judged["relevance"] > 0, "query_id"].unique()
