@@ -65,12 +65,12 @@ def main() -> None:
 
 
 def measured(name: str, encoder: str | None, work: Path | None, length: int, dtype: str) -> dict[str, Any]:
-    """Everything of one collection: values of every query, for the page."""
+    """Measure one collection; the record has the values of every query."""
     start = time.process_time()
     collection = open_collection(name, missing_judgements="skip")
     with printed_stages():
         chosen = parameters(tuned_bm25(collection))
-        space = Space(collection, "tfidf", 1)
+        space = Space(collection, "tfidf")
         rankers = {part: parse(part) for part in (*PARTS, FUSED)}
         if encoder is not None and work is not None:
             folder = work / collection.name
@@ -120,7 +120,7 @@ def by_share(space: Space, best: Ranker) -> dict[str, list[float]]:
 
 
 def adapted(space: Space, best: Ranker, groups: dict[str, list[bool]]) -> dict[str, dict[str, Any]]:
-    """The policy for test queries of one kind alone, which it is given without judgements: all are known, or new."""
+    """Adapt the policy to test queries of one kind, given without judgements: all seen in training, or all new."""
     fitted, found = best.fitted(space.training), {}
     for group, members in {"all": [True] * len(next(iter(groups.values()))), **groups}.items():
         rows = np.flatnonzero(members)
@@ -139,9 +139,9 @@ def ndcg(batch: QueryBatch, run: Run, split: str) -> list[float]:
 
 
 def curve(name: str) -> dict[str, Any]:
-    """nDCG@10 on dev of what learned from the first of the training queries, drawn at random, and from more of them."""
+    """Return nDCG@10 on dev of rankers that learned from ever more training queries, drawn at random."""
     collection = open_collection(name, missing_judgements="skip")
-    space = Space(collection, "tfidf", 1)
+    space = Space(collection, "tfidf")
     engine, qrels = space.training.batch.engine, collection.qrels_frame("train")
     drawn = np.random.default_rng(0).permutation(collection.split("train").queries)
     dev = space.batches["dev"]

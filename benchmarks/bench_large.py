@@ -103,7 +103,7 @@ def stages(
     rankers: list[str],
     ask: Callable[[str, Record], Record] = in_own_process,
 ) -> Iterator[tuple[str, Record]]:
-    """``(name, record)`` of each stage, those that are finished too."""
+    """Yield ``(name, record)`` of each stage, finished ones included."""
     collection, engine = folder / "collection", folder / "engine"
     models, runs = folder / "models", folder / "runs"
     each: list[tuple[str, str, Path, Record]] = [
@@ -139,14 +139,14 @@ def stages(
 
 
 def make(source: str, out: str, documents: int, training: int) -> Record:
-    """The files, resampled from a collection's."""
+    """Write a collection resampled from another."""
     with clocked() as taken:
         counts = resampled.write(haybale.open_collection(source), Path(out), documents, training, TESTED / TRAINING)
     return whole() | {"work": taken, "counts": counts}
 
 
 def index(collection: str, out: str) -> Record:
-    """What ``haybale index`` does: an engine with all its indexes."""
+    """Build an engine with all its indexes, as ``haybale index`` does."""
     with clocked() as taken, record_timings() as seconds:
         built = haybale.Engine.build(collection, out, encoder="tfidf").prepare()
     counts = {"documents": built.collection.n_documents, "passages": len(built.passages)}
@@ -155,7 +155,7 @@ def index(collection: str, out: str) -> Record:
 
 
 def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
-    """What ``haybale train`` does, on a share of the training queries; ``learned`` takes the ensemble saved before."""
+    """Train as ``haybale train`` does, on a share of the queries; ``learned`` takes the ensemble saved before."""
     opened = haybale.Engine.open(engine)
     queries, qrels = asked(opened.collection, "train", share)
     chosen: Any = haybale.SVR()
@@ -169,7 +169,7 @@ def train(engine: str, share: float, out: str, ranker: str, svr: str) -> Record:
 
 
 def rank(engine: str, share: float, out: str, ranker: str, model: str | None) -> Record:
-    """What ``haybale rank`` does: a run of a share of the test queries; that it finds anything is looked at."""
+    """Rank a share of the test queries, as ``haybale rank`` does, and return Recall@100."""
     opened = haybale.Engine.open(engine)
     queries, qrels = asked(opened.collection, "test", share)
     with clocked() as taken, record_timings() as seconds:
@@ -182,7 +182,7 @@ def rank(engine: str, share: float, out: str, ranker: str, model: str | None) ->
 
 
 def asked(collection: Any, split: str, share: float) -> tuple[Any, Any]:
-    """A share of the queries of a split, drawn so that smaller shares are part of larger ones, and their judgements."""
+    """Return a share of a split's queries with their judgements; smaller shares are part of larger ones."""
     of_split = collection.split(split).queries
     drawn = np.random.default_rng(SEED).permutation(of_split)[: max(2, round(share * len(of_split)))]
     queries, qrels = collection.queries.take(np.sort(drawn)), collection.qrels_frame(split)
@@ -190,7 +190,7 @@ def asked(collection: Any, split: str, share: float) -> tuple[Any, Any]:
 
 
 def whole() -> Record:
-    """The cores of this process, the seconds that all of them computed from its start, the peak of its memory."""
+    """Return the cores of this process, the CPU seconds since its start, and its peak memory."""
     return {"cores": cpus(), "cpu": time.process_time(), "peak": peak_memory()}
 
 
@@ -216,7 +216,7 @@ STEPS: dict[str, Callable[..., Record]] = {step.__name__: step for step in (make
 
 
 def page(records: dict[str, Record]) -> str:
-    """What holds for all sizes, then a section each, the largest first, and one on Dask."""
+    """Return the page: what holds for all sizes, then a section each, the largest first."""
     other, first = f"{resampled.OTHER:.0%}", f"{resampled.FIRST:.0%}"
     lines = [
         "# A collection of GerDaLIR's size, from end to end on text",
@@ -247,7 +247,7 @@ def page(records: dict[str, Record]) -> str:
 
 
 def section(found: dict[str, Record]) -> list[str]:
-    """One size: every stage, and the parts of each training."""
+    """Return the lines of one size: every stage, and the parts of each training."""
     counts = found["make"]["counts"]
     queries = ", ".join(f"{split} {counts[split]:,}" for split in ("train", "dev", "test"))
     trained = {name.removeprefix("train "): of for name, of in found.items() if name.startswith("train svr")}

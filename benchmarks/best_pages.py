@@ -99,7 +99,7 @@ def page(records: list[dict[str, Any]]) -> list[str]:
 
 
 def of_new(records: list[dict[str, Any]]) -> list[str]:
-    """What new queries cost the others, and the policy for queries of one kind."""
+    """Return what weight for new queries costs the others, and the policy adapted to queries of one kind."""
     curves, rows = [], []
     for record in records:
         name = f"{record['collection']['name']}, neural" if record["neural"] else record["collection"]["name"]
@@ -142,7 +142,7 @@ def of_new(records: list[dict[str, Any]]) -> list[str]:
 
 
 def at10(values: dict[str, Any], ranker: str) -> Any:
-    """(m,) nDCG@10 of a ranker; NaN where nothing is judged."""
+    """Return a ranker's nDCG@10 (m,); NaN where nothing is judged."""
     return np.array(values[ranker]["nDCG@10"], dtype=float)
 
 

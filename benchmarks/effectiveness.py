@@ -76,7 +76,7 @@ class Space:
 
 
 def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Everything of one collection; ``width`` is that of LSA, ``values`` are set in all rankers, for a trial."""
+    """Measure one collection; ``width`` is that of LSA, and ``values`` are set in all rankers, for a trial."""
     start = time.perf_counter()
     with printed_stages() as stages:
         collection = open_collection(name, missing_judgements="skip")
@@ -114,7 +114,7 @@ def measured(name: str, *, width: int = 1024, values: Mapping[str, Any] | None =
 
 
 def described(collection: Collection) -> dict[str, Any]:
-    """What pages say of a collection."""
+    """Return the name and the sizes of a collection."""
     return {
         "name": collection.name,
         "documents": collection.n_documents,
@@ -124,12 +124,12 @@ def described(collection: Collection) -> dict[str, Any]:
 
 
 def tuned_bm25(collection: Collection) -> dict[str, Tuned]:
-    """Of passages and of documents."""
+    """Tune BM25 over passages and over documents."""
     return {unit: tune_bm25(collection, unit) for unit in ("passage", "document")}
 
 
 def parameters(tuned: Mapping[str, Tuned]) -> dict[str, Any]:
-    """The best on dev, by the names that rankers are set by: a baseline is to be as strong as it can be."""
+    """Return the best parameters on dev by their names in ``set_all``, for a baseline as strong as possible."""
     return {
         f"{ranker}.{parameter}": value
         for ranker, unit in (("bm25", "passage"), ("bm25-doc", "document"))
@@ -138,7 +138,7 @@ def parameters(tuned: Mapping[str, Tuned]) -> dict[str, Any]:
 
 
 def with_values(names: tuple[str, ...], values: Mapping[str, Any]) -> dict[str, Ranker]:
-    """Rankers by the names they have on the page, with their values set."""
+    """Return rankers by their names on the page, with values set."""
     return dict(zip(names, set_all([parse(name) for name in names], values), strict=True))
 
 
@@ -153,7 +153,7 @@ def ranked(space: Space, rankers: Mapping[str, Ranker], runs: dict[str, dict[str
 
 
 def by_group(collection: Collection, split: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Measures of some rankers for every group of queries, and how many it has."""
+    """Return the size of every group of queries, and the measures of some rankers on it."""
     ids = collection.queries.ids.take(collection.split(split).queries).to_pylist()
     found: dict[str, Any] = {}
     for group, members in by_relevant(collection, split).items():
@@ -167,7 +167,7 @@ def by_group(collection: Collection, split: str, values: dict[str, Any]) -> dict
 
 
 def compared(collection: Collection, baseline: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ensemble with the baselines and without, on test; p corrected for the comparisons of this family."""
+    """Compare the ensemble with the baselines, alone and fused, on test; p is corrected for this family."""
     dev, test = values["dev"], values["test"]
     ids = collection.queries.ids.take(collection.split("test").queries).to_pylist()
     unseen = [query for query, new in zip(ids, by_relevant(collection, "test")["none seen"], strict=True) if new]
@@ -194,7 +194,7 @@ def compared(collection: Collection, baseline: str, values: dict[str, Any]) -> l
 def by_relevant(
     collection: Collection, split: str, training: Sequence[Sequence[str]] | None = None
 ) -> dict[str, np.ndarray]:
-    """Queries (n,) all, some or none of whose relevant documents were relevant to a training query.
+    """Return masks (n,) of queries all, some or none of whose relevant documents were relevant to a training query.
 
     ``training``: the relevant documents of these; default those of the split ``train``.
     """

@@ -53,14 +53,14 @@ def read_all(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def cell(value: Any) -> str:
-    """Numbers with commas, fractions with three digits."""
+    """Return a cell of a table: numbers with commas, fractions with three digits."""
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def cell4(value: Any) -> str:
-    """The same with four decimals."""
+    """Return the same with four decimals."""
     return f"{value:.4f}" if isinstance(value, float) else cell(value)
 
 
@@ -78,7 +78,7 @@ def table(
 
 
 def cost(found: Mapping[str, float], scale: float = 1.0) -> str:
-    """Seconds by the clock and, in parentheses, of all cores."""
+    """Return seconds by the clock and, in parentheses, of all cores."""
     return f"{cell(scale * found['wall'])} ({cell(scale * found['cpu'])})"
 
 
@@ -98,7 +98,7 @@ def folder_sizes(folder: Path) -> dict[str, int]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds, and the result."""
+    """Return the seconds that a call took, and its result."""
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
@@ -175,7 +175,7 @@ def peak_memory() -> int:
 
 
 def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
-    """Two lines of a page."""
+    """Return two lines of a page: the command, and where it ran."""
     versions = ", ".join(f"{package} {version(package)}" for package in (*PACKAGES, *more))
     return (
         f"- command: `{command}` (a folder is given by its path)\n"
@@ -185,7 +185,7 @@ def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
 
 
 def made(script: str, arguments: list[str], packages: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Where a record comes from: command, commit, date, processor and versions."""
+    """Return where a record comes from: command, commit, date, processor and versions."""
     return {
         "command": shown(script, arguments),
         "commit": commit(),
@@ -196,7 +196,7 @@ def made(script: str, arguments: list[str], packages: tuple[str, ...] = ()) -> d
 
 
 def shown(script: str, arguments: list[str]) -> str:
-    """A command as a page names it: folders and files by their last part, without ``--results``."""
+    """Return a command as a page names it: paths by their last part, without ``--results``."""
     arguments = [a for a, before in zip(arguments, ["", *arguments], strict=False) if "--results" not in (a, before)]
     return shlex.join(["python", f"benchmarks/{script}", *(Path(a).name if "/" in a else a for a in arguments)])
 
