@@ -65,16 +65,6 @@ def test_features_are_the_oracles(data: st.DataObject, m: int, learned: list[boo
         np.testing.assert_array_equal(pair_features(candidates, [hits_of(each) for each in searches]), found)
 
 
-def test_names_stand_where_the_features_do() -> None:
-    assert feature_names(["bm25", "knn-queries"], [False, True]) == [
-        ("bm25", "level"),
-        ("bm25", "rank"),
-        ("bm25", "first"),
-        ("knn-queries", "score"),
-        ("knn-queries", "log score"),
-    ]
-
-
 def test_searches_of_other_queries_are_refused() -> None:
     two, one = hits_of([[(1, 2.0)], []]), hits_of([[(1, 2.0)]])
     for searches, learned in (([two, one], None), ([two], [True, False])):

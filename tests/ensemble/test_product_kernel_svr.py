@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import LinearConstraint, minimize
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.problems import CUDA, rbf
@@ -145,27 +144,6 @@ def test_a_weight_is_a_number_of_rows_and_order_is_nothing() -> None:
 # ways of solving ------------------------------------------------------------------------------------------
 
 
-def test_a_small_memory_budget_gives_the_same_model() -> None:
-    """Working sets of kernel rows computed as they are needed, against both Gram matrices held."""
-    q, p, query, passage, y = pairs(5, 1500, 30, 1500, d=6)
-    fit = {"gamma": 0.2, "tol": 1e-4}
-    whole = ProductKernelSVR(**fit).fit_pairs(q, p, query, passage, y)
-    rows = ProductKernelSVR(**fit, memory_budget=1e6).fit_pairs(q, p, query, passage, y)
-    np.testing.assert_allclose(
-        rows.predict_pairs(q, p, query, passage), whole.predict_pairs(q, p, query, passage), atol=2e-4
-    )
-
-
-def test_threads_do_not_change_a_bit() -> None:
-    q, p, query, passage, y = pairs(6, 900, 20, 700, d=5)
-    models = [ProductKernelSVR(gamma=0.3, n_jobs=jobs).fit_pairs(q, p, query, passage, y) for jobs in (1, 2, 3)]
-    for model in models[1:]:
-        np.testing.assert_array_equal(model.dual_coef_, models[0].dual_coef_)
-        np.testing.assert_array_equal(
-            model.predict_pairs(q, p, query, passage), models[0].predict_pairs(q, p, query, passage)
-        )
-
-
 @pytest.mark.parametrize(("small", "apart"), [(2**16, 1e-7), (0, 2e-5)])
 @pytest.mark.parametrize("how", [{"split": None}, {"split": 20}])
 def test_a_prediction_does_not_depend_on_the_rows_it_is_asked_with(
@@ -183,13 +161,6 @@ def test_a_prediction_does_not_depend_on_the_rows_it_is_asked_with(
     for size in (1, 2, 3, 7, 16, 50, 300):
         rows = rng.permutation(700)[:size]
         np.testing.assert_allclose(model.predict(new[rows]), expected[rows], rtol=0, atol=apart)
-
-
-def test_too_few_steps_are_told() -> None:
-    q, p, query, passage, y = pairs(7, 80, 5, 20)
-    with pytest.warns(ConvergenceWarning, match=r"stopped after 3 steps with a violation of .*, tol is 0\.001"):
-        model = ProductKernelSVR(max_iter=3).fit_pairs(q, p, query, passage, y)
-    assert model.n_iter_ == 3
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e4])

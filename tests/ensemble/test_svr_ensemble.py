@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,31 +182,6 @@ def test_bad_input_is_refused() -> None:
         fitted.score_candidates(queries[:1], np.zeros((2, 3), dtype=int))
     with pytest.raises(InputError, match="1 query ids"):
         fitted.rank(queries[:2], ["q"])
-
-
-@pytest.mark.parametrize("strategy", ["queries", "regions", "rows"])
-def test_out_of_bag_scores_are_the_mean_of_the_bags_that_did_not_see_the_query(strategy: str) -> None:
-    index, queries, relevant = world(6, n_queries=60)
-    ensemble = SVREnsemble(8, overlap=0.5, k=8, strategy=strategy).fit(index, queries, relevant)
-    rows = candidate_rows("end-to-end", index.search(queries, 8), relevant, index, queries)
-    bags = ensemble._bags(rows, queries, np.arange(60))
-    asked = np.flatnonzero(~ensemble.seen_.all(axis=1))[::-1]
-    assert len(asked) > 30
-    passages = index.search(queries[asked], 11).passages
-    passages[3, 5:] = -1
-    found = ensemble.out_of_bag_scores(asked, queries[asked], passages)
-    for row, query in enumerate(asked):
-        unseen = [number for number, bag in enumerate(bags) if query not in rows.query[bag]]
-        assert unseen == np.flatnonzero(~ensemble.seen_[query]).tolist()
-        by_bag = []
-        for number in unseen:
-            part, support = copy.copy(ensemble), ensemble.support_
-            inside = slice(support.offsets[number], support.offsets[number + 1])
-            columns = {name: getattr(support, name)[inside] for name in ("query", "passage", "coef", "label")}
-            offsets = np.array([0, inside.stop - inside.start])
-            part.support_ = replace(support, **columns, offsets=offsets, intercept=support.intercept[[number]])
-            by_bag.append(part.score_candidates(queries[[query]], passages[[row]])[0])
-        np.testing.assert_allclose(found[row], np.mean(by_bag, axis=0), atol=1e-5)
 
 
 def test_what_out_of_bag_scores_cannot_be_is_refused(tmp_path: Path) -> None:
