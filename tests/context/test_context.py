@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import assert_same
-from support.structured import TOLD_BY, share_right, structured_collection, told_collection, without_links_of
+from support.structured import ANSWERING, planted_collection, share_right, structured_collection, without_links_of
 
 from haybale import Engine, Run, TfidfEncoder, evaluate, load
 from haybale.collections import Collection
@@ -67,7 +67,7 @@ def every(function: Any) -> Any:
 
 @every
 def test_the_laws(fitted: Any, structured: Collection, name: str, encoder: str) -> None:
-    """Depth, alone or among others, within, training queries; spelled out in test_rankers.py."""
+    """Check depth, queries alone or together, ``within``, and training queries."""
     ranker: Ranker = fitted(name, encoder)
     whole = ranker.rank("dev")
     for depth in (1, 3, 7, 8, 12):
@@ -97,9 +97,9 @@ def test_shares_sum_to_the_score(fitted: Any, structured: Collection, name: str,
     ranker = fitted(name, encoder)
     called = set()
     for query in ("dev1", "dev3", "dev7"):
-        asked = structured.queries.take(structured.query_numbers([query]))
-        for rank, (doc, score) in enumerate(ranker.rank(asked)[query], 1):
-            found = ranker.explain(asked, doc)
+        queries = structured.queries.take(structured.query_numbers([query]))
+        for rank, (doc, score) in enumerate(ranker.rank(queries)[query], 1):
+            found = ranker.explain(queries, doc)
             assert (found.rank, found.score) == (rank, score)
             size = max(abs(score), math.fsum(abs(share.share) for share in found.shares))
             assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5 * size)
@@ -126,7 +126,7 @@ def test_saved_and_loaded(engines: dict[str, Engine], fitted: Any, tmp_path: Pat
 
 
 def test_documents_come_and_go(structured: Collection, tmp_path: Path) -> None:
-    """The graph is that of the documents there are; what is added without sections has a root of its own."""
+    """The graph follows the documents of the engine; a document without sections gets a root."""
     engine = Engine.build(structured, tmp_path / "engine")
     ranker = parse(LEARNING[0]).fit(engine)
     before = graph_of(engine).graph
@@ -149,7 +149,7 @@ def dense(engine: Engine, batch: QueryBatch) -> np.ndarray:
 
 
 def test_section_propagation_is_a_mixture(engines: dict[str, Engine], structured: Collection) -> None:
-    """λ = 0 is the plain run; else by the sums of the graph, documents by their best passages."""
+    """λ = 0 gives the plain run; otherwise documents score by their best passage in the graph's sums."""
     engine = engines["tfidf"]
     plain = KNN().fit(engine).rank("dev")
     again = SectionPropagation(KNN(), share=0.0).fit(engine).rank("dev")
@@ -167,7 +167,7 @@ def test_section_propagation_is_a_mixture(engines: dict[str, Engine], structured
 
 
 def test_linear_context_is_linear(engines: dict[str, Engine], structured: Collection, fitted: Any) -> None:
-    """By one vector a passage, Σ of weight · mean over a path: its products are the scores."""
+    """The scores are inner products with one vector for each passage, Σ of weight · mean over a path."""
     ranker, engine = fitted("linear-context(knn)", "lsa"), engines["lsa"]
     view = graph_of(engine)
     vectors, passages = view.vectors.dense(), np.arange(view.graph.n_passages)
@@ -207,10 +207,10 @@ def ndcg(run: Run, collection: Collection, split: str = "dev") -> float:
     return float(evaluate(run, collection.qrels_frame(split), ["nDCG@10"])["nDCG@10"].mean())
 
 
-@pytest.mark.parametrize("told_by", TOLD_BY)
-def test_the_relation_that_tells_is_learned(told_by: str) -> None:
-    """What the candidates' passages say is the same everywhere: one relation tells, alone, and no other does."""
-    collection = told_collection(told_by)
+@pytest.mark.parametrize("relation", ANSWERING)
+def test_the_relation_with_the_answer_is_learned(relation: str) -> None:
+    """All candidates have equal passages: one relation alone gives the answer, and no other does."""
+    collection = planted_collection(relation)
     engine = Engine(collection, encoder=TfidfEncoder(min_df=1))
     ranker: Any = LinearContext(BM25()).fit(engine)
     assert share_right(ranker, collection) == 1
@@ -221,8 +221,8 @@ def test_the_relation_that_tells_is_learned(told_by: str) -> None:
         alone = LinearContext(BM25())
         alone.__dict__.update(ranker.__dict__ | {"weights_": np.tile(only, (6, 1))})
         known[path] = share_right(alone, collection)
-    assert known.pop(told_by) == 1
-    if told_by == "previous passage":  # which is part of the rest, and itself has the common words next
+    assert known.pop(relation) == 1
+    if relation == "previous passage":  # which is part of the rest, and itself has the common words next
         assert known.pop("rest of the document") == known.pop("next passage") == 1
     assert max(known.values()) < 0.3
 
@@ -233,7 +233,7 @@ def leaking(n: int = 30) -> Collection:
 
 
 def test_the_leak_is_masked() -> None:
-    """With it kept, training looks better than it is and dev is worse; the mask makes it as if the links were not."""
+    """Without a mask, training looks better than it is and dev is worse; a mask equals removing the links."""
     collection = leaking()
     engine = Engine(collection)
     found = {mask: LinearContext(KNN(), mask=mask).fit(engine) for mask in ("own", "relevant", "off")}
@@ -246,13 +246,13 @@ def test_the_leak_is_masked() -> None:
         assert abs(found[mask].weights_[-1][citing]) < found["off"].weights_[-1][citing]
     # A query is ranked as if its document had no links.
     for query in ("train3", "dev5"):
-        asked = collection.queries.take(collection.query_numbers([query]))
-        bare = Engine(without_links_of(collection, int(asked.own[0])))
+        queries = collection.queries.take(collection.query_numbers([query]))
+        bare = Engine(without_links_of(collection, int(queries.own[0])))
         twin = LinearContext(KNN(), mask="off")
         twin.__dict__.update(found["own"].__dict__ | {"engine_": bare, "mask": "off", "rankers_": [KNN().fit(bare)]})
-        assert dict(found["own"].rank(asked)[query]) == pytest.approx(dict(twin.rank(asked)[query]), abs=1e-5)
-        assert found["off"].rank(asked) != found["own"].rank(asked) or not len(
-            graph_of(engine).graph.cited(asked.own[0])
+        assert dict(found["own"].rank(queries)[query]) == pytest.approx(dict(twin.rank(queries)[query]), abs=1e-5)
+        assert found["off"].rank(queries) != found["own"].rank(queries) or not len(
+            graph_of(engine).graph.cited(queries.own[0])
         )
 
 

@@ -16,7 +16,7 @@ from haybale.errors import InputError
 
 
 def walked(collection: Collection, graph: DocumentGraph) -> dict[str, set[tuple[int, int]]]:
-    """Edges of every relation, one by one."""
+    """Return the edges of every relation, one by one."""
     n, passages, sections, links = collection.n_passages, collection.passages, collection.sections, collection.links
     assert sections is not None
     assert links is not None
@@ -90,7 +90,7 @@ def test_masked_links_are_seen_by_nobody() -> None:
 
 
 def oracle(graph: DocumentGraph, values: np.ndarray, p: int, hidden: set[tuple[int, int]]) -> np.ndarray:
-    """What each path leads to from passage p, walked."""
+    """Return the mean over each path from passage p, by walking it."""
     n, doc, section = graph.n_passages, int(graph.doc_of[p]), int(graph.section_of[p])
     mine = [q for q in range(n) if graph.doc_of[q] == doc]
     parent = int(graph.parent[section - n])
@@ -170,16 +170,16 @@ def test_titles_are_nodes_with_vectors() -> None:
     """Equal titles are encoded once, an empty one is 0; a root without a title has the document's."""
     collection = structured_collection(2)
     graph = DocumentGraph.from_collection(collection)
-    asked: list[str] = []
+    encoded: list[str] = []
 
     class Lengths:
         def encode(self, texts: list[str]) -> np.ndarray:
-            asked.extend(texts)
+            encoded.extend(texts)
             return np.array([[len(text), 1] for text in texts], dtype=np.float32)
 
     passages = np.random.default_rng(0).normal(size=(graph.n_passages, 2)).astype(np.float32)
     vectors = NodeVectors(graph, passages, Lengths())
-    assert len(asked) == len(set(asked))
+    assert len(encoded) == len(set(encoded))
     for title, vector in zip(graph.titles, vectors.titles.tolist(), strict=True):
         assert vector == ([len(title), 1] if title.strip() else [0, 0])
     assert all(graph.titles[int(root) - graph.n_passages].endswith("title") for root in graph.root)

@@ -1,4 +1,4 @@
-"""LiM, MiM and Mix-iM: what their scores are, that they learn the relation that tells, and see no masked link."""
+"""LiM, MiM and Mix-iM: their scores, that they learn the relation with the answer, and see no masked link."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.structured import TOLD_BY, share_right, structured_collection, told_collection, without_links_of
+from support.structured import ANSWERING, planted_collection, share_right, structured_collection, without_links_of
 
 from haybale import Engine
 from haybale.collections import Collection
@@ -45,7 +45,7 @@ def engine(structured: Collection) -> Engine:
 
 @pytest.mark.parametrize("kind", ["lim", "mim", "mix-im"])
 def test_scores_are_products_with_vectors_in_context(engine: Engine, structured: Collection, kind: str) -> None:
-    """For queries from no document; a share of 0 for the context is the plain run."""
+    """This holds for queries from no document; without a share for the context it is the plain run."""
     ranker: Any = GraphContext(KNN(), kind=kind, epochs=2).fit(engine)
     texts = {f"q{i}": text for i, text in enumerate(structured.queries.texts(range(4)))}
     contexts, own = ranker.context_vectors(), np.asarray(engine.passages.vectors)
@@ -66,20 +66,20 @@ def test_scores_are_products_with_vectors_in_context(engine: Engine, structured:
             assert dict(ranker.rank(texts)[query]) == pytest.approx(dict(plain[query]), abs=1e-6)
 
 
-@pytest.mark.parametrize("told_by", TOLD_BY)
-def test_the_relation_that_tells_is_learned(told_by: str) -> None:
-    """Above all others; the passages alone do not tell."""
-    collection = told_collection(told_by, n_queries=80)
+@pytest.mark.parametrize("relation", ANSWERING)
+def test_the_relation_with_the_answer_is_learned(relation: str) -> None:
+    """Its weight is above all others; the passages alone do not have the answer."""
+    collection = planted_collection(relation, n_queries=80)
     engine = Engine(collection, encoder=WordEncoder())
     how = {"epochs": 15, "heads": 1, "batch_size": 8, "learning_rate": 3e-3, "weight_decay": 30}
     ranker: Any = GraphContext(KNN(), **how).fit(engine)
     assert share_right(ranker, collection) > 0.95
     assert (
-        share_right(KNN().fit(engine), collection) < 0.3 or told_by == "previous passage"
+        share_right(KNN().fit(engine), collection) < 0.3 or relation == "previous passage"
     )  # which is itself a passage
     weights = {path: ranker.fit_report_[f"w of {path}"] for path in PATHS}
     parts = {"previous passage": {"previous passage", "rest of the document"}}
-    assert max(weights, key=weights.get) in parts.get(told_by, {told_by})  # type: ignore[arg-type]
+    assert max(weights, key=weights.get) in parts.get(relation, {relation})  # type: ignore[arg-type]
 
 
 def test_the_same_twice_and_another_with_another_random_state(engine: Engine) -> None:
@@ -95,15 +95,15 @@ def test_masked_links_are_not_seen(structured: Collection, engine: Engine, setti
     ranker: Any = GraphContext(KNN(), setting=setting, epochs=1).fit(engine)
     differ = 0
     for query in ("train1", "train3", "dev5", "dev6"):
-        asked = structured.queries.take(structured.query_numbers([query]))
-        bare = Engine(without_links_of(structured, int(asked.own[0])), encoder=WordEncoder())
+        queries = structured.queries.take(structured.query_numbers([query]))
+        bare = Engine(without_links_of(structured, int(queries.own[0])), encoder=WordEncoder())
         twin: Any = GraphContext(KNN(), setting=setting)
         known = ranker.__dict__ | {"mask": "off", "_contexts": None}
         twin.__dict__.update(known | {"engine_": bare, "rankers_": [KNN().fit(bare)]})
-        expected = dict(twin.rank(asked)[query])
-        assert dict(ranker.rank(asked)[query]) == pytest.approx(expected, abs=1e-5)
+        expected = dict(twin.rank(queries)[query])
+        assert dict(ranker.rank(queries)[query]) == pytest.approx(expected, abs=1e-5)
         twin.__dict__.update(known | {"rankers_": ranker.rankers_})
-        differ += dict(twin.rank(asked)[query]) != pytest.approx(expected, abs=1e-5)
+        differ += dict(twin.rank(queries)[query]) != pytest.approx(expected, abs=1e-5)
     assert differ
 
 

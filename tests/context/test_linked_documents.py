@@ -38,7 +38,7 @@ def engine(structured: Collection) -> Engine:
 
 
 def oracle(collection: Collection, ranker: Linked, batch: QueryBatch, row: int) -> dict[str, float]:
-    """By the matrix of links, step by step."""
+    """Return the scores by the matrix of links, step by step."""
     graph = DocumentGraph.from_collection(collection)
     n, own = graph.n_documents, int(batch.own[row])
     links, ids = np.zeros((n, n)), collection.doc_ids.to_pylist()
@@ -81,9 +81,9 @@ def test_walks_along_links(engine: Engine, structured: Collection, tmp_path: Pat
     assert from_spec(ranker.to_dict()) == parse(str(ranker)) == ranker
     ranker.save(tmp_path / "ranker")
     assert_same(load(tmp_path / "ranker", engine).rank("dev"), whole)
-    asked = structured.queries.take(structured.query_numbers(["dev2"]))
+    queries = structured.queries.take(structured.query_numbers(["dev2"]))
     for doc, score in whole["dev2"][:5]:
-        found = ranker.explain(asked, doc)
+        found = ranker.explain(queries, doc)
         assert math.fsum(share.share for share in found.shares) == pytest.approx(score)
         assert all(share.of is not None and share.what.startswith("linked with") for share in found.shares)
 
@@ -112,8 +112,8 @@ def test_links_are_evidence_for_others(engine: Engine) -> None:
         assert run.coded()[0].size
         assert ranker.out_of_fold("train") != ranker.rank("train")
         query = run.query_ids[0]
-        asked = engine.collection.queries.take(engine.collection.query_numbers([query]))
+        queries = engine.collection.queries.take(engine.collection.query_numbers([query]))
         doc, score = run[query][0]
-        found = ranker.explain(asked, doc)
+        found = ranker.explain(queries, doc)
         assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
         assert any("linked" in share.what or "linear-context" in share.what for share in found.shares)

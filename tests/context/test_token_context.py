@@ -47,11 +47,11 @@ def test_without_context_it_is_late_interaction(engine: Engine, structured: Coll
     with torch.no_grad():
         ranker.networks_[-1].balance.fill_(-torch.inf)
     texts, library = structured.passages.texts.to_pylist(), ranker._tokens.model
-    asked = structured.queries.take(structured.split("dev").queries[:3])
-    first, run = KNN().fit(engine).rank(asked), ranker.rank(asked)
+    queries = structured.queries.take(structured.split("dev").queries[:3])
+    first, run = KNN().fit(engine).rank(queries), ranker.rank(queries)
     for row, query in enumerate(run.query_ids):
-        listed, vector = [doc for doc, _ in first[query]], engine.encoder.encode(asked.texts([row]))
-        tokens, expected = [library.encode_query(asked.texts([row]))[0][:12]], {}
+        listed, vector = [doc for doc, _ in first[query]], engine.encoder.encode(queries.texts([row]))
+        tokens, expected = [library.encode_query(queries.texts([row]))[0][:12]], {}
         for doc in listed[:5]:
             start, end = engine.passages.doc_offsets[int(structured.document_numbers([doc])[0]) :][:2]
             near = (vector @ engine.passages.vectors[start:end].T).toarray()[0]
@@ -65,13 +65,13 @@ def test_without_context_it_is_late_interaction(engine: Engine, structured: Coll
 @pytest.mark.parametrize(("kind", "layers"), [("lim", 1), ("mim", 1)])
 def test_the_laws(engine: Engine, structured: Collection, model: str, tmp_path: Path, kind: str, layers: int) -> None:
     ranker: Any = TokenContext(KNN(), model, kind=kind, layers=layers, **SMALL).fit(engine)
-    asked = structured.queries.take(structured.split("dev").queries[:3])
-    whole = ranker.rank(asked)
+    queries = structured.queries.take(structured.split("dev").queries[:3])
+    whole = ranker.rank(queries)
     for depth in (1, 4, 6):
-        assert_same(ranker.rank(asked, depth=depth), whole.top(depth))
+        assert_same(ranker.rank(queries, depth=depth), whole.top(depth))
     query = whole.query_ids[1]
     for doc, score in whole[query][:6]:
-        found = ranker.explain(asked.take([1]), doc)
+        found = ranker.explain(queries.take([1]), doc)
         assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5)
         json.dumps(found.to_dict())
     trained = structured.queries.take(structured.query_numbers(ranker.query_ids_[:2]))
@@ -82,7 +82,7 @@ def test_the_laws(engine: Engine, structured: Collection, model: str, tmp_path: 
     again = load(tmp_path / "ranker", engine)
     assert again.fit_report_ == ranker.fit_report_
     for query in whole.query_ids:
-        assert dict(again.rank(asked)[query]) == pytest.approx(dict(whole[query]), abs=1e-6)
+        assert dict(again.rank(queries)[query]) == pytest.approx(dict(whole[query]), abs=1e-6)
     assert again.out_of_fold(trained) == unseen
 
 

@@ -10,7 +10,7 @@ from haybale import Ranker
 from haybale.collections import Collection, CollectionBuilder
 from support.topics import word
 
-TOLD_BY = ("section title", "previous passage", "cited documents")
+ANSWERING = ("section title", "previous passage", "cited documents")
 
 
 def structured_collection(seed: int = 0, n_documents: int = 12, n_queries: int = 12, own_words: int = 1) -> Collection:
@@ -56,8 +56,8 @@ def structured_collection(seed: int = 0, n_documents: int = 12, n_queries: int =
     return builder.build()
 
 
-def told_collection(told_by: str, n_documents: int = 24, n_queries: int = 24) -> Collection:
-    """Return documents with equal candidate passages, of which only what ``told_by`` leads to has the topic's words.
+def planted_collection(relation: str, n_documents: int = 24, n_queries: int = 24) -> Collection:
+    """Return documents with equal candidate passages, of which only what ``relation`` leads to has the topic's words.
 
     A query has the words of a topic and those that all candidates share.
     """
@@ -75,13 +75,13 @@ def told_collection(told_by: str, n_documents: int = 24, n_queries: int = 24) ->
     for d in range(n_documents):
         number = builder.add_document(f"d{d:02d}")
         root = builder.add_section(number, f"d{d}root", other(), None)
-        title = topic(d) if told_by == "section title" else other()
+        title = topic(d) if relation == "section title" else other()
         section = builder.add_section(number, f"d{d}s", title, f"d{d}root")
         # The passage before stands in another section, far from the one that has the common words.
-        builder.add_passage(number, topic(d) if told_by == "previous passage" else other(), f"d{d}p0", root)
+        builder.add_passage(number, topic(d) if relation == "previous passage" else other(), f"d{d}p0", root)
         builder.add_passage(number, common, f"d{d}p1", section)
         builder.add_passage(number, other(), f"d{d}p2", root)
-    if told_by == "cited documents":
+    if relation == "cited documents":
         for d in range(n_documents):
             number = builder.add_document(f"x{d:02d}")
             section = builder.add_section(number, f"x{d}root", "", None)
@@ -96,7 +96,7 @@ def told_collection(told_by: str, n_documents: int = 24, n_queries: int = 24) ->
 
 
 def share_right(ranker: Ranker, collection: Collection) -> float:
-    """Return the share of dev queries of :func:`told_collection` whose relevant document is the first candidate."""
+    """Return the share of dev queries of :func:`planted_collection` whose relevant document is the first candidate."""
     run, relevant = ranker.rank("dev"), collection.relevant_ids("dev")
     found = [[doc for doc, _ in run[query] if doc.startswith("d")][:1] for query in run.query_ids]
     return float(np.mean([top == ids for top, ids in zip(found, relevant, strict=True)]))
