@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -22,50 +19,46 @@ from haybale.embeddings.lineage import TRAINING
 from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
 from haybale.embeddings.token_batches import weights_digest
 from haybale.engine import Engine
-from haybale.errors import FileFormatError, InputError, StoreError, TruncationWarning
-from haybale.extras import import_optional, quiet_transformers
+from haybale.errors import InputError, StoreError
+from haybale.extras import import_optional
 from haybale.finetune.batches import plan_batches
 from haybale.finetune.recipe import Recipe, recipe_of
-from haybale.finetune.selection import MEASURES, Selection
+from haybale.finetune.selection import Selection
 from haybale.finetune.trainee import Trainee
 from haybale.finetune.training_pairs import Judged, training_pairs
 from haybale.folders import check_output, replace_json, whole_folder, write_json
 from haybale.frames import Frame
 from haybale.parameters import COUNT_OR_NONE, RANDOM_STATE, Interval, check_parameters
-from haybale.progress import track
 from haybale.rankers import Training
 from haybale.retrieval.hits import Ints
 from haybale.text_files import read_json
 from haybale.timing import timed
 
-_RUN = "run.json"  # in the folder of checkpoints: whose they are
-_WEIGHTS, _CLOCK, _STATE = "model.safetensors", "clock.json", "trainer_state.json"  # of a checkpoint, the last at last
-_CACHED_FROM, _MINI_BATCH = 129, 32  # pairs of a batch, from which on it goes through the encoder in parts, so large
+_RUN = "run.json"  # in the folder of checkpoints: what identifies the run
 _CONSTRAINTS = {
     "held_out": [Interval(Real, 0, 1, closed="left")],
     "selection_passages": COUNT_OR_NONE,
     "random_state": RANDOM_STATE,
 }
 _KIND = "haybale encoder training"
-_CHOICE = "choice"
 
 
 @dataclass(frozen=True)
 class TrainedEncoder:
-    """What :func:`train_encoder` did.
+    """The result of :func:`train_encoder`.
 
     Parameters
     ----------
     folder : Path
-        Of sentence-transformers, with a card (``README.md``) and ``training.json``.
+        The encoder's folder, in the format of sentence-transformers, with a card (``README.md``) and ``training.json``.
     history : pd.DataFrame
         A row a measurement, the first before any step: ``step``, ``pairs``, ``loss``, ``Recall@100``, ``nDCG@10``.
     step : int
-        After which the weights were taken.
+        The step after which the weights were taken.
     n_pairs : int
-        Different ones that were learned from.
+        Distinct pairs that were learned from.
     seconds : float
-        Of steps, without measuring.
+        Time of the steps, without measurements.
     """
 
     folder: Path
@@ -97,46 +90,46 @@ def train_encoder(
 ) -> TrainedEncoder:
     """Fine-tune an encoder on an engine's judged queries, and write it as a plain folder of sentence-transformers.
 
-    The positive of a pair shall be nearer to its anchor than all other passages of the batch: −log softmax of the
-    scaled similarities (Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020; Althammer et al., "PARM", ECIR 2022).
-    The best checkpoint is taken, by what PARM (VRRF) finds for queries that were set aside.
+    The loss is −log softmax of the scaled similarities: the positive of a pair should be nearer to its anchor than all
+    other passages of the batch (Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020; Althammer et al., "PARM", ECIR
+    2022). The checkpoint is taken for which PARM (VRRF) is best on queries that were set aside.
 
-    While it works, checkpoints are in ``OUT.training``; killed and called again it goes on with the last, and ends with
-    the same weights on the same CPU. (The optimizer's state in there is torch's own format; nothing of it stays.)
+    Checkpoints are kept in ``OUT.training``. The same call after an interruption resumes from the last one, and gives
+    the same weights on the same CPU. (The optimizer's state there is in torch's own format; it is removed at the end.)
 
     Parameters
     ----------
     engine : Engine
     encoder : str
-        Hub id or folder of sentence-transformers, of a plain BERT, or of a Longformer, which goes through the layers of
-        :class:`~haybale.LongformerEncoder`, without dropout.
+        Hub id or folder of a sentence-transformers model, a plain BERT, or a Longformer. A Longformer is trained in the
+        layers of :class:`~haybale.LongformerEncoder`, without dropout.
     out : str or Path
-        A new folder. ``training.json`` in it has the ids of all queries that it has seen, so that nothing is learned
-        from what it says of these.
+        A new folder. Its ``training.json`` lists the ids of all queries that the encoder has seen, so that no ranker
+        learns from its vectors of these.
     queries, qrels : optional
-        As of :func:`training_pairs`; default: the split ``train``.
+        See :func:`training_pairs`; default: the split ``train``.
     pairs : pa.Table, optional
-        In place of those that the recipe asks for; rows of queries that are set aside are left out.
+        Pairs to use in place of those that the recipe makes; rows of queries that are set aside are left out.
     recipe : Recipe or {"small", "gpu", "parm"}, default "small"
     held_out : float, default 0.1
-        Share of the query documents that are set aside to choose the checkpoint by; 0: none, the last is taken.
+        Share of the query documents that are set aside to select the checkpoint; 0: none, and the last one is taken.
     selection_passages : int, default 20,000
-        How many passages their documents are sought among; None: all of the engine.
+        Passages among which the selection searches; None: all of the engine.
     fold : (int, int), optional
-        ``(i, n)``: nothing is learned from the i-th (from 0) of n parts of the query documents. Encoders of all folds
-        say of every training query what they would if they had not seen it: see :class:`~haybale.InSpace`.
+        ``(i, n)``: nothing is learned from the i-th (from 0) of n parts of the query documents. With an encoder for
+        each fold, every training query has an encoder that has not seen it: see :class:`~haybale.InSpace`.
     device : str, optional
         ``"cpu"`` or ``"cuda"``; default: a GPU where there is one. **Not run on a GPU yet.**
     random_state : int, default 0
     **changes : optional
-        Values of the recipe: ``epochs=2``.
+        Values of the recipe to change, such as ``epochs=2``.
 
     Raises
     ------
     InputError
         Nothing to learn from, an encoder that cannot be trained, values out of range: before any work.
     OutputExistsError, StoreError
-        ``out`` is not empty; ``OUT.training`` is of another run, or somebody works in it.
+        ``out`` is not empty; ``OUT.training`` belongs to another run, or another process is using it.
     MissingExtraError
         Without the extra ``train``.
     """
@@ -148,9 +141,11 @@ def train_encoder(
         import_optional(package, "neural")
     for package in ("accelerate", "datasets", *(["peft"] if chosen.lora_rank else [])):
         import_optional(package, "train")
+    from haybale.finetune.training_loop import run_training
+
     check_output(out)
     training = Judged.of(engine, queries, qrels).training
-    learned, aside = _dealt(training, held_out, fold, random_state)
+    learned, aside = _split_queries(training, held_out, fold, random_state)
     trainee = Trainee(encoder, chosen, device, random_state)
     if pairs is None:
         pairs = training_pairs(engine, queries, qrels, **chosen.of_pairs, random_state=random_state)
@@ -158,7 +153,7 @@ def train_encoder(
     pairs = _checked(pairs).filter(pa.array([query in ids for query in pairs.column("query_id").to_pylist()]))
     plan = plan_batches(pairs, chosen.batch_size, chosen.epochs, random_state)
     if not plan:
-        raise InputError("no two pairs can be told from each other: there is one query document, or one passage")
+        raise InputError("expected pairs of at least two query documents and two passages, to make batches of")
     selection = _selection(training, aside, selection_passages, random_state)
     n_evaluations = min(chosen.evaluations, len(plan))
     plan = plan[: len(plan) // n_evaluations * n_evaluations]  # so that the last step is measured
@@ -180,8 +175,8 @@ def train_encoder(
     work = out.with_name(out.name + ".training")
     with writer_lock(StoreFiles(work)):
         _check_run(work, identity)
-        history, seconds, step = _trained(trainee, pairs, plan, selection, work, n_evaluations, random_state)
-        found = TrainedEncoder(out, history, step, len(pairs), seconds)
+        done = run_training(trainee, pairs, plan, selection, work, n_evaluations, random_state)
+        found = TrainedEncoder(out, done.history, done.step, len(pairs), done.seconds)
         with timed("write encoder"), whole_folder(out) as folder:
             trainee.save(folder)
             facts = seen | {
@@ -191,10 +186,10 @@ def train_encoder(
                 "fold": fold,
                 "random_state": random_state,
                 "pairs": len(pairs),
-                "step": step,
-                "seconds": round(seconds, 1),
+                "step": done.step,
+                "seconds": round(done.seconds, 1),
                 "pairs_per_second": round(found.pairs_per_second, 2),
-                "history": history.astype(object).where(history.notna(), None).to_dict("records"),
+                "history": done.history.astype(object).where(done.history.notna(), None).to_dict("records"),
             }
             write_json(folder / TRAINING, as_json(facts))
             (folder / "README.md").write_text(_card(facts), encoding="utf-8")
@@ -202,10 +197,10 @@ def train_encoder(
     return found
 
 
-def _dealt(
+def _split_queries(
     training: Training, held_out: float, fold: tuple[int, int] | None, random_state: int | None
 ) -> tuple[Ints, Ints]:
-    """Rows of queries that are learned from and that are set aside, without those of the fold; whole groups of them."""
+    """Split the queries into rows to learn from and rows to set aside, without those of the fold; groups stay whole."""
     groups = training.batch.queries.groups
     name = pd.Series(training.batch.ids).groupby(groups).transform("min").to_numpy()
     names, place = np.unique(name, return_inverse=True)
@@ -221,7 +216,7 @@ def _dealt(
 
 
 def _selection(training: Training, rows: Ints, n_passages: int | None, random_state: int | None) -> Selection | None:
-    """What the checkpoint is chosen by; None where nothing was set aside."""
+    """Return what the checkpoint is selected by; None if no judged query was set aside."""
     batch = training.batch
     relevant = [training.relevant[row] for row in rows]
     if not any(relevant):
@@ -246,7 +241,7 @@ def _digest(pairs: pa.Table) -> str:
 
 
 def _check_run(work: Path, identity: dict[str, Any]) -> None:
-    """Begin the folder of checkpoints, or refuse one of another run."""
+    """Begin the folder of checkpoints, or refuse the folder of another run."""
     if not (work / _RUN).exists():
         replace_json(work / _RUN, identity)
         return
@@ -261,195 +256,8 @@ def _check_run(work: Path, identity: dict[str, Any]) -> None:
             )
 
 
-def _trained(
-    trainee: Trainee,
-    pairs: pa.Table,
-    plan: list[list[int]],
-    selection: Selection | None,
-    work: Path,
-    n_evaluations: int,
-    random_state: int | None,
-) -> tuple[pd.DataFrame, float, int]:
-    """``(history, seconds of steps, step whose weights the trainee now has)``; begun before, it goes on."""
-    torch, transformers = import_optional("torch", "neural"), import_optional("transformers", "neural")
-    library = import_optional("sentence_transformers", "neural")
-    of_torch = import_optional("safetensors.torch")
-    sampler: Any = import_optional("sentence_transformers.base.sampler", "neural").DefaultBatchSampler
-    evaluator: Any = import_optional("sentence_transformers.base.evaluation", "neural").BaseEvaluator
-    callback: Any = transformers.TrainerCallback
-    of_library: Any = library.SentenceTransformerTrainer
-    recipe, model = trainee.recipe, trainee.model
-    every = len(plan) // n_evaluations
-    texts = [name for name in pairs.column_names if name in ("anchor", "positive") or name.startswith("negative")]
-    sizes = np.cumsum(list(map(len, plan)))
-    clock = _Clock()
-
-    class Planned(sampler):  # type: ignore[misc]
-        def __iter__(self) -> Iterator[list[int]]:
-            return iter(plan)
-
-        def __len__(self) -> int:
-            return len(plan)
-
-    class Watching(callback):  # type: ignore[misc]
-        """Draws the bar, with the last loss; holds the clock while something is measured or written."""
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.loss = ""
-            self.bar = track(range(state.global_step, len(plan) + 1), "training", status=lambda: self.loss)
-            next(self.bar)
-            clock.start()
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if "loss" in (logs or {}):
-                self.loss = f"loss {float(logs['loss']):.3f}"
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            next(self.bar)
-            if state.global_step % every == 0:
-                clock.stop()
-
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            clock.start()
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            clock.stop()
-            next(self.bar, None)
-
-    class Trainer(of_library):  # type: ignore[misc]
-        """Checkpoints of weights alone, whatever the model is made of; no card, which is written here."""
-
-        def add_model_card_callback(self, default_args_dict: Any) -> None:
-            pass
-
-        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-            folder = Path(output_dir or self.args.output_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            of_torch.save_model(self.model, str(folder / _WEIGHTS))
-            write_json(folder / _CLOCK, {"seconds": clock.seconds})
-
-        def _load_from_checkpoint(self, checkpoint_path: str) -> None:
-            of_torch.load_model(self.model, str(Path(checkpoint_path, _WEIGHTS)))
-
-    class Evaluator(evaluator):  # type: ignore[misc]
-        def __call__(self, *_: Any, **__: Any) -> dict[str, float]:
-            assert selection is not None
-            with timed("measure"), warnings.catch_warnings():
-                warnings.simplefilter("ignore", TruncationWarning)
-                found = selection.measured(trainee.encoder)
-                return found | {_CHOICE: found[MEASURES[0]] + found[MEASURES[1]] / 1000}  # the latter decides ties
-
-    select: dict[str, Any] = {}
-    if selection is not None:
-        select = {"eval_strategy": "steps", "eval_steps": every, "load_best_model_at_end": True}
-        select |= {"metric_for_best_model": f"eval_{_CHOICE}", "greater_is_better": True}
-    arguments = library.SentenceTransformerTrainingArguments(
-        output_dir=str(work),
-        max_steps=len(plan),
-        per_device_train_batch_size=recipe.batch_size,
-        learning_rate=recipe.learning_rate,
-        warmup_steps=recipe.warmup,
-        weight_decay=recipe.weight_decay,
-        max_grad_norm=recipe.max_grad_norm,
-        bf16=trainee.dtype == "bfloat16",
-        fp16=trainee.dtype == "float16",
-        use_cpu=trainee.device == "cpu",
-        dataloader_pin_memory=trainee.device != "cpu",
-        batch_sampler=Planned,
-        router_mapping={name: "query" if name == "anchor" else "document" for name in texts} if trainee.routed else {},
-        prompts=trainee.prompts(texts),
-        save_strategy="steps",
-        save_steps=every,
-        save_total_limit=2,
-        logging_strategy="steps",
-        # Of equal parts of what lies between checkpoints, so that no loss is lost where one goes on.
-        logging_steps=next(steps for steps in range(max(1, every // 20), every + 1) if every % steps == 0),
-        disable_tqdm=True,
-        report_to="none",
-        seed=random_state or 0,
-        **select,
-    )
-    with quiet_transformers():
-        begun = _last_checkpoint(work)
-        first = work / "before.json"  # what is measured before the first step, also of a training that goes on
-        if selection is not None and not first.exists():
-            replace_json(first, Evaluator()())
-        trainer = Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=import_optional("datasets", "train").Dataset(
-                pairs.select(texts).replace_schema_metadata(None)
-            ),
-            loss=_loss(model, recipe),
-            evaluator=None if selection is None else Evaluator(),
-            callbacks=[Watching()],
-        )
-        trainer.remove_callback(transformers.PrinterCallback)
-        clock.seconds = 0.0 if begun is None else float(read_json(begun / _CLOCK)["seconds"])
-        with timed("train"):
-            trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
-        model.eval()
-    best = trainer.state.best_global_step if selection is not None else len(plan)
-    if trainee.device != "cpu":
-        torch.cuda.empty_cache()
-    before = read_json(first) if selection is not None else {}
-    return _history(trainer.state.log_history, before, sizes, every), clock.seconds, int(best)
-
-
-class _Clock:
-    """Seconds while it runs."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._since: float | None = None
-
-    def start(self) -> None:
-        self._since = time.perf_counter()
-
-    def stop(self) -> None:
-        if self._since is not None:
-            self.seconds += time.perf_counter() - self._since
-            self._since = None
-
-
-def _loss(model: Any, recipe: Recipe) -> Any:
-    """The loss of a batch; of a large one by parts, with the same gradients (Gao et al., "Scaling Deep Contrastive
-    Learning Batch Size under Memory Limited Setup", 2021)."""
-    losses = import_optional("sentence_transformers.sentence_transformer.losses", "neural")
-    near = import_optional("sentence_transformers.util", "neural")
-    how = {"scale": recipe.scale, "similarity_fct": near.cos_sim if recipe.similarity == "cosine" else near.dot_score}
-    if recipe.mini_batch_size is None and recipe.batch_size < _CACHED_FROM:
-        return losses.MultipleNegativesRankingLoss(model, **how)
-    size = recipe.mini_batch_size or _MINI_BATCH
-    return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=size, **how)
-
-
-def _last_checkpoint(work: Path) -> Path | None:
-    """The last that is whole: one that was being written when it was killed lacks its last file, or the end of it."""
-    for folder in sorted(work.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
-        try:
-            read_json(folder / _STATE)
-            return folder
-        except FileFormatError:
-            shutil.rmtree(folder)
-    return None
-
-
-def _history(log: list[dict[str, Any]], before: dict[str, Any], sizes: Ints, every: int) -> pd.DataFrame:
-    """A row a measurement; the loss is the mean since the one before."""
-    rows = [{"step": 0, "pairs": 0, "loss": None} | {name: before[name] for name in MEASURES if name in before}]
-    for step in range(every, len(sizes) + 1, every):
-        losses = [row["loss"] for row in log if "loss" in row and step - every < row["step"] <= step]
-        row = {"step": step, "pairs": int(sizes[step - 1]), "loss": float(np.mean(losses)) if losses else None}
-        for entry in log:
-            if entry["step"] == step:
-                row |= {name: entry[f"eval_{name}"] for name in MEASURES if f"eval_{name}" in entry}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def _card(facts: dict[str, Any]) -> str:
-    """What the encoder was trained on, for a reader."""
+    """Return the model card: what the encoder was trained on."""
     front = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "---", ""]
     history = pd.DataFrame(facts["history"])
     lines = ["| " + " | ".join(history.columns) + " |", "|" + " ---: |" * len(history.columns)]
@@ -470,7 +278,7 @@ def _card(facts: dict[str, Any]) -> str:
                 if facts["selected_on"]
                 else ", the last."
             ),
-            f"What it says of these queries is no measure of what it can: `{TRAINING}` has their ids.",
+            f"Its results on these queries say nothing about other queries; `{TRAINING}` lists their ids.",
             "",
             *lines,
             "",

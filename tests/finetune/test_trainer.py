@@ -32,7 +32,7 @@ from haybale.errors import InputError, MissingExtraError, OutputExistsError, Sto
 from haybale.finetune.batches import plan_batches
 from haybale.finetune.recipe import RECIPES, Recipe
 from haybale.finetune.selection import Selection
-from haybale.finetune.trainer import _loss
+from haybale.finetune.training_loop import _loss
 from haybale.rankers import Training
 
 pytestmark = [
@@ -291,7 +291,7 @@ def test_what_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch:
     one.add_query("q", ["dogs"], split="train")
     one.add_judgement("train", "q", "a")
     alone = Engine(one.build(), encoder="lsa(n_components=1)")
-    with pytest.raises(InputError, match="no two pairs can be told from each other"):
+    with pytest.raises(InputError, match="expected pairs of at least two query documents"):
         train_encoder(alone, bert, out, match="bm25", **SMALL)
     assert not out.exists()
     assert not list(tmp_path.glob("*.training"))

@@ -1,0 +1,278 @@
+"""The training loop: the trainer of sentence-transformers with planned batches, resumable checkpoints, and a selection.
+
+This module imports torch, so it is imported when a training begins.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from datasets import Dataset
+from safetensors.torch import load_model, save_model
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.sentence_transformer import losses
+from sentence_transformers.util import cos_sim, dot_score
+from transformers import PrinterCallback, TrainerCallback
+
+from haybale.errors import FileFormatError, TruncationWarning
+from haybale.extras import quiet_transformers
+from haybale.finetune.recipe import Recipe
+from haybale.finetune.selection import MEASURES, Selection
+from haybale.finetune.trainee import Trainee
+from haybale.folders import replace_json, write_json
+from haybale.progress import track
+from haybale.text_files import read_json
+from haybale.timing import timed
+
+_WEIGHTS, _CLOCK, _STATE = "model.safetensors", "clock.json", "trainer_state.json"  # a checkpoint; the state is last
+_BEFORE = "before.json"  # the measures before the first step
+_CACHED_FROM, _MINI_BATCH = 129, 32  # pairs of a batch from which it is encoded in parts, and pairs of a part
+_CHOICE = "choice"  # the measure that selects a checkpoint
+
+
+class Trained(NamedTuple):
+    """What a training did; the trainee has the selected weights."""
+
+    history: pd.DataFrame
+    seconds: float  # of steps
+    step: int  # after which the weights were taken
+
+
+def run_training(
+    trainee: Trainee,
+    pairs: pa.Table,
+    plan: list[list[int]],
+    selection: Selection | None,
+    work: Path,
+    n_evaluations: int,
+    random_state: int | None,
+) -> Trained:
+    """Train, or resume from the last checkpoint in ``work``.
+
+    Parameters
+    ----------
+    trainee : Trainee
+    pairs : pa.Table
+        Columns ``anchor``, ``positive`` and, optionally, ``negative…``.
+    plan : list of list of int
+        The rows of ``pairs`` in each batch.
+    selection : Selection, optional
+        Measures each checkpoint; the best one's weights are taken. None: those after the last step.
+    work : Path
+        The folder of checkpoints.
+    n_evaluations : int
+        Divides the number of batches.
+    random_state : int, optional
+    """
+    every = len(plan) // n_evaluations
+    columns = [name for name in pairs.column_names if name in ("anchor", "positive") or name.startswith("negative")]
+    clock = _Clock()
+    evaluator = None if selection is None else _SelectionEvaluator(selection, trainee)
+    with quiet_transformers():
+        checkpoint = _last_checkpoint(work)
+        if evaluator is not None and not (work / _BEFORE).exists():
+            replace_json(work / _BEFORE, evaluator())
+        trainer = _Trainer(
+            model=trainee.model,
+            args=_arguments(trainee, columns, plan, every, work, random_state, select=evaluator is not None),
+            train_dataset=Dataset(pairs.select(columns).replace_schema_metadata(None)),
+            loss=_loss(trainee.model, trainee.recipe),
+            evaluator=evaluator,
+            callbacks=[_Progress(len(plan), every, clock)],
+        )
+        trainer.clock = clock
+        trainer.remove_callback(PrinterCallback)
+        clock.seconds = 0.0 if checkpoint is None else float(read_json(checkpoint / _CLOCK)["seconds"])
+        with timed("train"):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        trainee.model.eval()
+    if trainee.device != "cpu":
+        torch.cuda.empty_cache()
+    before = {} if evaluator is None else read_json(work / _BEFORE)
+    sizes = np.cumsum(list(map(len, plan)))
+    best = trainer.state.best_global_step
+    step = len(plan) if evaluator is None or best is None else best
+    return Trained(_history(trainer.state.log_history, before, sizes, every), clock.seconds, step)
+
+
+def _arguments(
+    trainee: Trainee,
+    columns: list[str],
+    plan: list[list[int]],
+    every: int,
+    work: Path,
+    random_state: int | None,
+    *,
+    select: bool,
+) -> SentenceTransformerTrainingArguments:
+    """Return the trainer's settings: a checkpoint after each ``every`` steps, measured in order to ``select`` one."""
+    recipe = trainee.recipe
+    measured: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": every, "load_best_model_at_end": True}
+    measured |= {"metric_for_best_model": f"eval_{_CHOICE}", "greater_is_better": True}
+    return SentenceTransformerTrainingArguments(
+        output_dir=str(work),
+        max_steps=len(plan),
+        per_device_train_batch_size=recipe.batch_size,
+        learning_rate=recipe.learning_rate,
+        warmup_steps=recipe.warmup,
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.max_grad_norm,
+        bf16=trainee.dtype == "bfloat16",
+        fp16=trainee.dtype == "float16",
+        use_cpu=trainee.device == "cpu",
+        dataloader_pin_memory=trainee.device != "cpu",
+        batch_sampler=_planned_sampler(plan),
+        router_mapping=dict(zip(columns, map(_side, columns), strict=True)) if trainee.routed else {},
+        prompts=trainee.prompts(columns),
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=2,
+        logging_strategy="steps",
+        # A divisor of the steps between checkpoints, so that resuming loses no logged loss.
+        logging_steps=next(steps for steps in range(max(1, every // 20), every + 1) if every % steps == 0),
+        disable_tqdm=True,
+        report_to="none",
+        seed=random_state or 0,
+        **(measured if select else {}),
+    )
+
+
+def _side(column: str) -> str:
+    return "query" if column == "anchor" else "document"
+
+
+def _planned_sampler(plan: list[list[int]]) -> type[DefaultBatchSampler]:
+    """Return a class of samplers that yield the planned batches; the trainer makes the object itself."""
+
+    class Planned(DefaultBatchSampler):
+        def __iter__(self) -> Iterator[list[int]]:
+            return iter(plan)
+
+        def __len__(self) -> int:
+            return len(plan)
+
+    return Planned
+
+
+class _Clock:
+    """Counts seconds while it runs."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since: float | None = None
+
+    def start(self) -> None:
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        if self._since is not None:
+            self.seconds += time.perf_counter() - self._since
+            self._since = None
+
+
+class _Progress(TrainerCallback):
+    """Shows a progress bar with the last loss, and stops the clock while a checkpoint is measured and written."""
+
+    def __init__(self, n_steps: int, every: int, clock: _Clock) -> None:
+        self.n_steps, self.every, self.clock = n_steps, every, clock
+        self.loss = ""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.bar = track(range(state.global_step, self.n_steps + 1), "training", status=lambda: self.loss)
+        next(self.bar)
+        self.clock.start()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if "loss" in (logs or {}):
+            self.loss = f"loss {float(logs['loss']):.3f}"
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        next(self.bar)
+        if state.global_step % self.every == 0:
+            self.clock.stop()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.clock.start()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.clock.stop()
+        next(self.bar, None)
+
+
+class _Trainer(SentenceTransformerTrainer):
+    """Writes checkpoints of the weights alone, whatever the model is made of, and no model card."""
+
+    clock: _Clock
+
+    def add_model_card_callback(self, default_args_dict: Any) -> None:
+        pass
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(str(output_dir or self.args.output_dir))
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(self.model, str(folder / _WEIGHTS))
+        write_json(folder / _CLOCK, {"seconds": self.clock.seconds})
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        load_model(self.model, str(Path(checkpoint_path, _WEIGHTS)))
+
+
+class _SelectionEvaluator(BaseEvaluator):
+    """Measures a checkpoint by the queries that were set aside; the second measure decides ties of the first."""
+
+    def __init__(self, selection: Selection, trainee: Trainee) -> None:
+        super().__init__()
+        self.selection, self.trainee = selection, trainee
+
+    def __call__(self, *_: Any, **__: Any) -> dict[str, float]:
+        with timed("measure"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", TruncationWarning)
+            found = self.selection.measured(self.trainee.encoder)
+            return found | {_CHOICE: found[MEASURES[0]] + found[MEASURES[1]] / 1000}
+
+
+def _loss(model: Any, recipe: Recipe) -> Any:
+    """Return the loss of a batch; a large batch is encoded in parts, with the same gradients.
+
+    Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021.
+    """
+    how: Any = {"scale": recipe.scale, "similarity_fct": cos_sim if recipe.similarity == "cosine" else dot_score}
+    if recipe.mini_batch_size is None and recipe.batch_size < _CACHED_FROM:
+        return losses.MultipleNegativesRankingLoss(model, **how)
+    size = recipe.mini_batch_size or _MINI_BATCH
+    return losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=size, **how)
+
+
+def _last_checkpoint(work: Path) -> Path | None:
+    """Return the last whole checkpoint; those whose last file is missing or damaged are removed."""
+    for folder in sorted(work.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2])):
+        try:
+            read_json(folder / _STATE)
+            return folder
+        except FileFormatError:
+            shutil.rmtree(folder)
+    return None
+
+
+def _history(log: list[dict[str, Any]], before: dict[str, Any], sizes: Any, every: int) -> pd.DataFrame:
+    """Return a row a measurement, with the mean loss since the one before."""
+    rows = [{"step": 0, "pairs": 0, "loss": None} | {name: before[name] for name in MEASURES if name in before}]
+    for step in range(every, len(sizes) + 1, every):
+        found = [row["loss"] for row in log if "loss" in row and step - every < row["step"] <= step]
+        row = {"step": step, "pairs": int(sizes[step - 1]), "loss": float(np.mean(found)) if found else None}
+        for entry in log:
+            if entry["step"] == step:
+                row |= {name: entry[f"eval_{name}"] for name in MEASURES if f"eval_{name}" in entry}
+        rows.append(row)
+    return pd.DataFrame(rows)
