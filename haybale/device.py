@@ -1,7 +1,7 @@
-"""Devices: where arrays are, and how they get from one library to another, without a copy where they lie already.
+"""Devices: where an array is, and how it moves to another library or device, without a copy if it is there already.
 
-haybale works with arrays of NumPy and CuPy and sparse matrices of SciPy and CuPy. Whatever else shows
-``__cuda_array_interface__`` (torch's CUDA tensors, results of cuML and cuVS, columns of cuDF) is taken as CuPy's.
+haybale works with arrays of NumPy and CuPy and sparse matrices of SciPy and CuPy. Other objects with
+``__cuda_array_interface__`` (CUDA tensors of torch, results of cuML and cuVS, columns of cuDF) are read as CuPy arrays.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CPU = Device("cpu")
 
 
 def find_device(name: str | Device) -> Device:
-    """The device called ``"cpu"``, ``"cuda"`` (the current one), ``"cuda:1"``, or ``"auto"`` (CUDA's if there is one).
+    """Return the device called ``"cpu"``, ``"cuda"`` (the current one) or ``"cuda:1"``; ``"auto"`` is CUDA if there is any.
 
     Errors: :class:`UnknownNameError`; :class:`MissingExtraError` without CuPy; :class:`DeviceError` without the device.
 
@@ -92,12 +92,12 @@ def find_device(name: str | Device) -> Device:
 
 
 def is_sparse(array: Any) -> TypeGuard[sparse.csr_matrix]:
-    """Whether it is a sparse matrix, of SciPy or of CuPy."""
+    """Return whether an array is a sparse matrix of SciPy or CuPy."""
     return bool(sparse.issparse(array)) or _library(array) == "cupyx"
 
 
 def device_of(array: Any) -> Device:
-    """Where an array or sparse matrix is; lists and everything else that is no array of a device are on the CPU."""
+    """Return the device of an array or sparse matrix; lists and other objects are on the CPU."""
     if _library(array) in ("cupy", "cupyx"):
         return Device("cuda", int(array.device.id))
     if hasattr(array, "__cuda_array_interface__"):
@@ -106,7 +106,7 @@ def device_of(array: Any) -> Device:
 
 
 def to_device(array: Any, device: Device) -> Any:
-    """``array`` as an array of the device's library, sparse as CSR; the same memory where it is there already."""
+    """Convert to an array of the device's library, or a CSR matrix if sparse; share memory if it is there already."""
     if device.is_cpu:
         return to_numpy(array)
     with device.current():
@@ -119,7 +119,7 @@ def to_device(array: Any, device: Device) -> Any:
 
 
 def to_numpy(array: Any) -> Any:
-    """``array`` as a NumPy array or, if sparse, a SciPy matrix; the same memory where it is on the CPU already."""
+    """Convert to a NumPy array or, if sparse, a SciPy matrix; share memory if it is on the CPU already."""
     if is_sparse(array):
         return array.get() if _library(array) == "cupyx" else array
     on_device = hasattr(array, "__cuda_array_interface__")
@@ -130,7 +130,7 @@ def to_numpy(array: Any) -> Any:
 
 
 def placed(array: Any, device: Device, what: str) -> Any:
-    """``array`` on the device; from the CPU it is copied there, from another device it is refused."""
+    """Move an array from the CPU to the device; refuse one on another device."""
     found = device_of(array)
     if found not in (device, CPU):
         raise DeviceError(

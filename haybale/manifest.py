@@ -1,7 +1,6 @@
-"""Saved folders: a manifest in JSON with the SHA-256 of every other file, tensors, and tables in Parquet.
+"""Saved folders: a JSON manifest with the SHA-256 of every other file, tensors in safetensors, tables in Parquet.
 
-What is read is what was written, or an error names the file that is not. Nothing in it could be executed. The same
-content gives the same bytes.
+A changed file is an error that names it. Nothing in a folder can be executed. The same content gives the same bytes.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ def digest(path: Path) -> str:
 
 
 def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
-    """Values for a JSON file that says itself, last, what its SHA-256 is: of the values, as JSON without spaces.
+    """Add the entry ``sha256``: the checksum of the other values, as JSON without spaces.
 
     >>> with_checksum({"n": 1})
     {'n': 1, 'sha256': '2bfd14f43d17fc7cea24e0917a8879b4b2f880b8baeec1b9d90fbaad655e71bd'}
@@ -156,7 +155,7 @@ def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def verify_checksum(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a file that were :func:`signed`, without the digest; others are refused."""
+    """Return the values that :func:`with_checksum` made, without the checksum; refuse values that it does not fit."""
     if with_checksum(values) != values:
         raise FileFormatError(path, None, _CHANGED)
     return {name: value for name, value in values.items() if name != "sha256"}

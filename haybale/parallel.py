@@ -1,6 +1,6 @@
-"""What the machine has: cores, memory, and work cut into pieces that fit them.
+"""Cores and memory of the machine, and work cut into pieces that fit them.
 
-Pieces do not depend on ``n_jobs``, and each is computed by one thread alone, so results are the same bit for bit.
+Pieces do not depend on ``n_jobs``, and one thread computes each, so results are the same bit for bit.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _limited: list[Any] = []  # one entry for each open one_blas_thread; the first h
 
 
 def cpus() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def half_of_memory() -> float:
-    """Bytes; 4 GB where the system does not tell."""
+    """Return half of the machine's memory in bytes; 4 GB if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
     except (AttributeError, ValueError, OSError):
@@ -42,13 +42,13 @@ def _controller() -> ThreadpoolController:
 
 
 def _take_over() -> None:
-    """Let this thread set how many OpenBLAS has: newer threadpoolctls ignore all but the first that ever did so."""
+    """Let this thread limit OpenBLAS: newer threadpoolctls obey only the first thread that ever did."""
     getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)(force=True)
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread until the last of overlapping calls, in whatever threads, has left."""
+    """Keep BLAS on one thread until the last of overlapping blocks, in any thread, has ended."""
     with _lock:
         if not _limited:
             _take_over()
@@ -66,7 +66,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int | None = None) -> list[T]:
-    """``[function(item) for item in items]`` on some threads (None: one a core), in the order of the items.
+    """Return ``[function(item) for item in items]``, computed on some threads (None: one per core).
 
     >>> in_threads(lambda x: x * x, [1, 2, 3], threads=2)
     [1, 4, 9]
@@ -81,28 +81,29 @@ def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int 
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory, of the machine or of a device, was all that was missing."""
-    # NumPy's, CuPy's and RMM's are MemoryErrors; torch's, faiss's, cuVS's and cuBLAS's RuntimeErrors with such words.
+    """Return whether the error says that memory ran out, on the machine or on a device."""
+    # NumPy, CuPy and RMM raise a MemoryError; torch, faiss, cuVS and cuBLAS a RuntimeError with such words.
     words = ("out of memory", "out_of_memory", "bad_alloc", "alloc_failed", "cudaerrormemoryallocation")
     said = str(error).lower()
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in said for word in words))
 
 
 def free_cached() -> None:
-    """Give back what CuPy's and torch's pools hold and nobody uses."""
+    """Free the unused memory in the pools of CuPy and torch."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None:
-        with suppress(RuntimeError):  # CuPy that was imported where there is no device
+        with suppress(RuntimeError):  # CuPy without a device
             cupy.get_default_memory_pool().free_all_blocks()
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int = 1, what: str = "rows") -> Iterator[T]:
-    """``work(tile)`` for consecutive tiles of 0..n, ``size`` long; yielded in order, an empty range yields nothing.
+    """Yield ``work(tile)`` for consecutive tiles of 0..n of length ``size``, in order.
 
-    A tile that runs out of memory is done again at half its size, and so are those after it; ``work`` must therefore
-    change nothing before it has what it needs. Out of memory at ``least``, :class:`DeviceError`.
+    A tile that runs out of memory is computed again at half its size, and so are the following ones. ``work`` must
+    therefore change nothing before it has the memory it needs. A tile of ``least`` rows that runs out of memory raises
+    :class:`DeviceError`.
 
     >>> list(iter_chunks(5, 2, lambda tile: (tile.start, tile.stop)))
     [(0, 2), (2, 4), (4, 5)]
@@ -124,7 +125,7 @@ def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int =
 
 
 def batch_size_for_memory(budget: float, each: float, *, least: int = 1, most: float = float("inf")) -> int:
-    """How many items of ``each`` bytes a budget of bytes holds.
+    """Return how many items of ``each`` bytes fit into a budget of bytes, between ``least`` and ``most``.
 
     >>> batch_size_for_memory(100, 30), batch_size_for_memory(10, 30), batch_size_for_memory(1000, 30, most=8)
     (3, 1, 8)

@@ -1,6 +1,6 @@
-"""Where the time goes: work names its stages, and whoever wants to know listens.
+"""Timings of named stages: code marks its stages with :func:`timed`, and :func:`record_timings` collects their seconds.
 
-A stage counts for itself only: the seconds of stages within it are theirs. Without a listener nothing is measured.
+The seconds of nested stages count for these alone. Without a recorder nothing is measured.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 class Timings:
     """Seconds by stage, in the order in which stages first ended.
 
-    ``report(stage, seconds)`` is called whenever a stage ends; the seconds are all that this stage has taken so far.
+    ``report(stage, seconds)`` is called whenever a stage ends, with all seconds that this stage has taken so far.
     """
 
     def __init__(self, report: Callable[[str, float], None] | None = None) -> None:
@@ -42,7 +42,7 @@ _listening: ContextVar[Timings | None] = ContextVar("stages", default=None)
 
 @contextmanager
 def record_timings(report: Callable[[str, float], None] | None = None) -> Iterator[Timings]:
-    """Collect the stages of what is done inside.
+    """Collect the seconds of the stages that run in the block.
 
     >>> with record_timings() as stages:
     ...     with timed("index"):
@@ -59,6 +59,6 @@ def record_timings(report: Callable[[str, float], None] | None = None) -> Iterat
 
 
 def timed(name: str) -> AbstractContextManager[None]:
-    """Name a piece of work; its seconds go to whoever is listening."""
+    """Mark the block as a stage of that name."""
     stages = _listening.get()
     return nullcontext() if stages is None else stages._timed(name)

@@ -1,6 +1,6 @@
-"""What every room asks of vectors: float32 or float16, of one width, finite; and their array namespace.
+"""Checks of vectors, float32 or float16, of one width and finite, and their array namespace.
 
-Vectors are dense, a NumPy or CuPy array, or sparse, a CSR matrix of SciPy or CuPy, which is never densified.
+Vectors are dense, a NumPy or CuPy array, or sparse, a CSR matrix of SciPy or CuPy. Sparse vectors are never densified.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def array_namespace(array: Any) -> ModuleType:
 
 
 def stored_type(dtype: Any) -> np.dtype[Any]:
-    """The type of that name; vectors are stored in float32 or float16."""
+    """Return the NumPy type of a name, float32 or float16."""
     try:
         found: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
@@ -158,7 +158,7 @@ def check_matrix(vectors: Any, what: str, dim: int | None = None) -> Matrix:
 
 
 def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
-    """The same for vectors that meet ``passages``: of their width, and sparse or dense as they are.
+    """Check vectors that are compared with ``passages``: of the same width, and sparse if the passages are.
 
     >>> check_like(np.eye(2), "queries", sparse.identity(2, format="csr"))
     Traceback (most recent call last):
@@ -171,13 +171,13 @@ def check_like(vectors: Any, what: str, passages: Matrix) -> Matrix:
 
 
 def normalized(vectors: Floats) -> Floats:
-    """Rows scaled to unit length; a zero row (a text without a known term) stays zero."""
+    """Scale rows to unit length; a zero row (a text without a known term) stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
 def normalized_sparse(vectors: sparse.csr_matrix) -> sparse.csr_matrix:
-    """The same for CSR; lengths are summed in float64 along each row, so no row depends on the others."""
+    """Scale the rows of a CSR matrix; lengths are summed in float64 row by row, so no row depends on the others."""
     wide = vectors.astype(np.float64)
     lengths = np.sqrt(wide.power(2) @ np.ones(wide.shape[1]))
     wide.data /= np.repeat(np.where(lengths > 0, lengths, 1), np.diff(wide.indptr))
