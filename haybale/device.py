@@ -59,7 +59,7 @@ CPU = Device("cpu")
 
 
 def find_device(name: str | Device) -> Device:
-    """Return the device called ``"cpu"``, ``"cuda"`` (the current one) or ``"cuda:1"``; ``"auto"`` is CUDA if there is any.
+    """Return the device called ``"cpu"``, ``"cuda"`` (the current one) or ``"cuda:1"``; ``"auto"`` prefers CUDA.
 
     Errors: :class:`UnknownNameError`; :class:`MissingExtraError` without CuPy; :class:`DeviceError` without the device.
 
