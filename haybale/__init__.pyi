@@ -80,7 +80,6 @@ from .retrieval import BM25Index as BM25Index
 from .retrieval import Hits as Hits
 from .retrieval import ParagraphSearch as ParagraphSearch
 from .retrieval import PassageIndex as PassageIndex
-from .retrieval import QueryNeighbours as QueryNeighbours
 from .retrieval import Run as Run
 from .retrieval import ShardedIndex as ShardedIndex
 from .retrieval import pool as pool

@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 import haybale
-from haybale import BM25Index, Engine, PassageIndex, ProductKernelSVR, QueryNeighbours, Run, evaluate
+from haybale import BM25Index, Engine, PassageIndex, ProductKernelSVR, Run, evaluate
 from haybale.errors import InputError
 from haybale.evaluation import recall_curves
 from haybale.retrieval import aggregate
@@ -32,10 +32,6 @@ def engine() -> Engine:
 
 def embed(**settings: Any) -> Any:
     return haybale.embed(haybale.open_collection("pydocs"), None, "/nowhere", **settings)
-
-
-def neighbours(**settings: Any) -> Any:
-    return QueryNeighbours(EYE, [["a"]] * 3, ["a"]).rank(EYE, list("qrs"), **settings)
 
 
 def cases() -> Iterator[tuple[Callable[..., Any], str, Any]]:
@@ -70,7 +66,6 @@ def cases() -> Iterator[tuple[Callable[..., Any], str, Any]]:
         (lambda **s: Engine(TEXTS, **s), {"language": (1,), "chunking": (8,), "device": (0,), "encoder": (None,)}),
         (lambda **s: PassageIndex(EYE, **s), {"doc_offsets": ([0, 1.7, 3], HUGE), "device": (1,)}),
         (lambda **s: RUN.top(**s), {"k": (-1, math.nan, HUGE)}),
-        (neighbours, {"depth": (0, math.nan), "training_rows": ([0.0, 1.0, 2.0],)}),
         (lambda **s: haybale.reciprocal_rank_fusion([RUN], **s), {"rrf_k": (HUGE,), "k": (HUGE,)}),
         (lambda **s: evaluate(RUN, QRELS, **s), {"measures": (math.nan, None, "P@5", [1])}),
         (lambda **s: recall_curves({"a": RUN}, QRELS, **s), {"cutoffs": ([1.5],)}),
@@ -105,7 +100,6 @@ PAIRS = ([0, 1, 2], [1, 2, 0])
 VECTORS: list[Callable[[Any], Any]] = [
     PassageIndex,
     lambda given: PassageIndex(EYE).search(given, 1),
-    lambda given: QueryNeighbours(given, [["a"]] * 3, ["a"]),
     lambda given: ProductKernelSVR().fit_pairs(given, EYE, *PAIRS, [0, 1, 2]),
 ]
 

@@ -1,4 +1,7 @@
-"""Similar training queries as a ranker: their relevant documents are ranked by the similarity of the queries."""
+"""Similar training queries as a ranker: k-nearest-neighbour classification, with documents as the categories.
+
+Yang & Chute, "An Example-Based Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,38 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy import sparse
+
+from haybale.collections.collection import Strings, indptr_from_counts
+from haybale.device import is_sparse, to_numpy
 from haybale.engine import Engine
+from haybale.errors import FileFormatError
+from haybale.manifest import mapped_tensors, read_table, write_table, write_tensors
 from haybale.parameters import COUNT, NOT_NEGATIVE
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.training import Training
-from haybale.retrieval import QueryNeighbours, Run
+from haybale.retrieval import PassageIndex, Run
 from haybale.retrieval.hits import Ints
+from haybale.vectors import Matrix, normalized, normalized_sparse
+
+_FOLDER, _INDEX, _DOCUMENTS, _RELEVANT = "neighbours", "training", "documents.parquet", "relevant.safetensors"
+_IDS = pa.schema([("id", pa.large_string())])
 
 
 @dataclass(eq=False, repr=False)
 class SimilarQueries(OutOfFold, Ranker):
     """score(d) = Σ over the k nearest training queries q' with d relevant of cos(q, q')^power.
 
-    Yang & Chute, "An Example-Based Mapping Method for Text Categorization and Retrieval", ACM TOIS 12(3), 1994. It
-    reads no document text, so it finds documents that a text search misses, and only such as were relevant to a
-    training query.
+    It reads no document text, so it finds documents that a text search misses, and only such as were relevant to a
+    training query. Neighbours are exact; a training query with a cosine of 0 or less is no neighbour, and among equal
+    cosines the earlier query comes first. A training query is ranked without itself and the other queries that were
+    taken from the same document.
 
     Parameters
     ----------
@@ -43,42 +60,98 @@ class SimilarQueries(OutOfFold, Ranker):
     power: float = 2.0
 
     def fit_batch(self, training: Training) -> None:
-        batch = training.batch
-        ids = batch.engine.collection.doc_ids
-        known: dict[str, Any] = {"query_ids": batch.ids, "groups": batch.queries.groups}
-        self.neighbours_ = QueryNeighbours(batch.vectors, training.relevant, ids, k=self.k, power=self.power, **known)
+        batch, collection = training.batch, training.batch.engine.collection
+        relevant = [list(dict.fromkeys(ids)) for ids in training.relevant]
         self.query_ids_ = batch.ids
+        self.groups_: Ints = batch.queries.groups  # training queries of one document share a number
+        self.index_ = PassageIndex(_unit(batch.vectors), passage_ids=batch.ids)
+        self.doc_ids_: Strings = collection.doc_ids
+        # (n_queries + 1,) where the relevant documents of each training query begin, and their numbers in doc_ids_
+        self.offsets_: Ints = indptr_from_counts([len(ids) for ids in relevant])
+        self.relevant_: Ints = collection.document_numbers([id for ids in relevant for id in ids])
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._ranked(batch, depth, None)
+        return self._ranked(batch, depth, np.full(len(batch), -1))
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
         return self._ranked(batch, depth, self.rows_of(batch.ids))
 
-    def _ranked(self, batch: QueryBatch, depth: int, itself: Ints | None) -> Run:
-        vectors, neighbours = batch.vectors, self._in(batch.engine)
+    def _ranked(self, batch: QueryBatch, depth: int, itself: Ints) -> Run:
+        vectors = batch.vectors
         with batch.timed("search similar queries"):
-            return neighbours.rank(vectors, batch.ids, exclude=batch.own, training_rows=itself, depth=depth)
+            rows, neighbours, cosines = self._neighbours(vectors, itself)
+            ends = indptr_from_counts(np.bincount(rows, minlength=len(batch)))
+            shape = len(batch), len(self.index_)
+            weights = sparse.csr_matrix((cosines**self.power, neighbours, ends), shape=shape)
+            found = (weights @ self._relevance(batch.engine)).tocoo()
+            kept = found.col != batch.own[found.row]
+            triples = found.row[kept], found.col[kept], found.data[kept]
+            return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, *triples, depth)
 
-    def _in(self, engine: Engine) -> QueryNeighbours:
-        """Return the neighbours with the document numbers of an engine."""
-        ids = engine.collection.doc_ids
-        if self.neighbours_.documents.doc_ids is ids:
-            return self.neighbours_
-        return engine.cached(("similar queries", self.neighbours_), lambda: self.neighbours_.with_documents(ids))
+    def _neighbours(self, vectors: Matrix, itself: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """Return flat ``(query row, training query, cosine)``, nearest first for each query.
+
+        ``itself`` (m,) is the training query that each query is, -1 for none; its group is left out.
+        """
+        # Every training query is a document of the index, so the query itself is an excluded document. The rest of its
+        # group is removed from the hits; the search is deeper by the size of the largest group.
+        more = int(np.bincount(self.groups_).max()) - 1 if (itself >= 0).any() else 0
+        hits = self.index_.search(_unit(vectors), min(self.k + more, len(self.index_)), exclude=itself)
+        rows, _, neighbours, cosines = hits.flat()
+        near = (cosines > 0) & ((itself[rows] < 0) | (self.groups_[neighbours] != self.groups_[itself[rows]]))
+        rows, neighbours, cosines = rows[near], neighbours[near], cosines[near]
+        first = np.arange(len(rows)) - np.searchsorted(rows, rows) < self.k
+        return rows[first], neighbours[first], cosines[first].astype(np.float64)
+
+    def _relevance(self, engine: Engine) -> sparse.csr_matrix:
+        """Return the (n_queries, n_documents) matrix with 1 where an engine's document is relevant to a query."""
+        collection, shape = engine.collection, (len(self.index_), engine.collection.n_documents)
+
+        def renumbered() -> tuple[Ints, Ints]:
+            numbers = collection.find_documents(self.doc_ids_)[self.relevant_]
+            there = numbers >= 0
+            # The number of kept documents before each offset is its new value.
+            return numbers[there], indptr_from_counts(there.astype(np.int64))[self.offsets_]
+
+        numbers, offsets = self.relevant_, self.offsets_
+        if collection.doc_ids is not self.doc_ids_:  # the engine has grown, shrunk, or is limited
+            numbers, offsets = engine.cached(("similar queries", self.index_), renumbered)
+        return sparse.csr_matrix((np.ones(len(numbers)), numbers, offsets), shape=shape)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        found = self._in(batch.engine).explain(batch.vectors, base.doc_id)
+        _, neighbours, cosines = self._neighbours(batch.vectors, np.array([-1]))
+        is_relevant = self._relevance(batch.engine)[:, [document]].toarray()[neighbours, 0] > 0
         shares = [
-            Share(f"training query {query} (cosine {cosine:.3f}), to which it is relevant", share)
-            for query, cosine, share in zip(found["query_id"], found["cosine"], found["share"], strict=True)
+            Share(f"training query {self.query_ids_[row]} (cosine {cosine:.3f}), to which it is relevant", share)
+            for row, cosine, share in zip(
+                neighbours[is_relevant], cosines[is_relevant], cosines[is_relevant] ** self.power, strict=True
+            )
         ]
         return replace(base, shares=by_size(shares))
 
     def save_state(self, folder: Path) -> dict[str, Any]:
-        self.neighbours_.save(folder / "neighbours")
+        """Write the index of the training queries, the ids of the documents, and the relevant pairs as numbers."""
+        self.index_.save(folder / _FOLDER / _INDEX)
+        write_table(folder / _FOLDER / _DOCUMENTS, pa.table([self.doc_ids_], schema=_IDS))
+        tensors = {"offsets": self.offsets_, "documents": self.relevant_, "groups": self.groups_}
+        write_tensors(folder / _FOLDER / _RELEVANT, tensors)
         return {}
 
     def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
-        self.neighbours_ = QueryNeighbours.open(folder / "neighbours")
-        self.query_ids_ = self.neighbours_.index.passage_ids.to_pylist()
+        folder = folder / _FOLDER  # version 0.2 wrote a manifest there too, which ranker.json makes superfluous
+        self.index_ = PassageIndex.open(folder / _INDEX)
+        self.query_ids_ = self.index_.passage_ids.to_pylist()
+        self.doc_ids_ = read_table(folder / _DOCUMENTS, _IDS).column("id")
+        tensors = mapped_tensors(folder / _RELEVANT)
+        self.offsets_, self.relevant_, self.groups_ = (tensors[name] for name in ("offsets", "documents", "groups"))
+        shape = len(self.index_), len(self.doc_ids_)
+        try:
+            pairs = sparse.csr_matrix((np.ones(len(self.relevant_)), self.relevant_, self.offsets_), shape=shape)
+            pairs.check_format(full_check=True)
+        except ValueError as error:
+            raise FileFormatError(folder / _RELEVANT, None, f"not pairs of {shape}: {error}") from None
+
+
+def _unit(vectors: Matrix) -> Matrix:
+    """Return vectors of length 1 in main memory."""
+    return (normalized_sparse if is_sparse(vectors) else normalized)(to_numpy(vectors))

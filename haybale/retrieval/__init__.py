@@ -14,7 +14,6 @@ from haybale.retrieval.parm import (
     aggregate,
     rank_documents,
 )
-from haybale.retrieval.query_neighbours import QueryNeighbours
 from haybale.retrieval.run import Run
 from haybale.retrieval.sharded import ShardedIndex
 
@@ -27,7 +26,6 @@ __all__ = [
     "ParagraphHits",
     "ParagraphSearch",
     "PassageIndex",
-    "QueryNeighbours",
     "Run",
     "ShardedIndex",
     "Vectors",

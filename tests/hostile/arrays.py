@@ -76,10 +76,6 @@ def arrays(target: Target, rng: random.Random) -> Cases:
         ours = haybale.ProductKernelSVR().fit_pairs(value, value, [0, 1, 2], [1, 2, 0], [0.0, 1.0, 0.5])
         return ours.predict_pairs(value, value, [0], [0])
 
-    def neighbours(value: Any) -> Any:
-        found = haybale.QueryNeighbours(value, [["a"]] * 8, ["a", "b"])
-        return found.rank(value, list("abcdefgh")).to_frame()["score"]
-
     def framed(value: Any) -> Any:
         scores = np.ravel(flat(value))
         frame = pd.DataFrame({"query_id": "a", "doc_id": np.arange(len(scores)), "score": scores})
@@ -88,7 +84,6 @@ def arrays(target: Target, rng: random.Random) -> Cases:
     uses: dict[str, Callable[[Any], str]] = {
         "PassageIndex": lambda v: settled(haybale.PassageIndex(v).search(v, 1).scores),
         "queries": lambda v: settled(index.search(v, 1).scores),
-        "QueryNeighbours": lambda v: settled(neighbours(v)),
         "ProductKernelSVR": lambda v: finite(svr(v)),
         "fit X": lambda v: finite(haybale.ProductKernelSVR().fit(v, np.arange(8.0)).predict(good)),
         "y": lambda v: finite(learned(flat(v), False)),

@@ -51,7 +51,6 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
     store, trec = haybale.EmbeddingStore(target.folder / "store"), target.folder / "run.trec"
     runs = {"a": target.run, "b": target.rankers["svr(n_bags=4)"].rank("dev", depth=5)}
     target.run.to_trec(trec)
-    neighbours = haybale.QueryNeighbours(q, [["a"]] * 6, ["a", "b"])
     qrels = collection.qrels_frame("dev")
 
     def ranker(make: Callable[..., Any]) -> Use:
@@ -120,11 +119,6 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
         "fusion": (scored(partial(haybale.reciprocal_rank_fusion, [target.run])), "rrf_k weights k"),
         "evaluate": (lambda **s: finite(evaluate(target.run, qrels, **s)), "measures"),
         "rank": (scored(partial(target.rankers["bm25-doc"].rank, "dev")), "depth within"),
-        "QueryNeighbours": (
-            scored(lambda **s: haybale.QueryNeighbours(q, [["a"]] * 6, ["a", "b"], **s).rank(q, list("abcdef"))),
-            "k power query_ids",
-        ),
-        "QueryNeighbours.rank": (scored(partial(neighbours.rank, q, list("abcdef"))), "depth exclude training_rows"),
         "embed": (
             done(lambda **s: haybale.embed(collection, encoder, target.new(), **s)),
             "rows_per_chunk dtype chunking shard",

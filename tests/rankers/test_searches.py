@@ -24,7 +24,7 @@ from haybale.rankers import (
     parse,
 )
 from haybale.rankers.bm25_parameters import bm25_with_parameters
-from haybale.retrieval import PassageIndex, QueryNeighbours, Run, reciprocal_rank_fusion
+from haybale.retrieval import PassageIndex, Run, reciprocal_rank_fusion
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 
@@ -75,29 +75,6 @@ def test_training_queries_of_one_paragraph_are_searched_once(
         if batch.single:
             assert once == 1
             assert len(asked) > once
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_similar_queries_leave_a_training_query_out_of_its_neighbours(
-    fitted: Fitted, topics: Collection, encoder: str
-) -> None:
-    """Nor are those that were taken from the same document."""
-    ranker = fitted("knn-queries(k=7)", encoder)
-    run, engine, relevant = ranker.out_of_fold("train"), ranker.engine_, topics.relevant_ids("train")
-    batch = batch_of(engine, "train")
-    groups = batch.queries.groups
-    assert len(np.unique(groups)) < len(groups)
-    for place, query in enumerate(batch.ids):
-        others = groups != groups[place]
-        without = QueryNeighbours(
-            batch.vectors[others],
-            [ids for ids, other in zip(relevant, others, strict=True) if other],
-            topics.doc_ids,
-            k=7,
-        )
-        expected = without.rank(batch.vectors[[place]], [query], exclude=batch.own[[place]])
-        assert dict(run[query]) == pytest.approx(dict(expected[query]))
-    assert run != ranker.rank("train")
 
 
 def test_fusion_of_ranks(fitted: Fitted) -> None:
@@ -176,4 +153,4 @@ def test_equal_rankers_are_fitted_once_and_fitted_ones_taken(topics: Collection)
     memory.k = 3
     changed: Any = RRF(memory, BM25()).fit(engine)
     assert changed.rankers_[0] is not memory
-    assert changed.rankers_[0].neighbours_.k == 3
+    assert changed.rankers_[0].k == 3
