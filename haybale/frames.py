@@ -57,8 +57,8 @@ def to_pandas(frame: Any, columns: Sequence[str] | None = None, what: str = "fra
             raise InputError(f"{what}: {wrong}")
     if library_of(frame) == "pandas":
         return frame if columns is None else frame[list(columns)]  # type: ignore[no-any-return]
-    # The metadata of a table may turn a column into an index.
-    converted: pd.DataFrame = to_arrow(frame, columns).to_pandas(ignore_metadata=True)
+    # The metadata of a table may turn a column into an index, and missing values whole numbers into floats.
+    converted: pd.DataFrame = to_arrow(frame, columns).to_pandas(ignore_metadata=True, integer_object_nulls=True)
     return converted
 
 

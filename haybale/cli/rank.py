@@ -151,7 +151,7 @@ def _lines(
     reasons: list[Explanation],
 ) -> Iterator[str]:
     """Yield the lines of a query: for each document its rank, id, score, title or beginning, and explanation."""
-    from haybale.retrieval.parm.explanation import shortened
+    from haybale.rankers.explanation import shortened
 
     yield f"{query_id}: {shortened(text, WIDTH)}"
     if not ranked:
@@ -167,7 +167,7 @@ def _lines(
 
 def _beginnings(collection: Collection, doc_ids: list[str]) -> Iterator[str]:
     """Yield the title of each document, or the beginning of its first passage if it has no title."""
-    from haybale.retrieval.parm.explanation import shortened
+    from haybale.rankers.explanation import shortened
 
     offsets, texts = collection.passages.doc_offsets, collection.passages.texts
     for number, doc_id in zip(collection.document_numbers(doc_ids).tolist(), doc_ids, strict=True):

@@ -14,7 +14,7 @@ from haybale.collections.collection import Collection, Queries, indptr_from_coun
 from haybale.collections.ids import check_characters, distinct_ids
 from haybale.collections.splitters import find_splitter
 from haybale.errors import FileFormatError, InputError
-from haybale.frames import Frame
+from haybale.frames import Frame, check_filled, column_names, to_pandas
 from haybale.text_files import STDIN, read_jsonl, read_text, read_tsv, text_field
 
 Text: TypeAlias = "str | Sequence[str]"  # a whole text, or its paragraphs
@@ -168,25 +168,11 @@ def _in_csv(path: Path) -> Columns:
 
 
 def _in_frame(given: Frame) -> Columns:
-    import narwhals as nw
-
-    try:
-        frame = nw.from_native(given, eager_only=True)
-    except TypeError:
-        message = f"expected a frame of pandas, cudf, polars or pyarrow, found {type(given).__name__}"
-        raise InputError(f"queries: {message}") from None
-    except nw.exceptions.DuplicateError as error:
-        raise InputError(f"queries: {' '.join(str(error).split())}") from None
-    for name in ("query_id", "text"):
-        if frame.columns.count(name) != 1:
-            wrong = f"column {name} stands there twice" if name in frame.columns else f"frame has no column {name}"
-            raise InputError(f"queries: the {wrong}")
-        missing = frame[name].is_null()
-        if missing.any():
-            raise InputError(f"queries: row {missing.to_list().index(True)} has no {name}")
+    has_own = "own" in column_names(given)
+    frame = to_pandas(given, ["query_id", "text", *(["own"] if has_own else [])], "queries")
+    check_filled(frame[["query_id", "text"]], "queries")
     own = None
-    if "own" in frame.columns:
-        column = frame["own"]
-        pairs = zip(column.to_list(), column.is_null().to_list(), strict=True)
-        own = [None if missing else str(doc_id) for doc_id, missing in pairs]
-    return frame["query_id"].to_list(), [str(text).split("\n") for text in frame["text"].to_list()], own
+    if has_own:
+        missing = frame["own"].isna()
+        own = [None if gone else str(doc_id) for doc_id, gone in zip(frame["own"].tolist(), missing, strict=True)]
+    return frame["query_id"].tolist(), [str(text).split("\n") for text in frame["text"]], own

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from haybale.collections import Passages
-from haybale.retrieval.parm.explanation import shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,6 +123,16 @@ def format_share(share: float) -> str:
     ('+2.4015', '-1.2e-05', '+0.0000')
     """
     return f"{share:+.4f}" if share == 0 or abs(share) >= 5e-4 else f"{share:+.1e}"
+
+
+def shortened(text: str, width: int = 100) -> str:
+    """Shorten a text to one line of at most ``width`` characters.
+
+    >>> shortened("one two\\nthree", 9)
+    'one two …'
+    """
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
 def by_size(shares: Sequence[Share]) -> list[Share]:

@@ -74,7 +74,6 @@ def options(draw: st.DrawFn, case: Case) -> dict:
     return {
         "rrf_k": draw(st.sampled_from([60.0, 0.0, 0.5])),
         "n_hits": draw(st.sampled_from([None, max(1, width - 2), width + 7])),
-        "occurrences": draw(st.sampled_from(["all", "best"])),
     }
 
 

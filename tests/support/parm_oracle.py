@@ -24,7 +24,7 @@ class Hit(NamedTuple):
     rank: int  # from 1
 
 
-def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None, occurrences="all"):
+def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None):
     """{(query, document): score} of every document with a hit that counts; parameters as those of ``aggregate``."""
     n = hits.passages.shape[1] if n_hits is None else n_hits
     scores = {}
@@ -32,7 +32,7 @@ def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None
         paragraphs = range(offsets[query], offsets[query + 1])
         found: dict[int, list[Hit]] = defaultdict(list)
         for i in paragraphs:
-            for hit in counting(hit_list(hits, i, n), name, doc_of, occurrences):
+            for hit in counting(hit_list(hits, i, n), name, doc_of):
                 found[int(doc_of[hit.passage])].append(hit)
         for document, evidence in found.items():
             if name in BY_SCORE_OR_RANK:
@@ -56,15 +56,10 @@ def hit_list(hits, paragraph: int, n: int) -> list[Hit]:
     return [Hit(p, s, rank) for rank, (p, s) in enumerate(columns, start=1) if p >= 0 and rank <= n]
 
 
-def counting(found: list[Hit], name: str, doc_of, occurrences: str) -> list[Hit]:
-    """The hits of a list that count: for firstp those on first passages; for "best" each document's best-ranked."""
+def counting(found: list[Hit], name: str, doc_of) -> list[Hit]:
+    """The hits of a list that count: for firstp those on first passages."""
     if name == "firstp":
         found = [hit for hit in found if hit.passage == 0 or doc_of[hit.passage - 1] != doc_of[hit.passage]]
-    if occurrences == "best":
-        best: dict[int, Hit] = {}
-        for hit in found:  # by rank
-            best.setdefault(int(doc_of[hit.passage]), hit)
-        found = list(best.values())
     return found
 
 

@@ -83,45 +83,6 @@ class ParagraphExplanation:
                 frame[name] = np.asarray(texts, dtype=object)[of]
         return frame
 
-    def text(self, top: int = 5, width: int = 100) -> str:
-        """Describe the paragraphs with the largest shares, and the ``top`` pairs with ``width`` characters of texts."""
-        if self.score is None:
-            return f"{self.doc_id}: found by no paragraph of the query (best similarity {self.similarity.max():.3f})"
-        frame, found = self.to_frame(), self.ranks > 0
-        lines = [
-            f"{self.doc_id}: rank {self.rank:,} of {self.n_documents:,}, {self.aggregation} {self.score:.4f}; "
-            f"{found.any(axis=1).sum()} of {len(self.labels)} query paragraphs found "
-            f"{found.any(axis=0).sum()} of its {len(self.passage_ids)}",
-            f"  most from its paragraphs {self._most(self.passage_ids, self.share.sum(axis=0))}; "
-            f"through the query's {self._most(self.labels, self.share.sum(axis=1))}",
-        ]
-
-        def shown(share: float) -> str:
-            return f"{share:+.4f} {self._percent(share):>6}" if self.in_percent else f"{share:+.4f}"
-
-        for pair in frame.head(top).to_dict("records"):
-            rank = f"rank {pair['rank']}" if isinstance(pair["rank"], int) else "not in its list"
-            names = f"{pair['query_paragraph']} → {pair['passage_id']}"
-            lines.append(f"  {shown(pair['share'])}  {names}  ({rank}, similarity {pair['similarity']:.3f})")
-            texts = [pair[name] for name in ("query_text", "passage_text") if name in pair]
-            lines += [f"                  {shortened(text, width)}" for text in texts]
-        if len(frame) > top:
-            lines.append(f"  {shown(float(frame['share'].iloc[top:].sum()))}  {len(frame) - top:,} other pairs")
-        return "\n".join(lines)
-
-    __str__ = text
-
-    def _percent(self, share: float) -> str:
-        percent = 100 * share / (self.score or 1)
-        return f"{percent:.0f} %" if abs(percent) >= 10 else f"{percent:.1f} %"
-
-    def _most(self, names: list[str], shares: NDArray[np.float64]) -> str:
-        """Name the three with the largest shares."""
-        best = [i for i in np.argsort(-shares, kind="stable")[:3] if shares[i] > 0]
-        amounts = [self._percent(shares[i]) if self.in_percent else f"{shares[i]:+.4f}" for i in best]
-        short = [names[i].removeprefix(f"{self.doc_id}:") for i in best]
-        return ", ".join(f"{name} ({amount})" for name, amount in zip(short, amounts, strict=True)) or "none"
-
     def heatmap(self, path: str | Path | None = None) -> Any:
         """Draw the shares of pairs as a matplotlib figure; write it to ``path`` if given."""
         from haybale.drawing import draw_heatmap
@@ -206,13 +167,3 @@ def _rows(matrix: Matrix, numbers: Ints) -> Matrix:
     """Return rows of a matrix in main memory."""
     rows: Matrix = to_numpy(matrix[numbers if sparse.issparse(matrix) else array_namespace(matrix).asarray(numbers)])
     return rows
-
-
-def shortened(text: str, width: int = 100) -> str:
-    """Shorten a text to one line of at most ``width`` characters.
-
-    >>> shortened("one two\\nthree", 9)
-    'one two …'
-    """
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: width - 1] + "…"

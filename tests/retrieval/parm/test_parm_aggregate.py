@@ -29,14 +29,13 @@ WHOLE = {"maxp", "firstp", "combsum", "vsum", "vmin", "vmax", "vscores", "vranks
 every = pytest.mark.parametrize("name", NAMES)
 
 
-@pytest.mark.parametrize("occurrences", ["all", "best"])
 @every
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_aggregations_are_the_oracles(data: st.DataObject, name: str, occurrences: str) -> None:
+def test_aggregations_are_the_oracles(data: st.DataObject, name: str) -> None:
     assert set(AGGREGATIONS) == set(NAMES)
     case = data.draw(cases())
-    chosen = data.draw(options(case)) | {"occurrences": occurrences}
+    chosen = data.draw(options(case))
     expected, result = case.oracle(name, **chosen), case.aggregate(name, **chosen)
     assert pairs_of(result) == sorted(expected)  # by query, then document, each once
     assert result[2].dtype == np.float64
@@ -238,7 +237,6 @@ ONES = np.ones((3, 1), dtype=np.float32)
     ("name", "how", "error", "message"),
     [
         ("best", {}, UnknownNameError, f"'best'; known: {', '.join(AGGREGATIONS)}"),
-        ("rrf", {"occurrences": "some"}, InputError, "some.*all.*best|all.*best.*some"),
         ("rrf", {"offsets": np.array([0, 2])}, InputError, "offsets end at 2, but there are hits of 1"),
         ("rrf", {"offsets": np.array([1, 0])}, InputError, "offsets must rise from 0"),
         *(("rrf", {"rrf_k": wrong}, InputError, "rrf_k") for wrong in (-1, np.nan, np.inf)),

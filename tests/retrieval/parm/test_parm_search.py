@@ -53,11 +53,10 @@ def test_batches_are_one_search(name: str, is_sparse: bool, monkeypatch: pytest.
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(sorted(AGGREGATIONS)),
     is_sparse=st.booleans(),
-    occurrences=st.sampled_from(["all", "best"]),
 )
-def test_shares_are_the_score(seed: int, name: str, is_sparse: bool, occurrences: str) -> None:
+def test_shares_are_the_score(seed: int, name: str, is_sparse: bool) -> None:
     index, queries, ids = small(seed, is_sparse, n=20)
-    query, ranker = queries[0], ParagraphSearch(index, name, n_hits=15, occurrences=occurrences)
+    query, ranker = queries[0], ParagraphSearch(index, name, n_hits=15)
     run = ranker.rank(ids[:1], [query])
     found = dict(run["q0"])
     for place, (doc_id, score) in enumerate(run["q0"][:5], start=1):
@@ -73,7 +72,6 @@ def test_shares_are_the_score(seed: int, name: str, is_sparse: bool, occurrences
         why = ranker.explain(query, doc_id)
         assert why.score is why.rank is None
         assert not why.share.any()
-        assert "found by no paragraph" in str(why)
 
 
 def test_every_pair_has_its_rank() -> None:
@@ -82,7 +80,6 @@ def test_every_pair_has_its_rank() -> None:
     why = ParagraphSearch(index, "rrf", n_hits=2).explain(queries, "a")
     np.testing.assert_array_equal(why.ranks, [[1, 2], [0, 0]])
     np.testing.assert_allclose(why.share, [[1 / 61, 1 / 62], [0, 0]], rtol=1e-12)
-    assert "most from its paragraphs 0 (50 %), 1 (50 %); through the query's 0 (100 %)\n" in str(why)
     frame = why.to_frame()
     assert [frame[name].tolist() for name in ("query_paragraph", "rank")] == [["0", "0"], [1, 2]]
     assert frame["share_of_score"].sum() == pytest.approx(1)
@@ -99,12 +96,9 @@ def test_shares_are_percent_only_of_a_score_that_they_are_parts_of() -> None:
         why = parm.explain(np.array([[first, 0.0], [second, 0.0]]), "a")
         assert why.score == pytest.approx(score)
         assert not why.in_percent
-        assert "%" not in str(why)
         assert why.to_frame()["share_of_score"].isna().all()
-        assert f"{first:+.4f}  0 → 0  (rank" in str(why)
     within = parm.explain(np.array([[0.5, 0.0], [0.6, 0.0], [-0.2, 0.0]]), "a")  # below 0, but within the whole
     assert within.in_percent
-    assert "-0.2000  -22 %  2 → 0" in str(within)
     assert within.to_frame()["share_of_score"].sum() == pytest.approx(1)
 
 
@@ -125,7 +119,7 @@ def test_bm25_explains(name: str) -> None:
         assert why.score == score == pytest.approx(why.share.sum())
         assert set(why.to_frame()["passage_text"]) <= set(texts)
         assert ((why.similarity > 0) >= (why.ranks > 0)).all()
-        assert "dog leads" in str(why) or "taxes for cats" in str(why)
+        assert set(why.to_frame()["query_text"]) <= set(paragraphs)
 
 
 def test_texts_through_an_encoder(toy) -> None:
@@ -139,7 +133,7 @@ def test_texts_through_an_encoder(toy) -> None:
         why = ParagraphSearch(index, encoder=encoder).explain(
             ["barking dogs"], "dogs", passage_texts=toy.passages.texts
         )
-        assert "dogs bark at the gate" in str(why)
+        assert "dogs bark at the gate" in why.to_frame()["passage_text"].tolist()
 
 
 def test_what_does_not_fit_is_refused() -> None:
