@@ -11,8 +11,8 @@ import numpy as np
 from haybale.collections import Collection
 from haybale.collections.collection import Ints
 from haybale.context.engine_graph import graph_of
+from haybale.embeddings.torch_models import late_interaction
 from haybale.engine import Engine
-from haybale.pairs.pair_encoders import late_interaction
 from haybale.rankers.query_batch import QueryBatch
 from haybale.vectors import Floats
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.embeddings.encoder import Encoder
-from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, token_rows, weights_digest
+from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches, token_rows
+from haybale.embeddings.torch_models import torch_device, weights_digest
 from haybale.errors import InputError
 from haybale.extras import import_optional, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, Constraints, check_parameters, one_of
@@ -91,7 +92,7 @@ class LongformerEncoder(Encoder):
         tokens_per_batch: int | None = None,
     ) -> None:
         check_parameters("LongformerEncoder", locals(), self._parameter_constraints)
-        torch = import_optional("torch", "neural")
+        torch, device = import_optional("torch", "neural"), torch_device(device)
         from haybale.embeddings.networks.longformer_model import PackedLongformer
 
         self.model_name, self.pooling = str(model), pooling
@@ -108,8 +109,7 @@ class LongformerEncoder(Encoder):
         state = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state.items()}
         self.model = PackedLongformer(config, state)
         self.counts = Counter[str]()
-        there = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model.eval().to(there if device in (None, "auto") else device)
+        self.model.eval().to(device)
 
     @classmethod
     def recognises(cls, folder: Path) -> bool:
@@ -145,15 +145,13 @@ class LongformerEncoder(Encoder):
 
         rows, truncated = token_rows(self.tokenizer, [prompt + text for text in check_texts(texts)], self.max_length)
         budget = self.tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, TOKENS_PER_BATCH["cuda"])
-        vectors = np.empty((len(rows), self.dim), dtype=np.float32)
 
         def one(batch: Batch) -> Floats:
             chosen = [rows[i] for i in batch]
             with torch.inference_mode():
                 return self._pooled(self._hidden(chosen), [len(row) for row in chosen]).cpu().numpy()
 
-        for batch, pooled in in_batches(token_batches([len(row) for row in rows], budget), one):
-            vectors[batch] = pooled
+        vectors = encode_batches(token_batches([len(row) for row in rows], budget), one, self.dim)
         self.counts.update(texts=len(rows), tokens=sum(map(len, rows)), truncated=truncated)
         return vectors
 

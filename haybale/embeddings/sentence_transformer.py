@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from haybale.embeddings.encoder import Encoder
-from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_rows, weights_digest
+from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_rows
+from haybale.embeddings.torch_models import weights_digest
 from haybale.errors import InputError
 from haybale.extras import import_optional
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
@@ -125,9 +126,8 @@ class SentenceTransformerEncoder(Encoder):
             return np.asarray(found, dtype=np.float32)
 
         order = np.argsort([-len(text) for text in texts], kind="stable")  # texts of a batch have about equal length
-        result = np.empty((len(texts), self.dim), dtype=np.float32)
-        for batch, vectors in in_batches(np.split(order, range(self.batch_size, len(order), self.batch_size)), one):
-            result[batch] = vectors
+        batches = np.split(order, range(self.batch_size, len(order), self.batch_size))
+        result = encode_batches(batches, one, self.dim)
         return check_vectors(result, "encoder output")  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:

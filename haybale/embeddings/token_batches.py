@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from haybale.errors import InputError, TruncationWarning
-from haybale.extras import import_optional
 from haybale.parallel import iter_chunks
 from haybale.progress import track
+from haybale.vectors import Floats
 
 _TOKENISED = 4096  # texts tokenised at once; bounds the memory of the tokenizer's objects
 
-T = TypeVar("T")
 Batch = NDArray[np.int64]  # numbers of texts
 
 
@@ -71,31 +69,24 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[Batch]:
     return np.split(order, starts[1:]) if len(order) else []
 
 
-def in_batches(batches: Sequence[Batch], work: Callable[[Batch], T]) -> Iterator[tuple[Batch, T]]:
-    """Yield ``(batch, work(batch))``; a batch that does not fit into memory is halved, as often as needed.
+def encode_batches(batches: Sequence[Batch], work: Callable[[Batch], Any], dim: int) -> Floats:
+    """Return the vectors (n, dim) float32 that ``work`` makes of each batch, in the order of the texts' numbers.
 
-    :class:`DeviceError` if a single text does not fit.
+    A batch that does not fit into memory is halved, as often as needed; :class:`DeviceError` if one text does not fit.
 
     >>> def work(batch):
     ...     if len(batch) > 2:
     ...         raise MemoryError
-    ...     return len(batch)
-    >>> [size for _, size in in_batches([np.arange(4), np.arange(4)], work)]
-    [2, 2, 2, 2]
+    ...     return np.full((len(batch), 1), len(batch))
+    >>> encode_batches([np.arange(4), np.array([4])], work, 1)[:, 0]
+    array([2., 2., 2., 2., 1.], dtype=float32)
     """
+    out = np.empty((sum(map(len, batches)), dim), dtype=np.float32)
     for batch in track(batches, "encoding"):
 
-        def one(tile: slice, batch: Batch = batch) -> tuple[Batch, T]:
+        def one(tile: slice, batch: Batch = batch) -> tuple[Batch, Any]:
             return batch[tile], work(batch[tile])
 
-        yield from iter_chunks(len(batch), len(batch), one, what="texts")
-
-
-def weights_digest(module: Any) -> str:
-    """Return the SHA-256 of names, shapes, dtypes and values of a torch module's weights, in hexadecimal."""
-    torch = import_optional("torch", "neural")
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
+        for numbers, vectors in iter_chunks(len(batch), len(batch), one, what="texts"):
+            out[numbers] = vectors
+    return out

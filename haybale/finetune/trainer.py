@@ -17,7 +17,7 @@ import pyarrow as pa
 from haybale.collections.queries import QueriesLike
 from haybale.embeddings.lineage import TRAINING
 from haybale.embeddings.store_files import StoreFiles, as_json, writer_lock
-from haybale.embeddings.token_batches import weights_digest
+from haybale.embeddings.torch_models import weights_digest
 from haybale.engine import Engine
 from haybale.errors import InputError, StoreError
 from haybale.extras import import_optional

@@ -17,12 +17,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from haybale.collections.collection import ragged_take
+from haybale.embeddings.torch_models import torch_device
 from haybale.errors import FileFormatError, InputError, NotFittedError
 from haybale.extras import import_optional
 from haybale.folders import whole_folder
 from haybale.manifest import check_files, read_manifest, read_tensors, write_manifest, write_tensors
 from haybale.pairs.interactions import Interactions, Ints
-from haybale.pairs.pair_encoders import torch_device
 from haybale.parameters import (
     BOOLEAN,
     COUNT,

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from haybale.device import to_numpy
-from haybale.embeddings.token_batches import Batch, check_texts, in_batches, token_batches, weights_digest
+from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches
+from haybale.embeddings.torch_models import late_interaction, torch_device, weights_digest
 from haybale.engine import Engine
-from haybale.errors import DeviceError, InputError, UnknownNameError
+from haybale.errors import InputError
 from haybale.extras import import_optional, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
 from haybale.text_files import read_json
@@ -141,9 +142,7 @@ class CrossPairs:
             cut = zip(pairs[batch].tolist(), kept[batch].tolist(), strict=True)
             return self._forward(self._special.joined([(one[i][:a], two[j][:b]) for (i, j), (a, b) in cut]))
 
-        out = np.empty((len(pairs), self.dim), dtype=np.float32)
-        for batch, values in in_batches(token_batches(lengths, self.batch_tokens), read):
-            out[batch] = values
+        out = encode_batches(token_batches(lengths, self.batch_tokens), read, self.dim)
         return np.asarray(check_vectors(out, f"output of {self.name}", self.dim)[place.reshape(-1)])
 
     def padding(self) -> Floats:
@@ -295,20 +294,6 @@ class TokenPairs:
         return [each.astype(np.float32) for each in encode(list(texts), convert_to_numpy=True, show_progress_bar=False)]
 
 
-def torch_device(name: str | None) -> str:
-    """Return the name of a torch device; None and ``"auto"`` are a GPU if there is one."""
-    torch = import_optional("torch", "neural")
-    if name is None or name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        raise UnknownNameError("device", name, ["auto", "cpu", "cuda", "cuda:1", "…"]) from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise DeviceError(f"device {name!r}: torch finds no CUDA device")
-    return name
-
-
 PAIR_RANGES: dict[str, list[Any]] = {
     "read": one_of(READS),
     "max_length": [Interval(Integral, 8, 10**6, closed="both"), None],
@@ -424,22 +409,6 @@ def _activation(model: str, config: Any) -> Any:
     if not name.startswith("torch."):
         raise ValueError(f"its activation is {name}, which is not torch's own")
     return util.import_from_string(name)()
-
-
-def late_interaction(name: str, device: str | None = None) -> Any:
-    """Load a multi-vector model; any other text encoder without the random projection that it would get."""
-    library = import_optional("sentence_transformers", "neural")
-    try:
-        with quiet_transformers():
-            found = library.MultiVectorEncoder(name, device=device)
-        paths = [library.util.load_file_path(name, file) for file in ("modules.json", "config.json")]
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"cannot load the model {name!r}: {str(error).splitlines()[0]}") from error
-    said = "".join(Path(path).read_text(encoding="utf-8") for path in paths if path is not None)
-    if any(sign in said for sign in ("Dense", "MultiVector", "HF_ColBERT", "ForRetrieval")):
-        return found
-    modules = [module for module in found if type(module).__name__ != "Dense"]
-    return library.MultiVectorEncoder(modules=modules, device=device)
 
 
 class _TextCache:

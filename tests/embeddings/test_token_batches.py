@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haybale.embeddings.token_batches import check_texts, in_batches, token_batches
+from haybale.embeddings.token_batches import check_texts, encode_batches, token_batches
 from haybale.errors import DeviceError, InputError
 
 
@@ -24,17 +24,17 @@ def test_batches(lengths: list[int], budget: int) -> None:
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=8), st.integers(1, 20))
 def test_batches_are_halved_where_memory_runs_out(sizes: list[int], room: int) -> None:
-    def work(batch: np.ndarray) -> int:
+    def work(batch: np.ndarray) -> np.ndarray:
         if len(batch) > room:
             raise MemoryError
-        return int(batch.sum())
+        return np.stack([batch, -batch], axis=1)
 
-    numbers = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    done = list(in_batches(numbers, work))
-    assert np.concatenate([batch for batch, _ in done]).tolist() == list(range(sum(sizes)))
-    assert all(found == batch.sum() for batch, found in done)
+    numbers = np.arange(sum(sizes))
+    batches = np.split(np.random.default_rng(0).permutation(numbers), np.cumsum(sizes)[:-1])
+    np.testing.assert_array_equal(encode_batches(batches, work, 2), np.stack([numbers, -numbers], axis=1))
+    room = 0
     with pytest.raises(DeviceError, match="out of memory at a tile of 1 texts"):
-        list(in_batches(numbers, lambda batch: (_ for _ in ()).throw(MemoryError)))
+        encode_batches(batches, work, 2)
 
 
 @pytest.mark.parametrize(
