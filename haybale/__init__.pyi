@@ -13,7 +13,6 @@ from .context import LinearContext as LinearContext
 from .context import LinkedDocuments as LinkedDocuments
 from .context import SectionPropagation as SectionPropagation
 from .context import TokenContext as TokenContext
-from .embeddings import CachedEncoder as CachedEncoder
 from .embeddings import Chunking as Chunking
 from .embeddings import ConcatEncoder as ConcatEncoder
 from .embeddings import EmbeddingStore as EmbeddingStore

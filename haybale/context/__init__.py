@@ -1,10 +1,10 @@
 """Passages in context: the graph of structured, cited collections, and the rankers that read it."""
 
 from haybale.context.document_graph import RELATIONS, DocumentGraph, Edges, Mask
+from haybale.context.engine_graph import NodeVectors
 from haybale.context.graph_context import GraphContext
 from haybale.context.linear_context import LinearContext
 from haybale.context.linked_documents import LinkedDocuments
-from haybale.context.node_vectors import NodeVectors
 from haybale.context.relation_paths import PATHS, RelationPaths
 from haybale.context.section_propagation import SectionPropagation
 from haybale.context.token_context import TokenContext

@@ -2,15 +2,71 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from haybale.collections.collection import Ints
 from haybale.context.document_graph import DocumentGraph
-from haybale.context.node_vectors import NodeVectors
 from haybale.context.relation_paths import RelationPaths
+from haybale.device import is_sparse, to_numpy
+from haybale.embeddings import Encoder
 from haybale.engine import Engine
 from haybale.rankers.explanation import Share
 from haybale.timing import timed
+from haybale.vectors import Floats, Matrix
+
+_TILE = 2**26  # scores computed at once: 256 MiB
+
+
+class NodeVectors:
+    """A vector for each node: the given one of a passage, that of a section's title, 0 for an empty title.
+
+    Parameters
+    ----------
+    graph : DocumentGraph
+    passages : (n_passages, d) array or sparse matrix
+    encoder : Encoder
+        Encodes the titles, equal ones once.
+    """
+
+    def __init__(self, graph: DocumentGraph, passages: Matrix, encoder: Encoder) -> None:
+        self.graph = graph
+        self.passages = to_numpy(passages)
+        named = {title: place for place, title in enumerate(dict.fromkeys(filter(str.strip, graph.titles)))}
+        found: Any = encoder.encode(list(named)) if named else self.passages[:0]
+        place = np.array([named.get(title, len(named)) for title in graph.titles], dtype=np.int64)
+        width = self.passages.shape[1]
+        if self.is_sparse:
+            self.titles = sparse.vstack([found, sparse.csr_matrix((1, width), dtype=np.float32)], format="csr")[place]
+        else:
+            self.titles = np.concatenate([to_numpy(found), np.zeros((1, width), dtype=np.float32)])[place]
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(is_sparse(self.passages))
+
+    def dense(self) -> Floats:
+        """Return all vectors (n_nodes, d), if they are dense."""
+        return np.concatenate([np.asarray(self.passages, dtype=np.float32), self.titles])
+
+    def scores(self, queries: Matrix) -> Iterator[NDArray[np.float32]]:
+        """Iterate over the queries (m, d): the inner products (n_nodes,) of each with all nodes."""
+        found, n = to_numpy(queries), self.graph.n_nodes
+        if self.is_sparse:  # one by one, so that no score depends on the other queries
+            for row in range(found.shape[0]):
+                query = found[row].toarray()[0]
+                yield np.concatenate([self.passages @ query, self.titles @ query])
+            return
+        step = max(1, _TILE // n)
+        for start in range(0, len(found), step):
+            some = np.asarray(found[start : start + step], dtype=np.float32)
+            yield from np.concatenate(
+                [some @ np.asarray(part, np.float32).T for part in (self.passages, self.titles)], axis=1
+            )
 
 
 class EngineGraph(NamedTuple):

@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, ragged_take
 from haybale.context.candidates import (
+    JudgedDocuments,
     QueryCandidates,
     Scores,
     best_hits,
     best_passage,
     best_passages,
     document_scores,
+    judged_documents,
 )
 from haybale.context.engine_graph import graph_of, node_share
-from haybale.context.judged_documents import JudgedDocuments, judged_documents
 from haybale.context.masks import hidden_links, relevant_by_own
 from haybale.context.network_folds import KINDS, RANGES, NetworkFolds
 from haybale.context.surroundings import EdgeSurroundings, PathSurroundings

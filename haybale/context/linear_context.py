@@ -9,16 +9,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from haybale.context.candidates import (
+    N_FOLDS,
+    JudgedDocuments,
     QueryCandidates,
     Scores,
     best_hits,
     best_passage,
     best_passages,
     document_scores,
+    judged_documents,
     query_candidates,
 )
 from haybale.context.engine_graph import graph_of, node_share
-from haybale.context.judged_documents import N_FOLDS, JudgedDocuments, judged_documents
 from haybale.context.masks import MASKS, hidden_links, relevant_by_own
 from haybale.context.relation_paths import PATHS
 from haybale.engine import Engine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haybale.context.judged_documents import N_FOLDS
+from haybale.context.candidates import N_FOLDS
 from haybale.context.masks import MASKS
 from haybale.errors import FileFormatError
 from haybale.manifest import read_tensors, write_tensors

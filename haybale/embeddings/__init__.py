@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from haybale.embeddings.cached_encoder import CachedEncoder
 from haybale.embeddings.chunking import Chunking, cut
 from haybale.embeddings.concat import ConcatEncoder
 from haybale.embeddings.encoder import Encoder, encode_queries, encoder_maker, parse_encoder
@@ -15,7 +14,6 @@ from haybale.embeddings.tfidf import TfidfEncoder
 from haybale.embeddings.writing import Embedded, embed
 
 __all__ = [
-    "CachedEncoder",
     "Chunking",
     "ConcatEncoder",
     "Embedded",

@@ -17,10 +17,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -40,70 +39,6 @@ Shard = tuple[int, int]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class StoreKind:
-    """A kind of store.
-
-    Parameters
-    ----------
-    content : str
-        What it holds: ``"embeddings"`` or ``"interactions"``.
-    command : str
-        The command that writes it.
-    entries : mapping
-        Entries of the manifest, as :func:`~haybale.manifest.check_kinds` takes them.
-    shared : callable
-        Returns the part of the settings that all shards of a store have in common, by name.
-    version : int, default 1
-        Of the format.
-    """
-
-    content: str
-    command: str
-    entries: Mapping[str, Any]
-    shared: Callable[[Settings], Settings]
-    version: int = 1
-
-    @property
-    def head(self) -> Settings:
-        return {"format": f"haybale {self.content}", "version": self.version}
-
-    def read_manifest(self, files: StoreFiles) -> Settings:
-        """Return the settings of a finished store or shard; anything else is refused."""
-        if not files.exists(MANIFEST):
-            if files.exists(BUILDING):
-                raise StoreError(
-                    f"{files}: this store is not finished; run the same {self.command} command again to go on"
-                )
-            raise InputError(f"{files}: expected a store of {self.content} (a folder with {MANIFEST})")
-        manifest = files.read_json(MANIFEST)
-        if not isinstance(manifest, dict) or any(manifest.get(name) != value for name, value in self.head.items()):
-            raise InputError(
-                f"{files.at(MANIFEST)}: expected the manifest of a store of {self.content}, version {self.version}"
-            )
-        check_kinds(files.at(MANIFEST), manifest, {**self.entries, "shard": _SHARD})
-        return manifest
-
-    def open(self, path: str | Path) -> list[tuple[StoreFiles, Settings]]:
-        """Return the files and settings of all shards, in order; a store without shards counts as one shard."""
-        top = StoreFiles(path)
-        with reading(path):
-            files = [top.within(name) for name in top.names() if name.startswith("shard-")] or [top]
-            found = sorted(((each, self.read_manifest(each)) for each in files), key=lambda pair: pair[1]["shard"])
-        shards, n = [settings["shard"] for _, settings in found], len(found)
-        if shards != [[i, n] for i in range(1, n + 1)]:
-            expected = " ".join(map(str, shards[0][1:])) or "numbered"
-            raise StoreError(f"{top}: expected {expected} shards, found {[i for shard in shards for i in shard[:1]]}")
-        first = self.shared(found[0][1])
-        for i, (_, settings) in enumerate(found[1:], 2):
-            for name, value in self.shared(settings).items():
-                if value != first[name]:
-                    raise StoreError(
-                        f"{top}: shards 1 and {i} do not belong together: {name} {first[name]!r} and {value!r}"
-                    )
-        return found
-
-
 class Chunks(ABC, Generic[T]):
     """The numbered chunks of one shard. A subclass reads and writes a chunk; this class checks digests.
 
@@ -112,13 +47,70 @@ class Chunks(ABC, Generic[T]):
     files : StoreFiles
     settings : dict
         Of the shard.
+
+    Attributes
+    ----------
+    content, command : str
+        What such a store holds (``"embeddings"``), and the command that writes it.
+    entries : mapping
+        Entries of the manifest, as :func:`~haybale.manifest.check_kinds` takes them.
+    folder : str
+        Where the chunks' files lie.
     """
 
-    kind: StoreKind
-    folder: str  # where the chunks' files lie
+    content: ClassVar[str]
+    command: ClassVar[str]
+    entries: ClassVar[Mapping[str, Any]]
+    folder: ClassVar[str]
 
     def __init__(self, files: StoreFiles, settings: Settings) -> None:
         self.files, self.settings = files, settings
+
+    @classmethod
+    def head(cls) -> Settings:
+        """Return what every manifest of such a store begins with."""
+        return {"format": f"haybale {cls.content}", "version": 1}
+
+    @staticmethod
+    @abstractmethod
+    def shared(settings: Settings) -> Settings:
+        """Return the part of the settings that all shards of a store have in common, by name."""
+
+    @classmethod
+    def read_manifest(cls, files: StoreFiles) -> Settings:
+        """Return the settings of a finished store or shard; anything else is refused."""
+        if not files.exists(MANIFEST):
+            if files.exists(BUILDING):
+                raise StoreError(
+                    f"{files}: this store is not finished; run the same {cls.command} command again to go on"
+                )
+            raise InputError(f"{files}: expected a store of {cls.content} (a folder with {MANIFEST})")
+        manifest, head = files.read_json(MANIFEST), cls.head()
+        if not isinstance(manifest, dict) or any(manifest.get(name) != value for name, value in head.items()):
+            expected = f"the manifest of a store of {cls.content}, version {head['version']}"
+            raise InputError(f"{files.at(MANIFEST)}: expected {expected}")
+        check_kinds(files.at(MANIFEST), manifest, {**cls.entries, "shard": _SHARD})
+        return manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> list[Self]:
+        """Return the chunks of each shard, in order; a store without shards counts as one shard."""
+        top = StoreFiles(path)
+        with reading(path):
+            files = [top.within(name) for name in top.names() if name.startswith("shard-")] or [top]
+            found = sorted(((each, cls.read_manifest(each)) for each in files), key=lambda pair: pair[1]["shard"])
+        shards, n = [settings["shard"] for _, settings in found], len(found)
+        if shards != [[i, n] for i in range(1, n + 1)]:
+            expected = " ".join(map(str, shards[0][1:])) or "numbered"
+            raise StoreError(f"{top}: expected {expected} shards, found {[i for shard in shards for i in shard[:1]]}")
+        first = cls.shared(found[0][1])
+        for i, (_, settings) in enumerate(found[1:], 2):
+            for name, value in cls.shared(settings).items():
+                if value != first[name]:
+                    raise StoreError(
+                        f"{top}: shards 1 and {i} do not belong together: {name} {first[name]!r} and {value!r}"
+                    )
+        return [cls(files, settings) for files, settings in found]
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -149,7 +141,7 @@ class Chunks(ABC, Generic[T]):
         except (ValueError, RuntimeError, OSError) as error:
             raise StoreError(
                 f"{self.files.at(f'{self.folder}/{self.name_of(number)}')}: chunk {number} of {len(self)} is damaged "
-                f"({error}); run the {self.kind.command} command again to compute it anew: nothing else will be"
+                f"({error}); run the {self.command} command again to compute it anew: nothing else will be"
             ) from error
         return chunk
 
@@ -184,17 +176,6 @@ class Chunks(ABC, Generic[T]):
         return hashlib.sha256(b"%b %d " % (signature, number) + stored).hexdigest().encode()
 
 
-class Report(Protocol):
-    """What one call has written."""
-
-    @property
-    def rates(self) -> str:
-        """The throughput in words, for the progress bar."""
-
-
-R = TypeVar("R", bound=Report)
-
-
 class StoreWriter:
     """One shard of a store while a call writes it.
 
@@ -207,7 +188,7 @@ class StoreWriter:
         The settings of the call that began the store; None for a new one.
     """
 
-    def __init__(self, kind: StoreKind, files: StoreFiles, shard: Shard) -> None:
+    def __init__(self, kind: type[Chunks[Any]], files: StoreFiles, shard: Shard) -> None:
         self.kind, self.files, self.shard = kind, files, shard
         self.begun: Settings | None = None
         if files.exists(MANIFEST):
@@ -218,7 +199,7 @@ class StoreWriter:
 
     def begin(self, settings: Settings) -> Settings:
         """Record the settings of a new store, or refuse settings other than those it was begun with."""
-        given = self.kind.head | settings | {"shard": self.shard, "versions": library_versions()}
+        given = self.kind.head() | settings | {"shard": self.shard, "versions": library_versions()}
         self.settings = as_json(given)
         if self.begun is None:
             self.files.write_json(BUILDING, self.settings)
@@ -231,9 +212,9 @@ class StoreWriter:
         chunks: Chunks[T],
         sizes: Sequence[int],
         make: Callable[[int], T],
-        report: Callable[[int, int, float], R],
+        report: Callable[[int, int, float], Any],
         description: str,
-    ) -> R:
+    ) -> Any:
         """Make every chunk that is missing or damaged.
 
         Parameters
@@ -244,17 +225,18 @@ class StoreWriter:
         make : callable
             Returns the chunk of a number.
         report : callable
-            Takes the items made, those that existed before, and the seconds of making.
+            Takes the items made, those that existed before, and the seconds of making; returns what the call reports,
+            with ``rates``, its throughput in words.
         description : str
             Of the work, beside the progress bar.
         """
         wanted, made = chunks.missing(), 0
         kept, start = sum(sizes) - sum(sizes[number] for number in wanted), time.perf_counter()
 
-        def done() -> R:
+        def done() -> Any:
             return report(made, kept, time.perf_counter() - start)
 
-        for number in track(wanted, description, status=lambda: done().rates):
+        for number in track(wanted, description, status=lambda: str(done().rates)):
             chunks.write(number, make(number))
             made += sizes[number]
         return done()
@@ -262,7 +244,7 @@ class StoreWriter:
 
 @contextmanager
 def store_writer(
-    kind: StoreKind, out: str | Path, shard: Shard | None, more_files: tuple[str, ...] = ()
+    kind: type[Chunks[Any]], out: str | Path, shard: Shard | None, more_files: tuple[str, ...] = ()
 ) -> Iterator[StoreWriter]:
     """Open a store, or one shard of it, for writing; a block that ends without an error finishes it.
 

@@ -20,15 +20,15 @@ from haybale.collections import Collection
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.encoder import encoder_maker, is_fitted, parse_encoder
 from haybale.embeddings.resumable_store import Shard, check_unsharded, shard_name
-from haybale.embeddings.store import open_passages
-from haybale.embeddings.store_files import LOCK, MANIFEST, StoreFiles, writer_lock
-from haybale.embeddings.stored_encoder import (
+from haybale.embeddings.store import (
     ENCODER,
     check_storable,
     load_encoder,
     load_same_encoder,
+    open_passages,
     save_encoder,
 )
+from haybale.embeddings.store_files import LOCK, MANIFEST, StoreFiles, writer_lock
 from haybale.embeddings.writing import Embedded, embed, read_input
 from haybale.errors import StoreError
 from haybale.parameters import COUNT_OR_NONE, N_JOBS, check_parameters

@@ -12,11 +12,12 @@ import hashlib
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,40 +26,20 @@ import pyarrow.parquet as pq
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, Strings
 from haybale.device import Device, find_device, to_device
-from haybale.embeddings.encoder import rebuild
-from haybale.embeddings.resumable_store import Chunks, Settings, StoreKind
-from haybale.embeddings.store_files import StoreFiles, as_json
-from haybale.embeddings.stored_encoder import ENCODER, load_encoder
+from haybale.embeddings.encoder import load_fitted, rebuild
+from haybale.embeddings.resumable_store import Chunks, Settings, check_same
+from haybale.embeddings.store_files import MANIFEST, StoreFiles, as_json
 from haybale.errors import InputError, StoreError
 from haybale.extras import import_optional
 from haybale.manifest import MANY
 from haybale.progress import track
 from haybale.vectors import Floats, stored_type
 
-PASSAGES, VECTORS = "passages.parquet", "vectors.zarr"
+PASSAGES, VECTORS, ENCODER = "passages.parquet", "vectors.zarr", "encoder"
 CHUNKING = {"length": MANY, "stride": (MANY, None), "unit": str, "tokenizer": (str, None)}
 _CHECKSUM = 4  # bytes after each chunk
 
 T = TypeVar("T")
-
-
-def _shared(settings: Settings) -> Settings:
-    """Return what all shards share: the input by its digest, since another machine may have it under another name."""
-    names = ("encoder", "dtype", "rows_per_chunk")
-    return {"input": settings["input"]["sha256"], **{name: settings.get(name) for name in names}}
-
-
-EMBEDDINGS = StoreKind(
-    "embeddings",
-    "embed",
-    {
-        "input": {"sha256": str, "passages": MANY, "chunking": (CHUNKING, None)},
-        "encoder": dict,
-        "dtype": str,
-        "rows_per_chunk": MANY,
-    },
-    _shared,
-)
 
 
 class VectorChunks(Chunks[Floats]):
@@ -67,7 +48,13 @@ class VectorChunks(Chunks[Floats]):
     The fill value is NaN, which no encoder returns: a lost chunk reads as missing, not as zeros.
     """
 
-    kind, folder = EMBEDDINGS, VECTORS
+    content, command, folder = "embeddings", "embed", VECTORS
+    entries: ClassVar = {
+        "input": {"sha256": str, "passages": MANY, "chunking": (CHUNKING, None)},
+        "encoder": dict,
+        "dtype": str,
+        "rows_per_chunk": MANY,
+    }
 
     def __init__(self, files: StoreFiles, settings: Settings, writable: bool = False) -> None:
         super().__init__(files, settings)
@@ -85,6 +72,12 @@ class VectorChunks(Chunks[Floats]):
         size = self.size * self.dim * array.dtype.itemsize + _CHECKSUM
         if files.exists(first) and files.fs.size(files.at(first)) != size:
             raise StoreError(f"{files.at(first)}: damaged: expected {size:,} bytes")
+
+    @staticmethod
+    def shared(settings: Settings) -> Settings:
+        """Return what all shards share: the input by its digest, since machines may know it by different names."""
+        names = ("encoder", "dtype", "rows_per_chunk")
+        return {"input": settings["input"]["sha256"], **{name: settings.get(name) for name in names}}
 
     @classmethod
     def create(cls, files: StoreFiles, settings: Settings, rows: int, dim: int) -> VectorChunks:
@@ -128,7 +121,7 @@ class VectorChunks(Chunks[Floats]):
     def signature(self) -> bytes | None:
         if not self.settings.get("digests"):  # begun by an earlier version, which wrote checksums only
             return None
-        known = _shared(self.settings) | {"shard": self.settings.get("shard")}
+        known = self.shared(self.settings) | {"shard": self.settings.get("shard")}
         return json.dumps(known, sort_keys=True).encode()
 
     def _rows_of(self, number: int) -> slice:
@@ -205,18 +198,16 @@ class EmbeddingStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        shards = EMBEDDINGS.open(path)
-        self.manifest: Settings = shards[0][1]
-        self._files = [files for files, _ in shards]
-        self._parts = [VectorChunks(files, settings) for files, settings in shards]
+        self._parts = VectorChunks.open(path)
+        self.manifest: Settings = self._parts[0].settings
         self.shape = (sum(part.rows for part in self._parts), self._parts[0].dim)
         self.dtype = str(self.manifest["dtype"])
         if self.shape[0] != self.manifest["input"]["passages"]:
             raise StoreError(f"{self.path}: {self.shape[0]} rows for {self.manifest['input']['passages']} passages")
-        for each, part in zip(self._files, self._parts, strict=True):  # before anything is allocated
-            with open_passages(each) as passages:
+        for part in self._parts:  # before anything is allocated
+            with open_passages(part.files) as passages:
                 if len(passages) != part.rows or part.dim != self.dim:
-                    raise StoreError(f"{each}: {part.rows} rows of width {part.dim} for {len(passages)} passages")
+                    raise StoreError(f"{part.files}: {part.rows} rows of width {part.dim} for {len(passages)} passages")
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -293,8 +284,8 @@ class EmbeddingStore:
 
     def _column(self, name: str) -> Strings:
         columns = []
-        for files in self._files:
-            with open_passages(files) as passages:
+        for part in self._parts:
+            with open_passages(part.files) as passages:
                 columns.append(passages.column(name))
         if len(columns) == 1:
             return columns[0]
@@ -313,12 +304,51 @@ class EmbeddingStore:
 
         :class:`StoreError` if the weights of that name have changed.
         """
-        if self._files[0].exists(ENCODER):
-            return load_encoder(self._files[0])
+        files = self._parts[0].files
+        if files.exists(ENCODER):
+            return load_encoder(files)
         encoder = rebuild(self.manifest["encoder"], "the store")
         if as_json(encoder.describe()) != self.manifest["encoder"]:
             raise StoreError(f"{self.path}: the model {self.manifest['encoder'].get('model')!r} is not the one it was")
         return encoder
+
+
+def load_encoder(files: StoreFiles) -> Any:
+    """Load the encoder that a store keeps."""
+    if files.is_local:
+        return load_fitted(files.at(ENCODER))
+    with tempfile.TemporaryDirectory() as folder:
+        files.fs.get(files.at(ENCODER), f"{folder}/copy", recursive=True)
+        return load_fitted(f"{folder}/copy")
+
+
+def load_same_encoder(encoder: Any, files: StoreFiles) -> Any:
+    """Load the encoder that a store keeps; its class and parameters must be those of ``encoder``."""
+    found = load_encoder(files)
+    then, now = ({"class": type(each).__name__, **each.get_params()} for each in (found, encoder))
+    check_same(files, then, now, "the encoder")
+    return found
+
+
+def save_encoder(encoder: Any, files: StoreFiles) -> None:
+    """Save a fitted encoder into a store, its manifest last."""
+    for name in files.names():
+        if name == ENCODER or name.startswith(f".{ENCODER}."):  # left by a killed writer
+            files.remove(name)
+    if files.is_local:
+        encoder.save(Path(files.at(ENCODER)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        encoder.save(Path(folder, ENCODER))
+        for path in sorted(Path(folder, ENCODER).iterdir(), key=lambda path: path.name == MANIFEST):
+            files.fs.put_file(str(path), files.at(f"{ENCODER}/{path.name}"))
+
+
+def check_storable(encoder: Any) -> None:
+    """Refuse, before any work, an encoder whose vectors are sparse."""
+    if getattr(encoder, "is_sparse", False):
+        name = type(encoder).__name__
+        raise InputError(f"{name} makes sparse vectors, which a store does not hold: save the encoder instead")
 
 
 def rows_per_chunk(store: EmbeddingStore) -> int:

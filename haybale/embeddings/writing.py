@@ -17,9 +17,16 @@ from haybale.collections.spool import spool
 from haybale.embeddings.chunking import Chunking
 from haybale.embeddings.encoder import is_fitted
 from haybale.embeddings.resumable_store import Settings, Shard, StoreWriter, store_writer, to_stored
-from haybale.embeddings.store import EMBEDDINGS, PASSAGES, VectorChunks, open_passages
+from haybale.embeddings.store import (
+    ENCODER,
+    PASSAGES,
+    VectorChunks,
+    check_storable,
+    load_same_encoder,
+    open_passages,
+    save_encoder,
+)
 from haybale.embeddings.store_files import StoreFiles
-from haybale.embeddings.stored_encoder import ENCODER, check_storable, load_same_encoder, save_encoder
 from haybale.errors import InputError, StoreError, TruncationWarning
 from haybale.parameters import COUNT, TEXT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.vectors import STORED, Floats, check_vectors
@@ -98,7 +105,7 @@ def embed(
         The folder holds something else.
     """
     check_parameters("embed", locals(), _RANGES)
-    with store_writer(EMBEDDINGS, out, shard, (PASSAGES,)) as writer:
+    with store_writer(VectorChunks, out, shard, (PASSAGES,)) as writer:
         found = read_input(writer.files, writer.begun, source, layout, chunking, rows_per_chunk, writer.shard)
         if hasattr(encoder, "fit"):
             encoder = _fitted(encoder, writer)
@@ -170,7 +177,8 @@ def _embed_missing(writer: StoreWriter, encoder: Any) -> Embedded:
         def report(made: int, kept: int, seconds: float) -> Embedded:
             return Embedded(str(files), made, kept, seconds, counts)
 
-        return writer.fill(chunks, chunks.sizes, vectors, report, "embedding")
+        done: Embedded = writer.fill(chunks, chunks.sizes, vectors, report, "embedding")
+    return done
 
 
 def _fitted(encoder: Any, writer: StoreWriter) -> Any:

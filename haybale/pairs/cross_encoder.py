@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from haybale.embeddings.lineage import first_unseen, queries_of_model
-from haybale.pairs.best_pairs import BEST_PAIRS, BestPairs, Scores
+from haybale.pairs.best_pairs import BEST_PAIRS, Scores, document_scores, pair_shares
 from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder
 from haybale.parameters import COUNT, SEQUENCE
 from haybale.rankers.explanation import Explanation, Share
@@ -90,11 +90,6 @@ class CrossEncoder(Reranker):
         """The ids of queries that any model, or a ranker within, was trained on."""
         return super().learned_from().union(*map(queries_of_model, (self.model, *self.folds)))
 
-    def load_pairs(self, model: str) -> PairEncoder:
-        """Load a model."""
-        how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
-        return CrossPairs(model, read="score", **how)
-
     def fit_batch(self, training: Training) -> None:
         self._loaded = dict[str, PairEncoder]()
         self._encoder(self.model)  # refuses a missing model before the ranker within is fitted
@@ -103,12 +98,9 @@ class CrossEncoder(Reranker):
     def _encoder(self, model: str) -> PairEncoder:
         loaded: dict[str, PairEncoder] = self.__dict__.setdefault("_loaded", {})
         if model not in loaded:
-            loaded[model] = self.load_pairs(model)
+            how: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision, "device": self.device}
+            loaded[model] = CrossPairs(model, read="score", **how)
         return loaded[model]
-
-    @property
-    def _best_pairs(self) -> BestPairs:
-        return BestPairs(self.n_pairs, self.aggregation, self.top)
 
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
         models = (self.model, *self.folds)
@@ -118,8 +110,8 @@ class CrossEncoder(Reranker):
         found = np.empty(len(rows))
         for number in np.unique(model_of[rows]).tolist():
             mine = model_of[rows] == number
-            found[mine] = self._best_pairs.score(self._encoder(models[number]), batch, rows[mine], documents[mine])
+            found[mine] = document_scores(self, self._encoder(models[number]), batch, rows[mine], documents[mine])
         return found
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        return self._best_pairs.shares(self._encoder(self.model), batch, document)
+        return pair_shares(self, self._encoder(self.model), batch, document)

@@ -12,7 +12,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load, save
 
 from haybale.collections import Queries
-from haybale.embeddings.resumable_store import Chunks, Settings, Shard, StoreKind, store_writer, to_stored
+from haybale.embeddings.resumable_store import Chunks, Settings, Shard, store_writer, to_stored
 from haybale.embeddings.store_files import StoreFiles
 from haybale.engine import Engine
 from haybale.errors import InputError, StoreError
@@ -33,12 +33,6 @@ from haybale.retrieval import Run
 from haybale.vectors import STORED
 
 BLOCKS, PADDING = "blocks.parquet", "padding.safetensors"
-INTERACTIONS = StoreKind(
-    "interactions",
-    "interactions",
-    {"settings": dict, "blocks": str, "dtype": str, "chunks": range(1, 2**40)},
-    lambda settings: {name: settings[name] for name in ("settings", "blocks", "dtype")},
-)
 _RANGES: dict[str, Constraints] = {"dtype": one_of(STORED), "pairs_per_chunk": COUNT, "shard": [tuple, list, None]}
 
 
@@ -65,7 +59,12 @@ class Interacted:
 class InteractionChunks(Chunks[bytes]):
     """Chunks of a shard, each a safetensors file."""
 
-    kind, folder = INTERACTIONS, "chunks"
+    content, command, folder = "interactions", "interactions", "chunks"
+    entries: ClassVar = {"settings": dict, "blocks": str, "dtype": str, "chunks": range(1, 2**40)}
+
+    @staticmethod
+    def shared(settings: Settings) -> Settings:
+        return {name: settings[name] for name in ("settings", "blocks", "dtype")}
 
     def __len__(self) -> int:
         return int(self.settings["chunks"])
@@ -129,7 +128,7 @@ def interact(
         As of :class:`Reading`; NaN, or values beyond float16.
     """
     check_parameters("interact", {"dtype": dtype, "pairs_per_chunk": pairs_per_chunk, "shard": shard}, _RANGES)
-    with store_writer(INTERACTIONS, out, shard) as writer:
+    with store_writer(InteractionChunks, out, shard) as writer:
         files, (part, parts) = writer.files, writer.shard
         reading = Reading(engine, queries, run, pairs, k=k, n=n, m=m, select=select)
         chunks = reading.chunks(pairs_per_chunk)
@@ -155,7 +154,8 @@ def interact(
             return Interacted(str(files), sum(map(len, mine)), made, kept, seconds)
 
         sizes = [int(reading.n_pairs[chunk].sum()) for chunk in mine]
-        return writer.fill(InteractionChunks(files, settings), sizes, content, report, "reading pairs")
+        done: Interacted = writer.fill(InteractionChunks(files, settings), sizes, content, report, "reading pairs")
+    return done
 
 
 def _blocks_digest(blocks: pd.DataFrame) -> str:
@@ -189,15 +189,14 @@ class InteractionStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        shards = INTERACTIONS.open(path)
-        self._shards = [InteractionChunks(files, settings) for files, settings in shards]
-        files, first = shards[0]
-        self.settings: Settings = first["settings"]
-        self.padding = load(files.read(PADDING))["padding"]
-        parts = [_blocks_of(files).assign(shard=shard) for shard, (files, _) in enumerate(shards)]
-        blocks = pd.concat(parts).assign(turn=lambda each: each["chunk"] * len(shards) + each["shard"])
+        self._shards = InteractionChunks.open(path)
+        first = self._shards[0]
+        self.settings: Settings = first.settings["settings"]
+        self.padding = load(first.files.read(PADDING))["padding"]
+        parts = [_blocks_of(each.files).assign(shard=shard) for shard, each in enumerate(self._shards)]
+        blocks = pd.concat(parts).assign(turn=lambda each: each["chunk"] * len(parts) + each["shard"])
         self.blocks = blocks.sort_values("turn", kind="stable").drop(columns="turn").reset_index(drop=True)
-        if _blocks_digest(self.blocks) != first["blocks"]:
+        if _blocks_digest(self.blocks) != first.settings["blocks"]:
             raise StoreError(f"{path}: {BLOCKS} is damaged; remove it and run the interactions command again")
 
     def __len__(self) -> int:

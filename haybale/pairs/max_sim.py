@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from haybale.pairs.best_pairs import BEST_PAIRS, BestPairs, Scores
+from haybale.pairs.best_pairs import BEST_PAIRS, Scores, document_scores, pair_shares
 from haybale.pairs.pair_encoders import PAIR_RANGES, PairEncoder, TokenPairs
 from haybale.parameters import COUNT
 from haybale.rankers.explanation import Explanation, Share
@@ -60,24 +60,17 @@ class MaxSim(Reranker):
     max_length: int | None = None
     device: str | None = None
 
-    def load_pairs(self) -> PairEncoder:
-        """Load the model."""
-        return TokenPairs(self.model, max_length=self.max_length, device=self.device)
-
     @cached_property
     def _encoder(self) -> PairEncoder:
-        return self.load_pairs()
+        return TokenPairs(self.model, max_length=self.max_length, device=self.device)
 
     def fit_batch(self, training: Training) -> None:
-        self._encoder = self.load_pairs()  # refuses a missing model before the ranker within is fitted
+        self.__dict__.pop("_encoder", None)
+        _ = self._encoder  # refuses a missing model before the ranker within is fitted
         self.rankers_ = [self.ranker.fitted(training)]
 
-    @property
-    def _best_pairs(self) -> BestPairs:
-        return BestPairs(self.n_pairs, self.aggregation, self.top)
-
     def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
-        return self._best_pairs.score(self._encoder, batch, rows, documents)
+        return document_scores(self, self._encoder, batch, rows, documents)
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        return self._best_pairs.shares(self._encoder, batch, document)
+        return pair_shares(self, self._encoder, batch, document)

@@ -14,7 +14,7 @@ from support.encoders import HashEncoder
 from support.engines import tree
 
 from haybale.collections import Collection, open_collection
-from haybale.embeddings import CachedEncoder, Chunking, EmbeddingStore, cut, embed
+from haybale.embeddings import Chunking, EmbeddingStore, cut, embed
 from haybale.errors import FileFormatError, InputError, OutputExistsError, StoreError, VectorError
 
 
@@ -239,19 +239,6 @@ def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) ->
     np.testing.assert_array_equal(opened.vectors_of(pieces), expected)
     with pytest.raises(InputError, match="passages"):
         opened.vectors_of(collection)
-
-
-def test_cached_encoder(store: Path) -> None:
-    opened, encoder = EmbeddingStore(store), HashEncoder()
-    cached = CachedEncoder(opened, encoder)
-    texts = ["new", *opened.texts().to_pylist()[90:], "passage 0 of the law on dogs", "new too"]
-    np.testing.assert_array_equal(cached.encode(texts), HashEncoder().encode(texts))
-    assert encoder.calls == 1  # two texts at once
-    np.testing.assert_array_equal(cached.encode_queries(["new"]), HashEncoder().encode(["new"]))
-    with pytest.raises(InputError, match="was made with"):
-        CachedEncoder(opened, HashEncoder("x"))
-    with pytest.raises(InputError, match="text 0 of 1 is empty"):
-        cached.encode([" "])
 
 
 @pytest.mark.parametrize(

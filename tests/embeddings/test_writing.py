@@ -23,7 +23,7 @@ from support.rerank_cases import write
 
 from haybale import InteractionStore
 from haybale.collections import Collection
-from haybale.embeddings import CachedEncoder, EmbeddingStore, LSAEncoder, TfidfEncoder, embed
+from haybale.embeddings import EmbeddingStore, LSAEncoder, TfidfEncoder, embed
 from haybale.embeddings.store import VectorChunks
 from haybale.errors import InputError, StoreError
 
@@ -180,8 +180,6 @@ def test_lsa_is_fitted_once_and_kept(toy: Collection, tmp_path: Path) -> None:
         embed(toy, LSAEncoder(3, min_df=1), tmp_path / "s", rows_per_chunk=4)
     with pytest.raises(StoreError, match="begun with encoder fitted"):
         embed(toy, LSAEncoder(4, min_df=1).fit(texts[:9]), tmp_path / "s", rows_per_chunk=4)
-    cached = CachedEncoder(store)
-    np.testing.assert_array_equal(cached.encode(texts[3:5]), store.vectors()[3:5])
 
 
 def test_an_encoder_whose_saving_was_cut_off(toy: Collection, tmp_path: Path) -> None:
