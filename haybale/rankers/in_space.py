@@ -1,4 +1,4 @@
-"""A ranker in another space: that of an engine with the same documents under another encoder."""
+"""A ranker on another engine, which has the same documents and another encoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from haybale.embeddings.lineage import trained_queries
+from haybale.embeddings.lineage import first_unseen, trained_queries
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import SEQUENCE
@@ -21,29 +21,28 @@ from haybale.rankers.ranker import Ranker
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
 
-_open: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # engines that rankers here ask, each once
+_open: WeakValueDictionary[Path, Engine] = WeakValueDictionary()  # engines in use, each opened once
 
 
 @dataclass(eq=False, repr=False)
 class InSpace(Ranker):
-    """What another ranker finds in an engine with the same documents and another encoder, beside those of this one.
+    """Rank with a ranker on another engine, which has the same documents and another encoder.
 
-    So TF-IDF and a trained encoder are fused, or both are evidence of an ensemble:
+    With it, rankers over TF-IDF and over a trained encoder are fused, or are evidence of one ensemble:
     ``Learned(BM25(), KNN(), InSpace(PARM("vrrf"), "engine-trained"))``. It finds documents that both engines have.
 
-    An encoder that was trained on judged queries ranks these better than others: nothing may be learned from that. So
-    a training query is ranked, out of fold, by the first of the engines whose encoder has not seen it; those that all
+    An encoder that was trained on judged queries ranks these better than others, so nothing may be learned from that.
+    Out of fold, a training query is ranked by the first engine whose encoder has not seen it. Queries that all encoders
     have seen are left out of what :class:`~haybale.Learned` and :class:`~haybale.SVR` learn from.
 
     Parameters
     ----------
     ranker : Ranker
-        Fitted on, and asked of, the other engine.
+        The ranker to fit on the other engine.
     engine : str
-        Its folder.
+        The folder of the other engine.
     folds : sequence of str, default ()
-        Folders of engines whose encoders were trained without a fold of the training queries each, and as ``engine``
-        otherwise.
+        Folders of engines like ``engine``, whose encoders were each trained without one fold of the training queries.
     """
 
     name = "space"
@@ -62,7 +61,7 @@ class InSpace(Ranker):
 
     @property
     def uses_vectors(self) -> bool:
-        """Not those of the engine that it is fitted on."""
+        """False: it uses no vectors of the engine that it is fitted on."""
         return False
 
     def fit_batch(self, training: Training) -> None:
@@ -74,7 +73,7 @@ class InSpace(Ranker):
         self._look()
 
     def _look(self) -> None:
-        """Find out which queries each encoder has seen."""
+        """Set which queries each encoder has seen."""
         self.seen_ = [ranker.encoder_queries for ranker in self.external_rankers_]
 
     @property
@@ -91,11 +90,8 @@ class InSpace(Ranker):
         return _told(batch, ranker.run(batch.on_engine(_limited(ranker.engine_, batch.engine)), depth), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Each query by the first engine whose encoder has not seen it."""
-        first = np.array([_first(query, self.seen_) for query in batch.ids])
-        if (first < 0).any():
-            query = batch.ids[int(np.argmin(first))]
-            raise InputError(f"{self}: every encoder was trained on query {query!r}; none can rank it out of fold")
+        """Rank each query on the first engine whose encoder has not seen it."""
+        first = first_unseen(batch.ids, self.seen_, f"{self}: every encoder")
         parts = []
         for number in np.unique(first).tolist():
             ranker, part = self.external_rankers_[number], batch.part(np.flatnonzero(first == number))
@@ -131,7 +127,7 @@ class InSpace(Ranker):
 
 
 def _opened(folder: str) -> Engine:
-    """The engine of a folder, the same for all who ask."""
+    """Open the engine of a folder; every caller gets the same object."""
     path = Path(folder).resolve()
     engine = _open.get(path)
     if engine is None:
@@ -140,7 +136,7 @@ def _opened(folder: str) -> Engine:
 
 
 def _limited(there: Engine, here: Engine) -> Engine:
-    """The engine there without documents that are not here."""
+    """Return the other engine, limited to documents that this one has."""
 
     def made() -> Engine:
         numbers = there.collection.find_documents(here.collection.doc_ids.to_pylist())
@@ -153,11 +149,6 @@ def _limited(there: Engine, here: Engine) -> Engine:
 
 
 def _told(batch: QueryBatch, run: Run, depth: int) -> Run:
-    """A run by the documents here."""
+    """Return a run of the other engine with document numbers of this one."""
     rows, _, documents = numbered(run, batch.engine.collection)
     return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, run.coded()[-1], depth)
-
-
-def _first(query: str, seen: Sequence[frozenset[str]]) -> int:
-    """The first that has not seen the query, or -1."""
-    return next((number for number, ids in enumerate(seen) if query not in ids), -1)

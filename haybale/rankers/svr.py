@@ -1,4 +1,4 @@
-"""The SVR ensemble as a ranker: what was learned from judged queries about which texts answer which."""
+"""The SVR ensemble as a ranker: bags of support vector regressors, trained on judged queries."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from haybale.retrieval.hits import Ints, from_flat
 from haybale.retrieval.run import DEPTH
 from haybale.vectors import Floats
 
-MEMORY_GAMMA = (12.0, 0.5)  # of TF-IDF without evidence: only what is near to a known query is known
+MEMORY_GAMMA = (12.0, 0.5)  # over TF-IDF without evidence: only queries near to a training query are scored
 _SHARED = ["n_bags", "strategy", "C", "epsilon", "tol", "standardize", "gamma", "positive_weight"]
 _SHARED += ["rows_per_bag", "solver", "memory_budget", "n_jobs", "random_state"]
-_SHARE, _ROWS = 0.25, 30_000  # of the queries, and candidate rows, that a bag holds at most where overlap is None
+_SHARE, _ROWS = 0.25, 30_000  # with overlap=None, the largest share of the queries and candidate rows of a bag
 
 
 def searches(unit: str = "document") -> tuple[Ranker, ...]:
-    """What ``SVR()`` takes for evidence."""
+    """Return the searches that ``SVR()`` takes as evidence."""
     passages = BM25("passage"), KNN("passage")
     if unit == "passage":
         return passages
@@ -56,42 +56,44 @@ MEMORY: dict[str, Any] = {"evidence": (), "candidates": searches(), "gamma": MEM
 
 @dataclass(eq=False, repr=False)
 class SVR(OutOfFold, Ranker):
-    """Ranks by bags of support vector regressors over [query ; text] and what searches say of the pair.
+    """Rank by bags of support vector regressors over [query ; text] and over features of searches.
 
-    The kernel of two pairs is Kq · Kp, RBFs over their queries and their texts, which remembers which documents answer
-    such queries; and a linear one over evidence, which carries over to documents that no query was judged for.
+    The kernel of two pairs is Kq · Kp + η · Ks. Kq and Kp are RBF kernels over the queries and over the texts, which
+    remember which documents answer such queries. Ks is a linear kernel over the evidence (scores and ranks of searches),
+    which carries over to documents that no query was judged for.
     Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
-    Ensembles", LIRAI 2024, have the first; :class:`~haybale.SVREnsemble` is the model, and
-    :func:`~haybale.ensemble.pair_features` has the numbers that are evidence.
+    Ensembles", LIRAI 2024, use the first term. :class:`~haybale.SVREnsemble` is the model, and
+    :func:`~haybale.ensemble.pair_features` computes the evidence.
 
     Parameters
     ----------
     evidence : sequence of Ranker, optional
-        The searches. Default: BM25, KNN over passages and documents, PARM by RRF and VRRF, and similar queries; of
-        passages, BM25 and KNN over passages. None at all, ``()``, leaves the memory alone.
+        The searches. Default: BM25 and KNN over passages and documents, PARM by RRF and VRRF, and similar queries; with
+        ``unit="passage"``, BM25 and KNN over passages. With none, ``()``, the kernel is Kq · Kp.
     candidates : "evidence", sequence of Ranker or None, default "evidence"
-        Whose first documents (or passages) are ranked: those of the evidence, or of other rankers. None: all documents,
-        as a first stage does; training learns from the candidates of the evidence then.
+        The rankers whose first documents (or passages) are ranked: the evidence, or others. None: all documents are
+        ranked, as by a first stage; training still uses the candidates of the evidence.
     unit : {"document", "passage"}, default "document"
-        What a candidate is: a document as one vector, or a passage, of which a document's best counts; passages come
-        from BM25 and KNN over passages alone.
+        Whether a candidate is a document, as one vector, or a passage (a document scores by its best passage). Passages
+        come from BM25 and KNN over passages only.
     n_train : int, default 10
-        Candidates of a training query from each.
+        Candidates of a training query from each ranker.
     n_candidates : int, default 100
-        Candidates of a query that is ranked, from each; and as deep is the evidence.
+        Candidates of a query to rank from each ranker, and depth of the evidence.
     gamma : "scale", float or pair, default (1, 1)
-        γ of the query half and of the text half.
+        γ of Kq and of Kp.
     eta : float, default 1
-        Weight of the evidence.
+        η, the weight of the evidence.
     n_bags : int, default 24
-        Where there are fewer queries (or documents that they were taken from), there are fewer bags. Where each would
-        hold more than 60,000 candidate rows, and neither overlap nor rows_per_bag is given: as many as hold 30,000.
+        Number of bags. There are fewer if there are fewer training queries (or documents that they were taken from).
+        There are more, of 30,000 candidate rows each, if a bag would hold over 60,000 and neither ``overlap`` nor
+        ``rows_per_bag`` is given.
     overlap : float, optional
-        A bag holds (1 + overlap)/n_bags of the queries. Default: so much that it holds a quarter of them, or about
-        30,000 candidate rows where that is less.
+        A bag holds (1 + overlap)/n_bags of the queries. Default: a quarter of them, or about 30,000 candidate rows if
+        that is less.
     strategy, C, epsilon, tol, standardize, positive_weight, rows_per_bag : optional
     solver, memory_budget, n_jobs, random_state : optional
-        As of :class:`~haybale.SVREnsemble`.
+        See :class:`~haybale.SVREnsemble`.
     """
 
     name = "svr"
@@ -129,7 +131,7 @@ class SVR(OutOfFold, Ranker):
     random_state: int | None = 0
 
     def check_params(self) -> None:
-        """As every ranker's; passages come from rankers that retrieve passages."""
+        """Check as every ranker does; passages must come from rankers that retrieve passages."""
         super().check_params()
         for name, given in (("evidence", self.evidence), ("candidates", self.candidates)):
             known = given is None or (name == "candidates" and isinstance(given, str) and given == "evidence")
@@ -145,14 +147,14 @@ class SVR(OutOfFold, Ranker):
             raise InputError(f"passages are retrieved by BM25 or KNN over passages, found {strangers[0]}")
 
     def implied(self) -> dict[str, tuple[Ranker, ...]]:
-        """The evidence where none was given."""
+        """Return the default evidence, if none was given."""
         return {"evidence": searches(self.unit)} if self.evidence is None else {}
 
     def _evidence(self) -> Sequence[Ranker]:
         return searches(self.unit) if self.evidence is None else self.evidence
 
     def _sources(self) -> Sequence[Ranker]:
-        """Whose first documents are learned from, and ranked if not all are."""
+        """Return the rankers whose first documents are candidates."""
         chosen = self.candidates
         if chosen is None:
             return self._evidence() or searches(self.unit)
@@ -165,7 +167,7 @@ class SVR(OutOfFold, Ranker):
         if len(training) < 2:
             raise InputError(f"{self} learns from at least 2 judged queries, found {len(training)}")
         settings = {name: getattr(self, name) for name in _SHARED}
-        if self.strategy != "rows" and units < self.n_bags:  # said before any work
+        if self.strategy != "rows" and units < self.n_bags:  # warned of before any work
             settings["n_bags"] = max(2, units)
             message = f"{self}: {units} training queries for {self.n_bags} bags; {settings['n_bags']} bags are trained"
             warnings.warn(message, stacklevel=2)
@@ -174,7 +176,7 @@ class SVR(OutOfFold, Ranker):
         if len(rows) < len(training):
             batch, relevant = batch.take(rows), [relevant[row] for row in rows]
         self.query_ids_ = batch.ids
-        if self.candidates is None:  # learns what the ranker of its sources' candidates learns
+        if self.candidates is None:  # what is learned is the same as with the sources as candidates
             twin = self.clone().set_params(candidates="evidence" if self._evidence() else self._sources())
             self.ensemble_: SVREnsemble = twin.fitted(training).ensemble_
             return
@@ -186,7 +188,7 @@ class SVR(OutOfFold, Ranker):
         if self.overlap is None and self.rows_per_bag is None and n_rows > 2 * _ROWS * n_bags:  # too large for memory
             n_bags = settings["n_bags"] = -(-n_rows // _ROWS)
         share = min(_SHARE, _ROWS / max(1, n_rows)) if self.overlap is None else (1 + self.overlap) / n_bags
-        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # two bags know nothing of it
+        settings["overlap"] = max(0.0, min(share, 1 - 2 / n_bags) * n_bags - 1)  # of two bags, no overlap
         if evidence and self.eta:
             settings["eta"] = self.eta
             known["features"] = self._features(candidates, evidence)
@@ -198,7 +200,7 @@ class SVR(OutOfFold, Ranker):
         return engine.documents if self.unit == "document" else engine.passages
 
     def _hits(self, batch: QueryBatch, *, out_of_fold: bool) -> tuple[list[Hits], list[Hits]]:
-        """The first ``n_candidates`` of each ranker of the evidence, and of those whose documents are candidates."""
+        """Return the first ``n_candidates`` hits of each ranker of the evidence, and of each source of candidates."""
         index = self._index(batch.engine)
         found: dict[Ranker, Hits] = {}
         for ranker in dict.fromkeys(self.rankers_):
@@ -226,15 +228,15 @@ class SVR(OutOfFold, Ranker):
         return feature_names(list(map(str, searches)), [each.learns_documents for each in searches])
 
     def _scored(self, batch: QueryBatch, depth: int, numbers: Ints | None = None) -> tuple[Hits, Floats | None]:
-        """Candidates and their scores, and their features where there is evidence.
+        """Return candidates with their scores, and their features if there is evidence.
 
-        ``numbers`` (m,): the place of each query among the training queries, or -1.
+        ``numbers`` (m,) is the row of each query among the training queries, or -1; with it, scores are out of bag.
         """
         ensemble, vectors, out_of_fold = self._on(batch.engine), to_numpy(batch.vectors), numbers is not None
         evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
             with batch.timed(f"search {self}"):
-                # As many more as evidence may move down: so the first are all documents' first, however deep.
+                # Evidence may move candidates down, so that many more are searched: the first n never depend on the depth.
                 deep = depth + sum(part.passages.shape[1] for part in parts)
                 asked: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
                 parts = [*parts, ensemble.search(vectors, deep, **asked)]
@@ -256,12 +258,12 @@ class SVR(OutOfFold, Ranker):
         return rank_documents(self._index(batch.engine), self._scored(batch, depth)[0], batch.ids, k=depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        """Training queries by the bags that saw nothing of them or their document, others by all bags."""
+        """Score training queries by the bags that saw neither them nor their document, other queries by all bags."""
         scored, _ = self._scored(batch, depth, self.rows_of(batch.ids))
         return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
-        """The ensemble with the vectors of an engine: the one it was fitted on, grown or limited since."""
+        """Return the ensemble with the vectors of an engine: the one it was fitted on, perhaps grown or limited since."""
         return self.ensemble_.on(self._index(engine))
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
