@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from haybale.arrow import number_array
 from haybale.collections.ids import Ints as Ints
 from haybale.collections.ids import Lookup, first_in_both
 from haybale.collections.ids import Strings as Strings
@@ -408,7 +409,7 @@ def strings_of(values: Iterable[str]) -> Strings:
 
 def strings_at(strings: Strings, numbers: Ints) -> Strings:
     """Return the strings at those numbers, as a column."""
-    return strings.take(pa.array(numbers))
+    return strings.take(number_array(numbers))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from haybale.arrow import number_array, numbers_of
 from haybale.errors import InputError, told_apart
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def in_order_of_ids(table: Strings, codes: Ints) -> tuple[Ints, Ints]:
     ([2, 1], [1, 0, 1])
     """
     used, of = np.unique(codes, return_inverse=True)
-    order = pc.sort_indices(table.take(pa.array(used))).to_numpy()  # bytes of UTF-8 are sorted as code points are
+    order = numbers_of(pc.sort_indices(table.take(number_array(used))))  # bytes of UTF-8 are sorted as code points are
     places = np.empty(len(used), dtype=np.int64)
     places[order] = np.arange(len(used))
     return used[order], places[of]
@@ -141,7 +142,7 @@ def in_one_table(tables: Sequence[Strings], codes: Sequence[Ints]) -> tuple[Stri
     different = {id(table): table.cast(pa.large_string()) for table in tables}
     encoded = pa.concat_arrays([chunk for table in different.values() for chunk in table.chunks]).dictionary_encode()
     ends = np.cumsum([len(table) for table in different.values()])
-    new = dict(zip(different, np.split(encoded.indices.to_numpy().astype(np.int64), ends[:-1]), strict=True))
+    new = dict(zip(different, np.split(numbers_of(encoded.indices).astype(np.int64), ends[:-1]), strict=True))
     joint = [new[id(table)][part] for table, part in zip(tables, codes, strict=True)]
     return pa.chunked_array([encoded.dictionary]), joint
 
@@ -161,15 +162,13 @@ class Lookup:
         self.ids = ids
 
     @cached_property
-    def _index(self) -> Any:  # a pandas Index
-        import pandas as pd
-
-        return pd.Index(self.ids.to_numpy(), dtype=object)
+    def _number_of(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.ids.to_pylist())}
 
     def find(self, ids: Iterable[Any], kind: str) -> Ints:
         """Return the numbers of ids, (n,); -1 for unknown ids."""
-        found: Ints = self._index.get_indexer(as_ids(ids, f"{kind} ids")).astype(np.int64)
-        return found
+        asked, known = as_ids(ids, f"{kind} ids"), self._number_of
+        return np.fromiter((known.get(each, -1) for each in asked), np.int64, len(asked))
 
     def numbers(self, ids: Iterable[Any], kind: str) -> Ints:
         """Return the same; an unknown id raises an error that names it."""

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
-from haybale.collections.collection import Collection, Queries, indptr_from_counts, strings_of
+from haybale.arrow import text_array
+from haybale.collections.collection import Collection, Queries, indptr_from_counts
 from haybale.collections.ids import check_characters, distinct_ids
 from haybale.collections.splitters import find_splitter
 from haybale.errors import FileFormatError, InputError
@@ -111,8 +113,9 @@ def queries_of(
     known = [(row, doc_id) for row, doc_id in enumerate(own or ()) if doc_id is not None]
     if known:
         numbers[[row for row, _ in known]] = collection.find_documents([doc_id for _, doc_id in known])
-    paragraphs = strings_of(part for parts in found for part in parts)
-    return Queries(strings_of(names), paragraphs, indptr_from_counts([len(parts) for parts in found]), numbers)
+    paragraphs = text_array([part for parts in found for part in parts])
+    columns = pa.chunked_array([text_array(names)]), pa.chunked_array([paragraphs])
+    return Queries(*columns, indptr_from_counts([len(parts) for parts in found]), numbers)
 
 
 def _kind(path: Path) -> str:

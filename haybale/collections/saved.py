@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from haybale.arrow import numbers_of, text_array
 from haybale.collections.collection import (
     Collection,
     Ints,
@@ -155,7 +156,7 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
             queries=asked.numbers("query", 0, n_queries, rows),
             judged_queries=judged.numbers("query", 0, n_queries, pairs),
             judged_documents=judged.numbers("document", 0, n_documents, pairs),
-            grades=judged.table["grade"].to_numpy()[pairs],
+            grades=numbers_of(judged.table["grade"])[pairs],
         )
     return Collection(
         name=name,
@@ -199,7 +200,7 @@ class _Table:
 
     def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
         """Return a column of numbers from ``least`` to ``end`` - 1."""
-        found: Ints = self.table[name].to_numpy()[rows]
+        found: Ints = numbers_of(self.table[name])[rows]
         if len(found) and not least <= found.min() <= found.max() < end:
             raise FileFormatError(self.path, None, f"column {name}: expected numbers from {least} to {end - 1}")
         return found
@@ -212,8 +213,8 @@ class _Table:
         return offsets
 
     def rows(self, name: str, value: str) -> Any:
-        """Return a mask (n,) of the rows that have a value in a column."""
-        return pc.equal(self.table[name], value).to_numpy()
+        """Return the numbers (n,) of the rows that have a value in a column."""
+        return numbers_of(pc.indices_nonzero(pc.equal(self.table[name], text_array([value])[0])))
 
     def edges(self, kind: str, sources: int, targets: int) -> Ints:
         """Return the links of a kind, (n, 2)."""

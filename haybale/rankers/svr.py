@@ -59,8 +59,8 @@ class SVR(OutOfFold, Ranker):
     """Rank by bags of support vector regressors over [query ; text] and over features of searches.
 
     The kernel of two pairs is Kq · Kp + η · Ks. Kq and Kp are RBF kernels over the queries and over the texts, which
-    remember which documents answer such queries. Ks is a linear kernel over the evidence (scores and ranks of searches),
-    which carries over to documents that no query was judged for.
+    remember which documents answer such queries. Ks is a linear kernel over the evidence (scores and ranks of
+    searches), which carries over to documents that no query was judged for.
     Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
     Ensembles", LIRAI 2024, use the first term. :class:`~haybale.SVREnsemble` is the model, and
     :func:`~haybale.ensemble.pair_features` computes the evidence.
@@ -236,7 +236,7 @@ class SVR(OutOfFold, Ranker):
         evidence, parts = self._hits(batch, out_of_fold=out_of_fold)
         if self.candidates is None:
             with batch.timed(f"search {self}"):
-                # Evidence may move candidates down, so that many more are searched: the first n never depend on the depth.
+                # Evidence may move candidates down: with so many more of them, the first n do not depend on the depth.
                 deep = depth + sum(part.passages.shape[1] for part in parts)
                 asked: dict[str, Any] = {"exclude": batch.own, "query_numbers": numbers, "intercept": False}
                 parts = [*parts, ensemble.search(vectors, deep, **asked)]
@@ -263,7 +263,7 @@ class SVR(OutOfFold, Ranker):
         return rank_documents(self._index(batch.engine), scored, batch.ids, k=depth)
 
     def _on(self, engine: Engine) -> SVREnsemble:
-        """Return the ensemble with the vectors of an engine: the one it was fitted on, perhaps grown or limited since."""
+        """Return the ensemble on an engine: the one that it was fitted on, which may have grown or be limited now."""
         return self.ensemble_.on(self._index(engine))
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:

@@ -1,0 +1,48 @@
+"""Arrow columns from Python and NumPy values, and back.
+
+``pyarrow.array`` and ``to_numpy`` import pandas, which takes longer than most single queries; these functions do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """Return texts as a column of large strings.
+
+    >>> text_array(["§ 1", ""]).to_pylist()
+    ['§ 1', '']
+    """
+    encoded = [text.encode() for text in texts]
+    offsets = np.fromiter(accumulate(map(len, encoded), initial=0), np.int64, len(encoded) + 1)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+
+
+def number_array(numbers: Any) -> pa.Array:
+    """Return integers (n,) as a column of int64.
+
+    >>> number_array(np.array([3, 1])).to_pylist()
+    [3, 1]
+    """
+    values = np.ascontiguousarray(numbers, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column of numbers without nulls as an array (n,).
+
+    >>> numbers_of(pa.chunked_array([number_array([3]), number_array([1])]))
+    array([3, 1])
+    """
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if len(chunks) == 1:
+        return np.from_dlpack(chunks[0])
+    return np.concatenate([*map(np.from_dlpack, chunks)]) if chunks else np.empty(0, dtype=np.int64)
