@@ -51,10 +51,7 @@ def test_words_are_those_of_scikit_learns_pattern(text: str) -> None:
         (">>> a = la.norm(os.path) as None, os as la", "english"),  # a few stop words of other languages
         ("El tribunal ha decidido que la demanda no puede ser admitida porque el plazo no era ese.", "spanish"),
         ("De rechtbank oordeelt dat het beroep niet kan, omdat de termijn voor het geding om was.", "dutch"),
-        (
-            "Суд решил, что жалоба не может быть принята, потому что для её подачи уже было поздно, и они.",
-            "russian",
-        ),
+        ("Суд решил, что жалоба не может быть принята, потому что для её подачи уже было поздно, и они.", "russian"),
         ("Le contrat de bail est résilié de plein droit à défaut de paiement du loyer au terme convenu.", "french"),
         ("Sąd uznał, że powództwo nie zasługuje na uwzględnienie, ponieważ termin już upłynął.", "polish"),
     ],

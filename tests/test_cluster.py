@@ -238,21 +238,6 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None
     same_store(tmp_path / "there", tmp_path / "here")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("compare", "pydocs", "--dask", "tcp://127.0.0.1:9x"), "no Dask scheduler answers at tcp://127.0.0.1:9x: "),
-        (("embed", "FOLDER", "--out", "OUT", "--shards", "2"), "--shards asks for --dask; "),
-        (("embed", "FOLDER", "--out", "OUT", "--shard", "1/2", "--dask", "a"), "--shard is for one machine "),
-    ],
-)
-def test_errors_are_one_line(arguments: tuple[str, ...], message: str, here: Any) -> None:
-    status, _, said = here(*arguments)
-    assert status == 2
-    assert said.startswith(f"haybale: {message}")
-    assert said.count("\n") == 1
-
-
 def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The Python of docs/tutorials/gpu-and-cluster.md, with the cluster that is here already, and another folder."""
     page = (Path(TESTS).parent / "docs" / "tutorials" / "gpu-and-cluster.md").read_text(encoding="utf-8")

@@ -37,10 +37,6 @@ def test_every_error_can_be_pickled(error: HaybaleError) -> None:
         assert (str(made), made.args, vars(made)) == (str(error), error.args, vars(error))
 
 
-def raised(number: int) -> None:
-    raise EVERY[number]
-
-
 class _Unloadable(Exception):
     def __init__(self, one: str, other: str) -> None:
         super().__init__(one + other)

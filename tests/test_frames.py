@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support import cudf_double
+from support.frame_libraries import in_every_library
 
 from haybale import Run, evaluate
 from haybale.errors import InputError, MissingExtraError, UnknownNameError
 from haybale.evaluation import averages, recall_curves, results
-from haybale.frames import LIBRARIES, column_names, in_library, library_of, like, to_arrow, to_pandas
+from haybale.frames import column_names, in_library, library_of, like, to_arrow, to_pandas
 
-
-@pytest.fixture(autouse=True)
-def cudf() -> Iterator[Any]:
-    with cudf_double.installed() as double:
-        yield double
-
-
-in_every_library = pytest.mark.parametrize("library", LIBRARIES)
 FRAME = pd.DataFrame({"name": ["b", "ä", None], "number": [3, 1, 2], "score": [0.5, -1.0, 2.0]})
 RANKED = pd.DataFrame(
     {"query_id": ["q2", "q1", "q1"], "doc_id": ["c", "a", "b"], "score": [1.0, 0.5, 2.0], "note": ["x", "y", "z"]}

@@ -70,9 +70,7 @@ def asked(n: int = 6, **columns: Any) -> pd.DataFrame:
     """The first queries of dev, a line a paragraph."""
     there = engine().collection.queries
     numbers = engine().collection.split("dev").queries[:n]
-    return pd.DataFrame(
-        {"qid": there.ids.take(numbers).to_pylist(), "query": there.texts(numbers)} | columns,
-    )
+    return pd.DataFrame({"qid": there.ids.take(numbers).to_pylist(), "query": there.texts(numbers)} | columns)
 
 
 def expected(run: Run) -> dict[str, list[tuple[str, float]]]:

@@ -42,10 +42,7 @@ def test_search(kind: str) -> None:
     here = PassageIndex(passages, OFFSETS)
     own = np.arange(M) % 3 - 1
     expected = here.search(queries, 7, exclude=own)
-    for index in (
-        PassageIndex(passages, OFFSETS, device="cuda:1"),
-        PassageIndex(to_device(passages, SECOND), OFFSETS),
-    ):
+    for index in (PassageIndex(passages, OFFSETS, device="cuda:1"), PassageIndex(to_device(passages, SECOND), OFFSETS)):
         np.testing.assert_array_equal(index.search(queries, 7, exclude=own).passages, expected.passages)
         found = index.search(to_device(queries, SECOND), 7, exclude=to_device(own, SECOND))
         assert device_of(found.passages) == SECOND

@@ -17,15 +17,8 @@ from haybale.errors import StoreError
 def test_the_command(tmp_path: Path) -> None:
     lines = [f"d{i // 4}\tDie Berufung Nummer {i} ist nicht zulässig und das Gericht {i % 7}" for i in range(40)]
     (tmp_path / "collection.tsv").write_text("\n".join(lines))
-    command = [
-        "embed",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "s"),
-        "--encoder",
-        "lsa(n_components=4,max_fit_texts=30)",
-    ]
-    command += ["--set", "rows_per_chunk=16"]
+    command = ["embed", str(tmp_path), "--out", str(tmp_path / "s"), "--set", "rows_per_chunk=16"]
+    command += ["--encoder", "lsa(n_components=4,max_fit_texts=30)"]
     done = haybale(*command, "--dtype", "float16")
     assert done.returncode == 0, done.stderr
     for part in ("40 passages embedded in ", "passages/s", "40 × 4 float16"):
@@ -62,16 +55,14 @@ def test_what_cannot_be_embedded(tmp_path: Path, here: Callable[..., tuple[int, 
     (tmp_path / "collection.tsv").write_text("a\tone two\n")
     for arguments, message in [
         (("--stride", "3"), "stride is of pieces: say how long with --pieces"),
-        (("--set", "unit=tokens"), "unit is of pieces: say how long with --pieces"),
         (("--set", "rows=3"), "unknown parameter 'rows'; known: unit, tokenizer, rows_per_chunk"),
         (("--set", "rows_per_chunk=0"), "rows_per_chunk"),
         (("--encoder", "lsa(max_fit_texts=all)"), "The 'max_fit_texts' parameter of LSAEncoder must be an int "),
         (("--encoder", "lsa(pooling=cls)"), "unknown parameter of lsa 'pooling'"),
-        (("--language", "latin"), "unknown language 'latin'"),
-        (("--encoder", "lsa(0)"), "The 'n_components' parameter of LSAEncoder"),
         (("--dtype", "int8"), "int8"),
         (("--shard", "1of2"), "shard must be i/n, such as 2/8, found '1of2'"),
         (("--shards", "2"), "--shards asks for --dask"),
+        (("--shard", "1/2", "--dask", "a"), "--shard is for one machine "),
     ]:
         status, shown, said = here("embed", str(tmp_path), "--out", str(tmp_path / "s"), *arguments)
         assert (status, shown) == (2, ""), arguments

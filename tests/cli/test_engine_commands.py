@@ -8,12 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commands import haybale, interrupted
+from support.commands import haybale
 
 from haybale import Engine, load
 from haybale.collections import open_collection, read_trec_run
-from haybale.evaluation.comparison import file_name
-from haybale.rankers import parse, set_values
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -65,22 +63,6 @@ def test_an_engine_of_a_store(data: Path, tmp_path: Path, here: Call, monkeypatc
     assert status == 0, said
 
 
-def test_index_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    lines = [f"d{i}\tword{i % 50} word{i % 7} word{i % 11} word{i % 997}" for i in range(20_000)]
-    (folder / "collection.tsv").write_text("\n".join(lines))
-    command = ["index", str(folder), "--out", str(tmp_path / "e"), "--encoder", "lsa(8)"]
-    done = interrupted(command, tmp_path / "e" / "0" / "collection")
-    assert done.stderr.splitlines()[-1] == "interrupted; what is written is kept, the same command goes on from there"
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 130
-    again = haybale(*command)
-    assert again.returncode == 0, again.stderr
-    assert "write collection" not in again.stderr
-    assert haybale("rank", str(tmp_path / "e"), "word996", "--ranker", "bm25", "--k", "1").returncode == 0
-
-
 def test_added_documents_are_found_as_if_they_had_been_there(data: Path, tmp_path: Path, here: Call) -> None:
     """BM25 over what was added equals BM25 over all at once; all forms of files in one addition."""
     lines = (data / "corpus.jsonl").read_text().splitlines(keepends=True)
@@ -125,22 +107,6 @@ def test_removed_documents_are_not_found(engine: Path, tmp_path: Path, here: Cal
 
 LEARNED = "learned(bm25,bm25-doc,knn,svr)"
 FAST = ("--set", "n_bags=4", "--set", "n_jobs=1")
-
-
-def test_what_is_trained_in_one_process_ranks_in_another(built: Path, tmp_path: Path) -> None:
-    """Byte for byte as in a process that trains the same, and as where it was loaded."""
-    done = haybale("train", str(built), "--ranker", LEARNED, *FAST, "--out", str(tmp_path / "model"))
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    there = tmp_path / "there.trec"
-    how = ("--model", str(tmp_path / "model"), "--k", "20", "--out", str(there))
-    ranked = haybale("rank", str(built), "dev", *how)
-    assert (ranked.returncode, ranked.stderr) == (0, "")
-    engine = Engine.open(built)
-    trained = set_values(parse(LEARNED), {"n_bags": 4, "n_jobs": 1}).fit(engine)
-    for ranker in (trained, load(tmp_path / "model", engine)):
-        ranker.rank("dev", depth=20).to_trec(tmp_path / "here.trec", tag=file_name(str(ranker)))
-        assert (tmp_path / "here.trec").read_bytes() == there.read_bytes()
 
 
 def test_train_says_what_was_learned(built: Path, tmp_path: Path, here: Call) -> None:

@@ -139,20 +139,6 @@ def test_weights_for_the_queries_that_are_asked(tmp_path: Path, here: Call) -> N
     assert (status, said) == (2, "haybale: --adapt chooses learned weights, which bm25 does not have\n")
 
 
-def test_nothing_that_a_terminal_obeys_is_sent(tmp_path: Path, here: Call) -> None:
-    builder = CollectionBuilder("odd", language="english")
-    builder.add_document("evil\x1b[2J", ["one word\x07 \x9b31m more\u202e"], title="Title\x1b]0;owned\x07")
-    builder.add_document("plain", ["one\x1b[31m red word"])
-    Engine.build(builder.build(), tmp_path / "e").prepare()
-    table = tmp_path / "table.txt"
-    for how in ((), ("--explain", "--out", str(table))):
-        status, shown, said = here("rank", str(tmp_path / "e"), "one word\x1b[5m", *how)
-        assert status == 0, said
-        assert r"evil\x1b[2J" in shown
-        sent = shown + said + (table.read_text() if how else "")
-        assert all(character.isprintable() or character in "\n\t" for character in sent), repr(sent)
-
-
 @pytest.mark.filterwarnings("default")
 def test_no_document_at_all_is_one_line(built: Path, here: Call) -> None:
     status, shown, said = here("rank", str(built), "nothing-of-this-is-there", "--ranker", "bm25")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +16,11 @@ from haybale.collections import CollectionBuilder
 Call = Callable[..., tuple[int, str, str]]
 
 FILES = {
-    "case.txt": b"rare3x and\ncommon1\n\nrare4x common2",
     "empty.txt": b" \n",
     "latin.txt": "one\nGeb\u00fchr".encode("latin-1"),
     "new.txt": b"a new one",
     "d00.txt": b"an old one",
     "odd.csv": b"a,b\n",
-    "hollow.jsonl": b'{"_id": "a", "text": " "}\n',
-    "bad.jsonl": b'{"_id": "a", "text": "one"}\n{"_id": "b"}\n',
     "twice.jsonl": b'{"_id": "new", "text": "one"}\n',
     "r.yaml": b"rankers: [bm25]\n",
     "ids": b"d07\nd99\n",
@@ -34,17 +30,14 @@ FILES = {
 REFUSED = [
     ("index nowhere --out M", "nowhere: no such folder"),
     ("index DATA --out T/ids", "nothing can be written there: Not a directory"),
-    ("index DATA --out T/ids/e", "nothing can be written there: Not a directory"),
     ("index DATA --out T/full", "holds other files (notes.txt); give a new folder"),
     ("index DATA --out E --language english --encoder lsa", "begun with encoder 'tfidf', now it is 'lsa'"),
     ("index DATA --out M --pieces 0", "Invalid value for '--pieces'"),
-    ("index DATA --out M --paragraphs pages", "'pages'"),
     ("index DATA --out M --language latin", "'latin'"),
     ("index DATA --out M --encoder tfidf(query_prompt=q)", "unknown parameter of tfidf 'query_prompt'"),
     ("index DATA", "Missing option '--out'"),
     ("add E T/new.txt T/d00.txt", "'d00'"),
     ("add E T/new.txt T/empty.txt", "empty.txt: the text is empty"),
-    ("add E T/new.txt T/bad.jsonl", "bad.jsonl, line 2: expected a string in field 'text', found nothing"),
     ("add E T/new.txt T/twice.jsonl", "twice.jsonl, line 1: duplicate document id 'new'"),
     ("add E T/odd.csv", "odd.csv: expected a folder, or a file that ends in .jsonl or .txt"),
     ("add E T/none.txt", "none.txt: no such file or folder"),
@@ -52,28 +45,21 @@ REFUSED = [
     ("train E --ranker learned --out T/full", "full exists and is not empty"),
     ("train E --ranker learned(bm25 --out M", "cannot be read: '(' was never closed"),
     ("train E --ranker svr --set n_bags --out M", "--set takes name=value, found 'n_bags'"),
-    ("train E --ranker svr --set n_bags=0 --out M", "'n_bags'"),
     ("train E --ranker T/r.yaml --out M", "a ranker is a name, or an object with 'ranker'"),
-    ("train E --ranker T/none.yaml --out M", "none.yaml: no such file"),
     ("rank E T/empty.txt", "empty.txt: the text is empty"),
-    ("rank E T/odd.csv", "expected a header with query_id (or id), text (or query) and, optionally, own; found a, b"),
-    ("rank E T/none.txt", "none.txt: no such file"),
     ("rank E T/latin.txt", "latin.txt, line 2: expected UTF-8 text: "),
-    ("rank E T/hollow.jsonl", "hollow.jsonl: query 'a' is empty"),
-    ("rank E T/case.txt --paragraphs pages", "unknown splitter 'pages'; known: lines, blank-lines, "),
-    ("rank E dev --paragraphs lines", "paragraphs splits one document"),
     ("rank E text --model M", "M is no saved ranker"),
     ("rank E text --model M --ranker bm25", "leave out --ranker and --set"),
-    ("rank E text --within M", "M: no such file"),
     ("rank E text --within T/ids", "unknown document id 'd99'"),
     ("rank E text --within T/empty.txt", "to search within"),
     ("rank E text --out T", "is a folder; expected the name of a file"),
     ("rank E text --heatmap T/x.bmp", "a figure is saved as one of .svg, .png, .pdf"),
     ("rank E text --ranker bm25 --heatmap T/x.svg", "of PARM, which is not in bm25"),
     ("rank E text --device cuda:x", "'cuda:x'"),
+    ("index DATA --out M --device cuda:x", "'cuda:x'"),
+    ("train E --ranker svr --out M --device cuda:x", "'cuda:x'"),
     ("compare pydocs --rankers bm26", "unknown ranker 'bm26' (did you mean bm25?)"),
     ("compare pydocs --set bags=3", "unknown parameter of "),
-    ("compare pydocs --set b=1.5", "The 'b' parameter of BM25 must be "),
     ("compare DATA --split train", "would be trained and evaluated on the same split, "),
     ("compare DATA --bags 3", "No such option: --bags"),
     ("compare E --model M", "--model takes NAME=FOLDER of haybale train, found "),
@@ -183,14 +169,10 @@ def test_what_was_computed_is_not_lost(
         rename(source, to)
 
     monkeypatch.setattr(os, "replace", gone)
-    places = {
-        "E": str(built),
-        "DATA": str(data),
-        "M": str(target),
-        "M.svg": f"{target}.svg",
-        "M.trec": f"{target}.trec",
-    }
-    status, _, said = here(*(places.get(each, each) for each in command.split()))
+    places = {"E": str(built), "DATA": str(data), "M": f"{target}"}
+    places |= {f"M.{suffix}": f"{target}.{suffix}" for suffix in ("svg", "trec")}
+    arguments = [places.get(each, each) for each in command.split()]
+    status, _, said = here(*arguments)
     assert status == 2
     last = said.splitlines()[-1]
     assert f"{target}" in last
@@ -200,7 +182,7 @@ def test_what_was_computed_is_not_lost(
     assert (folder / name).stat().st_size > 0
     # There is no room anywhere: what went wrong is said, and nothing is left behind.
     monkeypatch.setattr(os, "replace", lambda source, to: gone(source, tmp_path / "m"))
-    assert here(*(places.get(each, each) for each in command.split()))[0] == 2
+    assert here(*arguments)[0] == 2
     assert list((tmp_path / "tmp").iterdir()) == [folder]
 
 
@@ -226,12 +208,3 @@ def test_too_little_memory_is_one_line(built: Path, here: Call, monkeypatch: pyt
 
     monkeypatch.setattr(Engine, "open", small)
     assert here("rank", str(built), "text") == (2, "", "haybale: memory is too small: Unable to allocate 7 TiB\n")
-
-
-def test_a_split_to_learn_from_is_missing(data: Path, tmp_path: Path, here: Call) -> None:
-    shutil.copytree(data, tmp_path / "judged", ignore=shutil.ignore_patterns("train.tsv"))
-    Engine.build(str(tmp_path / "judged"), tmp_path / "e")
-    status, _, said = here("train", str(tmp_path / "e"), "--ranker", "learned", "--out", str(tmp_path / "m"))
-    assert status == 2
-    assert "judged has no split 'train' (splits: dev); name the split to learn from" in said
-    assert "✓" not in said

@@ -49,11 +49,7 @@ def test_a_case_is_a_document_and_maybe_a_query(tmp_path: Path, place: str) -> N
     ]
     assert collection.queries.paragraphs_of(0) == collection.passages.texts.to_pylist()[:4]
     assert collection.queries.own.tolist() == [0, 1, 2]
-    assert relevant(collection, "train") == {
-        "000001": ["000004"],
-        "000002": ["000003", "000001"],
-        "000003": ["000005"],
-    }
+    assert relevant(collection, "train") == {"000001": ["000004"], "000002": ["000003", "000001"], "000003": ["000005"]}
 
 
 def test_cases_and_labels_may_lie_in_several_folders(tmp_path: Path) -> None:
@@ -73,11 +69,7 @@ def test_cases_and_labels_may_lie_in_several_folders(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "split"),
-    [
-        ("val_labels", "dev"),
-        ("task1_test_labels_2021", "test"),
-        ("latest_eval_labels", "latest_eval_labels"),
-    ],
+    [("val_labels", "dev"), ("task1_test_labels_2021", "test"), ("latest_eval_labels", "latest_eval_labels")],
 )
 def test_the_name_of_the_labels_says_the_split(tmp_path: Path, name: str, split: str) -> None:
     assert list(open_collection(coliee(tmp_path, labels={f"{name}.json": TRAIN})).splits) == [split]
@@ -104,8 +96,6 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
         {"train_labels.json": {"000001": ["000077.txt"]}},
         r"train_labels\.json: names case '000077', expected a file 000077\.txt in ",
     ),
-    "labels that are a list": ({"test_no_labels.json": ["000001"]}, "expected a JSON object, found list"),
-    "relevant cases that are no list": ({"labels.json": {"000001": "000002"}}, "relevant cases for query '000001'"),
     "two files of a split": (
         {"train_labels.json": TRAIN, "train_labels_2022.json": {}},
         r"train_labels_2022\.json and .*train_labels\.json are both labels of the split 'train'",

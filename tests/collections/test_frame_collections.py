@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +9,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import cudf_double
+from support.frame_libraries import in_every_library
 
 from haybale.collections import Collection, CollectionBuilder, collection_from_frames, open_collection
 from haybale.errors import FileFormatError, InputError
-from haybale.frames import LIBRARIES, in_library
+from haybale.frames import in_library
 
 PASSAGES = pd.DataFrame({"text": ["Ä one", "two", "\u00a0", "three\tfour"], "doc_id": ["a", "b", "b", "a"]})
 QUERIES = pd.DataFrame(
     {"query_id": ["x", "y", "z"], "text": ["what?\nhow?", "who?", "when?"], "split": ["dev", "train", None]}
 ).assign(own=["b", None, "elsewhere"])
 JUDGED = pd.DataFrame({"query_id": ["x", "y"], "doc_id": ["a", "b"], "relevance": [2, 0]})
-
-
-@pytest.fixture(autouse=True)
-def cudf() -> Iterator[Any]:
-    with cudf_double.installed() as double:
-        yield double
 
 
 def made_by_hand() -> Collection:
@@ -51,9 +44,9 @@ def parquet(folder: Path, **replaced: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@in_every_library
 def test_a_collection_from_frames_is_that_of_the_builder(library: str) -> None:
-    frames = (in_library(frame, library) for frame in (PASSAGES.assign(more=1), QUERIES, JUDGED))
+    frames = [in_library(frame, library) for frame in (PASSAGES.assign(more=1), QUERIES, JUDGED)]
     with pytest.warns(UserWarning, match="1 passages of only whitespace"):
         found = collection_from_frames("c", *frames, language="german")
     assert found.digest() == made_by_hand().digest()

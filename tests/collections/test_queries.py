@@ -87,12 +87,15 @@ def test_words_of_the_command_line(toy: Collection, tmp_path: Path, monkeypatch:
         ("q.csv", "id,text\n1,a\n1,b\n", "'1' occurs twice"),
         ("q.csv", "id,text\n1, \n", "query '1' is empty"),
         ("q.txt", "1. \n", "no paragraph found by numbered"),
+        ("q.jsonl", '{"_id": "a", "text": "b"}\n{"_id": "c"}\n', r"q.jsonl, line 2: .*text"),
+        ("q.tsv", "a\n", r"q.tsv, line 1"),
+        ("q.tsv", "a\t\udcff\n", r"q\.tsv, line 1: expected UTF-8"),
     ],
 )
 def test_what_is_refused(toy: Collection, tmp_path: Path, name: str, text: str, message: str) -> None:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=message):
-        queries_from(toy, tmp_path / name, None if name == "q.csv" else "numbered")
+        queries_from(toy, tmp_path / name, "numbered" if name == "q.txt" else None)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from sentence_transformers import SentenceTransformer
 from support.longformers import WORDS, save_longformer, texts
 
 from haybale import CollectionBuilder, Engine, LongformerEncoder, train_encoder
-from haybale.embeddings.networks.longformer_model import window_attention
 from haybale.errors import InputError
 from haybale.finetune.trainable_longformer import packed_model
 
@@ -81,14 +80,6 @@ def test_gradients_are_those_of_transformers(saved: Path, pooling: str) -> None:
                 close(mine, *(f"encoder.layer.{layer}.{source}.{kind}" for source in sources))
     assert not ours
     assert not {name for name in theirs if "_global" not in name and "pooler" not in name}
-
-
-def test_attention_after_encoding_has_a_gradient() -> None:
-    with torch.inference_mode():
-        window_attention(*torch.randn(3, 1, 2, 30, 4), reach=7)
-    q = torch.randn(1, 2, 30, 4, requires_grad=True)
-    window_attention(q, q, q, reach=7).sum().backward()
-    assert q.grad is not None
 
 
 def engine_of(n: int = 24) -> Engine:

@@ -28,7 +28,7 @@ from support.topics import topic_collection
 
 from haybale import CollectionBuilder, Engine, SentenceTransformerEncoder, train_encoder, training_pairs
 from haybale.embeddings.lineage import trained_queries
-from haybale.errors import InputError, MissingExtraError, OutputExistsError, StoreError, UnknownNameError
+from haybale.errors import InputError, MissingExtraError, OutputExistsError, StoreError
 from haybale.finetune.batches import plan_batches
 from haybale.finetune.recipe import RECIPES, Recipe
 from haybale.finetune.selection import Selection
@@ -245,13 +245,8 @@ def test_the_recipe_of_the_paper(engine: Engine, bert: str, tmp_path: Path) -> N
     """Two towers read [CLS]; each learns, and engines know which is for what."""
     parm = RECIPES["parm"]
     assert (parm.batch_size, parm.epochs, parm.learning_rate, parm.per_paragraph) == (22, 40, 2e-5, 20)
-    assert (parm.towers, parm.pooling, parm.similarity, parm.max_length, parm.max_grad_norm) == (
-        2,
-        "cls",
-        "dot",
-        256,
-        2,
-    )
+    assert (parm.towers, parm.pooling, parm.similarity) == (2, "cls", "dot")
+    assert (parm.max_length, parm.max_grad_norm) == (256, 2)
     done = train_encoder(engine, bert, tmp_path / "out", recipe="parm", epochs=2, evaluations=2, warmup=2, device="cpu")
     assert list(done.history["step"]) == [0, done.history["step"].iloc[-1] // 2, done.history["step"].iloc[-1]]
     encoder = SentenceTransformerEncoder(str(tmp_path / "out"), device="cpu")
@@ -272,19 +267,14 @@ def test_what_is_refused(engine: Engine, bert: str, tmp_path: Path, monkeypatch:
     for how, message in (
         ({"encoder": "tfidf"}, "cannot be trained; give a neural one"),
         ({"encoder": str(tmp_path / "tfidf")}, "cannot be trained; give a neural one"),
-        ({"encoder": str(tmp_path / "nothing")}, "cannot load"),
         ({"recipe": "huge"}, "unknown recipe 'huge'; known: small, gpu, parm"),
         ({"speed": 3}, "unknown parameter of a recipe 'speed'"),
         ({"epochs": 0}, "'epochs' parameter of Recipe"),
-        ({"held_out": 1.0}, "'held_out' parameter"),
-        ({"fold": (2, 2)}, "fold: expected"),
         ({"pairs": training_pairs(engine).drop_columns("group")}, "'group' is missing"),
-        ({"queries": "none"}, "unknown split"),
     ):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         with pytest.raises(InputError, match=message):
             train_encoder(engine, **{"encoder": bert, "out": out} | SMALL | how)
-    assert issubclass(UnknownNameError, InputError)
     one = CollectionBuilder("one", language="english")
     one.add_document("a", ["dogs bark"])
     one.add_document("b", ["cats bark"])

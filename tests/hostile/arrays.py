@@ -93,10 +93,11 @@ def arrays(target: Target, rng: random.Random) -> Cases:
         "Run.from_frame": lambda v: finite(framed(v)),
     }
     for (use, call), (name, value) in product(uses.items(), bad.items()):
-        yield f"{use} of {name}", partial(used, call, value, "complex" in name)
+        no_numbers = name in ("dates", "ragged") and use != "y"  # as scikit-learn's check takes them
+        yield f"{use} of {name}", partial(used, call, value, no_numbers or "complex" in name)
 
 
-def used(call: Callable[[Any], str], value: Any, is_complex: bool) -> str:
+def used(call: Callable[[Any], str], value: Any, must_be_refused: bool) -> str:
     found = call(value)
-    assert not is_complex, "the imaginary part is lost"
+    assert not must_be_refused, "taken for real numbers"
     return found

@@ -152,10 +152,8 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
             scored(lambda **s: haybale.ParagraphSearch(haybale.PassageIndex(p), **s).rank(["a"], [q])),
             "aggregation n_hits rrf_k k",
         ),
+        "Run.top": (scored(target.run.top), "k"),
         "Run": (scored(partial(Run.from_frame, target.run.to_frame())), "k"),
-        "ConcatEncoder": (
-            lambda **s: finite(haybale.ConcatEncoder([encoder], **s).encode(texts[:2])),
-            "weights",
-        ),
+        "ConcatEncoder": (lambda **s: finite(haybale.ConcatEncoder([encoder], **s).encode(texts[:2])), "weights"),
         "write_report": (done(report), "queries picture split baseline ranker query title"),
     }

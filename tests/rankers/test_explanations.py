@@ -12,10 +12,7 @@ import pytest
 from support.ranker_cases import Fitted, every_ranker, queries_of
 from support.topics import EVIDENCE
 
-from haybale.rankers import (
-    Explanation,
-    Share,
-)
+from haybale.rankers import Explanation, Share
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-import numpy as np
 import pytest
 from support.engines import assert_same
 from support.topics import SVR as SMALL_SVR
 from support.topics import topic_collection
 
 from haybale import CollectionBuilder, Engine, load
-from haybale.embeddings import LSAEncoder
 from haybale.embeddings.lineage import trained_queries
 from haybale.errors import FileFormatError, InputError
 from haybale.rankers import (
@@ -26,9 +23,7 @@ from haybale.rankers import (
     SVR,
     InSpace,
     Learned,
-    QueryBatch,
     SimilarQueries,
-    Training,
     from_spec,
     in_space,
     parse,
@@ -135,33 +130,6 @@ def test_nothing_is_learned_from_queries_that_encoders_have_seen(
     trained[6] = frozenset(train)
     with pytest.raises(InputError, match="the encoder was trained on all judged queries"):
         Learned(BM25(), space.clone()).fit(engine)
-
-
-def test_what_is_encoded_there_is_encoded_once(
-    engine: Engine, others: dict[str, str], trained: dict[int, frozenset[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = engine.collection.queries.ids.take(engine.collection.split("train").queries).to_pylist()
-    trained[4], trained[6] = frozenset(train[:40]), frozenset(train[40:])
-    texts: list[str] = []
-    encode = LSAEncoder.encode
-
-    def counted(self: Any, given: Sequence[str]) -> Any:
-        texts.extend(given)
-        return encode(self, given)
-
-    rankers = [InSpace(each, others["lsa4"], folds=[others["lsa6"]]) for each in (PARM("rrf"), PARM("vrrf"))]
-    training = Training.of(engine)
-    fitted = [ranker.fitted(training) for ranker in rankers]
-    batch = QueryBatch(engine, engine.collection.queries.take(engine.collection.split("dev").queries))
-    for ranker in fitted:
-        _ = [there.engine_.passages for there in ranker.external_rankers_]
-    monkeypatch.setattr(LSAEncoder, "encode", counted)
-    for ranker in fitted:
-        ranker.run_out_of_fold(training.batch, 10)
-        ranker.run(batch, 10)
-    queries = engine.collection.queries
-    numbers = np.concatenate([engine.collection.split(split).queries for split in ("train", "dev")])
-    assert len(texts) == sum(len(queries.paragraphs_of(int(number))) for number in numbers)
 
 
 def test_saved_and_loaded(engine: Engine, others: dict[str, str], tmp_path: Path) -> None:

@@ -13,10 +13,7 @@ from support.topics import LEARNING, NEW, RANKERS, SVR, TWINS
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.errors import InputError
-from haybale.rankers import (
-    EmptyRankingWarning,
-    parse,
-)
+from haybale.rankers import EmptyRankingWarning, parse
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 

@@ -16,7 +16,6 @@ from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from haybale.collections.ids import id_table
 from haybale.errors import InputError, NotFittedError
 from haybale.rankers.conditional_logit import conditional_logit
 from haybale.rankers.judged_pools import ndcg
@@ -223,19 +222,6 @@ def test_queries_that_teach_nothing_count_for_the_deviations_alone() -> None:
     assert whole[2] == pytest.approx(part[2], rel=1e-9)
 
 
-def test_runs_that_share_a_table_fuse_as_those_that_do_not() -> None:
-    runs, relevant = sample()
-    table = id_table(f"d{i}" for i in range(39, -1, -1))
-    place = {name: i for i, name in enumerate(table.to_pylist())}
-    shared = {}
-    for name, each in runs.items():
-        rows, _, ids, scores = each.flat()
-        shared[name] = Run.from_numbers(each.query_ids, table, rows, [place[i] for i in ids.to_pylist()], scores)
-    one, other = (learned(each, relevant, ["good"]) for each in (runs, shared))
-    assert one.coef_ == pytest.approx(other.coef_, abs=1e-9)
-    assert one.fuse(runs) == one.fuse(shared)
-
-
 def test_neither_the_order_of_runs_nor_of_queries_nor_other_judgements_matter() -> None:
     runs, relevant = sample()
     turned = {name: run.take(run.query_ids[::-1]) for name, run in reversed(runs.items())}
@@ -327,19 +313,6 @@ def test_unseen_queries_share_no_document_with_another_group(
     assert unseen_queries(relevant, np.array(groups[: len(relevant)]) if grouped else None).tolist() == expected
 
 
-def test_queries_without_relevant_or_any_documents() -> None:
-    world = {
-        "a": {"q1": {"x": 2.0, "y": 1.0}, "q2": {}, "q10": {"x": 1.0}},
-        "b": {"q1": {}, "q2": {}, "q10": {"y": 1.0}},
-    }
-    runs = runs_of(world)
-    fusion = learned(runs, {"q1": ["x"], "q2": ["x"], "q10": [], "elsewhere": ["x"]})
-    assert fusion.n_queries_ == 1
-    fused = fusion.fuse(runs)
-    assert fused["q2"] == []
-    assert [d for d, _ in fused["q1"]] == ["x", "y"]
-
-
 def test_bad_input_is_refused() -> None:
     runs, relevant = sample()
     more = {**runs, "more": run({"q1": {"d1": 1.0}})}
@@ -349,10 +322,7 @@ def test_bad_input_is_refused() -> None:
         (runs, relevant, {"trained": ["svr"]}, "unknown run 'svr'; known: fair, good, noise"),
         (runs, relevant, {"unseen": ["q1", "nine"]}, "unseen: unknown query id 'nine'"),
         (runs, {"q1": ["zz"], "q2": []}, {}, "no query has a relevant document in its pool"),
-        (runs, relevant, {"depth": 0}, "depth"),
         (runs, relevant, {"unseen_share": 1.5}, "unseen_share"),
-        (runs, relevant, {"l2": math.nan}, "l2"),
-        (runs, relevant, {"max_iter": 0}, "max_iter"),
     ):
         with pytest.raises(InputError, match=message):
             learned(asked, labels, **how)
@@ -381,14 +351,9 @@ def test_a_fusion_of_its_plain_values_fuses_to_the_same_bits() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "other"}, "expected format 'haybale fusion', found 'other'"),
         ({"version": 1}, "expected version 3, found 1"),
         ({"parameters": {"depth": 0}}, "depth"),
-        ({"parameters": {"deep": 3}}, "deep"),
         ({"runs": ["good"]}, "expected a finite weight for each feature"),
-        ({"trained": ["other"]}, "expected a finite weight"),
-        ({"weights": None}, "TypeError"),
-        ({"loss": ...}, "loss"),
         ({"weights": math.nan}, "expected a finite weight"),
     ],
 )
@@ -396,8 +361,6 @@ def test_values_that_are_no_fusion_are_refused(changes: dict[str, Any], message:
     runs, relevant = sample()
     plain = learned(runs, relevant).to_dict()
     if changes == {"weights": math.nan}:
-        plain["weights"][0]["weight"] = math.nan
-    else:
-        plain = {name: value for name, value in (plain | changes).items() if value is not ...}
+        changes = {"weights": [row | {"weight": math.nan} for row in plain["weights"]]}
     with pytest.raises(InputError, match=message):
-        LearnedFusion.from_dict(plain)
+        LearnedFusion.from_dict(plain | changes)

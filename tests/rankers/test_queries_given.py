@@ -16,12 +16,7 @@ from support.topics import EVIDENCE
 
 from haybale.collections import Collection
 from haybale.errors import InputError
-from haybale.rankers import (
-    BM25,
-    KNN,
-    RRF,
-    Ranker,
-)
+from haybale.rankers import BM25, KNN, RRF, Ranker
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
 
@@ -60,36 +55,12 @@ def test_queries_are_given_in_any_form(fitted: Fitted, topics: Collection, tmp_p
         ({"q": 7}, "query 'q': expected a text or a list of paragraphs, found 7"),
         ({"q": ["a", None]}, "query 'q': expected a text or a list of paragraphs"),
         ({None: "a"}, "query ids: expected strings or whole numbers, found None"),
-        (7, "expected a frame of .*, found int"),
-        (pd.DataFrame({"query_id": ["q"], "text": [None]}), "text"),
-        (pd.DataFrame({"query_id": ["q"]}), "text"),
-        (Path("no/such/file.tsv"), "no/such/file.tsv: no such file"),
         (Path("no/such/file.txt"), "no/such/file.txt: no such file"),
     ],
 )
 def test_what_is_no_query_is_refused(fitted: Fitted, given: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         fitted("bm25", "tfidf").rank(given)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("q.jsonl", b'{"_id": "a", "text": "b"}\n{"_id": "c"}\n', r"q.jsonl, line 2: .*text"),
-        ("q.jsonl", b'{"_id": "a", "text": " "}\n', r"q.jsonl: query 'a' is empty"),
-        ("q.jsonl", b'{"_id": "a", "text": "b"}\n' * 2, r"q.jsonl: query ids: 'a' occurs twice"),
-        ("q.tsv", b"a\n", r"q.tsv, line 1"),
-        ("q.tsv", b"", r"q.tsv: no query"),
-        ("q.tsv", b"a\t\xff\n", r"q\.tsv"),
-        ("q.txt", b" \n \n", r"q.txt: the text is empty"),
-    ],
-)
-def test_files_of_queries_name_the_place(
-    fitted: Fitted, tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        fitted("bm25", "tfidf").rank(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,7 @@ from support.topics import EVIDENCE, LEARNED, SVR, word
 from haybale import Engine
 from haybale.collections import Collection
 from haybale.collections.queries import queries_of as query_columns
-from haybale.rankers import (
-    BM25,
-    KNN,
-    RRF,
-    QueryBatch,
-    Ranker,
-    SimilarQueries,
-    parse,
-)
+from haybale.rankers import BM25, KNN, RRF, QueryBatch, Ranker, SimilarQueries, parse
 from haybale.rankers.bm25_parameters import bm25_with_parameters
 from haybale.retrieval import PassageIndex, Run, reciprocal_rank_fusion
 

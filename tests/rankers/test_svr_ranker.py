@@ -15,13 +15,7 @@ from support.topics import EVIDENCE, SVR
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder
 from haybale.ensemble import pair_features
-from haybale.rankers import (
-    BM25,
-    KNN,
-    QueryBatch,
-    Ranker,
-    parse,
-)
+from haybale.rankers import BM25, KNN, QueryBatch, Ranker, parse
 from haybale.rankers import SVR as SVRRanker
 from haybale.rankers import svr as module
 from haybale.retrieval import Hits

@@ -15,10 +15,7 @@ from support.topics import LEARNED, LEARNING, SVR
 from haybale import Engine
 from haybale.collections import Collection, CollectionBuilder
 from haybale.errors import InputError, NotFittedError, UnknownNameError
-from haybale.rankers import (
-    SimilarQueries,
-    parse,
-)
+from haybale.rankers import SimilarQueries, parse
 from haybale.timing import record_timings
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")

@@ -132,13 +132,6 @@ def test_parm(store: EmbeddingStore, whole: PassageIndex, aggregation: str) -> N
         np.testing.assert_array_equal(ours.similarity, theirs.similarity)
 
 
-def test_queries_of_a_device_are_copied_from_it(store: EmbeddingStore, whole: PassageIndex, cupy: Any) -> None:
-    queries = queries_of(store, 7)
-    found = ShardedIndex(store, 3).search(cupy.asarray(queries), 9)
-    assert type(found.passages) is np.ndarray
-    same(found, whole.search(queries, 9))
-
-
 def test_errors(store: EmbeddingStore, tmp_path: Path) -> None:
     index = ShardedIndex(store, 2)
     assert "2 shards" in repr(index)

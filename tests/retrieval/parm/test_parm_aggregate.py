@@ -1,4 +1,10 @@
-"""Aggregations against dictionaries and loops (``parm_oracle``), laws that hold of any, devices, and what they refuse.
+"""Aggregations against dictionaries and loops, laws that hold of any, devices, and what they refuse.
+
+The oracle has PARM's aggregations as the paper writes them: one hit at a time, plain numbers, dictionaries and loops.
+Althammer et al., "PARM: A Paragraph Aggregation Retrieval Model for Dense Document-to-Document Retrieval",
+ECIR 2022, section 3. A query document has paragraphs i with vectors q_i; r_i is the list of the first N hits of
+paragraph i; a hit (i, p) is a passage p of r_i, with its score and its rank from 1. ``found`` is everything that the
+lists of hits say of a document d: the hits of all r_i on passages of d.
 
 Tolerance: 1e-5, absolute and of the sum of the absolute terms that a score is made of. The rest is equality.
 """
@@ -6,22 +12,163 @@ Tolerance: 1e-5, absolute and of the sum of the absolute terms that a score is m
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from support.cupy_double import OutOfMemoryError
-from support.parm_cases import Case, assert_same, cases, options, pairs_of
-from support.parm_oracle import BY_SCORE_OR_RANK, BY_VECTOR, NAMES
 
 from haybale.device import to_numpy
 from haybale.errors import DeviceError, InputError, UnknownNameError
-from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate, rank_documents
+from haybale.retrieval import AGGREGATIONS, Hits, PassageIndex, Vectors, aggregate
+
+BY_SCORE_OR_RANK = ("maxp", "firstp", "combsum", "rrf")
+BY_VECTOR = ("vsum", "vavg", "vmin", "vmax", "vscores", "vranks", "vrrf")
+NAMES = (*BY_SCORE_OR_RANK, *BY_VECTOR)
+
+
+class Hit(NamedTuple):
+    passage: int
+    score: float
+    rank: int  # from 1
+
+
+def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None):
+    """{(query, document): score} of every document with a hit that counts; parameters as those of ``aggregate``."""
+    n = hits.passages.shape[1] if n_hits is None else n_hits
+    scores = {}
+    for query in range(len(offsets) - 1):
+        paragraphs = range(offsets[query], offsets[query + 1])
+        found: dict[int, list[Hit]] = defaultdict(list)
+        for i in paragraphs:
+            for hit in counting(hit_list(hits, i, n), name, doc_of):
+                found[int(doc_of[hit.passage])].append(hit)
+        for document, evidence in found.items():
+            if name in BY_SCORE_OR_RANK:
+                score = SCORES[name](evidence, rrf_k)
+            else:
+                queries = [row(vectors.paragraphs, i) for i in paragraphs]
+                passages = [row(vectors.passages, hit.passage) for hit in evidence]
+                if name in WORTH:
+                    worth = [WORTH[name](hit, rrf_k, n) for hit in evidence]
+                    passages = [[w * value for value in p] for w, p in zip(worth, passages, strict=True)]
+                over = ELEMENTWISE.get(name, sum)
+                values = zip(zip(*queries, strict=True), zip(*passages, strict=True), strict=True)
+                score = sum(over(q) * over(p) for q, p in values)
+            scores[query, document] = score
+    return scores
+
+
+def hit_list(hits, paragraph: int, n: int) -> list[Hit]:
+    """r_i: the first n hits of a paragraph; -1 is no hit."""
+    columns = zip(hits.passages[paragraph].tolist(), hits.scores[paragraph].tolist(), strict=True)
+    return [Hit(p, s, rank) for rank, (p, s) in enumerate(columns, start=1) if p >= 0 and rank <= n]
+
+
+def counting(found: list[Hit], name: str, doc_of) -> list[Hit]:
+    """The hits of a list that count: for firstp those on first passages."""
+    if name == "firstp":
+        found = [hit for hit in found if hit.passage == 0 or doc_of[hit.passage - 1] != doc_of[hit.passage]]
+    return found
+
+
+def row(matrix, number: int) -> list[float]:
+    dense = matrix[[number]].toarray()[0] if sparse.issparse(matrix) else matrix[number]
+    return [float(value) for value in dense]
+
+
+SCORES = {
+    "maxp": lambda found, k: max(hit.score for hit in found),
+    "firstp": lambda found, k: max(hit.score for hit in found),
+    "combsum": lambda found, k: sum(hit.score for hit in found),
+    "rrf": lambda found, k: sum(1 / (k + hit.rank) for hit in found),
+}
+ELEMENTWISE = {"vavg": lambda values: sum(values) / len(values), "vmin": min, "vmax": max}  # of others, the sum
+WORTH = {
+    "vscores": lambda hit, k, n: hit.score,
+    "vranks": lambda hit, k, n: n + 1 - hit.rank,
+    "vrrf": lambda hit, k, n: 1 / (k + hit.rank),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Hits of the paragraphs of some query documents, and all that an aggregation may be told of them."""
+
+    hits: Hits
+    doc_of: np.ndarray
+    offsets: np.ndarray
+    vectors: Vectors
+    whole: bool = False  # scores and vectors are whole numbers
+
+    def aggregate(self, name: str, **options):
+        return aggregate(self.hits, name, self.doc_of, self.offsets, vectors=self.vectors, **options)
+
+    def oracle(self, name: str, **options):
+        return oracle(name, self.hits, self.doc_of, self.offsets, self.vectors, **options)
+
+    def tolerance(self, name: str, **options) -> np.ndarray:
+        """(n,) 1e-5 · (1 + Σ |terms|) of each score: the oracle's score of the absolute values."""
+        hits, vectors = Hits(self.hits.passages, np.abs(self.hits.scores)), Vectors(*map(abs, self.vectors))
+        terms = replace(self, hits=hits, vectors=vectors).oracle("vmax" if name == "vmin" else name, **options)
+        return np.array([1e-5 * (1 + terms[pair]) for pair in sorted(terms)])
+
+    def rows(self, rows: np.ndarray, offsets: np.ndarray) -> Case:
+        """Of these paragraphs (rows of the hits), in this order."""
+        hits = Hits(self.hits.passages[rows], self.hits.scores[rows])
+        vectors = Vectors(self.vectors.passages, self.vectors.paragraphs[rows])
+        return replace(self, hits=hits, offsets=offsets, vectors=vectors)
+
+
+@st.composite
+def cases(draw: st.DrawFn, is_sparse: bool | None = None) -> Case:
+    """Lists of distinct passages with ties in scores, full, short or empty; few documents, so many hits on each."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    whole = draw(st.booleans())
+    n, d, width = draw(st.integers(1, 20)), draw(st.integers(1, 5)), draw(st.integers(1, 30))
+    lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    m = sum(lengths)
+    passages, scores = np.full((m, width), -1), np.full((m, width), -np.inf, dtype=np.float32)
+    for row in range(m):
+        count = rng.choice([0, min(n, width), rng.integers(min(n, width) + 1)], p=[0.1, 0.4, 0.5])
+        passages[row, :count] = rng.permutation(n)[:count]
+        values = rng.integers(-3, 6, size=count) if whole else rng.choice([-0.7, 0.1, 0.3, 0.31, 1.4], size=count)
+        scores[row, :count] = -np.sort(-values)
+    shapes = (n, d), (m, d)
+    if whole:
+        matrices = [rng.integers(-3, 4, size=shape) for shape in shapes]
+    else:
+        matrices = [rng.normal(size=shape) * (rng.random(shape) < 0.7) for shape in shapes]
+    matrices = [matrix.astype(np.float32) for matrix in matrices]
+    if draw(st.booleans()) if is_sparse is None else is_sparse:
+        matrices = [sparse.csr_matrix(matrix) for matrix in matrices]
+    doc_of = np.sort(rng.integers(draw(st.integers(1, 6)), size=n))
+    offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return Case(Hits(passages, scores), doc_of, offsets, Vectors(*matrices), whole)
+
+
+@st.composite
+def options(draw: st.DrawFn, case: Case) -> dict:
+    width = case.hits.passages.shape[1]
+    return {
+        "rrf_k": draw(st.sampled_from([60.0, 0.0, 0.5])),
+        "n_hits": draw(st.sampled_from([None, max(1, width - 2), width + 7])),
+    }
+
+
+def pairs_of(result) -> list[tuple[int, int]]:
+    return list(zip(result[0].tolist(), result[1].tolist(), strict=True))
+
+
+def assert_same(one, other) -> None:
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
+
 
 module = sys.modules[aggregate.__module__]  # of the same name as the function
 # Of whole numbers these make whole numbers, small enough to be exact in float32 and in any order of addition.
@@ -37,6 +184,9 @@ def test_aggregations_are_the_oracles(data: st.DataObject, name: str) -> None:
     case = data.draw(cases())
     chosen = data.draw(options(case))
     expected, result = case.oracle(name, **chosen), case.aggregate(name, **chosen)
+    with pytest.MonkeyPatch.context() as patch:  # in blocks of few rows, to the bit
+        patch.setattr(module, "_MEMORY", data.draw(st.sampled_from([1, 1000])))
+        assert_same(case.aggregate(name, **chosen), result)
     assert pairs_of(result) == sorted(expected)  # by query, then document, each once
     assert result[2].dtype == np.float64
     off = np.abs(result[2] - [expected[pair] for pair in pairs_of(result)])
@@ -95,46 +245,6 @@ def test_no_order_changes_anything(data: st.DataObject, name: str) -> None:
         assert (np.abs(alone[2] - score[query == j]) <= tolerance[query == j]).all()
 
 
-@every
-@settings(max_examples=40, deadline=None)
-@given(data=st.data(), memory=st.sampled_from([1, 1000]))
-def test_no_memory_changes_anything(data: st.DataObject, memory: int, name: str) -> None:
-    case = data.draw(cases())
-    chosen = data.draw(options(case))
-    expected = case.aggregate(name, **chosen)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MEMORY", memory)
-        assert_same(case.aggregate(name, **chosen), expected)
-
-
-@every
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_sparse_vectors_are_dense_ones(data: st.DataObject, name: str) -> None:
-    case = data.draw(cases(is_sparse=True))
-    chosen = data.draw(options(case))
-    dense = replace(case, vectors=Vectors(*(matrix.toarray() for matrix in case.vectors)))
-    one, other = case.aggregate(name, **chosen), dense.aggregate(name, **chosen)
-    assert pairs_of(one) == pairs_of(other)
-    assert (np.abs(one[2] - other[2]) <= case.tolerance(name, **chosen)).all()
-
-
-@every
-@settings(max_examples=20, deadline=None)
-@given(case=cases())
-def test_rankings_fall_by_score_and_rise_by_id(case: Case, name: str) -> None:
-    n_documents = int(case.doc_of.max()) + 1
-    doc_ids = [f"d{n_documents - i}" for i in range(n_documents)]  # ids fall where numbers rise
-    starts = np.concatenate(([0], np.cumsum(np.bincount(case.doc_of, minlength=n_documents))))
-    index = PassageIndex(np.ones((len(case.doc_of), 1)), starts, doc_ids=doc_ids)
-    query_ids = [f"q{j}" for j in range(len(case.offsets) - 1)]
-    run = rank_documents(index, case.hits, query_ids, name, case.offsets, vectors=case.vectors)
-    query, document, score = case.aggregate(name)
-    for j, query_id in enumerate(query_ids):
-        mine = [(doc_ids[d], s) for q, d, s in zip(query, document, score, strict=True) if q == j]
-        assert run[query_id] == sorted(mine, key=lambda found: (-found[1], found[0]))
-
-
 def there(cupy: Any, case: Case) -> Case:
     """The case with hits and vectors as CuPy's arrays."""
     hits = Hits(cupy.asarray(case.hits.passages), cupy.asarray(case.hits.scores))
@@ -173,22 +283,6 @@ def test_passages_of_float16(name: str) -> None:
     half = case.vectors.passages.astype(np.float16)
     found = [replace(case, vectors=case.vectors._replace(passages=p)) for p in (half, half.astype(np.float32))]
     assert_same(*(each.aggregate(name) for each in found))
-
-
-def test_less_is_done_at_once_where_memory_runs_out(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    case, plain, room = larger(), module.block_of, 3  # query documents
-
-    def hungry(task: Any, first: int, last: int, products: Any) -> Any:
-        if last - first > room:
-            raise OutOfMemoryError("out of memory")
-        return plain(task, first, last, products)
-
-    expected = case.aggregate("rrf")
-    monkeypatch.setattr(module, "block_of", hungry)
-    assert_same(map(to_numpy, there(cupy_double, case).aggregate("rrf")), expected)
-    room = 0
-    with pytest.raises(DeviceError, match="out of memory at a tile of 1 query documents"):
-        there(cupy_double, case).aggregate("rrf")
 
 
 @pytest.mark.parametrize("name", ["maxp", "rrf"])

@@ -1,0 +1,11 @@
+"""The libraries of frames that tests run with; cuDF where there is a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from haybale.frames import LIBRARIES
+
+in_every_library = pytest.mark.parametrize(
+    "library", [pytest.param(name, marks=pytest.mark.gpu) if name == "cudf" else name for name in LIBRARIES]
+)
