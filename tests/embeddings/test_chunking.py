@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,20 +63,17 @@ def test_links_go_out_from_every_piece() -> None:
     np.testing.assert_array_equal(cut_up.passages.sections, np.repeat(collection.passages.sections, [1, 2, 1, 2]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings() -> None:
+    bad: list[tuple[dict[str, Any], str]] = [
         ({"length": 0}, "'length' parameter of Chunking"),
-        ({"length": 3, "stride": 4}, "between 1 and the length, 3, found 4"),
-        ({"length": 3, "stride": 0}, "'stride' parameter"),
-        ({"length": 3, "unit": "tokens"}, "need a tokenizer"),
-        ({"length": 3, "tokenizer": "x"}, "and only they, need a tokenizer"),
-        ({"length": 3, "unit": "letters"}, "'tokens', 'words'"),
-    ],
-)
-def test_bad_settings(settings: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Chunking(**settings)
+        ({"stride": 4}, "between 1 and the length, 3, found 4"),
+        ({"unit": "letters"}, "'unit' parameter"),
+        ({"unit": "tokens"}, "need a tokenizer"),
+        ({"tokenizer": "x"}, "and only they, need a tokenizer"),
+    ]
+    for settings, message in bad:
+        with pytest.raises(InputError, match=message):
+            Chunking(**{"length": 3} | settings)
 
 
 @pytest.mark.filterwarnings("default")  # transformers warns about itself

@@ -165,22 +165,18 @@ class Times(HashEncoder):
         return super().encode(texts) @ self.factor
 
 
-@pytest.mark.parametrize(
-    ("encoder", "how", "message"),
-    [
-        (HashEncoder(), {"dtype": "int8"}, "'dtype' parameter of embed must be a str among 'float16', 'float32'"),
+def test_bad_settings_and_bad_vectors(tmp_path: Path, collection: Collection) -> None:
+    bad: list[tuple[HashEncoder, dict[str, Any], str]] = [
+        (HashEncoder(), {"dtype": "int8"}, "'dtype' parameter of embed"),
         (HashEncoder(), {"shard": (3, 2)}, "i from 1 to n, found 3/2"),
         (HashEncoder(), {"rows_per_chunk": 0}, "'rows_per_chunk' parameter of embed"),
         (Times(np.eye(8) * np.nan), {}, r"Times\.encode: row 0 has NaN"),
         (Times(np.ones((8, 16))), {}, r"Times\.encode: expected vectors of width 8, found 16"),
         (Times(np.eye(8) * 1e9), {"dtype": "float16"}, "values beyond float16"),
-    ],
-)
-def test_bad_settings_and_bad_vectors(
-    encoder: HashEncoder, how: dict, message: str, tmp_path: Path, collection: Collection
-) -> None:
-    with pytest.raises((InputError, VectorError), match=message):
-        embed(collection, encoder, tmp_path / "s", **how)
+    ]
+    for number, (encoder, how, message) in enumerate(bad):
+        with pytest.raises((InputError, VectorError), match=message):
+            embed(collection, encoder, tmp_path / str(number), **how)
 
 
 def test_shards_that_do_not_belong_together(collection: Collection, tmp_path: Path) -> None:
@@ -241,27 +237,20 @@ def test_pieces_are_stored_and_mapped(collection: Collection, tmp_path: Path) ->
         opened.vectors_of(collection)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"shard": []},
-        {"shard": [1, 10**13]},
-        {"input": 3},
-        {"encoder": None},
-        {"rows_per_chunk": 10**13},
-        {"rows": 10**13},
-        {"dim": 10**13},
-    ],
-)
-def test_what_a_store_declares_is_checked_before_anything_is_allocated(store: Path, changes: dict[str, Any]) -> None:
-    manifest, array = (json.loads((store / name).read_text()) for name in ("manifest.json", "vectors.zarr/zarr.json"))
-    rows, dim = (changes.pop(name, was) for name, was in zip(("rows", "dim"), array["shape"], strict=True))
-    array["shape"], array["chunk_grid"]["configuration"]["chunk_shape"][1] = [rows, dim], dim
-    manifest["input"]["passages"] = rows
-    (store / "manifest.json").write_text(json.dumps(manifest | changes))
-    (store / "vectors.zarr/zarr.json").write_text(json.dumps(array))
-    with pytest.raises((FileFormatError, StoreError)):
-        EmbeddingStore(store)
+def test_what_a_store_declares_is_checked_before_anything_is_allocated(store: Path) -> None:
+    names = "manifest.json", "vectors.zarr/zarr.json"
+    whole, array = (json.loads((store / name).read_text()) for name in names)
+    for name, value in [("shard", [1, 10**13]), ("input", 3), ("encoder", None), ("rows_per_chunk", 10**13)]:
+        (store / names[0]).write_text(json.dumps(whole | {name: value}))
+        with pytest.raises((FileFormatError, StoreError)):
+            EmbeddingStore(store)
+    for rows, dim in [(10**13, 8), (101, 10**13)]:
+        array["shape"], array["chunk_grid"]["configuration"]["chunk_shape"][1] = [rows, dim], dim
+        whole["input"]["passages"] = rows
+        for name, content in zip(names, (whole, array), strict=True):
+            (store / name).write_text(json.dumps(content))
+        with pytest.raises((FileFormatError, StoreError)):
+            EmbeddingStore(store)
 
 
 @pytest.mark.filterwarnings("ignore:collection")

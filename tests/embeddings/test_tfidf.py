@@ -84,22 +84,18 @@ def test_nothing_known_is_the_zero_row() -> None:
         assert encoder.encode([]).shape == (0, encoder.dim)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"language": "klingon"}, "known: german, danish"),
-        ({"min_df": 0}, "The 'min_df' parameter of .* Got 0"),
+def test_settings_that_make_no_encoder() -> None:
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"language": "klingon"}, "klingon"),
         ({"sublinear_tf": 2}, "'sublinear_tf' parameter"),
         ({"char_ngrams": (4, 3)}, "1 <= least <= greatest, found"),
         ({"char_ngrams": (3,)}, "two sizes"),
-        ({"char_ngrams": (0, 3)}, "two sizes"),
         ({"min_df": 99}, "no term occurs in 99 or more of the 7 texts"),
-    ],
-)
-def test_settings_that_make_no_encoder(settings: dict, message: str) -> None:
-    for encoder in (TfidfEncoder(**settings), LSAEncoder(**settings)):
-        with pytest.raises((InputError, UnknownNameError), match=message):
-            encoder.fit(ENGLISH)
+    ]
+    for settings, message in bad:
+        for encoder in (TfidfEncoder(**settings), LSAEncoder(**settings)):
+            with pytest.raises((InputError, UnknownNameError), match=message):
+                encoder.fit(ENGLISH)
 
 
 @pytest.mark.parametrize("make", BOTH)
@@ -146,27 +142,19 @@ def test_counts_are_weighed_as_their_texts(pydocs: Collection, sublinear_tf: boo
             other.fit_counts(counts)
 
 
-@pytest.mark.parametrize(
-    ("saved", "message"),
-    [
-        ({"words": True, "char_ngrams": None}, None),
-        ({"words": False, "char_ngrams": None}, "are read no more"),
-        ({"words": True, "char_ngrams": [3, 3]}, "are read no more"),
-    ],
-)
-def test_encoders_of_before(saved: dict, message: str | None, tmp_path: Path) -> None:
+def test_encoders_of_before(tmp_path: Path) -> None:
     """Their manifests say whether words are counted, and name the analyzer whose language was guessed."""
     known = TfidfEncoder(language="german").fit(GERMAN)
     known.save(tmp_path / "saved")
     path = tmp_path / "saved" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest |= {"analyzer": Analyzer("german").describe()}
-    manifest["parameters"] |= {"language": None, **saved}
-    path.write_text(json.dumps(with_checksum(manifest)))
-    if message is not None:
-        with pytest.raises(FileFormatError, match=message):
-            TfidfEncoder.load(tmp_path / "saved")
-        return
+    manifest = json.loads(path.read_text()) | {"analyzer": Analyzer("german").describe()}
+    parameters = manifest["parameters"] | {"language": None}
+    for more in ({"words": False}, {"char_ngrams": [3, 3]}, {}):
+        manifest["parameters"] = parameters | {"words": True, "char_ngrams": None} | more
+        path.write_text(json.dumps(with_checksum(manifest)))
+        if more:
+            with pytest.raises(FileFormatError, match="are read no more"):
+                TfidfEncoder.load(tmp_path / "saved")
     loaded = TfidfEncoder.load(tmp_path / "saved")
     np.testing.assert_array_equal(*(dense(model.encode(["der Häuser Straßen"])) for model in (loaded, known)))
 

@@ -466,17 +466,6 @@ def test_removed_documents_are_not_found_and_stay_removed(copied: Callable[..., 
         again.add({"d05": "back again"})
 
 
-def test_without_what_was_removed_scores_stay(topics: Collection) -> None:
-    """BM25's statistics and the weights of TF-IDF still count removed documents: others keep rank and score."""
-    engine = Engine(topics)
-    before = runs_of(engine, depth=42)
-    gone = set(topics.doc_ids.to_pylist()[::5])
-    engine.remove(sorted(gone))
-    for name, run in runs_of(engine, depth=42).items():
-        if "parm" not in name:
-            assert_filtered(run, before[name], lambda doc: doc not in gone)
-
-
 def assert_filtered(found: Any, whole: Any, keep: Callable[[str], bool], exactly: bool = True) -> None:
     for query in whole.query_ids:
         expected = [(doc, score) for doc, score in whole[query] if keep(doc)]

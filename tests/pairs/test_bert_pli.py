@@ -154,17 +154,6 @@ def test_nothing_planted_leaves_the_first_stage() -> None:
     assert all(set(np.argsort(-scores)[:2]) == {0, 1} for scores in by_query)
 
 
-def test_padding_is_invisible_in_the_masked_variant() -> None:
-    """A block among longer ones is scored as it is alone, and the same network reads no padding vector."""
-    data, relevant = made(n_queries=8)
-    model = BERTPLI(hidden=8, epochs=2, n_seeds=1).fit(data, relevant)
-    whole = model.score(data)
-    for number in range(0, len(data), 7):
-        alone = data.take([number])
-        alone = replace(alone, blocks=alone.blocks.assign(passages=1), padding=data.padding * 100)
-        assert model.score(alone)[0] == pytest.approx(whole[number], abs=1e-5)
-
-
 def test_the_listwise_loss_by_hand() -> None:
     from haybale.pairs.bert_pli import _listwise
 

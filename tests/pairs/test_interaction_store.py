@@ -1,9 +1,7 @@
-"""Stores of interactions: damage, refusals, a full disk, shards. Kills are tested with those of embeddings."""
+"""Stores of interactions: damage, other settings, shards. Kills and locks are tested with stores of embeddings."""
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,7 @@ from support.rerank_cases import N_CHUNKS, HashPairs, case, write
 
 from haybale import InteractionStore, Reading, interact
 from haybale.embeddings import resumable_store
-from haybale.embeddings.store_files import StoreFiles, writer_lock
-from haybale.errors import InputError, OutputExistsError, StoreError
-from haybale.pairs.interaction_store import InteractionChunks
+from haybale.errors import InputError, StoreError
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -65,12 +61,6 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     queries, out = engine.collection.queries, tmp_path / "store"
     with pytest.raises(InputError, match="expected a store of interactions"):
         InteractionStore(tmp_path)
-    monkeypatch.setattr(InteractionChunks, "save", lambda *_: 1 / 0)  # interrupted at the first chunk
-    with pytest.raises(ZeroDivisionError):
-        write(out, 0, tmp_path / "log")
-    monkeypatch.undo()
-    with pytest.raises(StoreError, match="not finished"):
-        InteractionStore(out)
     write(out, 0, tmp_path / "log")
     with pytest.raises(StoreError, match=r"begun with settings pairs salt '', now it is 'x'"):
         interact(engine, queries, run, HashPairs(salt="x"), out, pairs_per_chunk=1)
@@ -82,17 +72,8 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(StoreError, match="begun with versions haybale"):
         write(out, 0, tmp_path / "log")
     monkeypatch.undo()
-    with writer_lock(StoreFiles(out)), pytest.raises(StoreError, match=f"process {os.getpid()} on .* is writing"):
-        write(out, 0, tmp_path / "log")
-    with pytest.raises(OutputExistsError, match="store without shards"):
-        write(out, 0, tmp_path / "log", shard=(1, 2))
-    with pytest.raises(OutputExistsError, match="holds other files"):
-        write(tmp_path, 0, tmp_path / "log")
     with pytest.raises(InputError, match="leave nothing for shard 76 of 76"):
         write(tmp_path / "other", 0, tmp_path / "log", shard=(76, 76))
-    write(tmp_path / "parts", 0, tmp_path / "log", shard=(1, 2))
-    with pytest.raises(StoreError, match=r"expected 2 shards, found \[1\]"):
-        InteractionStore(tmp_path / "parts")
     for wrong in ({"dtype": "int8"}, {"pairs_per_chunk": 0}, {"shard": "1/2"}):
         with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of interact"):
             write(tmp_path / "new", 0, tmp_path / "log", **wrong)
@@ -105,21 +86,3 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         interact(engine, queries, run, Wide(), tmp_path / "wide")
     interact(engine, queries, run, Wide(), tmp_path / "wide32", dtype="float32")
     assert InteractionStore(tmp_path / "wide32").read().values.max() > 65_504
-
-
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ends in one error; what was written is kept."""
-    made, whole = 0, StoreFiles.whole
-
-    def full(self: StoreFiles, name: str) -> Any:
-        nonlocal made
-        made += name.startswith("chunks/")
-        if made == 5:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return whole(self, name)
-
-    monkeypatch.setattr(StoreFiles, "whole", full)
-    with pytest.raises(StoreError, match="No space left on device; what is written is kept"):
-        write(tmp_path / "store", 0, tmp_path / "log")
-    monkeypatch.undo()
-    assert write(tmp_path / "store", 0, tmp_path / "log").kept > 0
