@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from haybale.collections.collection import ragged_take
+from haybale.collections.collection import Ints, ragged_take
 from haybale.embeddings.torch_models import torch_device
 from haybale.errors import FileFormatError, InputError, NotFittedError
 from haybale.extras import import_optional
 from haybale.folders import whole_folder
 from haybale.manifest import check_files, read_manifest, read_tensors, write_manifest, write_tensors
-from haybale.pairs.interactions import Interactions, Ints
+from haybale.pairs.interactions import Interactions
 from haybale.parameters import (
     BOOLEAN,
     COUNT,
@@ -348,7 +348,7 @@ class BERTPLI:
             return x, rows.astype(np.int64)
         n, m = self.settings_["n"], self.settings_["m"]
         x = np.broadcast_to(self.padding_.astype(np.float32), (len(rows), n, d)).copy()
-        short = np.repeat(data.n_passages[numbers] < m, rows)
+        short = np.repeat(data.blocks["passages"].to_numpy()[numbers] < m, rows)
         x[filled] = np.where(short[:, None], np.maximum(values, self.padding_), values)
         return x, np.full(len(rows), n, dtype=np.int64)
 

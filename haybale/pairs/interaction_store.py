@@ -101,8 +101,7 @@ def interact(
 ) -> Interacted:
     """Read the paragraphs of queries with those of their candidates into a store. The same call again goes on.
 
-    A chunk is made of its own pairs only. So a store that was interrupted has the same bytes as one that was not, on
-    the same machine with the same number of threads.
+    An interrupted store ends with the same bytes as another, as one of :func:`~haybale.embed`.
 
     Parameters
     ----------
@@ -119,11 +118,8 @@ def interact(
 
     Raises
     ------
-    StoreError
-        Another process writes the store; it was begun with other settings, library versions, run or texts; the disk is
-        full.
-    OutputExistsError
-        The folder holds something else.
+    StoreError, OutputExistsError
+        As of :func:`~haybale.embed`, where the input is the run and its texts.
     InputError
         As of :class:`Reading`; NaN, or values beyond float16.
     """
@@ -193,7 +189,7 @@ class InteractionStore:
         first = self._shards[0]
         self.settings: Settings = first.settings["settings"]
         self.padding = load(first.files.read(PADDING))["padding"]
-        parts = [_blocks_of(each.files).assign(shard=shard) for shard, each in enumerate(self._shards)]
+        parts = [_read_blocks(each.files).assign(shard=shard) for shard, each in enumerate(self._shards)]
         blocks = pd.concat(parts).assign(turn=lambda each: each["chunk"] * len(parts) + each["shard"])
         self.blocks = blocks.sort_values("turn", kind="stable").drop(columns="turn").reset_index(drop=True)
         if _blocks_digest(self.blocks) != first.settings["blocks"]:
@@ -224,7 +220,7 @@ class InteractionStore:
         return Interactions(plain, **tensors, padding=self.padding, settings=self.settings)
 
 
-def _blocks_of(files: StoreFiles) -> pd.DataFrame:
+def _read_blocks(files: StoreFiles) -> pd.DataFrame:
     with files.fs.open(files.at(BLOCKS), "rb") as file:
         blocks: pd.DataFrame = pq.read_table(file).to_pandas()
     return blocks

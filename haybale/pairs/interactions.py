@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from haybale.collections import Queries
-from haybale.collections.collection import indptr_from_counts, ragged_take
+from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
 from haybale.embeddings import encode_queries
 from haybale.embeddings.store_files import as_json
 from haybale.engine import Engine
@@ -27,8 +27,6 @@ from haybale.pairs.pair_encoders import PairEncoder
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
 from haybale.retrieval import Run
 from haybale.vectors import Floats, Matrix
-
-Ints = NDArray[np.int64]
 
 SELECTIONS = {"first": (54, 40), "best": (16, 2)}  # default N and M
 READING: dict[str, Constraints] = {
@@ -79,11 +77,6 @@ class Interactions:
     def levels(self) -> Floats:
         """(n_blocks,) the standardised scores of the first stage."""
         return self.blocks["level"].to_numpy(dtype=np.float32)
-
-    @cached_property
-    def n_passages(self) -> Ints:
-        """(n_blocks,) the passages read with each row of a block."""
-        return self.blocks["passages"].to_numpy(dtype=np.int64)
 
     def take(self, numbers: Sequence[int] | Ints) -> Interactions:
         """Return some of the blocks, in this order."""
@@ -157,7 +150,8 @@ class Reading:
     @cached_property
     def n_pairs(self) -> Ints:
         """(n_blocks,) the number of pairs of each block."""
-        return self._sizes[0] * self._sizes[1]
+        rows, passages = self._sizes
+        return rows * passages
 
     @cached_property
     def _sizes(self) -> tuple[Ints, Ints]:

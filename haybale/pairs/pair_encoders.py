@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from haybale.collections.collection import Ints
 from haybale.device import to_numpy
 from haybale.embeddings.token_batches import Batch, check_texts, encode_batches, token_batches
 from haybale.embeddings.torch_models import late_interaction, torch_device, weights_digest
@@ -28,8 +28,6 @@ from haybale.extras import import_optional, quiet_transformers
 from haybale.parameters import COUNT_OR_NONE, TEXT_OR_NONE, Interval, check_parameters, one_of
 from haybale.text_files import read_json
 from haybale.vectors import Floats, check_vectors
-
-Ints = NDArray[np.int64]
 
 READS = ("pooler", "cls", "score")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -176,19 +174,14 @@ class CrossPairs:
     def _forward(self, inputs: dict[str, Any]) -> Floats:
         torch = import_optional("torch")
         device = self.model.device
-        with torch.inference_mode(), self._autocast():
+        mixed = torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16")
+        with torch.inference_mode(), mixed:
             out = self.model(**{name: torch.from_numpy(values).to(device) for name, values in inputs.items()})
             if self.read == "score":
                 found = self._activation(out.logits.float())
             else:
                 found = out.pooler_output if self.read == "pooler" else out.last_hidden_state[:, 0]
         return found.float().cpu().numpy()  # type: ignore[no-any-return]
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.precision == "float32":
-            return nullcontext()
-        torch = import_optional("torch")
-        return torch.autocast(self.model.device.type, dtype=torch.bfloat16)  # type: ignore[no-any-return]
 
 
 class VectorPairs:

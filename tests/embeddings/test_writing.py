@@ -7,8 +7,6 @@ import errno
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 from support import rerank_cases
 from support.encoders import HashEncoder
 from support.engines import tree
+from support.nursery import Nursery
 from support.rerank_cases import write
 
 from haybale import InteractionStore
@@ -29,10 +28,11 @@ from haybale.errors import InputError, StoreError
 
 N_CHUNKS, ROWS = 250, 4
 
-# Imports once, then forks a writer for every line it reads: a real process each, without the seconds of the imports.
+# Forks a writer for every line it reads, the seconds that it takes for a chunk; prints its process id, then its status.
 NURSERY = """
 import os, sys
 from support.encoders import HashEncoder
+from support.nursery import Nursery
 from support.rerank_cases import write
 from haybale.embeddings import embed
 
@@ -66,28 +66,11 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-class Nursery:
-    """``writer`` starts one that takes so long for a chunk, ``status`` waits for it; a process id, an exit code."""
-
-    def __init__(self, *arguments: str | Path) -> None:
-        command = [sys.executable, "-W", "ignore", "-c", NURSERY, *map(str, arguments)]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process: Any = subprocess.Popen(command, cwd=Path(__file__).parent.parent, **pipes)
-
-    def writer(self, seconds: float) -> int:
-        self.process.stdin.write(f"{seconds}\n")
-        self.process.stdin.flush()
-        return self.status()
-
-    def status(self) -> int:
-        return int(self.process.stdout.readline())
-
-
 @pytest.fixture
 def nursery(request: pytest.FixtureRequest, folder: Path, tmp_path: Path) -> Iterator[Nursery]:
-    found = Nursery(getattr(request, "param", "embeddings"), folder, tmp_path / "store", tmp_path / "log")
+    found = Nursery(NURSERY, getattr(request, "param", "embeddings"), folder, tmp_path / "store", tmp_path / "log")
     yield found
-    found.process.communicate()
+    found.close()
 
 
 @pytest.mark.parametrize(("nursery", "kills"), [("embeddings", 25), ("interactions", 6)], indirect=["nursery"])
@@ -103,12 +86,13 @@ def test_killed_over_and_over(request: Any, folder: Path, tmp_path: Path, nurser
         n_chunks = n_distinct = N_CHUNKS
     rng, killed, longest = random.Random(0), 0, 0.15
     while True:
-        pid = nursery.writer(0.02 if killed < kills else 0)
+        nursery.tell(0.02 if killed < kills else 0)
+        pid = int(nursery.answer())
         time.sleep(rng.uniform(0, longest))
         if killed < kills:
             with contextlib.suppress(ProcessLookupError):  # it was done before us
                 os.kill(pid, signal.SIGKILL)
-        status = nursery.status()
+        status = int(nursery.answer())
         if status == 0:
             break
         assert status == -signal.SIGKILL
@@ -125,13 +109,14 @@ def test_killed_over_and_over(request: Any, folder: Path, tmp_path: Path, nurser
 
 def test_a_second_writer_is_refused(folder: Path, tmp_path: Path, nursery: Nursery) -> None:
     store = tmp_path / "store"
-    pid = nursery.writer(0.05)
+    nursery.tell(0.05)
+    pid = int(nursery.answer())
     while not list(store.glob("digests/0")):
         time.sleep(0.01)
     with pytest.raises(StoreError, match=rf"process {pid} on .* is writing this store"):
         embed(folder, HashEncoder(), store, rows_per_chunk=ROWS)
     os.kill(pid, signal.SIGKILL)
-    assert nursery.status() == -signal.SIGKILL
+    assert int(nursery.answer()) == -signal.SIGKILL
     assert embed(folder, HashEncoder(), store, rows_per_chunk=ROWS).kept > 0  # the dead hold no lock
     assert not (store / ".lock").exists()
 

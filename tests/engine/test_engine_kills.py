@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.engines import UNTRAINED, assert_same, runs_of, tree
+from support.nursery import Nursery
 from support.topics import topic_collection
 
 from haybale import Engine
@@ -71,39 +70,27 @@ for line in sys.stdin:
 """
 
 
-class Nursery:
-    """Processes that work on an engine."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", NURSERY],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[1],
-        )
-
-    def run(self, job: str, encoder: str, folder: Path, kill: int = 0, seconds: float = 0) -> tuple[int, int, float]:
-        """Exit status, how often files were touched, seconds; the latter two of a process that was not killed."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(job, encoder, folder, kill, seconds, sep="\t", file=self.process.stdin, flush=True)
-        status, *found = self.process.stdout.readline().split()
-        return int(status), int(found[0]) if found else 0, float(found[1]) if found else 0.0
+def worked(
+    nursery: Nursery, job: str, encoder: str, folder: Path, kill: int = 0, seconds: float = 0
+) -> tuple[int, int, float]:
+    """Exit status, how often files were touched, seconds; the latter two of a process that was not killed."""
+    nursery.tell(job, encoder, folder, kill, seconds)
+    status, *found = nursery.answer().split()
+    return int(status), int(found[0]) if found else 0, float(found[1]) if found else 0.0
 
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    found = Nursery()
+    found = Nursery(NURSERY)
     yield found
-    found.process.communicate()
+    found.close()
 
 
 def killed(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], None], folder: Path) -> None:
     """Kill the job over and over, and compare what comes of it with what an undisturbed one leaves."""
     whole = folder / "whole"
     start(whole)
-    status, touches, seconds = nursery.run(job, encoder, whole)
+    status, touches, seconds = worked(nursery, job, encoder, whole)
     assert status == 0
     assert touches > 20
     expected, rng = tree(whole), random.Random(f"{job} {encoder}")
@@ -114,7 +101,7 @@ def killed(nursery: Nursery, job: str, encoder: str, start: Callable[[Path], Non
         if kills < KILLS:
             by_touch = kills % 2 == 0
             how = {"kill": rng.randint(1, touches)} if by_touch else {"seconds": rng.uniform(0.01, seconds)}
-        status, *_ = nursery.run(job, encoder, here, **how)
+        status, *_ = worked(nursery, job, encoder, here, **how)
         assert status in (0, -signal.SIGKILL)
         if status:
             kills += 1
@@ -142,17 +129,17 @@ def test_building_killed_over_and_over(nursery: Nursery, tmp_path: Path, encoder
 
 @pytest.mark.parametrize("encoder", ["tfidf", "lsa"])
 def test_adding_killed_over_and_over(nursery: Nursery, tmp_path: Path, encoder: str) -> None:
-    status, *_ = nursery.run("build", encoder, tmp_path / "built")
+    status, *_ = worked(nursery, "build", encoder, tmp_path / "built")
     assert status == 0
     killed(nursery, "add", encoder, lambda folder: copytree(tmp_path / "built", folder) and None, tmp_path)
 
 
 def test_after_a_killed_addition_the_engine_is_as_before(nursery: Nursery, tmp_path: Path) -> None:
     """Other documents can be added then, and nothing of those that were not is found."""
-    nursery.run("build", "tfidf", tmp_path / "engine")
+    worked(nursery, "build", "tfidf", tmp_path / "engine")
     copytree(tmp_path / "engine", tmp_path / "other")
-    _, touches, _ = nursery.run("add", "tfidf", tmp_path / "other")
-    status, *_ = nursery.run("add", "tfidf", tmp_path / "engine", kill=touches - 3)
+    _, touches, _ = worked(nursery, "add", "tfidf", tmp_path / "other")
+    status, *_ = worked(nursery, "add", "tfidf", tmp_path / "engine", kill=touches - 3)
     assert status == -signal.SIGKILL
     assert (tmp_path / "engine" / "1").exists()
     engine, memory = Engine.open(tmp_path / "engine"), Engine(topic_collection())
