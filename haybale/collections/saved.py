@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +37,8 @@ from haybale.collections.collection import (
     Strings,
     indptr_from_counts,
 )
-from haybale.errors import FileFormatError
 from haybale.folders import whole_folder
-from haybale.manifest import MANIFEST, check_file, check_files, read_manifest, read_table, write_manifest, write_table
+from haybale.manifest import check_file, check_files, read_manifest, read_table, write_manifest, write_table
 
 FORMAT, VERSION = "haybale collection", 1
 _TEXT, _NUMBER = pa.large_string(), pa.int64()
@@ -54,7 +53,8 @@ _COLUMNS = {
     "links": {"kind": _TEXT, "source": _NUMBER, "target": _NUMBER},
 }
 _OPTIONAL = ("sections", "links")
-_LATER = {"texts": "text"}  # a column of a table that is read on first use
+_LATER = ("texts", "text")  # the column that is read on first use
+_KINDS = {"name": str, "language": (str, None), "splits": [str], "parts": [str], "passages_in_sections": bool}
 
 
 def save_collection(collection: Collection, folder: Path | str) -> None:
@@ -111,7 +111,7 @@ def save_collection(collection: Collection, folder: Path | str) -> None:
         write_manifest(aside, facts)
 
 
-def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
+def load_collection(folder: Path | str) -> Collection:
     """Return a collection that :func:`save_collection` wrote.
 
     Parameters
@@ -119,107 +119,69 @@ def load_collection(folder: Path | str, *, verify: bool = True) -> Collection:
     folder : path
         Texts of passages are read on first use, all else at once; :class:`FileFormatError` if a file is not as it was
         written, or of another version.
-    verify : bool, default True
-        Whether to check the digest of every file.
     """
     folder = Path(folder)
-    manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION})
-    name, language, names, parts = (manifest.get(key) for key in ("name", "language", "splits", "parts"))
-    if not isinstance(name, str) or not isinstance(language, str | None) or not _names(names) or not _names(parts):
-        raise FileFormatError(folder / MANIFEST, None, "expected name, language, splits and parts of a collection")
-    there = [part for part in _COLUMNS if part in parts or part not in _OPTIONAL]
-    check_files(folder, manifest, [f"{part}.parquet" for part in there], verify=verify)
-    tables = {part: _Table(folder / f"{part}.parquet", _COLUMNS[part], _LATER.get(part)) for part in there}
-    documents, texts, queries, asked, judged = (
-        tables[part] for part in ("documents", "texts", "queries", "splits", "judgements")
-    )
-    n_documents, n_texts, n_queries = (len(part.table) for part in (documents, texts, queries))
-    n_sections = len(tables["sections"].table) if "sections" in parts else 0
+    manifest = read_manifest(folder, "collection", {"format": FORMAT, "version": VERSION}, _KINDS)
+    parts = [part for part in _COLUMNS if part in manifest["parts"] or part not in _OPTIONAL]
+    check_files(folder, manifest, [f"{part}.parquet" for part in parts])
+    path, schemas = folder.absolute(), {part: pa.schema(_COLUMNS[part]) for part in parts}
+    now = {part: [name for name in _COLUMNS[part] if (part, name) != _LATER] for part in parts}
+    tables = {part: read_table(path / f"{part}.parquet", schemas[part], now[part]) for part in parts}
+
+    def later() -> Strings:
+        check_file(path / "texts.parquet", manifest["files"]["texts.parquet"])
+        return read_table(path / "texts.parquet", schemas["texts"], ["text"])["text"]
+
+    def numbers(part: str, name: str) -> Ints:
+        found: Ints = numbers_of(tables[part][name])
+        return found
+
+    def rows(part: str, name: str, value: str) -> Any:
+        """Return the numbers (n,) of the rows that have a value in a column."""
+        return numbers_of(pc.indices_nonzero(pc.equal(tables[part][name], text_array([value])[0])))
+
     sections = links = None
     if "sections" in parts:
         sections = Sections(
-            ids=tables["sections"].table["id"],
-            titles=tables["sections"].table["title"],
-            parents=tables["sections"].numbers("parent", -1, n_sections),
-            doc_offsets=documents.offsets("sections", n_sections),
+            ids=tables["sections"]["id"],
+            titles=tables["sections"]["title"],
+            parents=numbers("sections", "parent"),
+            doc_offsets=indptr_from_counts(numbers("documents", "sections")),
         )
     if "links" in parts:
-        ends = (n_texts, n_sections), (n_texts, n_documents), (n_sections, n_documents)
-        kinds = zip(fields(Links), ends, strict=True)
-        links = Links(*(tables["links"].edges(kind.name, *counts) for kind, counts in kinds))
-    of_section = texts.numbers("section", -1, n_sections)
+        edges = np.stack([numbers("links", "source"), numbers("links", "target")], axis=1)
+        links = Links(*(edges[rows("links", "kind", kind.name)] for kind in fields(Links)))
     splits = {}
-    for split in names:
-        rows, pairs = asked.rows("split", split), judged.rows("split", split)
+    for split in manifest["splits"]:
+        pairs = rows("judgements", "split", split)
         splits[split] = Split(
             name=split,
-            queries=asked.numbers("query", 0, n_queries, rows),
-            judged_queries=judged.numbers("query", 0, n_queries, pairs),
-            judged_documents=judged.numbers("document", 0, n_documents, pairs),
-            grades=numbers_of(judged.table["grade"])[pairs],
+            queries=numbers("splits", "query")[rows("splits", "split", split)],
+            judged_queries=numbers("judgements", "query")[pairs],
+            judged_documents=numbers("judgements", "document")[pairs],
+            grades=numbers("judgements", "grade")[pairs],
         )
     return Collection(
-        name=name,
-        doc_ids=documents.table["id"],
-        doc_titles=documents.table["title"],
+        name=manifest["name"],
+        doc_ids=tables["documents"]["id"],
+        doc_titles=tables["documents"]["title"],
         passages=LazyPassages(
-            ids=texts.table["id"],
-            texts=lambda: texts.later("text", manifest["files"]["texts.parquet"] if verify else None),
-            doc_offsets=documents.offsets("passages", n_texts),
-            sections=of_section if manifest.get("passages_in_sections") is True else None,
+            ids=tables["texts"]["id"],
+            texts=later,
+            doc_offsets=indptr_from_counts(numbers("documents", "passages")),
+            sections=numbers("texts", "section") if manifest["passages_in_sections"] else None,
         ),
         queries=Queries(
-            ids=queries.table["id"],
-            paragraphs=tables["paragraphs"].table["text"],
-            offsets=queries.offsets("paragraphs", len(tables["paragraphs"].table)),
-            own=queries.numbers("own", -1, n_documents),
+            ids=tables["queries"]["id"],
+            paragraphs=tables["paragraphs"]["text"],
+            offsets=indptr_from_counts(numbers("queries", "paragraphs")),
+            own=numbers("queries", "own"),
         ),
         splits=splits,
         sections=sections,
         links=links,
-        language=language,
+        language=manifest["language"],
     )
-
-
-def _names(values: Any) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
-class _Table:
-    """A file of a collection, which errors name."""
-
-    def __init__(self, path: Path, columns: dict[str, Any], later: str | None = None) -> None:
-        self.path, self.schema, self._absolute = path, pa.schema(columns), path.absolute()
-        self.table = read_table(path, self.schema, [name for name in columns if name != later])
-
-    def later(self, name: str, expected: str | None) -> Strings:
-        """Return a column that was not read yet; the file must still have the expected digest, if one is given."""
-        if expected is not None:
-            check_file(self._absolute, expected)
-        return read_table(self._absolute, self.schema, [name])[name]
-
-    def numbers(self, name: str, least: int, end: int, rows: Any = slice(None)) -> Ints:
-        """Return a column of numbers from ``least`` to ``end`` - 1."""
-        found: Ints = numbers_of(self.table[name])[rows]
-        if len(found) and not least <= found.min() <= found.max() < end:
-            raise FileFormatError(self.path, None, f"column {name}: expected numbers from {least} to {end - 1}")
-        return found
-
-    def offsets(self, name: str, total: int) -> Ints:
-        """Return the offsets for a column of counts, which sum to ``total``."""
-        offsets = indptr_from_counts(self.numbers(name, 0, total + 1))
-        if offsets[-1] != total:
-            raise FileFormatError(self.path, None, f"column {name}: expected numbers that sum to {total}")
-        return offsets
-
-    def rows(self, name: str, value: str) -> Any:
-        """Return the numbers (n,) of the rows that have a value in a column."""
-        return numbers_of(pc.indices_nonzero(pc.equal(self.table[name], text_array([value])[0])))
-
-    def edges(self, kind: str, sources: int, targets: int) -> Ints:
-        """Return the links of a kind, (n, 2)."""
-        rows = self.rows("kind", kind)
-        return np.stack([self.numbers("source", 0, sources, rows), self.numbers("target", 0, targets, rows)], axis=1)
 
 
 def _repeated(names: Iterable[tuple[str, Any]]) -> pa.Array:

@@ -38,14 +38,7 @@ T = TypeVar("T", int, str)
 
 _HEAD = {"format": "haybale BM25 index", "version": 1}
 _TENSORS = "tensors.safetensors"
-_DTYPES = {  # of the tensors
-    "texts": np.int32,
-    "counts": np.int32,
-    "offsets": np.int64,
-    "lengths": np.int64,
-    "frequencies": np.int64,
-    "doc_offsets": np.int64,
-}
+_NAMES = ("texts", "counts", "offsets", "lengths", "frequencies", "doc_offsets")  # of the tensors
 _TABLES = {"term": "vocabulary.parquet", "passage_id": "passages.parquet", "doc_id": "documents.parquet"}
 _SCHEMAS = {name: pa.schema([(name, pa.large_string())]) for name in _TABLES}
 _RANGES = BM25_RANGES | {"language": TEXT_OR_NONE, "unit": one_of(["passage", "document"])}
@@ -187,8 +180,6 @@ class BM25Index(PassageTable):
         manifest = read_manifest(folder, "BM25 index", _HEAD)
         check_files(folder, manifest, (_TENSORS, *_TABLES.values()))
         tensors = mapped_tensors(folder / _TENSORS)
-        if {name: array.dtype for name, array in tensors.items()} != _DTYPES:
-            raise FileFormatError(folder / _TENSORS, None, f"expected the tensors {', '.join(_DTYPES)}")
         terms, *ids = (read_table(folder / _TABLES[name], _SCHEMAS[name]).column(name) for name in _TABLES)
         doc_offsets = tensors.pop("doc_offsets")
         try:
@@ -201,7 +192,7 @@ class BM25Index(PassageTable):
             analyzer = Analyzer.from_dict(manifest.get("analyzer"))
         except (KeyError, TypeError, ValueError, InputError) as error:
             raise FileFormatError(folder / MANIFEST, None, f"not of a BM25 index: {error!r}") from None
-        columns = Columns.checked(len(postings.lengths), doc_offsets, *ids)
+        columns = Columns(doc_offsets, *ids)
         vocabulary = {term: number for number, term in enumerate(terms.to_pylist())}
         return cls.__new__(cls)._set(columns, postings, vocabulary, analyzer, parameters)
 
@@ -219,7 +210,7 @@ class BM25Index(PassageTable):
         postings, analyzer = self._postings, self.analyzer.to_dict()
         tables = {"term": strings_of(self.vocabulary), "passage_id": self.passage_ids, "doc_id": self.doc_ids}
         with whole_folder(Path(folder)) as aside:
-            tensors = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _DTYPES}
+            tensors = {name: getattr(self if name == "doc_offsets" else postings, name) for name in _NAMES}
             write_tensors(aside / _TENSORS, tensors)
             for name, column in tables.items():
                 write_table(aside / _TABLES[name], pa.table([column], schema=_SCHEMAS[name]))
