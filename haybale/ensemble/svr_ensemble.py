@@ -71,11 +71,11 @@ class SVREnsemble:
     as the passages are. Scores come back in the array library of the query vectors.
 
     Kernels are float32. If that makes predictions off by more than ``tol``, which happens with vectors that are long
-    compared to 1/√γ or with coefficients of a large C, fitting issues a :class:`PrecisionWarning`. The model is
-    the same bit for bit for any number of threads or processes, on processors and libraries of one kind and with one
-    ``memory_budget``; so are the scores of the same candidates. Scored beside other queries or passages, or on another
-    number of cores, a score may differ in the last bits of float32 (about 1e-6), unless the queries and the passages of
-    the support have at most 65,536 numbers each.
+    compared to 1/√γ or with coefficients of a large C, fitting issues a
+    :class:`~haybale.ensemble.problem.PrecisionWarning`. The model is the same bit for bit for any number of threads or
+    processes, on processors and libraries of one kind and with one ``memory_budget``; so are the scores of the same
+    candidates. Scored beside other queries or passages, or on another number of cores, a score may differ in the last
+    bits of float32 (about 1e-6), unless the queries and the passages of the support have at most 65,536 numbers each.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class SVREnsemble:
         :meth:`relevant` is true where at least ``min_votes`` bags predict more than ``threshold``. The paper calls
         ``min_votes`` *proof*.
     solver : str or callable, default "auto"
-        A name of :data:`~haybale.ensemble.SOLVERS`, or a function from :class:`Problem` to :class:`Dual`.
+        A name of ``SOLVERS``, or a function from ``Problem`` to ``Dual``, all in :mod:`haybale.ensemble`.
     memory_budget : float, optional
         Bytes of kernel values held while training; per task, if joblib's backend is Dask. Kernel rows that do not fit
         are computed when needed. Default: half of the available memory.
@@ -222,7 +222,7 @@ class SVREnsemble:
         exclude : (m,), optional
             Each query's own document, by id or number.
         features : (m, c, f), optional
-            Pair features of each candidate, for ``eta``; see :func:`pair_features`. Passages that are added to the
+            :func:`~haybale.ensemble.pair_features` of each candidate, for ``eta``. Passages that are added to the
             candidates because of their label have none.
         query_ids : sequence of str, optional
             Names of the queries in explanations; default their numbers.

@@ -48,7 +48,7 @@ class InvertedIndex:
         return passages, np.where(passages == NO_PASSAGE, np.float32(-np.inf), _floats(values))
 
     def documents(self, queries: sparse.csr_matrix, k: int, excluded: Ints, doc_of: Ints) -> tuple[Ints, Ints, Floats]:
-        """Return the best documents by their best passage, as :func:`~.inverted.top_documents` does."""
+        """Return the best documents by their best passage, as ``inverted.top_documents`` does."""
         scorer = self._scorer(queries)
         rows, documents, values = top_documents(queries.shape[0], k, scorer, self.doc_offsets, excluded, doc_of)
         return rows, documents, _floats(values)
