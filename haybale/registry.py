@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import warnings
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -74,8 +75,7 @@ class Registry(Generic[T]):
     def _load_next(self) -> bool:
         """Load one more entry point; False if none is left."""
         if self._pending is None:
-            found = entry_points(group=self.group)
-            self._pending = sorted(found, key=lambda entry: (not _is_own(entry), entry.name))
+            self._pending = _entries(self.group)
         if not self._pending:
             return False
         entry = self._pending.pop(0)
@@ -91,6 +91,24 @@ class Registry(Generic[T]):
             message = f"the {self.kind}s of {entry.value} cannot be loaded: {type(error).__name__}: {error}"
             warnings.warn(message, stacklevel=4)
         return True
+
+
+def _entries(group: str) -> list[EntryPoint]:
+    """Return the entry points of a group, haybale's own first.
+
+    A clone declares its own in ``pyproject.toml``, which is read if it is there: a clone need not be installed, and
+    the metadata of an editable install may be older than its files.
+    """
+    found = sorted(entry_points(group=group), key=lambda entry: entry.name)
+    own, others = [entry for entry in found if _is_own(entry)], [entry for entry in found if not _is_own(entry)]
+    if (file := Path(__file__).parents[1] / "pyproject.toml").is_file():
+        import tomllib
+
+        project = tomllib.loads(file.read_text("utf-8")).get("project", {})
+        if project.get("name") == "haybale":
+            declared = project["entry-points"][group]
+            own = [EntryPoint(name, declared[name], group) for name in sorted(declared)]
+    return own + others
 
 
 def _is_own(entry: EntryPoint) -> bool:

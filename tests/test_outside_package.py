@@ -14,6 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from haybale.cli.application import COMMANDS
+from haybale.collections import READERS
+from haybale.embeddings.encoder import ENCODERS
+from haybale.rankers import RANKERS
+from haybale.registry import _entries
+
 PACKAGE = Path(__file__).parent / "outside"
 COMMAND = "from haybale.cli import main; main()"
 TRAINED = "learned(bm25,titles,rrf(knn,titles-count),depth=20)"
@@ -89,3 +95,11 @@ def test_without_the_package_its_names_are_unknown() -> None:
 
     with pytest.raises(InputError, match="unknown ranker 'titles'"):
         parse("titles")
+
+
+def test_a_clone_that_is_not_installed_finds_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("haybale.registry.entry_points", lambda group: ())
+    for known in (COMMANDS, ENCODERS, RANKERS, READERS):
+        entries = _entries(known.group)
+        assert entries
+        assert all(entry.load() for entry in entries)
