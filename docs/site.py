@@ -7,6 +7,7 @@ subclasses or calls. Pages of ``benchmarks/`` are shown as they are.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import posixpath
 import re
@@ -25,6 +26,7 @@ ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?!?([\w.]+)</code>
 # What only those need who extend haybale, in modules of a room that its package does not export.
 EXTENSIONS = (
     "haybale.cli.application.command",
+    "haybale.ensemble.pair_features.pair_features",
     "haybale.evaluation.own_measures.register_measure",
     "haybale.pyterrier.to_pyterrier",
     "haybale.rankers.reranker.Reranker",
@@ -41,7 +43,9 @@ def rooms() -> dict[str, list[str]]:
         module = importlib.import_module(room)
         things = [name for name in getattr(module, "__all__", []) if inspect.isroutine(getattr(module, name))]
         things += [name for name in getattr(module, "__all__", []) if inspect.isclass(getattr(module, name))]
-        found.setdefault(room, set()).update(f"{room}.{name}" for name in things)
+        # A module of the same name hides a function: haybale.ensemble.pair_features.
+        hidden = {name: importlib.util.find_spec(f"{room}.{name}") for name in things if hasattr(module, "__path__")}
+        found.setdefault(room, set()).update(f"{room}.{name}" for name in things if hidden.get(name) is None)
     return {room: sorted(found[room], key=lambda name: name.rpartition(".")[2]) for room in sorted(found)}
 
 

@@ -566,14 +566,14 @@ class SVREnsemble:
     def load(cls, folder: Path | str, index: PassageIndex, *, device: str | None = None) -> Self:
         """Load a saved model. Nothing in the files is executed, and no solver is needed.
 
+        Files that are missing, changed, or of another kind or version raise :class:`~haybale.FileFormatError`.
+
         Parameters
         ----------
         folder, index : Path or str; PassageIndex
             The index must have the width of the one used in training.
         device : str, optional
             Default: the device of the index's vectors.
-
-        Raises :class:`FileFormatError` for files that are missing, changed, or of another kind or version.
         """
         model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
         saved.spaces.check_passages(index.vectors)
