@@ -51,7 +51,27 @@ class DocumentGraph:
 
     Nodes are numbered passages first, then sections; a document is its root section. Edges lead from a passage to the
     next (*order*), from a passage to its section and from a section to its parent (*structural*), to a section that the
-    text refers to (*internal*), and to a document that it cites (*external*).
+    text refers to (*internal*), and to a document that it cites (*external*). :meth:`from_collection` makes the graph.
+
+    Parameters
+    ----------
+    n_passages : int
+    doc_offsets : (n_documents + 1,) int64
+        Where the passages of each document begin.
+    titles : list of str
+        Titles of the section nodes; may be empty.
+    section_of : (n_passages,) int64
+        The section node of each passage.
+    parent : (n_sections,) int64
+        The section node around each section, -1 for roots.
+    root : (n_documents,) int64
+        The section node that is the document.
+    doc_of : (n_nodes,) int64
+        The document of each node.
+    internal, external : (n, 2) int64
+        Links from node to section node, each as often as it was given.
+    n_self_links : int
+        Number of links of documents to themselves, which were dropped.
 
     Examples
     --------
@@ -71,15 +91,15 @@ class DocumentGraph:
     """
 
     n_passages: int
-    doc_offsets: Ints  # (n_documents + 1,) where the passages of each document begin
-    titles: list[str]  # of the section nodes; may be empty
-    section_of: Ints  # (n_passages,) the section node of each passage
-    parent: Ints  # (n_sections,) the section node around each section, -1 for roots
-    root: Ints  # (n_documents,) the section node that is the document
-    doc_of: Ints  # (n_nodes,)
-    internal: Ints  # (n, 2) from node to section node, each link as often as it was given
-    external: Ints  # (n, 2)
-    n_self_links: int  # links of documents to themselves, which were dropped
+    doc_offsets: Ints
+    titles: list[str]
+    section_of: Ints
+    parent: Ints
+    root: Ints
+    doc_of: Ints
+    internal: Ints
+    external: Ints
+    n_self_links: int
 
     @classmethod
     def from_collection(cls, collection: Collection) -> Self:

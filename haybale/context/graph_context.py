@@ -77,7 +77,7 @@ class GraphContext(OutOfFold, Reranker):
         Parameters of AdamW. λ, the weights of relations and the scale of scores learn ten times as fast.
     n_queries : int, default 3000
         Largest number of training queries; of more, so many are drawn at random.
-    n_documents, mask
+    n_documents, mask : int, default 1000; str, default "own"
         As for :class:`LinearContext`.
     device : str, optional
         Device of torch, default the CPU.

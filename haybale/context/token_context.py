@@ -90,8 +90,8 @@ class TokenContext(OutOfFold, Reranker):
         Number of documents of each query that are read, and of passages of each: the nearest by the engine's vectors.
     layers, heads : int, default 1 and 4
         Number of layers (the paper has 3), and of attention heads.
-    dropout, learning_rate, weight_decay, mask, device, random_state
-        As for :class:`GraphContext`.
+    dropout, learning_rate, weight_decay, mask, device, random_state : as for GraphContext
+        The defaults are those of :class:`GraphContext` too.
     epochs, batch_size : int, default 3 and 8
         Number of epochs, and of queries in a batch.
     n_negatives : int, default 7
