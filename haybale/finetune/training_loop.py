@@ -77,23 +77,24 @@ def run_training(
     """
     every = len(plan) // n_evaluations
     columns = [name for name in pairs.column_names if name in ("anchor", "positive") or name.startswith("negative")]
-    clock = _Clock()
     evaluator = None if selection is None else _SelectionEvaluator(selection, trainee)
     with quiet_transformers():
         checkpoint = _last_checkpoint(work)
         if evaluator is not None and not (work / _BEFORE).exists():
             replace_json(work / _BEFORE, evaluator())
+        progress = _Progress(len(plan), every)
         trainer = _Trainer(
             model=trainee.model,
             args=_arguments(trainee, columns, plan, every, work, random_state, select=evaluator is not None),
             train_dataset=Dataset(pairs.select(columns).replace_schema_metadata(None)),
             loss=_loss(trainee.model, trainee.recipe),
             evaluator=evaluator,
-            callbacks=[_Progress(len(plan), every, clock)],
+            callbacks=[progress],
         )
-        trainer.clock = clock
+        trainer.progress = progress
         trainer.remove_callback(PrinterCallback)
-        clock.seconds = 0.0 if checkpoint is None else float(read_json(checkpoint / _CLOCK)["seconds"])
+        if checkpoint is not None:
+            progress.seconds = float(read_json(checkpoint / _CLOCK)["seconds"])
         with timed("train"):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         trainee.model.eval()
@@ -103,7 +104,7 @@ def run_training(
     sizes = np.cumsum(list(map(len, plan)))
     best = trainer.state.best_global_step
     step = len(plan) if evaluator is None or best is None else best
-    return Trained(_history(trainer.state.log_history, before, sizes, every), clock.seconds, step)
+    return Trained(_history(trainer.state.log_history, before, sizes, every), progress.seconds, step)
 
 
 def _arguments(
@@ -165,33 +166,18 @@ def _planned_sampler(plan: list[list[int]]) -> type[DefaultBatchSampler]:
     return Planned
 
 
-class _Clock:
-    """Counts seconds while it runs."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._since: float | None = None
-
-    def start(self) -> None:
-        self._since = time.perf_counter()
-
-    def stop(self) -> None:
-        if self._since is not None:
-            self.seconds += time.perf_counter() - self._since
-            self._since = None
-
-
 class _Progress(TrainerCallback):
-    """Shows a progress bar with the last loss, and stops the clock while a checkpoint is measured and written."""
+    """Shows a progress bar with the last loss, and counts the seconds of steps, without those of checkpoints."""
 
-    def __init__(self, n_steps: int, every: int, clock: _Clock) -> None:
-        self.n_steps, self.every, self.clock = n_steps, every, clock
-        self.loss = ""
+    def __init__(self, n_steps: int, every: int) -> None:
+        self.n_steps, self.every = n_steps, every
+        self.loss, self.seconds = "", 0.0
+        self.since = time.perf_counter()  # the beginning of the first step after a checkpoint
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.bar = track(range(state.global_step, self.n_steps + 1), "training", status=lambda: self.loss)
         next(self.bar)
-        self.clock.start()
+        self.since = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if "loss" in (logs or {}):
@@ -200,20 +186,19 @@ class _Progress(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         next(self.bar)
         if state.global_step % self.every == 0:
-            self.clock.stop()
+            self.seconds += time.perf_counter() - self.since
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.clock.start()
+        self.since = time.perf_counter()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.clock.stop()
         next(self.bar, None)
 
 
 class _Trainer(SentenceTransformerTrainer):
     """Writes checkpoints of the weights alone, whatever the model is made of, and no model card."""
 
-    clock: _Clock
+    progress: _Progress
 
     def add_model_card_callback(self, default_args_dict: Any) -> None:
         pass
@@ -222,7 +207,7 @@ class _Trainer(SentenceTransformerTrainer):
         folder = Path(str(output_dir or self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
         save_model(self.model, str(folder / _WEIGHTS))
-        write_json(folder / _CLOCK, {"seconds": self.clock.seconds})
+        write_json(folder / _CLOCK, {"seconds": self.progress.seconds})
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
         load_model(self.model, str(Path(checkpoint_path, _WEIGHTS)))

@@ -7,7 +7,6 @@ one passage alone; the best of all blocks in the total order are therefore the h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -25,15 +24,6 @@ from haybale.retrieval.passages import Exclude, PassageTable, document_offsets
 from haybale.vectors import Floats, check_like
 
 Found = tuple[Ints, Floats]  # (m, k) passage numbers and scores, best first
-
-
-@dataclass(frozen=True)
-class Narrowed:
-    """An index of some passages, hits in its numbers, and (n,) the numbers its passages had."""
-
-    index: PassageIndex
-    hits: Hits
-    numbers: Ints
 
 
 class ShardedIndex(PassageTable):
@@ -103,11 +93,11 @@ class ShardedIndex(PassageTable):
             best = _merged(best, found, k)
         return Hits(*best)
 
-    def narrowed(self, hits: Hits, documents: Sequence[int] = ()) -> Narrowed:
-        """An index of only the passages that were found, vectors and all, and the hits in its numbers.
+    def narrowed(self, hits: Hits, documents: Sequence[int] = ()) -> tuple[PassageIndex, Hits]:
+        """Return an index of the passages that were found, with their vectors, and the hits in its numbers.
 
-        ``documents`` are there with all their passages. Documents keep their numbers. It serves what needs the vectors
-        of passages, such as the aggregations of PARM whose names begin with v.
+        It has all passages of ``documents``, and documents keep their numbers. It serves what needs the vectors of
+        passages, such as the aggregations of PARM whose names begin with v.
         """
         real = hits.passages != NO_PASSAGE
         whole = [np.arange(*self.doc_offsets[document : document + 2]) for document in documents]
@@ -116,7 +106,7 @@ class ShardedIndex(PassageTable):
         ids = {"passage_ids": self.passage_ids.take(pa.array(used)), "doc_ids": self.doc_ids}
         index = PassageIndex(self.store.rows(used), np.searchsorted(used, self.doc_offsets), **ids)
         passages = np.where(real, np.searchsorted(used, hits.passages), NO_PASSAGE)
-        return Narrowed(index, Hits(passages, hits.scores), used)
+        return index, Hits(passages, hits.scores)
 
     def __repr__(self) -> str:
         shards = "a shard a task" if self.n_shards is None else f"{self.n_shards} shards"

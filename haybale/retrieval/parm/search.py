@@ -131,8 +131,8 @@ class ParagraphSearch:
         hits = index.search(vectors, k, exclude=excluded)
         if isinstance(index, PassageIndex):
             return ParagraphHits(hits, offsets, Vectors(index.vectors, vectors), index)
-        narrowed = index.narrowed(hits, whole)  # reads only the vectors that were found
-        return ParagraphHits(narrowed.hits, offsets, Vectors(narrowed.index.vectors, vectors), narrowed.index)
+        narrow, hits = index.narrowed(hits, whole)  # reads only the vectors that were found
+        return ParagraphHits(hits, offsets, Vectors(narrow.vectors, vectors), narrow)
 
     def _vectors(self, paragraphs: Sequence[Paragraphs], texts: list[str] | None) -> Any:
         device = self.index.device if isinstance(self.index, PassageIndex) else CPU  # shards copy vectors themselves
