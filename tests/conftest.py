@@ -22,6 +22,7 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
+collect_ignore = ["support/typing"]  # what a type checker reads, and nobody runs
 
 # The files that take longest, the longest first. Processes take files in this order, so that none is left with one.
 SLOWEST = ("test_docs.py", "test_types.py", "test_benchmarks.py", "test_cluster.py", "test_other_processors.py")
