@@ -103,15 +103,6 @@ def test_a_heatmap_of_any_size_is_readable(r: int, c: int) -> None:
     assert c != 1400 or shown[:2] == ["50", "100"]
 
 
-def test_twelve_lines_differ() -> None:
-    figure = lines(n=12)
-    axes, (legend,) = figure.axes[0], figure.legends
-    assert len({(line.get_color(), line.get_linestyle()) for line in axes.get_lines()}) == 12
-    assert texts(legend.get_texts()) == [f"run {i}" for i in range(12)]
-    figure.canvas.draw()
-    assert legend.get_window_extent().x0 > axes.get_window_extent().x1  # beside the lines
-
-
 def test_a_logarithmic_axis_is_marked_where_the_points_are() -> None:
     figure = draw_lines({"_hidden": ([1, 20, 1000], [0.0, 0.5, 1.0])}, log_x=True)
     (axes,) = figure.axes

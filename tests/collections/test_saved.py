@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.engines import tree
-from support.saved_folders import change_manifest
+from support.engines import change_manifest, tree
 
 from haybale.collections import Collection, CollectionBuilder
 from haybale.collections.saved import load_collection, save_collection

@@ -15,13 +15,11 @@ import pytest
 from support.engines import CountingEncoder, assert_same, tree
 from support.topics import LEARNED, NEW, RANKERS
 
-import haybale
 from haybale import Engine
 from haybale.collections import Collection
-from haybale.errors import FileFormatError, InputError, OutputExistsError
+from haybale.errors import FileFormatError, InputError
 from haybale.manifest import digest, with_checksum
 from haybale.rankers import BM25, RRF, Ranker, Training, load, parse
-from haybale.rankers import SVR as SVRRanker
 from haybale.rankers.ranker import MANIFEST
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row", "ignore:.*bags are trained")
@@ -225,24 +223,3 @@ def test_loaded_on_an_engine_that_has_changed(topics: Collection, tmp_path: Path
         assert_same(again.rank("dev"), ranker.rank("dev"))
         assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
         assert_same(again.rank("dev", within=["d05", "n1", "d07"]), ranker.rank("dev", within=["d05", "n1", "d07"]))
-
-
-def test_saving_is_whole_or_not_at_all(
-    engine: Engine, saved: Callable[[str], tuple[Ranker, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranker, _ = saved(LEARNED)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(OutputExistsError, match="exists and is not empty"):
-        ranker.save(tmp_path / "full")
-
-    def fail(self: Ranker, folder: Path) -> dict[str, Any]:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SVRRanker, "save_state", fail)
-        with pytest.raises(OSError, match="No space left"):
-            ranker.save(tmp_path / "out")
-    assert tree(tmp_path) == {"full/notes.txt": b"mine"}
-    ranker.save(tmp_path / "deep" / "er")
-    assert haybale.load(tmp_path / "deep" / "er", engine) == ranker

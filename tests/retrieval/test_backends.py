@@ -203,13 +203,5 @@ def test_a_library_that_multiplies_less_exactly_is_left(with_cuvs: Any, data: An
     assert index.backend_used == "cupy"
 
 
-def test_tf32_that_the_user_asked_cupy_for(cupy_double: Any, monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
-    """Products of CuPy then are coarse, and the bound on them is wider."""
-    exact = BACKENDS["cupy"].error(7)
-    monkeypatch.setenv("CUPY_TF32", "1")
-    assert BACKENDS["cupy"].error(7) > 100 * exact
-    check(PassageIndex(data[0], device="cuda", backend="cupy"), data, 10)
-
-
 def test_an_index_travels_to_another_process(data: Any) -> None:
     check(pickle.loads(pickle.dumps(PassageIndex(data[0]))), data, 5)

@@ -116,14 +116,6 @@ def test_where_an_index_is(cupy: Any) -> None:
         index.search(cupy.asarray([[1, 1, 1], [1, np.nan, 1]]), 1)
 
 
-def test_torch_tensors_are_taken_as_they_are() -> None:
-    torch = pytest.importorskip("torch")
-    tensor = torch.eye(3)
-    index = PassageIndex(tensor)
-    assert np.shares_memory(index.vectors, tensor.numpy())
-    assert index.search(tensor, 1).passages.tolist() == [[0], [1], [2]]
-
-
 def test_work_is_halved_where_memory_runs_out(cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passages where their products have no room, queries where the exact scores of their candidates have none."""
     rng = np.random.default_rng(4)

@@ -13,14 +13,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from support.engines import tree
-from support.saved_folders import change_manifest
+from support.engines import change_manifest, tree
 
 from haybale.errors import FileFormatError, InputError, OutputExistsError, UnknownNameError, VectorError
 from haybale.retrieval import Hits, PassageIndex
 
 Case = tuple[PassageIndex, Any]
-VECTORS = "vectors.safetensors"
 
 
 def same(found: Hits, expected: Hits) -> None:

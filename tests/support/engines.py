@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from haybale import Engine
+from haybale.manifest import with_checksum
 from haybale.rankers import QueryBatch, parse
 from haybale.retrieval import Run
 from support.encoders import HashEncoder
@@ -40,6 +43,12 @@ def assert_same_runs(found: Engine, expected: Engine, names: Sequence[str] = UNT
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file of a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def change_manifest(folder: Path, **changes: Any) -> None:
+    """Change entries of ``manifest.json`` so that its checksum agrees with the change."""
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | changes)))
 
 
 class CountingEncoder(HashEncoder):
