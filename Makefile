@@ -7,10 +7,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check docs hostile browser bench best serving reproduce figures gpu-test gpu-bench clean
+.PHONY: demo smoke test check docs hostile browser bench best serving reproduce figures gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
+
+# The base install on each Python that is named and there: a fresh environment, an engine, a ranking in a new process.
+PYTHONS ?= python3.11 python3.12 python3.13
+smoke:
+	@for python in $(PYTHONS); do \
+		if ! $$python -c "" 2>/dev/null; then echo "$$python: not installed here, skipped"; continue; fi; \
+		folder=build/smoke-$$(basename $$python) && rm -rf $$folder && $(MAKE) --no-print-directory smoke-one \
+			PYTHON=$$python VENV=$$folder || exit 1; \
+	done
+
+smoke-one: $(VENV)/base
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tests/smoke.py
 
 test: $(VENV)/$(EXTRAS) check browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
