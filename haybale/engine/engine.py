@@ -295,11 +295,20 @@ class Engine:
         """The collection as indexed, after splitting, chunking, additions and removals."""
         return self._current.collection
 
-    def bm25(self, unit: str = "passage") -> BM25Index:
-        """Return BM25 over passages, or over whole documents; ``with_parameters`` of it sets other k1, b and k3."""
+    def bm25(
+        self, unit: str = "passage", k1: float | None = None, b: float | None = None, k3: float | None = None
+    ) -> BM25Index:
+        """Return BM25 over passages, or over whole ``"document"`` s, with these parameters; default: the index's own.
+
+        Indexes with other parameters are cached; those that differ in ``k3`` only share their weights.
+        """
         if unit not in UNITS:
             raise InputError(f"unit must be 'passage' or 'document', found {unit!r}")
-        return cast(BM25Index, self._index(f"bm25-{unit}"))
+        index = cast(BM25Index, self._index(f"bm25-{unit}"))
+        k1, b = index.k1 if k1 is None else k1, index.b if b is None else b
+        if (k1, b) != (index.k1, index.b):
+            index = self.cached((unit, k1, b), lambda: index.with_parameters(k1, b))
+        return index if k3 is None else self.cached((unit, k1, b, k3), lambda: index.with_parameters(k1, b, k3))
 
     @property
     def passages(self) -> PassageIndex:

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from haybale.parameters import BM25_RANGES, one_of
-from haybale.rankers.bm25_parameters import bm25_with_parameters
 from haybale.rankers.explanation import Explanation, Share, by_size, passage_note
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
@@ -51,17 +50,17 @@ class BM25(Ranker):
 
     def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
         """Return the k best passages of each query."""
-        index = bm25_with_parameters(batch.engine, "passage", self.k1, self.b, self.k3)
+        index = batch.engine.bm25("passage", self.k1, self.b, self.k3)
         return index.search(batch.texts, min(k, len(index)), exclude=batch.own)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        index, texts = bm25_with_parameters(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts
+        index, texts = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts
         with batch.timed(f"search BM25 ({self.unit}s)"):
             rows, documents, scores = index.documents(texts, depth, exclude=batch.own)
             return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, scores, depth)
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        index, text = bm25_with_parameters(batch.engine, self.unit, self.k1, self.b, self.k3), batch.texts[0]
+        index, text = batch.engine.bm25(self.unit, self.k1, self.b, self.k3), batch.texts[0]
         within = index.similarities([text], document)[0]
         passage = int(index.doc_offsets[document]) + int(np.argmax(within))
         shares = [Share(f"term {term}", share) for term, share in index.term_shares(text, passage).items()]

@@ -8,7 +8,6 @@ from typing import ClassVar
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.parameters import BM25_RANGES, COUNT, NOT_NEGATIVE, one_of
-from haybale.rankers.bm25_parameters import bm25_with_parameters
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
@@ -80,11 +79,7 @@ class PARM(Ranker):
         return self.over == "vectors"
 
     def _index(self, engine: Engine) -> PassageIndex | BM25Index:
-        return (
-            engine.passages
-            if self.over == "vectors"
-            else bm25_with_parameters(engine, "passage", self.k1, self.b, self.k3)
-        )
+        return engine.passages if self.over == "vectors" else engine.bm25("passage", self.k1, self.b, self.k3)
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
         return ParagraphSearch(self._index(engine), self.aggregation, n_hits=self.n_hits, rrf_k=self.rrf_k, k=depth)

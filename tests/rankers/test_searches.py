@@ -15,7 +15,6 @@ from haybale import Engine
 from haybale.collections import Collection
 from haybale.collections.queries import queries_of as query_columns
 from haybale.rankers import BM25, KNN, RRF, QueryBatch, Ranker, SimilarQueries, parse
-from haybale.rankers.bm25_parameters import bm25_with_parameters
 from haybale.retrieval import PassageIndex, Run, reciprocal_rank_fusion
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* bags have no relevant row")
@@ -82,7 +81,7 @@ def test_fusion_of_ranks(fitted: Fitted) -> None:
 
 @pytest.mark.parametrize("k1", [1.2, 3])
 def test_rankers_that_differ_in_k3_share_the_weights(engines: dict[str, Engine], k1: float) -> None:
-    indexes = [bm25_with_parameters(engines["tfidf"], "passage", k1, 0.75, k3) for k3 in (0, None, 2, 0)]
+    indexes = [engines["tfidf"].bm25("passage", k1, 0.75, k3) for k3 in (0, None, 2, 0)]
     assert [index.k3 for index in indexes] == [0, None, 2, 0]
     assert all(index._weights is indexes[0]._weights for index in indexes)
     assert indexes[3] is indexes[0]  # so that what is kept of its searches is found again
