@@ -151,6 +151,34 @@ class Chunks(ABC, Generic[T]):
         if digest is not None:
             self.files.write(f"{DIGESTS}/{number}", digest)
 
+    def fill(
+        self, sizes: Sequence[int], make: Callable[[int], T], report: Callable[[int, int, float], Any], description: str
+    ) -> Any:
+        """Make every chunk that is missing or damaged, and return the report.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            Items of each chunk (passages, pairs).
+        make : callable
+            Returns the chunk of a number.
+        report : callable
+            Takes the items made, those that existed before, and the seconds of making; returns what the call reports,
+            with ``rates``, its throughput in words.
+        description : str
+            Of the work, beside the progress bar.
+        """
+        wanted, made = self.missing(), 0
+        kept, start = sum(sizes) - sum(sizes[number] for number in wanted), time.perf_counter()
+
+        def done() -> Any:
+            return report(made, kept, time.perf_counter() - start)
+
+        for number in track(wanted, description, status=lambda: str(done().rates)):
+            self.write(number, make(number))
+            made += sizes[number]
+        return done()
+
     def missing(self) -> list[int]:
         """Return the numbers of chunks that do not exist or are damaged, and remove what killed writers left."""
         for folder in (self.folder, DIGESTS):
@@ -206,40 +234,6 @@ class StoreWriter:
         else:
             check_same(self.files, self.begun, self.settings)
         return self.settings
-
-    def fill(
-        self,
-        chunks: Chunks[T],
-        sizes: Sequence[int],
-        make: Callable[[int], T],
-        report: Callable[[int, int, float], Any],
-        description: str,
-    ) -> Any:
-        """Make every chunk that is missing or damaged.
-
-        Parameters
-        ----------
-        chunks : Chunks
-        sizes : sequence of int
-            Items of each chunk (passages, pairs).
-        make : callable
-            Returns the chunk of a number.
-        report : callable
-            Takes the items made, those that existed before, and the seconds of making; returns what the call reports,
-            with ``rates``, its throughput in words.
-        description : str
-            Of the work, beside the progress bar.
-        """
-        wanted, made = chunks.missing(), 0
-        kept, start = sum(sizes) - sum(sizes[number] for number in wanted), time.perf_counter()
-
-        def done() -> Any:
-            return report(made, kept, time.perf_counter() - start)
-
-        for number in track(wanted, description, status=lambda: str(done().rates)):
-            chunks.write(number, make(number))
-            made += sizes[number]
-        return done()
 
 
 @contextmanager

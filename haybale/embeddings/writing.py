@@ -177,7 +177,7 @@ def _embed_missing(writer: StoreWriter, encoder: Any) -> Embedded:
         def report(made: int, kept: int, seconds: float) -> Embedded:
             return Embedded(str(files), made, kept, seconds, counts)
 
-        done: Embedded = writer.fill(chunks, chunks.sizes, vectors, report, "embedding")
+        done: Embedded = chunks.fill(chunks.sizes, vectors, report, "embedding")
     return done
 
 

@@ -150,7 +150,7 @@ def interact(
             return Interacted(str(files), sum(map(len, mine)), made, kept, seconds)
 
         sizes = [int(reading.n_pairs[chunk].sum()) for chunk in mine]
-        done: Interacted = writer.fill(InteractionChunks(files, settings), sizes, content, report, "reading pairs")
+        done: Interacted = InteractionChunks(files, settings).fill(sizes, content, report, "reading pairs")
     return done
 
 

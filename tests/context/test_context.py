@@ -43,11 +43,6 @@ ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_co
 
 
 @pytest.fixture(scope="module")
-def structured() -> Collection:
-    return structured_collection(5, n_documents=16, n_queries=20)
-
-
-@pytest.fixture(scope="module")
 def engines(structured: Collection) -> dict[str, Engine]:
     return {name: Engine(structured, **settings) for name, settings in ENCODERS.items()}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.structured import ANSWERING, planted_collection, share_right, structured_collection, without_links_of
+from support.structured import ANSWERING, planted_collection, share_right, without_links_of
 
 from haybale import Engine
 from haybale.collections import Collection
@@ -31,11 +31,6 @@ class WordEncoder:
 
 def _of_word(word: str) -> np.ndarray:
     return np.random.default_rng(zlib.crc32(word.encode())).normal(size=64)
-
-
-@pytest.fixture(scope="module")
-def structured() -> Collection:
-    return structured_collection(5, n_documents=16, n_queries=20)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import assert_same
-from support.structured import structured_collection
 
 from haybale import Engine, load
 from haybale.collections import Collection
@@ -25,11 +24,6 @@ NAMES = (
     "linked-cited(knn-queries,steps=1,mask=relevant)",
     "linked-citing(rrf(knn,knn-queries),steps=3,decay=0.9,mask=off)",
 )
-
-
-@pytest.fixture(scope="module")
-def structured() -> Collection:
-    return structured_collection(5, n_documents=16, n_queries=20)
 
 
 @pytest.fixture(scope="module")

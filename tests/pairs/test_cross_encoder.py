@@ -28,16 +28,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_cross_encoder(tmp_path_factory.mktemp("models") / "cross")
-
-
-@pytest.fixture(scope="module")
-def engine(topics: Collection) -> Engine:
-    return Engine(topics)
-
-
 @pytest.mark.parametrize(("within", "aggregation"), [("knn-queries", "max"), ("parm-rrf", "mean")])
 def test_the_first_documents_are_reordered_by_their_passages(
     topics: Collection, engine: Engine, model: str, within: str, aggregation: str

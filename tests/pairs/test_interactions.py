@@ -17,11 +17,6 @@ from haybale.errors import InputError, UnknownNameError
 
 
 @pytest.fixture(scope="module")
-def engine(topics: Collection) -> Engine:
-    return Engine(topics)
-
-
-@pytest.fixture(scope="module")
 def run(engine: Engine) -> Run:
     return parse("bm25-doc").fit(engine).rank("dev")
 

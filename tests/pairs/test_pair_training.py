@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.tiny_models import save_cross_encoder
 
 from haybale import BM25, PLI, CrossEncoder, CrossPairs, Engine, train_pair_encoder
 from haybale.collections import Collection
@@ -21,11 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # transformers and torch warn about themselves
     pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_cross_encoder(tmp_path_factory.mktemp("models") / "cross")
 
 
 def planted(n: int, seed: int = 0) -> pd.DataFrame:

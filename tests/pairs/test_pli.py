@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import assert_same
-from support.tiny_models import save_bi_encoder, save_cross_encoder
+from support.tiny_models import save_bi_encoder
 
 from haybale import (
     BERTPLI,
@@ -33,16 +33,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::haybale.rankers.EmptyRankingWarning"),
 ]
 SMALL: dict[str, Any] = {"hidden": 6, "epochs": 3, "n_seeds": 1, "learning_rate": 0.02, "n_documents": 6}
-
-
-@pytest.fixture(scope="module")
-def engine(topics: Collection) -> Engine:
-    return Engine(topics)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_cross_encoder(tmp_path_factory.mktemp("models") / "cross")
 
 
 @pytest.fixture(scope="module")
