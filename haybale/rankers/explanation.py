@@ -142,5 +142,4 @@ def by_size(shares: Sequence[Share]) -> list[Share]:
 
 def passage_note(passages: Passages, passage: int) -> str:
     """Return a note that names the passage that a score rests on, with the beginning of its text."""
-    text = " ".join(passages.texts[passage].as_py().split())
-    return f"by its passage {passages.ids[passage].as_py()}: {text[:99] + '…' if len(text) > 100 else text}"
+    return f"by its passage {passages.ids[passage].as_py()}: {shortened(passages.texts[passage].as_py())}"
