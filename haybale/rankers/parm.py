@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from haybale.engine import Engine
 from haybale.errors import InputError
@@ -31,6 +31,8 @@ class PARM(Ranker):
         Passages retrieved for each paragraph (N).
     rrf_k : float, default 60
         The constant added to ranks in RRF and VRRF.
+    occurrences : {"all", "best"}, default "all"
+        Whether all hits of a document in a paragraph's list count, or only the best.
     k1, b, k3 : float, default 1.2, 0.75 and None
         Parameters of :class:`BM25`, with ``over="bm25"``.
     """
@@ -44,12 +46,12 @@ class PARM(Ranker):
             if aggregation.vectors is None
         },
     }
-    removed_parameters: ClassVar = {"occurrences": "all"}
     _parameter_constraints: ClassVar = {
         "aggregation": one_of(AGGREGATIONS),
         "over": one_of(["vectors", "bm25"]),
         "n_hits": COUNT,
         "rrf_k": NOT_NEGATIVE,
+        "occurrences": one_of(["all", "best"]),
         **BM25_RANGES,
     }
 
@@ -58,6 +60,7 @@ class PARM(Ranker):
     over: str = "vectors"
     n_hits: int = 1000
     rrf_k: float = 60
+    occurrences: str = "all"
     k1: float = 1.2
     b: float = 0.75
     k3: float | None = None
@@ -82,7 +85,8 @@ class PARM(Ranker):
         return engine.passages if self.over == "vectors" else engine.bm25("passage", self.k1, self.b, self.k3)
 
     def _search(self, engine: Engine, depth: int) -> ParagraphSearch:
-        return ParagraphSearch(self._index(engine), self.aggregation, n_hits=self.n_hits, rrf_k=self.rrf_k, k=depth)
+        how: dict[str, Any] = {"n_hits": self.n_hits, "rrf_k": self.rrf_k, "occurrences": self.occurrences}
+        return ParagraphSearch(self._index(engine), self.aggregation, k=depth, **how)
 
     def _hits(self, batch: QueryBatch) -> ParagraphHits:
         return batch.paragraph_hits(self._index(batch.engine), self.n_hits)

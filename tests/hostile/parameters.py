@@ -150,7 +150,7 @@ def uses(target: Target) -> dict[str, tuple[Use, str]]:
         ),
         "ParagraphSearch": (
             scored(lambda **s: haybale.ParagraphSearch(haybale.PassageIndex(p), **s).rank(["a"], [q])),
-            "aggregation n_hits rrf_k k",
+            "aggregation n_hits rrf_k occurrences k",
         ),
         "Run.top": (scored(target.run.top), "k"),
         "Run": (scored(partial(Run.from_frame, target.run.to_frame())), "k"),

@@ -12,7 +12,7 @@ from haybale.collections.collection import whole_numbers
 from haybale.device import Device, device_of, is_sparse, placed, to_numpy
 from haybale.errors import InputError, UnknownNameError
 from haybale.parallel import iter_chunks
-from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters
+from haybale.parameters import COUNT, NOT_NEGATIVE, check_parameters, one_of
 from haybale.retrieval.hits import Hits, Ints
 from haybale.retrieval.parm.formulas import (
     AGGREGATIONS,
@@ -34,7 +34,7 @@ _BLOCK = 2**22  # bytes of hits in a block without vectors, so that they fit int
 _HIT = 64  # bytes of intermediate arrays for a hit
 _CELL = 24  # bytes for a cell, which is a pair of query and document
 _PRODUCT = 5  # bytes for a pair of query and passage: the inner product, and whether it is needed
-CONSTRAINTS = {"n_hits": COUNT, "rrf_k": NOT_NEGATIVE, "k": COUNT}
+CONSTRAINTS = {"n_hits": COUNT, "rrf_k": NOT_NEGATIVE, "occurrences": one_of(["all", "best"]), "k": COUNT}
 
 
 def aggregate(
@@ -46,8 +46,9 @@ def aggregate(
     vectors: Vectors | None = None,
     rrf_k: float = 60,
     n_hits: int | None = None,
+    occurrences: str = "all",
 ) -> tuple[Any, Any, Any]:
-    """Aggregate the hits of query paragraphs to scores of documents; all hits on a document in a list count.
+    """Aggregate the hits of query paragraphs to scores of documents.
 
     Parameters
     ----------
@@ -65,6 +66,8 @@ def aggregate(
         The constant k of reciprocal ranks (Cormack et al. 2009).
     n_hits : int, optional
         N, the number of hits of a paragraph that count, and the N of VRanks. The default is all.
+    occurrences : {"all", "best"}, default "all"
+        Whether all hits on a document in a list count, as in the authors' code, or only the best one.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def aggregate(
     if vectors is not None and is_sparse(vectors.passages):
         hits, vectors = hits.to_numpy(), Vectors(*map(to_numpy, vectors))
     with device_of(hits.passages).current():
-        task = task_of(hits, name, doc_of, offsets, vectors, rrf_k, n_hits)
+        task = task_of(hits, name, doc_of, offsets, vectors, rrf_k, n_hits, occurrences)
 
         def columns(queries: slice) -> list[tuple[Any, Any, Any]]:
             found = []
@@ -163,10 +166,11 @@ def task_of(
     vectors: Vectors | None,
     rrf_k: float = 60,
     n_hits: int | None = None,
+    occurrences: str = "all",
 ) -> Task:
     """Check the parameters of :func:`aggregate`, and copy arrays to the device where needed."""
     n_hits = max(1, hits.passages.shape[1]) if n_hits is None else n_hits
-    check_parameters("aggregate", {"rrf_k": rrf_k, "n_hits": n_hits}, CONSTRAINTS)
+    check_parameters("aggregate", {"rrf_k": rrf_k, "n_hits": n_hits, "occurrences": occurrences}, CONSTRAINTS)
     aggregation, device = find_aggregation(name), device_of(hits.passages)
     hits = Hits(hits.passages, placed(hits.scores, device, "scores of hits")).top(n_hits)
     doc_of, rows = to_numpy(doc_of), len(hits)
@@ -181,7 +185,7 @@ def task_of(
     vectors = None if aggregation.vectors is None else _checked_vectors(vectors, name, len(doc_of), rows, device)
     n_documents = int(doc_of[-1]) + 1 if len(doc_of) else 0
     doc_of = array_namespace(hits.passages).asarray(doc_of)
-    return Task(aggregation, hits, offsets, doc_of, n_documents, vectors, n_hits, rrf_k)
+    return Task(aggregation, hits, offsets, doc_of, n_documents, vectors, n_hits, rrf_k, occurrences)
 
 
 def _checked_vectors(vectors: Vectors | None, name: str, n: int, rows: int, device: Device) -> Vectors:

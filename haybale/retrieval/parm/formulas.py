@@ -50,6 +50,7 @@ class Task:
     vectors: Any  # Vectors if the aggregation needs them, else None
     n_hits: int
     rrf_k: float
+    occurrences: str
 
     def rows(self, first: int, last: int) -> tuple[slice, Ints, Array]:
         """Return the rows of some queries, (q + 1,) where each query begins there, and (r,) the query of each row."""
@@ -117,9 +118,9 @@ def block_of(task: Task, first: int, last: int, products: Products | None) -> Bl
     rows, offsets, query = task.rows(first, last)
     passages, doc_of, xp = task.hits.passages[rows], task.doc_of, array_namespace(task.doc_of)
     document = doc_of[passages]  # padding (-1) reads the last document, and is not used
-    used = None
+    used, only_best = None, task.occurrences == "best"
     # Lists are padded at their ends, so the last column shows whether any is short.
-    if task.aggregation.only_first or bool((passages[:, -1:] < 0).any()):
+    if task.aggregation.only_first or only_best or bool((passages[:, -1:] < 0).any()):
         used = passages != NO_PASSAGE
     if task.aggregation.only_first:
         used &= (passages == 0) | (doc_of[xp.maximum(passages, 1) - 1] != document)
@@ -130,12 +131,25 @@ def block_of(task: Task, first: int, last: int, products: Products | None) -> Bl
         numbers = xp.flatnonzero(seen)
         width = int(numbers.size)
         document = (xp.cumsum(seen) - 1)[document]
+    if only_best:
+        used &= _best(document, used, width)
     cell = query[:, None] * width + document
     if used is not None:
         cell = xp.where(used, cell, (last - first) * width)
     paragraphs = None if task.vectors is None else task.vectors.paragraphs[rows]
     hits = passages, task.hits.scores[rows], paragraphs
     return Block(task, first, offsets, *hits, query, used, cell, numbers, width, products)
+
+
+def _best(document: Array, used: Array, width: int) -> Array:
+    """Return (r, N) whether a hit is the first of its document in its row."""
+    xp = array_namespace(document)
+    r, n = document.shape
+    column = xp.broadcast_to(xp.arange(n, dtype=xp.int32), (r, n))  # CuPy has no minimum.at for int64
+    place = xp.where(used, xp.arange(r)[:, None] * width + document, r * width)
+    first = xp.full(r * width + 1, n, dtype=xp.int32)
+    xp.minimum.at(first, place.ravel(), column.ravel())
+    return first[place] == column
 
 
 def on_grid(terms: Array, segment: Array, n: int, count: Array) -> Array:

@@ -53,8 +53,8 @@ class ParagraphSearch:
         Encodes paragraphs that are given as texts.
     n_hits : int, default 1000
         Passages retrieved for each paragraph (N).
-    rrf_k : float, default 60
-        The constant added to ranks in RRF and VRRF.
+    rrf_k, occurrences : float, default 60; {"all", "best"}, default "all"
+        As in :func:`~haybale.retrieval.aggregate`.
     k : int, default 1000
         Documents kept for each query.
 
@@ -75,12 +75,13 @@ class ParagraphSearch:
         encoder: Any = None,
         n_hits: int = 1000,
         rrf_k: float = 60,
+        occurrences: str = "all",
         k: int = DEPTH,
     ) -> None:
         if find_aggregation(aggregation).vectors is not None and isinstance(index, BM25Index):
             raise InputError(f"the aggregation {aggregation!r} needs vectors, which a BM25 index lacks; take 'rrf'")
         self.index, self.aggregation, self.encoder, self.k = index, aggregation, encoder, k
-        self.options: dict[str, Any] = {"n_hits": n_hits, "rrf_k": rrf_k}
+        self.options: dict[str, Any] = {"n_hits": n_hits, "rrf_k": rrf_k, "occurrences": occurrences}
         check_parameters("ParagraphSearch", {**self.options, "k": k}, CONSTRAINTS)
 
     def rank(

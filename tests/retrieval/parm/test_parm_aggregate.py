@@ -38,7 +38,7 @@ class Hit(NamedTuple):
     rank: int  # from 1
 
 
-def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None):
+def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None, occurrences="all"):
     """{(query, document): score} of every document with a hit that counts; parameters as those of ``aggregate``."""
     n = hits.passages.shape[1] if n_hits is None else n_hits
     scores = {}
@@ -46,7 +46,7 @@ def oracle(name, hits, doc_of, offsets, vectors=None, *, rrf_k=60.0, n_hits=None
         paragraphs = range(offsets[query], offsets[query + 1])
         found: dict[int, list[Hit]] = defaultdict(list)
         for i in paragraphs:
-            for hit in counting(hit_list(hits, i, n), name, doc_of):
+            for hit in counting(hit_list(hits, i, n), name, doc_of, occurrences):
                 found[int(doc_of[hit.passage])].append(hit)
         for document, evidence in found.items():
             if name in BY_SCORE_OR_RANK:
@@ -70,10 +70,15 @@ def hit_list(hits, paragraph: int, n: int) -> list[Hit]:
     return [Hit(p, s, rank) for rank, (p, s) in enumerate(columns, start=1) if p >= 0 and rank <= n]
 
 
-def counting(found: list[Hit], name: str, doc_of) -> list[Hit]:
-    """The hits of a list that count: for firstp those on first passages."""
+def counting(found: list[Hit], name: str, doc_of, occurrences: str) -> list[Hit]:
+    """The hits of a list that count: for firstp those on first passages; for "best" each document's best-ranked."""
     if name == "firstp":
         found = [hit for hit in found if hit.passage == 0 or doc_of[hit.passage - 1] != doc_of[hit.passage]]
+    if occurrences == "best":
+        best: dict[int, Hit] = {}
+        for hit in found:  # by rank
+            best.setdefault(int(doc_of[hit.passage]), hit)
+        found = list(best.values())
     return found
 
 
@@ -176,13 +181,14 @@ WHOLE = {"maxp", "firstp", "combsum", "vsum", "vmin", "vmax", "vscores", "vranks
 every = pytest.mark.parametrize("name", NAMES)
 
 
+@pytest.mark.parametrize("occurrences", ["all", "best"])
 @every
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_aggregations_are_the_oracles(data: st.DataObject, name: str) -> None:
+def test_aggregations_are_the_oracles(data: st.DataObject, name: str, occurrences: str) -> None:
     assert set(AGGREGATIONS) == set(NAMES)
     case = data.draw(cases())
-    chosen = data.draw(options(case))
+    chosen = data.draw(options(case)) | {"occurrences": occurrences}
     expected, result = case.oracle(name, **chosen), case.aggregate(name, **chosen)
     with pytest.MonkeyPatch.context() as patch:  # in blocks of few rows, to the bit
         patch.setattr(module, "_MEMORY", data.draw(st.sampled_from([1, 1000])))
@@ -331,6 +337,7 @@ ONES = np.ones((3, 1), dtype=np.float32)
     ("name", "how", "error", "message"),
     [
         ("best", {}, UnknownNameError, f"'best'; known: {', '.join(AGGREGATIONS)}"),
+        ("rrf", {"occurrences": "some"}, InputError, "some.*all.*best|all.*best.*some"),
         ("rrf", {"offsets": np.array([0, 2])}, InputError, "offsets end at 2, but there are hits of 1"),
         ("rrf", {"offsets": np.array([1, 0])}, InputError, "offsets must rise from 0"),
         *(("rrf", {"rrf_k": wrong}, InputError, "rrf_k") for wrong in (-1, np.nan, np.inf)),
