@@ -230,7 +230,7 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None
         status, _, said = here("train", engine, *how, *more)
         assert status == 0, said
     assert (tmp_path / "m1" / "ranker.json").read_text() == (tmp_path / "m2" / "ranker.json").read_text()
-    how = ("--n-components", "4", "--language", "english", "--set", "rows_per_chunk=7")
+    how = ("--encoder", "lsa(4)", "--language", "english", "--set", "rows_per_chunk=7")
     status, _, said = here("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert status == 0, said
     assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # a shard a worker

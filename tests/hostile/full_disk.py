@@ -31,7 +31,7 @@ def full_disk(target: Target, rng: random.Random) -> Cases:
         "rank": lambda folder: shell("rank", engine, "dev", "--out", f"{folder}.trec"),
         "train": lambda folder: shell("train", engine, "--ranker", "bm25", "--out", str(folder)),
         "tune": lambda folder: shell("tune", data, "--split", "dev", "--out", f"{folder}.json"),
-        "embed": lambda folder: shell("embed", data, "--n-components", "2", "--out", str(folder)),
+        "embed": lambda folder: shell("embed", data, "--encoder", "lsa(2)", "--out", str(folder)),
     }
     for number in count():
         name = rng.choice(list(jobs))

@@ -22,7 +22,7 @@ COMMANDS = {
     "compare": "E --rankers bm25 --out NEW",
     "tune": "DATA --unit document",
     "report": "NEW --out NEW.html",
-    "embed": "DATA --out NEW --n-components 2",
+    "embed": "DATA --out NEW --encoder lsa(2)",
 }
 RANKERS = ("bm25", "parm-rrf", "svr", "knn-queries", "rrf(bm25,knn)", "learned(bm25,knn)")
 PARAMETERS = (
