@@ -12,7 +12,7 @@ from haybale.collections.collection import Ints, ragged_take
 from haybale.context.engine_graph import graph_of
 from haybale.errors import InputError
 from haybale.rankers import Training
-from haybale.rankers.query_batch import QueryBatch, numbered
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Hits
 from haybale.retrieval.hits import from_flat
@@ -72,7 +72,7 @@ def document_scores(
 
 def best_hits(ranker: PassageReranker, batch: QueryBatch, k: int) -> Hits:
     """Return the k best passages of each query in the documents that are re-ordered."""
-    rows, ranks, documents = numbered(ranker.rankers_[0].run(batch, ranker.n_documents), batch.engine.collection)
+    rows, ranks, documents = ranker.rankers_[0].run(batch, ranker.n_documents).numbers_in(batch.engine.collection)
     first = ranks <= ranker.n_documents
     none = np.empty(0, dtype=np.int64)
     queries, passages, values = [none], [none], [np.empty(0, dtype=np.float32)]
@@ -129,7 +129,7 @@ def judged_documents(ranker: LearningReranker, training: Training) -> JudgedDocu
     ranker.query_ids_, ranker.fold_of_ = batch.ids, batch.folds(N_FOLDS, ranker.random_state)
     relevant = [training.relevant[row] for row in drawn]
     collection = batch.engine.collection
-    rows, _, documents = numbered(ranker.rankers_[0].run_out_of_fold(batch, ranker.n_documents), collection)
+    rows, _, documents = ranker.rankers_[0].run_out_of_fold(batch, ranker.n_documents).numbers_in(collection)
     answers = collection.document_numbers([doc_id for ids in relevant for doc_id in ids])
     known = np.repeat(np.arange(len(batch)), [len(ids) for ids in relevant]) * collection.n_documents + answers
     pairs = np.unique(np.concatenate([rows * collection.n_documents + documents, known]))

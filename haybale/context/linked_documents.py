@@ -17,7 +17,6 @@ from haybale.engine import Engine
 from haybale.parameters import COUNT, SHARE, one_of
 from haybale.rankers import Explanation, QueryBatch, Ranker, Share, Training
 from haybale.rankers.explanation import by_size
-from haybale.rankers.query_batch import numbered
 from haybale.retrieval import Run
 
 
@@ -86,7 +85,7 @@ class LinkedDocuments(Ranker):
         return self._walked(batch, self.rankers_[0].run_out_of_fold(batch, self.n_seeds), depth)
 
     def _walked(self, batch: QueryBatch, first: Run, depth: int) -> Run:
-        rows, ranks, seeds = numbered(first, batch.engine.collection)
+        rows, ranks, seeds = first.numbers_in(batch.engine.collection)
         edges = np.searchsorted(rows, np.arange(len(batch) + 1))
         parts = []
         with batch.timed("walk links"):
@@ -116,7 +115,7 @@ class LinkedDocuments(Ranker):
         return documents, found[documents]
 
     def explain_document(self, batch: QueryBatch, document: int, base: Explanation) -> Explanation:
-        _, ranks, seeds = numbered(self.rankers_[0].run(batch, self.n_seeds), batch.engine.collection)
+        _, ranks, seeds = self.rankers_[0].run(batch, self.n_seeds).numbers_in(batch.engine.collection)
         shares, ids = [], batch.engine.collection.doc_ids
         for rank, seed in zip(ranks.tolist(), seeds.tolist(), strict=True):
             found, scores = self._near(batch.engine, int(batch.own[0]), np.array([seed]), np.array([1 / (10 + rank)]))

@@ -24,7 +24,7 @@ from haybale.pairs.pair_encoders import PAIR_RANGES, CrossPairs, PairEncoder, Ve
 from haybale.parameters import SEQUENCE, TEXT_OR_NONE, Interval
 from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.out_of_fold import OutOfFold
-from haybale.rankers.query_batch import QueryBatch, numbered
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.reranker import Reranker
 from haybale.rankers.training import Training
@@ -227,7 +227,7 @@ class PLI(OutOfFold, Reranker):
         return [_Known(store) for store in stores]
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        rows, ranks, documents = numbered(first, batch.engine.collection)
+        rows, ranks, documents = first.numbers_in(batch.engine.collection)
         read = self._is_read(batch, ranks, documents)
         ids, scores = batch.engine.collection.doc_ids, first.coded()[-1][read]
         kept = Run.from_numbers(batch.ids, ids, rows[read], documents[read], scores, self.n_documents)

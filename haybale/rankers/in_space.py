@@ -16,7 +16,7 @@ from haybale.errors import InputError
 from haybale.parameters import SEQUENCE
 from haybale.rankers.explanation import Explanation, Share
 from haybale.rankers.loading import load
-from haybale.rankers.query_batch import QueryBatch, numbered
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.training import Training
 from haybale.retrieval import Run
@@ -150,5 +150,5 @@ def _limited(there: Engine, here: Engine) -> Engine:
 
 def _told(batch: QueryBatch, run: Run, depth: int) -> Run:
     """Return a run of the other engine with document numbers of this one."""
-    rows, _, documents = numbered(run, batch.engine.collection)
+    rows, _, documents = run.numbers_in(batch.engine.collection)
     return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, rows, documents, run.coded()[-1], depth)

@@ -10,9 +10,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
-from haybale.collections import Collection, Queries
+from haybale.collections import Queries
 from haybale.collections.collection import take_strings
 from haybale.embeddings import encode_queries
 from haybale.engine import Engine
@@ -178,12 +177,3 @@ class QueryBatch:
             self._cached[key] = make()
         found: T = self._cached[key]
         return found
-
-
-def numbered(run: Run, collection: Collection) -> tuple[Ints, Ints, Ints]:
-    """``(query row, rank from 1, document)`` of all that is ranked, the documents being numbers of the collection."""
-    rows, ranks, documents, table, _ = run.coded()
-    if table is not collection.doc_ids and len(documents):
-        used, place = np.unique(documents, return_inverse=True)
-        documents = collection.document_numbers(table.take(pa.array(used)))[place]
-    return rows, ranks, documents

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haybale.rankers.explanation import Explanation, Share
-from haybale.rankers.query_batch import QueryBatch, numbered
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
@@ -44,7 +44,7 @@ class Reranker(Ranker):
         )
 
     def _reordered(self, batch: QueryBatch, first: Run, depth: int, out_of_fold: bool) -> Run:
-        rows, ranks, documents = numbered(first, batch.engine.collection)
+        rows, ranks, documents = first.numbers_in(batch.engine.collection)
         read = self._is_read(batch, ranks, documents)
         scores = np.empty(len(rows))
         if read.any():

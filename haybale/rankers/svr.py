@@ -25,7 +25,7 @@ from haybale.rankers.explanation import Explanation, Share, by_size
 from haybale.rankers.knn import KNN
 from haybale.rankers.out_of_fold import OutOfFold
 from haybale.rankers.parm import PARM
-from haybale.rankers.query_batch import QueryBatch, numbered
+from haybale.rankers.query_batch import QueryBatch
 from haybale.rankers.ranker import Ranker
 from haybale.rankers.similar_queries import SimilarQueries
 from haybale.rankers.training import Training
@@ -213,7 +213,7 @@ class SVR(OutOfFold, Ranker):
                 if out_of_fold
                 else ranker.run(batch, self.n_candidates)
             )
-            rows, _, documents = numbered(run, batch.engine.collection)
+            rows, _, documents = run.numbers_in(batch.engine.collection)
             there = np.diff(index.doc_offsets)[documents] > 0
             scores = run.coded()[-1][there].astype(np.float32)
             found[ranker] = from_flat(len(batch), rows[there], index.doc_offsets[documents[there]], scores)

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from haybale.collections import read_trec_run
+from haybale.arrow import number_array
+from haybale.collections import Collection, read_trec_run
 from haybale.collections.collection import Strings, numbers_below, ragged_take, take_strings
 from haybale.collections.ids import as_id, as_ids, distinct_ids, id_codes, id_table, in_one_table, in_order_of_ids
 from haybale.errors import InputError
@@ -216,6 +217,14 @@ class Run:
     def flat(self) -> tuple[Ints, Ints, Strings, Scores]:
         """Return ``(query row, rank from 1, document id, score)``, each (n,); rows rise."""
         return self._rows, self._ranks, self._doc_ids.take(pa.array(self._documents)), self._scores
+
+    def numbers_in(self, collection: Collection) -> tuple[Ints, Ints, Ints]:
+        """Return ``(query row, rank from 1, document)`` (n,) of all that is ranked, documents as numbers."""
+        rows, ranks, documents, table, _ = self.coded()
+        if table is not collection.doc_ids and len(documents):
+            used, place = np.unique(documents, return_inverse=True)
+            documents = collection.document_numbers(table.take(number_array(used)))[place]
+        return rows, ranks, documents
 
     def coded(self) -> tuple[Ints, Ints, Ints, Strings, Scores]:
         """Return ``(query row, rank from 1, document code, table of ids, score)``, like :meth:`flat`.
