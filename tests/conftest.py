@@ -22,7 +22,8 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-collect_ignore = ["support/typing"]  # what a type checker reads, and nobody runs
+# Files for a type checker, for other Pythons, and of a package that is installed in a process of its own.
+collect_ignore = ["support/typing", "smoke.py", "outside"]
 
 # The files that take longest, the longest first. Processes take files in this order, so that none is left with one.
 SLOWEST = ("test_docs.py", "test_types.py", "test_benchmarks.py", "test_cluster.py", "test_other_processors.py")

@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said_before_the_work(topics: Collection) -> None:
         ("bm25,bm26", {}, UnknownNameError, "unknown ranker 'bm26'"),
         (["bm25"], {"split": "tset"}, UnknownNameError, "unknown split of topics 'tset' .*known: train, dev, test"),
         (["bm25"], {"measures": ["nDCG@10", "mAP?"]}, InputError, "unknown measure .mAP"),
-        ([RRF(BM25(), BM25())], {}, InputError, "bm25 stands there twice"),
+        ([RRF(BM25(), BM25())], {}, InputError, "bm25 is given twice"),
         (["svr"], {"train": "tain"}, InputError, "topics has no split 'tain', only train, dev, test; leave svr out"),
         ({"a b": "bm25", "a-b": "knn"}, {}, InputError, "'a b' and 'a-b' would be written to one file"),
     ]:
