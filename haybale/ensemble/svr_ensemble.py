@@ -559,14 +559,12 @@ class SVREnsemble:
         report = {name: getattr(self, name) for name in _REPORTED}
         ids = {"queries": self.support_query_ids_, "passages": self.support_passage_ids_}
         scalings = {} if self.features_ is None else {"features": self.features_}
-        parts = self.get_params(), self.support_, self.spaces_
-        save_model(Path(folder), "SVREnsemble", *parts, report=report, ids=ids, scalings=scalings)
+        saved: dict[str, Any] = {"report": report, "ids": ids, "scalings": scalings}
+        save_model(Path(folder), "SVREnsemble", self.get_params(), self.support_, self.spaces_, **saved)
 
     @classmethod
     def load(cls, folder: Path | str, index: PassageIndex, *, device: str | None = None) -> Self:
-        """Load a saved model. Nothing in the files is executed, and no solver is needed.
-
-        Files that are missing, changed, or of another kind or version raise :class:`~haybale.FileFormatError`.
+        """Load a saved model; missing or changed files, or another kind or version, raise FileFormatError.
 
         Parameters
         ----------
