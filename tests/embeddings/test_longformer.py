@@ -181,3 +181,11 @@ def test_checkpoints_that_are_refused(folder: Path, tmp_path: Path, monkeypatch:
     ]:
         with pytest.raises(InputError, match=message):
             LongformerEncoder(path)
+
+
+def test_a_model_made_in_inference_mode_encodes(folder: Path) -> None:
+    of = texts(LENGTHS)
+    expected = LongformerEncoder(folder).encode(of)
+    with torch.inference_mode():
+        found = LongformerEncoder(folder).encode(of)
+    np.testing.assert_array_equal(found, expected)

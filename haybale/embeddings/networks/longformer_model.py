@@ -146,8 +146,10 @@ class PackedLinear(nn.Module):
         """Map (tokens, in) to (tokens, out)."""
         # oneDNN's operators know no gradient.
         if x.dtype == torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled() and _has_onednn():
-            if self._packed is None or self._packed_at != self.weight._version:  # trained since
-                self._packed_at = self.weight._version
+            # Inference tensors have no version: they cannot be trained.
+            version = 0 if self.weight.is_inference() else self.weight._version
+            if self._packed is None or self._packed_at != version:  # trained since
+                self._packed_at = version
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             attribute, algorithm = ("gelu", "none") if gelu_behind else ("none", "")
             return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, attribute, [], algorithm)
