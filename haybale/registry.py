@@ -48,7 +48,7 @@ class Registry(Generic[T]):
         self._known[name], self._owners[name] = value, owner
 
     def find(self, name: str) -> T | None:
-        """What has the name; None if nothing has, in no package that is installed."""
+        """Return what has the name; None if no installed package has anything of that name."""
         while name not in self._known and self._load_next():
             pass
         return self._known.get(name)
@@ -63,13 +63,13 @@ class Registry(Generic[T]):
         return self.find(name) is not None
 
     def __iter__(self) -> Any:
-        """All names, in the order in which they were registered."""
+        """Iterate over all names, in the order in which they were registered."""
         while self._load_next():
             pass
         return iter(list(self._known))
 
     def items(self) -> list[tuple[str, T]]:
-        """All names with what has them."""
+        """Return all names, each with what has it."""
         return [(name, self._known[name]) for name in self]
 
     def _load_next(self) -> bool:

@@ -201,17 +201,16 @@ def _split_queries(
     training: Training, held_out: float, fold: tuple[int, int] | None, random_state: int | None
 ) -> tuple[Ints, Ints]:
     """Split the queries into rows to learn from and rows to set aside, without those of the fold; groups stay whole."""
-    groups = training.batch.queries.groups
-    name = pd.Series(training.batch.ids).groupby(groups).transform("min").to_numpy()
-    names, place = np.unique(name, return_inverse=True)
-    deal = np.random.default_rng(random_state).permutation(len(names))
-    in_fold = deal % fold[1] == fold[0] if fold else np.zeros(len(names), dtype=bool)
-    judged = np.bincount(place, list(map(len, training.relevant)), len(names)) > 0
+    place = training.batch.groups_by_id()
+    n_groups = len(np.unique(place))
+    deal = np.random.default_rng(random_state).permutation(n_groups)
+    in_fold = deal % fold[1] == fold[0] if fold else np.zeros(n_groups, dtype=bool)
+    judged = np.bincount(place, list(map(len, training.relevant)), n_groups) > 0
     rest = np.flatnonzero(~in_fold & judged)
     rest = rest[np.argsort(deal[rest])]
     n_aside = min(int(np.ceil(held_out * len(rest))), max(0, len(rest) - 1))
-    is_aside = np.isin(np.arange(len(names)), rest[:n_aside])
-    is_learned = np.isin(np.arange(len(names)), rest[n_aside:])
+    is_aside = np.isin(np.arange(n_groups), rest[:n_aside])
+    is_learned = np.isin(np.arange(n_groups), rest[n_aside:])
     return np.flatnonzero(is_learned[place]), np.flatnonzero(is_aside[place])
 
 

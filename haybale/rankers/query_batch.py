@@ -76,13 +76,18 @@ class QueryBatch:
 
     def folds(self, n: int, random_state: int | None) -> Ints:
         """Return the fold (m,) of each query, at random and whatever their order; a document's queries share a fold."""
-        groups = np.unique(self.queries.groups, return_inverse=True)[1]
-        order = np.lexsort((np.array(self.ids), groups))
-        first_of_group = np.array(self.ids)[order][np.searchsorted(groups[order], np.arange(groups.max() + 1))]
-        names, place = np.unique(first_of_group[groups], return_inverse=True)
-        fold = np.empty(len(names), dtype=np.int64)
-        fold[np.random.RandomState(random_state).permutation(len(names))] = np.arange(len(names)) % n
-        return fold[place]
+        groups = self.groups_by_id()
+        n_groups = len(np.unique(groups))
+        fold = np.empty(n_groups, dtype=np.int64)
+        fold[np.random.RandomState(random_state).permutation(n_groups)] = np.arange(n_groups) % n
+        return fold[groups]
+
+    def groups_by_id(self) -> Ints:
+        """Return the group (m,) of each query, from 0; groups are numbered by their smallest query id."""
+        ids, groups = np.array(self.ids), np.unique(self.queries.groups, return_inverse=True)[1]
+        order = np.lexsort((ids, groups))
+        firsts = order[np.unique(groups[order], return_index=True)[1]]  # the query with the smallest id of each group
+        return np.unique(ids[firsts][groups], return_inverse=True)[1]
 
     def timed(self, name: str) -> AbstractContextManager[None]:
         """Time a stage of work, marked with the batch's label."""
