@@ -33,8 +33,8 @@ COMPLETE = re.compile(
     r"\b(expected|must|needs?|requires?|takes)\b.*\b(found|got|has|is|are|lacks|have)\b|did you mean", re.S
 )
 STEP = re.compile(
-    r"(?:^|[.;:,(] |\bor |\band |\bto |– )(?:please )?(?:add|ask|build|call|change|check|choose|close|convert|copy|correct|"
-    r"create|delete|download|drop|embed|end|fit|free|give|index|install|judge|lower|make|merge|move|name|omit|open|pass|"
+    r"(?:^|[.;:,(] |\bor |\band |\bto |– )(?:please )?(?:add|ask|build|call|change|check|choose|close|convert|copy|"
+    r"correct|create|delete|download|drop|embed|end|fit|free|give|index|install|judge|lower|make|merge|move|name|omit|open|pass|"
     r"pip install|put|raise|rank|read|rebuild|record|reduce|remove|rename|repeat|replace|report|restart|run|save|see|"
     r"select|set|shorten|split|start|store|train|try|tune|turn|unpack|update|upgrade|use|wait|write)\b",
     re.I,
