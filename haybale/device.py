@@ -1,4 +1,4 @@
-"""Devices: where an array is, and how it moves to another library or device, without a copy if it is there already.
+"""Find devices and move arrays between them. An array that is already on the device is not copied.
 
 haybale works with arrays of NumPy and CuPy and sparse matrices of SciPy and CuPy. Other objects with
 ``__cuda_array_interface__`` (CUDA tensors of torch, results of cuML and cuVS, columns of cuDF) are read as CuPy arrays.
@@ -44,14 +44,14 @@ class Device:
         return sparse if self.is_cpu else import_optional("cupyx.scipy.sparse", "gpu")
 
     def current(self) -> AbstractContextManager[Any]:
-        """A context in which new CuPy arrays are made on this device."""
+        """Return a context manager that makes this the current CUDA device; on the CPU it does nothing."""
         return nullcontext() if self.is_cpu else self.xp.cuda.Device(self.number)
 
     def half_of_memory(self) -> float:
-        """Bytes: half of the machine's memory, or half of what is free on the device."""
+        """Return half of the machine's memory, or half of the free memory of the CUDA device, in bytes."""
         if self.is_cpu:
             return half_of_memory()
-        with self.current() as current:  # what the pool holds and nobody uses is as good as free
+        with self.current() as current:  # unused blocks that CuPy's pool keeps count as free
             return float(current.mem_info[0] + self.xp.get_default_memory_pool().free_bytes()) / 2
 
 
@@ -61,7 +61,8 @@ CPU = Device("cpu")
 def find_device(name: str | Device) -> Device:
     """Return the device called ``"cpu"``, ``"cuda"`` (the current one) or ``"cuda:1"``; ``"auto"`` prefers CUDA.
 
-    Errors: :class:`UnknownNameError`; :class:`MissingExtraError` without CuPy; :class:`DeviceError` without the device.
+    Raise :class:`UnknownNameError` for another name, :class:`MissingExtraError` if CuPy is not installed, and
+    :class:`DeviceError` if the machine lacks the device.
 
     >>> find_device("gpu")
     Traceback (most recent call last):
@@ -83,11 +84,11 @@ def find_device(name: str | Device) -> Device:
     try:
         count = int(runtime.getDeviceCount())
     except RuntimeError as error:  # CuPy's CUDARuntimeError: no driver, or no device
-        raise DeviceError(f"device {name!r}: no CUDA device answers ({error})") from error
+        raise DeviceError(f"device {name!r}: no CUDA driver or device was found ({error}); use 'cpu'") from error
     wanted = int(number) if number else int(runtime.getDevice()) if count else 0
     if wanted >= count:
-        known = ", ".join(f"cuda:{i}" for i in range(count)) or "no CUDA device"
-        raise DeviceError(f"device {name!r} does not exist; this machine has {known}")
+        known = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
+        raise DeviceError(f"device {name!r} does not exist; choose one of {known}")
     return Device("cuda", wanted)
 
 
@@ -97,7 +98,7 @@ def is_sparse(array: Any) -> TypeGuard[sparse.csr_matrix]:
 
 
 def device_of(array: Any) -> Device:
-    """Return the device of an array or sparse matrix; lists and other objects are on the CPU."""
+    """Return the device of an array or sparse matrix; lists and other objects count as on the CPU."""
     if _library(array) in ("cupy", "cupyx"):
         return Device("cuda", int(array.device.id))
     if hasattr(array, "__cuda_array_interface__"):
@@ -106,7 +107,7 @@ def device_of(array: Any) -> Device:
 
 
 def to_device(array: Any, device: Device) -> Any:
-    """Convert to an array of the device's library, or a CSR matrix if sparse; share memory if it is there already."""
+    """Convert to an array of the device's library, or a CSR matrix if sparse; share memory if already on the device."""
     if device.is_cpu:
         return to_numpy(array)
     with device.current():
@@ -125,16 +126,16 @@ def to_numpy(array: Any) -> Any:
     on_device = hasattr(array, "__cuda_array_interface__")
     try:
         return import_optional("cupy", "gpu").asnumpy(array) if on_device else np.asarray(array)
-    except ValueError as error:  # rows of several lengths
-        raise InputError(f"expected an array: {error}") from None
+    except ValueError as error:
+        raise InputError(f"expected an array whose rows have equal lengths, found a ragged one ({error})") from None
 
 
 def placed(array: Any, device: Device, what: str) -> Any:
-    """Move an array from the CPU to the device; refuse one on another device."""
+    """Move an array from the CPU to the device; raise :class:`DeviceError` for an array on another device."""
     found = device_of(array)
     if found not in (device, CPU):
         raise DeviceError(
-            f"{what} are on {found}, and would meet arrays on {device}; put both on one device, or give NumPy arrays"
+            f"{what} are on {found}, expected {device}, where the other arrays are; move them or give NumPy arrays"
         )
     return to_device(array, device)
 

@@ -31,12 +31,12 @@ def test_devices_by_name(cupy_double: Any) -> None:
 def test_devices_that_are_not_there() -> None:
     with (
         installed(devices=2),
-        pytest.raises(DeviceError, match="'cuda:2' does not exist; this machine has cuda:0, cuda:1"),
+        pytest.raises(DeviceError, match="'cuda:2' .* cuda:0, cuda:1"),
     ):
         find_device("cuda:2")
     with installed(devices=0):
         assert find_device("auto") == CPU
-        with pytest.raises(DeviceError, match="device 'cuda': no CUDA device answers"):
+        with pytest.raises(DeviceError, match="'cuda'"):
             find_device("cuda")
 
 
@@ -56,9 +56,9 @@ def test_arrays_move_only_where_they_must(cupy_double: Any) -> None:
     np.testing.assert_array_equal(to_numpy(there), host)
     assert to_numpy(host) is host
     np.testing.assert_array_equal(to_numpy(placed([[1.0]], CUDA, "queries")), [[1.0]])
-    with pytest.raises(DeviceError, match="queries are on cuda:0, and would meet arrays on cpu"):
+    with pytest.raises(DeviceError, match="queries are on cuda:0, expected cpu"):
         placed(there, CPU, "queries")
-    with pytest.raises(DeviceError, match="on cuda:0, and would meet arrays on cuda:1"):
+    with pytest.raises(DeviceError, match="on cuda:0, expected cuda:1"):
         placed(there, Device("cuda", 1), "queries")
 
 

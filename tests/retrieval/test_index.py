@@ -110,7 +110,7 @@ def test_where_an_index_is(cupy: Any) -> None:
     assert PassageIndex(there, device="cpu").device.is_cpu
     assert isinstance(PassageIndex(host, device="auto").vectors, cupy.ndarray)
     for search in (PassageIndex(host).search, PassageIndex(host).similarities):
-        with pytest.raises(DeviceError, match="queries are on cuda:0, and would meet arrays on cpu"):
+        with pytest.raises(DeviceError, match="queries are on cuda:0"):
             search(there, 1)
     with pytest.raises(VectorError, match="queries: row 1 has NaN"):
         index.search(cupy.asarray([[1, 1, 1], [1, np.nan, 1]]), 1)
