@@ -21,7 +21,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from copyreg import __newobj__  # type: ignore[attr-defined]
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from os import PathLike
 from typing import Any
 
@@ -67,12 +67,33 @@ class UnknownNameError(InputError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
         message = f"unknown {kind} {told_apart(name, known)}"
-        similar = get_close_matches(str(name), known, cutoff=0.7)
+        similar = _similar(str(name), known)
         if similar:
             message += f" (did you mean {' or '.join(similar)}?)"
         if not similar or len(known) <= _FEW:
             message += f"; known: {', '.join(known) or 'none'}"
         super().__init__(message)
+
+
+def _similar(name: str, known: list[str]) -> list[str]:
+    """Return up to three known names that a mistyped one may stand for, the likeliest first.
+
+    A name that differs only in hyphens, underscores or case is the only suggestion. Names that contain the mistyped
+    text, or that it contains between hyphens, come before names that are spelled alike.
+
+    >>> _similar("bm25doc", ["bm25", "bm25-doc"]), _similar("vrrf", ["rrf", "parm-vrrf"])
+    (['bm25-doc'], ['parm-vrrf', 'rrf'])
+    """
+    same = [each for each in known if _letters(each) == _letters(name)]
+    if same:
+        return same[:3]
+    related = [each for each in known if (len(name) > 2 and name in each) or f"-{each}-" in f"-{name}-"]
+    related.sort(key=lambda each: SequenceMatcher(None, name, each).ratio(), reverse=True)
+    return list(dict.fromkeys([*related, *get_close_matches(name, known, cutoff=0.7)]))[:3]
+
+
+def _letters(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
 
 
 class VectorError(InputError):

@@ -173,11 +173,23 @@ def set_all(rankers: Sequence[Ranker], values: Mapping[str, Any]) -> list[Ranker
     for name, value in values.items():
         whose, _, parameter = name.rpartition(".")
         if not sum(_set(ranker, whose, parameter, value) for ranker in copies):
-            inside = sorted({p for each in rankers for r in _all(each) for p in r.parameters() if p != "rankers"})
-            raise UnknownNameError(f"parameter of {', '.join(map(str, rankers))}", name, inside)
+            raise _unknown(whose, parameter, rankers)
     for ranker in copies:
         ranker.check_params()
     return copies
+
+
+def _unknown(whose: str, parameter: str, rankers: Sequence[Ranker]) -> UnknownNameError:
+    """Return the error for ``whose.parameter``, which no ranker has: the ranker or the parameter is unknown."""
+    within = [inner for ranker in rankers for inner in _all(ranker)]
+    if whose and RANKERS.find(whose) is None:
+        return UnknownNameError("ranker", whose, ranker_names())
+    called = [each for each in within if not whose or _is_called(each, whose, parameter)]
+    if not called:
+        names = dict.fromkeys(str(each).partition("(")[0] for each in within)
+        return UnknownNameError(f"ranker within {', '.join(map(str, rankers))}", whose, names)
+    known = sorted({name for each in called for name in each.parameters() if name != "rankers"})
+    return UnknownNameError(f"parameter of {whose or ', '.join(map(str, rankers))}", parameter, known)
 
 
 def _set(ranker: Ranker, whose: str, parameter: str, value: Any) -> int:
