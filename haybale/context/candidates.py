@@ -1,9 +1,10 @@
-"""The documents that a re-ranker orders and learns from, and the passages by the best of which each is scored."""
+"""The candidate documents of context re-rankers, and the rule that a document scores by its best passage."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,7 @@ from numpy.typing import NDArray
 from haybale.collections.collection import Ints, ragged_take
 from haybale.context.engine_graph import graph_of
 from haybale.errors import InputError
-from haybale.rankers import Training
-from haybale.rankers.query_batch import QueryBatch
-from haybale.rankers.ranker import Ranker
+from haybale.rankers import OutOfFold, QueryBatch, Ranker, Training
 from haybale.retrieval import Hits
 from haybale.retrieval.hits import from_flat
 from haybale.vectors import Floats
@@ -23,17 +22,20 @@ N_FOLDS = 5
 
 
 class QueryCandidates(NamedTuple):
-    """The passages of the documents that are re-ordered for one query."""
+    """The passages of one query's candidate documents."""
 
-    row: int  # of the query in its batch
+    row: int  # the query's row in its batch
     own: int  # the document that the query was taken from, -1 for none
-    passages: Ints  # (c,) those of a document side by side
+    passages: Ints  # (c,) grouped by document
     begins: Ints  # (n + 1,) where the passages of each document begin
     scores: Floats  # (n_nodes,) inner products of the query with all nodes of the graph
 
 
 def query_candidates(batch: QueryBatch, rows: Ints, documents: Ints) -> Iterator[QueryCandidates]:
-    """Iterate over the queries that have documents (n,); ``rows`` (n,) rises."""
+    """Yield the candidates of each query that has some.
+
+    ``documents`` (n,) are the candidates of the queries in ``rows`` (n,), which must be sorted.
+    """
     edges = np.searchsorted(rows, np.arange(len(batch) + 1))
     offsets = batch.engine.passages.doc_offsets
     for row, scores in enumerate(graph_of(batch.engine).vectors.scores(batch.vectors)):
@@ -42,86 +44,87 @@ def query_candidates(batch: QueryBatch, rows: Ints, documents: Ints) -> Iterator
             yield QueryCandidates(row, int(batch.own[row]), *ragged_take(offsets, mine), scores)
 
 
-class PassageReranker(Protocol):
-    """A re-ranker that scores passages."""
+class BestPassage:
+    """Mixin of re-rankers that score passages with :meth:`score_passages`; a document scores by its best passage."""
 
     n_documents: int
     rankers_: Sequence[Ranker]
 
+    @abstractmethod
     def score_passages(self, batch: QueryBatch, candidates: QueryCandidates, fold: int) -> Scores:
-        """Return the passages' scores (c,), −inf for those that are not read.
+        """Return the scores (c,) of the passages, −inf for passages that are not read.
 
-        ``fold`` selects the model that did not see the training queries of that fold, -1 the one that saw all.
+        ``fold`` selects the model that was trained without the queries of that fold, -1 the one trained on all queries.
         """
-        ...
 
+    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
+        folds = self.folds_of(batch.ids) if out_of_fold and isinstance(self, OutOfFold) else np.full(len(batch), -1)
+        found = []
+        for each in query_candidates(batch, rows, documents):
+            of_passages = self.score_passages(batch, each, int(folds[each.row]))
+            found.append(np.maximum.reduceat(of_passages, each.begins[:-1]))
+        return np.concatenate(found)
 
-def document_scores(
-    ranker: PassageReranker, batch: QueryBatch, rows: Ints, documents: Ints, folds: Ints | None = None
-) -> Scores:
-    """Return the scores of documents (n,), each that of its best passage.
+    def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
+        """Return the k best passages of each query among its first ``n_documents`` documents."""
+        rows, ranks, documents = self.rankers_[0].run(batch, self.n_documents).numbers_in(batch.engine.collection)
+        first = ranks <= self.n_documents
+        none = np.empty(0, dtype=np.int64)
+        queries, passages, values = [none], [none], [np.empty(0, dtype=np.float32)]
+        for each in query_candidates(batch, rows[first], documents[first]):
+            scores = self.score_passages(batch, each, -1)
+            order = np.lexsort((each.passages, -scores))[: min(k, int(np.isfinite(scores).sum()))]
+            queries.append(np.full(len(order), each.row))
+            passages.append(each.passages[order])
+            values.append(scores[order].astype(np.float32))
+        return from_flat(len(batch), np.concatenate(queries), np.concatenate(passages), np.concatenate(values))
 
-    ``folds`` (m,) are those of the batch's queries, which must not be seen; -1 or None for no fold.
-    """
-    scores = []
-    for each in query_candidates(batch, rows, documents):
-        of_passages = ranker.score_passages(batch, each, -1 if folds is None else int(folds[each.row]))
-        scores.append(np.maximum.reduceat(of_passages, each.begins[:-1]))
-    return np.concatenate(scores)
-
-
-def best_hits(ranker: PassageReranker, batch: QueryBatch, k: int) -> Hits:
-    """Return the k best passages of each query in the documents that are re-ordered."""
-    rows, ranks, documents = ranker.rankers_[0].run(batch, ranker.n_documents).numbers_in(batch.engine.collection)
-    first = ranks <= ranker.n_documents
-    none = np.empty(0, dtype=np.int64)
-    queries, passages, values = [none], [none], [np.empty(0, dtype=np.float32)]
-    for each in query_candidates(batch, rows[first], documents[first]):
-        scores = ranker.score_passages(batch, each, -1)
-        order = np.lexsort((each.passages, -scores))[: min(k, int(np.isfinite(scores).sum()))]
-        queries.append(np.full(len(order), each.row))
-        passages.append(each.passages[order])
-        values.append(scores[order].astype(np.float32))
-    return from_flat(len(batch), np.concatenate(queries), np.concatenate(passages), np.concatenate(values))
-
-
-def best_passage(ranker: PassageReranker, batch: QueryBatch, document: int) -> tuple[QueryCandidates, int]:
-    """Return a document's passages as candidates for the one query of a batch, and the best of them."""
-    (candidates,) = query_candidates(batch, np.array([0]), np.array([document]))
-    return candidates, int(candidates.passages[np.argmax(ranker.score_passages(batch, candidates, -1))])
+    def best_passage(self, batch: QueryBatch, document: int) -> tuple[QueryCandidates, int]:
+        """Return the passages of a document as candidates for the one query of a batch, and the best of them."""
+        (candidates,) = query_candidates(batch, np.array([0]), np.array([document]))
+        return candidates, int(candidates.passages[np.argmax(self.score_passages(batch, candidates, -1))])
 
 
 def best_passages(scores: Scores, begins: Ints) -> Ints:
-    """Return the place of each document's best passage (n,), the first of equals."""
+    """Return the index (n,) of each document's best passage, the first of equals.
+
+    ``scores`` (c,) are grouped by document; ``begins`` (n + 1,) says where each document begins.
+    """
     best = np.repeat(np.maximum.reduceat(scores, begins[:-1]), np.diff(begins))
     at = np.flatnonzero(scores == best)
     return at[np.searchsorted(at, begins[:-1])]
 
 
 class JudgedDocuments(NamedTuple):
-    """Documents of training queries: those that a ranker re-orders, and the relevant ones, if they have passages."""
+    """The documents that a re-ranker learns from: the candidates of training queries and their relevant documents."""
 
-    batch: QueryBatch  # the queries that are learned from
-    rows: Ints  # (n,) the query of each document, rising
-    documents: Ints
-    relevant: NDArray[np.bool_]
+    batch: QueryBatch  # the training queries
+    rows: Ints  # (n,) the row of each document's query, sorted
+    documents: Ints  # (n,) documents with a passage
+    relevant: NDArray[np.bool_]  # (n,)
 
     def of(self, row: int) -> slice:
-        """Return the place of one query's documents."""
+        """Return the slice of one query's documents."""
         return slice(*np.searchsorted(self.rows, [row, row + 1]))
 
 
-class LearningReranker(PassageReranker, Protocol):
-    """A re-ranker that scores passages by what it learned fold by fold."""
+class LearningReranker(Protocol):
+    """A re-ranker that learns in folds."""
 
+    n_documents: int
     n_queries: int
     random_state: int | None
+    rankers_: Sequence[Ranker]
     query_ids_: Sequence[str]
     fold_of_: Ints
 
 
 def judged_documents(ranker: LearningReranker, training: Training) -> JudgedDocuments:
-    """Draw at most ``n_queries`` with a relevant document, deal them into folds, and return their documents."""
+    """Sample at most ``n_queries`` judged queries, split them into folds, and return their documents.
+
+    Sets ``query_ids_`` and ``fold_of_`` of the ranker. Raises :class:`InputError` if no relevant document has a
+    passage.
+    """
     judged = np.flatnonzero(list(map(bool, training.relevant)))
     rng, size = np.random.default_rng(ranker.random_state), min(ranker.n_queries, len(judged))
     drawn = np.sort(rng.choice(judged, size=size, replace=False))
@@ -137,5 +140,7 @@ def judged_documents(ranker: LearningReranker, training: Training) -> JudgedDocu
     has_passage = np.diff(batch.engine.passages.doc_offsets)[documents] > 0
     is_relevant = np.isin(pairs, known) & has_passage
     if not is_relevant.any():
-        raise InputError(f"{ranker}: no relevant document has a passage: there is nothing to learn")
+        raise InputError(
+            f"{ranker}: no relevant document of the training queries has a passage; add texts to these documents"
+        )
     return JudgedDocuments(batch, rows[has_passage], documents[has_passage], is_relevant[has_passage])

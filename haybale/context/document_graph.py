@@ -1,4 +1,4 @@
-"""The graph of a structured, cited collection: passages and titled sections, and the links between them.
+"""The graph of a structured collection: passages and titled sections as nodes, and typed edges between them.
 
 Albarède et al., "Passage Retrieval on Structured Documents using Graph Attention Networks", ECIR 2022, section 2.1.
 """
@@ -21,16 +21,21 @@ EXTERNAL = (RELATIONS.index("external"), RELATIONS.index("external_i"))
 
 
 class Mask(NamedTuple):
-    """Links between documents that a query must not see: links of the document that the query was taken from.
+    """The links between documents that are hidden from a query: links of the document that it was taken from.
 
-    For a training query these links are the answers, and no document links to a new one yet.
+    The links of a training query's document reveal its relevant documents, and a new document has no links yet.
     """
 
-    pairs: Ints | None  # hide only links, in either direction, with own * n_documents + other among these; None: all
+    # Hide a link between ``own`` and another document, in either direction, only if own * n_documents + other is among
+    # these; None hides all links of ``own``.
+    pairs: Ints | None
     n_documents: int
 
     def hides(self, own: Ints | int, one: Ints, other: Ints) -> NDArray[np.bool_]:
-        """Return whether links between ``one`` and ``other`` (n,) are hidden from queries from ``own``, -1 for none."""
+        """Return a mask (n,) of the links between documents ``one`` and ``other`` (n,) that are hidden.
+
+        ``own`` is the document that the query was taken from, -1 for none.
+        """
         touched: NDArray[np.bool_] = (np.asarray(own) >= 0) & ((one == own) | (other == own))
         if self.pairs is None:
             return touched
@@ -38,7 +43,7 @@ class Mask(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Typed edges, sorted by target, relation and source, in small types since a graph may have many millions."""
+    """Typed edges, sorted by target, relation and source. The types are small since a graph may have millions."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
@@ -49,9 +54,10 @@ class Edges(NamedTuple):
 class DocumentGraph:
     """Passages and sections of all documents as nodes, with eight types of edges: four relations and their inverses.
 
-    Nodes are numbered passages first, then sections; a document is its root section. Edges lead from a passage to the
-    next (*order*), from a passage to its section and from a section to its parent (*structural*), to a section that the
-    text refers to (*internal*), and to a document that it cites (*external*). :meth:`from_collection` makes the graph.
+    Passages are numbered first, then sections. The root section of a document represents the document. Edges lead from
+    a passage to the next passage (*order*), from a passage to its section and from a section to its parent
+    (*structural*), from a passage to a section that it refers to (*internal*), and from a passage or section to a
+    document that it cites (*external*). :meth:`from_collection` builds the graph.
 
     Parameters
     ----------
@@ -63,15 +69,15 @@ class DocumentGraph:
     section_of : (n_passages,) int64
         The section node of each passage.
     parent : (n_sections,) int64
-        The section node around each section, -1 for roots.
+        The parent of each section, a section node; -1 for roots.
     root : (n_documents,) int64
-        The section node that is the document.
+        The section node that represents each document.
     doc_of : (n_nodes,) int64
         The document of each node.
     internal, external : (n, 2) int64
-        Links from node to section node, each as often as it was given.
+        Links from a node to a section node; repeated links are kept.
     n_self_links : int
-        Number of links of documents to themselves, which were dropped.
+        Number of links from a document to itself, which were dropped.
 
     Examples
     --------
@@ -106,13 +112,19 @@ class DocumentGraph:
         """Return the graph of a collection's sections and links.
 
         A document without a root section, or with several, gets a new one. A root section without a title gets the
-        document's. Raises :class:`InputError` for a collection with neither sections nor links, for sections that stand
-        within themselves, and for a link to nowhere.
+        title of the document.
+
+        Raises
+        ------
+        InputError
+            The collection has neither sections nor links, the parents of its sections form a cycle, or a link leads to
+            something that is not in the collection.
         """
         sections, links = collection.sections, collection.links
         if sections is None and links is None:
             raise InputError(
-                f"collection {collection.name!r} has neither sections nor links, so there is no graph of it"
+                f"collection {collection.name!r} has neither sections nor links to build a graph from; add some, or "
+                "choose a ranker that needs no graph"
             )
         n_p, n_d, none = collection.n_passages, collection.n_documents, np.empty((0, 2), dtype=np.int64)
         if sections is None:
@@ -131,14 +143,17 @@ class DocumentGraph:
             ("parent", np.stack([sections.parents, sections.parents], axis=1) + 1, (n_s + 1, n_s + 1)),
         ):
             if len(ends) and (ends.min() < 0 or (ends.max(axis=0) >= sizes).any()):
-                raise InputError(f"collection {collection.name!r}: a link to nowhere, {name}")
+                raise InputError(
+                    f"collection {collection.name!r}: a {name!r} link must lead to a passage, section or document in "
+                    "it; correct the links"
+                )
         section_doc = np.repeat(np.arange(n_d), np.diff(sections.doc_offsets))
         roots = np.flatnonzero(sections.parents < 0)
         single = np.bincount(section_doc[roots], minlength=n_d) == 1
-        made = np.flatnonzero(~single)  # documents that get a new root
+        added = np.flatnonzero(~single)  # documents that get a new root
         root = np.empty(n_d, dtype=np.int64)
         root[section_doc[roots]] = n_p + roots
-        root[made] = n_p + n_s + np.arange(len(made))
+        root[added] = n_p + n_s + np.arange(len(added))
         parent = np.where(sections.parents < 0, -1, n_p + sections.parents)
         below = roots[~single[section_doc[roots]]]
         parent[below] = root[section_doc[below]]
@@ -147,10 +162,10 @@ class DocumentGraph:
             np.stack([ends[:, 0] + first, ends[:, 1]], axis=1)
             for ends, first in ((links.passage_to_document, 0), (links.section_to_document, n_p))
         ]
-        external, doc_of = np.concatenate(cites), np.concatenate([doc_of_passage, section_doc, made])
+        external, doc_of = np.concatenate(cites), np.concatenate([doc_of_passage, section_doc, added])
         itself = doc_of[external[:, 0]] == external[:, 1]
         external = external[~itself]
-        titles = [*sections.titles.to_pylist(), *([""] * len(made))]
+        titles = [*sections.titles.to_pylist(), *([""] * len(added))]
         for node, title in zip((root - n_p).tolist(), collection.doc_titles.to_pylist(), strict=True):
             titles[node] = titles[node] if titles[node].strip() else title
         graph = cls(
@@ -158,7 +173,7 @@ class DocumentGraph:
             doc_offsets=collection.passages.doc_offsets,
             titles=titles,
             section_of=np.where(in_section < 0, root[doc_of_passage], n_p + in_section),
-            parent=np.concatenate([parent, np.full(len(made), -1)]),
+            parent=np.concatenate([parent, np.full(len(added), -1)]),
             root=root,
             doc_of=doc_of,
             internal=links.internal + np.array([0, n_p]),
@@ -186,7 +201,7 @@ class DocumentGraph:
         return f"DocumentGraph: {nodes}; edges: {counts}, and their inverses"
 
     def above(self, passage: int) -> list[int]:
-        """Return the section nodes around a passage, from its own up to the root."""
+        """Return the sections that contain a passage, from its own up to the root."""
         found = [int(self.section_of[passage])]
         while (parent := int(self.parent[found[-1] - self.n_passages])) >= 0:
             found.append(parent)
@@ -194,7 +209,7 @@ class DocumentGraph:
 
     @cached_property
     def levels(self) -> list[Ints]:
-        """Sections, numbered from 0, by their depth, the roots first; a cycle raises :class:`InputError`."""
+        """Sections (numbered from 0) by depth, the roots first; a cycle raises :class:`InputError`."""
         above = np.where(self.parent < 0, -1, self.parent - self.n_passages)
         depth = np.where(above < 0, 0, -1)
         found = [np.flatnonzero(above < 0)]
@@ -202,14 +217,15 @@ class DocumentGraph:
         while len(left):
             ready = depth[above[left]] == len(found) - 1
             if not ready.any():
-                raise InputError(f"section {self.titles[int(left[0])]!r} stands within itself")
+                title = self.titles[int(left[0])]
+                raise InputError(f"section {title!r} must not be its own ancestor; correct the parents of sections")
             depth[left[ready]] = len(found)
             found.append(left[ready])
             left = left[~ready]
         return found
 
     def _forward(self) -> dict[str, Ints]:
-        """Return ``(from, to)`` (n, 2) of each relation."""
+        """Return the edges ``(source, target)`` (n, 2) of the four relations without inverses."""
         follows = np.flatnonzero(self.doc_of[1 : self.n_passages] == self.doc_of[: max(0, self.n_passages - 1)])
         inner = np.flatnonzero(self.parent >= 0)
         into = np.stack([np.arange(self.n_passages), self.section_of], axis=1)
@@ -220,7 +236,7 @@ class DocumentGraph:
 
     @cached_property
     def edges(self) -> Edges:
-        """All edges, each once."""
+        """All edges, without duplicates."""
         ends, kinds = [], []
         for name, given in self._forward().items():
             for kind, pair in ((name, given), (f"{name}_i", given[:, ::-1])):
@@ -228,10 +244,10 @@ class DocumentGraph:
                 kinds.append(np.full(len(pair), RELATIONS.index(kind), dtype=np.int8))
         both, relation = np.concatenate(ends), np.concatenate(kinds)
         del ends, kinds
-        # Sorting one number for each edge in place takes a third of the time of lexsort.
+        # Sorting one integer key for each edge in place takes a third of the time of lexsort.
         n, r = self.n_nodes, len(RELATIONS)
         if n * n * r >= 2**63:
-            raise InputError(f"a graph of {n:,} nodes has more edges than can be numbered")
+            raise InputError(f"the edges of a graph of {n:,} nodes cannot be numbered in 64 bits; split the collection")
         keys = (both[:, 1].astype(np.int64) * r + relation) * n + both[:, 0]
         del both, relation
         keys.sort()
@@ -242,13 +258,13 @@ class DocumentGraph:
 
     @cached_property
     def _incoming(self) -> Ints:
-        """Where the edges into each node begin (n_nodes + 1,)."""
+        """The position (n_nodes + 1,) in ``edges`` of the first edge into each node."""
         return indptr_from_counts(np.bincount(self.edges.target, minlength=self.n_nodes))
 
     def edges_into(self, nodes: Ints, own: Ints | int = -1, mask: Mask | None = None) -> tuple[Ints, Ints, Ints]:
         """Return ``(place in nodes, source, relation)`` of the edges into nodes (n,).
 
-        ``own``, (n,) or one for all, is the document of the query that looks; ``mask`` hides some of its links.
+        ``own``, (n,) or one for all, is the document that the query was taken from; ``mask`` hides some of its links.
         """
         counts = np.diff(self._incoming)[nodes]
         begins = indptr_from_counts(counts)
@@ -264,7 +280,7 @@ class DocumentGraph:
 
     @cached_property
     def document_links(self) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-        """``(offsets, documents)`` of the documents that each document cites, and of those that cite it."""
+        """``(offsets, documents)``, ragged: the documents that each document cites, and those that cite it."""
         pairs = np.unique(self.doc_of[self.external], axis=0) if len(self.external) else np.empty((0, 2), np.int64)
         cites = indptr_from_counts(np.bincount(pairs[:, 0], minlength=self.n_documents)), pairs[:, 1]
         order = np.lexsort((pairs[:, 0], pairs[:, 1]))

@@ -1,4 +1,4 @@
-"""The graph of an engine's documents, with the vectors of its nodes."""
+"""The graph of an engine's documents, and the vectors of its nodes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from haybale.rankers.explanation import Share
 from haybale.timing import timed
 from haybale.vectors import Floats, Matrix
 
-_TILE = 2**26  # scores computed at once: 256 MiB
+_TILE = 2**26  # scores computed in one product: 256 MiB
 
 
 class NodeVectors:
-    """A vector for each node: the given one of a passage, that of a section's title, 0 for an empty title.
+    """A vector for each node: a passage's own, and the vector of the title for a section, 0 if the title is empty.
 
     Parameters
     ----------
     graph : DocumentGraph
     passages : (n_passages, d) array or sparse matrix
+        Vectors of the passages.
     encoder : Encoder
-        Encodes the titles, equal ones once.
+        Encodes the titles; equal titles are encoded once.
     """
 
     def __init__(self, graph: DocumentGraph, passages: Matrix, encoder: Encoder) -> None:
@@ -50,13 +51,13 @@ class NodeVectors:
         return bool(is_sparse(self.passages))
 
     def dense(self) -> Floats:
-        """Return all vectors (n_nodes, d), if they are dense."""
+        """Return all vectors (n_nodes, d) as one array; only for dense vectors."""
         return np.concatenate([np.asarray(self.passages, dtype=np.float32), self.titles])
 
     def scores(self, queries: Matrix) -> Iterator[NDArray[np.float32]]:
-        """Iterate over the queries (m, d): the inner products (n_nodes,) of each with all nodes."""
+        """Yield for each of the queries (m, d) its inner products (n_nodes,) with all nodes."""
         found, n = to_numpy(queries), self.graph.n_nodes
-        if self.is_sparse:  # one by one, so that no score depends on the other queries
+        if self.is_sparse:  # one query at a time, so that its scores do not depend on the others
             for row in range(found.shape[0]):
                 query = found[row].toarray()[0]
                 yield np.concatenate([self.passages @ query, self.titles @ query])
@@ -78,7 +79,10 @@ class EngineGraph(NamedTuple):
 
 
 def graph_of(engine: Engine) -> EngineGraph:
-    """Return the graph of the documents that an engine has now; of an engine limited to some documents, of these."""
+    """Return the graph of the documents that the engine has now, cached on the engine.
+
+    If the engine is limited to some documents, the graph contains only these.
+    """
 
     def build() -> EngineGraph:
         with timed("build graph"):
@@ -89,7 +93,10 @@ def graph_of(engine: Engine) -> EngineGraph:
 
 
 def node_share(engine: Engine, nodes: Ints, share: float, relation: str = "") -> Share:
-    """Return the share of a score that a passage, a section, or all passages of a document carry through a relation."""
+    """Return the share of a score that nodes contribute through a relation, with a name for the nodes.
+
+    ``nodes`` is one passage, one section, or all passages of a document.
+    """
     graph, collection, text = graph_of(engine).graph, engine.collection, None
     node = int(nodes[0])
     if len(nodes) > 1:

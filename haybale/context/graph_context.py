@@ -1,4 +1,4 @@
-"""Graph attention as a ranker: a passage's own vector, and the vector that attention makes of its neighbours."""
+"""The rankers ``lim``, ``mim`` and ``mix-im``: passages in context, by graph attention over their neighbours."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, ragged_take
 from haybale.context.candidates import (
+    BestPassage,
     JudgedDocuments,
     QueryCandidates,
     Scores,
-    best_hits,
-    best_passage,
     best_passages,
-    document_scores,
     judged_documents,
 )
 from haybale.context.engine_graph import graph_of, node_share
@@ -34,55 +32,64 @@ from haybale.parameters import COUNT, one_of
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
 from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
-from haybale.retrieval import Hits, Run
+from haybale.retrieval import Run
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
     from haybale.context.networks.learning import Scored
 
-_CHUNK = 2048  # passages put in context at once
+_CHUNK = 2048  # passages of one forward pass
 
 
 @dataclass(eq=False, repr=False)
-class GraphContext(OutOfFold, Reranker):
-    """Re-rank by passages in context, which graph attention makes from dense vectors: LiM, MiM and Mix-iM.
+class GraphContext(BestPassage, OutOfFold, Reranker):
+    """Re-rank by graph attention over the dense vectors of passages and titles: LiM, MiM and Mix-iM.
 
-    ``lim`` scores a passage p by (1 − λ) · q·p + λ · q·CGAT(p), where CGAT reads what stands around p and nothing of
-    p; ``mix-im`` has GAT(p), which reads p too, instead of CGAT(p); ``mim`` scores by q·GAT(p) alone. λ is learned, and
-    a document scores by its best passage. The method is that of Albarède et al., "Passage Retrieval on Structured
-    Documents using Graph Attention Networks", ECIR 2022; the layers are in :mod:`haybale.context.networks.attention`.
-    The paper learns from relevant paragraphs. Here the best passage of a relevant document stands for it, chosen anew
-    each epoch, and the negatives are documents with high scores. Needs the extra ``neural``.
+    ``lim`` scores a passage p by (1 − λ) · q·p + λ · q·CGAT(p). CGAT, context-only graph attention, reads the
+    neighbours of p but not p. ``mix-im`` replaces CGAT(p) by GAT(p), which also reads p. ``mim`` scores by q·GAT(p)
+    alone. λ is learned, and a document scores by its best passage.
+
+    The method is that of Albarède et al., "Passage Retrieval on Structured Documents using Graph Attention Networks",
+    ECIR 2022; the layers are in :mod:`haybale.context.networks.attention`. The paper learns from relevant paragraphs.
+    Here the judgements are of documents, so the best passage of a relevant document is its positive, chosen again in
+    each epoch. The negatives are documents with high scores. Needs the extra ``neural``.
 
     Parameters
     ----------
     ranker : Ranker
-        The ranker whose first documents are re-ordered.
+        The ranker whose first documents are re-ranked.
     kind : {"lim", "mim", "mix-im"}, default "lim"
+        The formula of the score.
     setting : {"paths", "paper"}, default "paths"
-        "paths": one layer of attention over the means of ten relation paths (:data:`~haybale.context.PATHS`), trained
-        with a listwise loss, −log softmax of a relevant document among its negatives. "paper": three layers over the
-        neighbours by the paper's eight relations, trained with its pairwise loss, −log σ(s⁺ − s⁻).
+        "paths" uses one layer of attention over the means of ten relation paths (:data:`~haybale.context.PATHS`) and a
+        listwise loss, −log softmax of a relevant document among its negatives. "paper" uses the paper's three layers
+        over the neighbours by eight relations, and its pairwise loss, −log σ(s⁺ − s⁻).
     heads : int, default 4
-        Number of attention heads, which must divide the width of the vectors.
+        Number of attention heads; must divide the width of the vectors.
     context_query : {"content", "type"}, default "content"
-        What a passage asks its neighbours with: its vector, or a vector learned for all passages.
+        The attention query of a passage: its vector, or one learned vector for all passages.
     dropout : float, default 0.1
         Share of attention weights that are dropped in training.
-    epochs, batch_size : int, default 8 and 32
-        Number of epochs, and of queries in a batch.
-    n_negatives, n_train : int, default 15 and 60
-        Number of negatives drawn for a query, from this many documents with the highest scores.
+    epochs : int, default 8
+        Number of passes over the training queries.
+    batch_size : int, default 32
+        Number of queries in a batch.
+    n_negatives : int, default 15
+        Number of negatives sampled for each query.
+    n_train : int, default 60
+        Number of documents with the highest scores that negatives are sampled from.
     learning_rate, weight_decay : float, default 0.001 and 1
         Parameters of AdamW. λ, the weights of relations and the scale of scores learn ten times as fast.
     n_queries : int, default 3000
-        Largest number of training queries; of more, so many are drawn at random.
-    n_documents, mask : int, default 1000; str, default "own"
-        As for :class:`LinearContext`.
+        Maximum number of training queries; a larger set is sampled.
+    n_documents : int, default 1000
+        Number of documents that are re-ranked for each query.
+    mask : {"own", "relevant", "off"}, default "own"
+        Links that are hidden from a query, as for :class:`LinearContext`.
     device : str, optional
-        Device of torch, default the CPU.
+        Torch device, default the CPU.
     random_state : int, default 0
-        Seed of folds, drawn queries and training.
+        Seed of the folds, the samples and the training.
     """
 
     name = "graph-context"
@@ -126,40 +133,42 @@ class GraphContext(OutOfFold, Reranker):
         import_optional("torch", "neural")
         dim = self._dim(training.batch.engine)
         if dim % self.heads:
-            raise InputError(f"heads: {self.heads} heads do not divide vectors of width {dim}")
+            raise InputError(f"heads must divide the width of the vectors, {dim}, found {self.heads}")
         self.rankers_ = [self.ranker.fitted(training)]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
         self._contexts: tuple[Collection, dict[int, Floats]] | None = None
-        self.networks_ = NetworkFolds(partial(self._untrained, dim), self, partial(self._epoch, judged))
+        self.networks_ = NetworkFolds(partial(self._new_network, dim), self, partial(self._training_batches, judged))
 
     def _dim(self, engine: Engine) -> int:
         """Return the width of the engine's vectors, which must be dense."""
         vectors = graph_of(engine).vectors
         if vectors.is_sparse:
-            raise InputError(f"{self} attends to dense vectors; build the engine with encoder 'lsa' or a neural one")
+            raise InputError(f"{self} needs dense vectors; build the engine with encoder 'lsa' or a neural one")
         return int(vectors.passages.shape[1])
 
     @property
-    def _reader(self) -> type[PathSurroundings] | type[EdgeSurroundings]:
+    def _context_type(self) -> type[PathSurroundings] | type[EdgeSurroundings]:
         return PathSurroundings if self.setting == "paths" else EdgeSurroundings
 
     def _surroundings(self, engine: Engine) -> PathSurroundings | EdgeSurroundings:
-        return self._reader(engine, hidden_links(self, engine), context_only=self.kind == "lim")
+        return self._context_type(engine, hidden_links(self, engine), context_only=self.kind == "lim")
 
-    def _untrained(self, dim: int) -> Any:
+    def _new_network(self, dim: int) -> Any:
         from haybale.context.networks.attention import ContextNetwork
 
-        shape = dim, len(self._reader.relations), self._reader.n_layers, self.heads, self.dropout
+        shape = dim, len(self._context_type.relations), self._context_type.n_layers, self.heads, self.dropout
         return ContextNetwork(*shape, blind=self.context_query == "type").to(self.device or "cpu")
 
-    def _epoch(self, judged: JudgedDocuments, network: Any, fold: int, rng: np.random.Generator) -> Iterator[Scored]:
-        """Iterate over batches of queries: each one's relevant documents and drawn others, by their best passages."""
+    def _training_batches(
+        self, judged: JudgedDocuments, network: Any, fold: int, rng: np.random.Generator
+    ) -> Iterator[Scored]:
+        """Yield the scored batches of one epoch: the positives and sampled negatives of queries outside the fold."""
         import torch
 
-        teaching = np.unique(judged.rows[judged.relevant])
-        teaching = teaching[self.fold_of_[teaching] != fold]
-        if not len(teaching):
+        query_rows = np.unique(judged.rows[judged.relevant])
+        query_rows = query_rows[self.fold_of_[query_rows] != fold]
+        if not len(query_rows):
             return
 
         surroundings, batch = self._surroundings(judged.batch.engine), judged.batch
@@ -169,30 +178,30 @@ class GraphContext(OutOfFold, Reranker):
         own_share, context_share = self._weights(network).tolist()
         vectors = context_share * self._in_context(network, surroundings, needed)
         vectors += own_share * surroundings.values[needed]
-        order = rng.permutation(teaching)
+        order = rng.permutation(query_rows)
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            products, drawn = queries[rows] @ vectors.T, []
+            products, examples = queries[rows] @ vectors.T, []
             for row, of_all in zip(rows.tolist(), products, strict=True):
                 of = judged.of(row)
                 first, end = begins[of.start], begins[of.stop]
                 scores = of_all[place[first:end]]
                 best = best_passages(scores, begins[of.start : of.stop + 1] - first)
-                chosen = self._chosen(scores[best], judged.relevant[of], rng)
+                chosen = self._sample(scores[best], judged.relevant[of], rng)
                 relevant = judged.relevant[of][chosen]
-                drawn.append((np.full(len(chosen), row), passages[first + best[chosen]], relevant))
-            query, passage, relevant = (np.concatenate(column) for column in zip(*drawn, strict=True))
+                examples.append((np.full(len(chosen), row), passages[first + best[chosen]], relevant))
+            query, passage, relevant = (np.concatenate(column) for column in zip(*examples, strict=True))
             values, around = surroundings.read(passage, batch.own[query])
-            made = network(values, around)[0][around.targets]
-            asking = torch.from_numpy(queries[query]).to(made)
-            scores = (made * asking).sum(1)
+            in_context = network(values, around)[0][around.targets]
+            query_vectors = torch.from_numpy(queries[query]).to(in_context)
+            scores = (in_context * query_vectors).sum(1)
             if self.kind != "mim":
-                own = torch.from_numpy(surroundings.values[passage]).to(made)
-                scores = network.share * scores + (1 - network.share) * (own * asking).sum(1)
+                own = torch.from_numpy(surroundings.values[passage]).to(in_context)
+                scores = network.share * scores + (1 - network.share) * (own * query_vectors).sum(1)
             yield scores, np.unique(query, return_inverse=True)[1], relevant
 
-    def _chosen(self, scores: Scores, relevant: NDArray[np.bool_], rng: np.random.Generator) -> Ints:
-        """Return the relevant ones of a query's documents, and negatives drawn from those with the highest scores."""
+    def _sample(self, scores: Scores, relevant: NDArray[np.bool_], rng: np.random.Generator) -> Ints:
+        """Return the relevant documents of a query, and negatives sampled from the others with the highest scores."""
         others = np.flatnonzero(~relevant)
         others = others[np.argsort(-scores[others], kind="stable")[: self.n_train]]
         drawn = rng.choice(others, size=min(self.n_negatives, len(others)), replace=False)
@@ -201,7 +210,7 @@ class GraphContext(OutOfFold, Reranker):
     def _in_context(
         self, network: Any, surroundings: PathSurroundings | EdgeSurroundings, passages: Ints, own: int = -1
     ) -> Floats:
-        """Return (n, d) passages in context, for a query from one document or from none."""
+        """Return (n, d) passages in context, for a query taken from document ``own`` (-1 for none)."""
         import torch
 
         out = np.empty((len(passages), surroundings.values.shape[1]), dtype=np.float32)
@@ -215,28 +224,29 @@ class GraphContext(OutOfFold, Reranker):
         return out
 
     def context_vectors(self) -> Floats:
-        """Return (n_passages, d) every passage in context, for a query from no document; for "lim" the context only."""
+        """Return GAT(p) (n_passages, d) of all passages, CGAT(p) for "lim", with no links hidden."""
         self.check_fitted()
-        return self._stored(self.engine_, -1).copy()
+        return self._cached_contexts(self.engine_, -1).copy()
 
-    def _stored(self, engine: Engine, fold: int) -> Floats:
-        """Return the same by the network that did not see a fold, made once."""
+    def _cached_contexts(self, engine: Engine, fold: int) -> Floats:
+        """Return :meth:`context_vectors` of the network of a fold, computed once for the engine's present documents."""
         if self._contexts is None or self._contexts[0] is not engine.collection:
             self._contexts = engine.collection, {}
-        made = self._contexts[1]
-        if fold not in made:
+        cached = self._contexts[1]
+        if fold not in cached:
             surroundings = self._surroundings(engine)
-            made[fold] = self._in_context(self.networks_[fold], surroundings, np.arange(surroundings.graph.n_passages))
-        return made[fold]
+            passages = np.arange(surroundings.graph.n_passages)
+            cached[fold] = self._in_context(self.networks_[fold], surroundings, passages)
+        return cached[fold]
 
     def _weights(self, network: Any) -> Scores:
-        """Return the weights of a passage's own product with the query and of that of its context."""
+        """Return the weights (2,) of the products of the query with a passage and with the passage in context."""
         share = 1.0 if self.kind == "mim" else float(network.share.detach())
         return np.array([1 - share, share])
 
     def score_passages(self, batch: QueryBatch, candidates: QueryCandidates, fold: int) -> Scores:
         passages, network = candidates.passages, self.networks_[fold]
-        contexts = self._stored(batch.engine, fold)[passages]
+        contexts = self._cached_contexts(batch.engine, fold)[passages]
         surroundings = self._surroundings(batch.engine)
         if surroundings.mask is not None and candidates.own >= 0:
             changed = surroundings.changed(passages, candidates.own)
@@ -246,18 +256,11 @@ class GraphContext(OutOfFold, Reranker):
         found: Scores = np.stack([candidates.scores[passages], products], axis=1) @ self._weights(network)
         return found
 
-    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
-        return document_scores(self, batch, rows, documents, self.folds_of(batch.ids) if out_of_fold else None)
-
-    def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
-        """Return the k best passages of each query in the documents that are re-ordered."""
-        return best_hits(self, batch, k)
-
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        """Return the shares of the best passage itself and of each neighbour, in which the last layer is linear."""
+        """Return the shares of the best passage itself and of its neighbours; the last layer is linear in these."""
         import torch
 
-        candidates, passage = best_passage(self, batch, document)
+        candidates, passage = self.best_passage(batch, document)
         engine, network, itself, shares = batch.engine, self.networks_[-1], np.array([passage]), []
         own_share, context_share = self._weights(network).tolist()
         if self.kind != "mim":
@@ -267,16 +270,16 @@ class GraphContext(OutOfFold, Reranker):
             values, around = surroundings.read(itself, candidates.own)
             _, read, alpha = network(values, around)
             query = torch.from_numpy(np.asarray(batch.vectors[candidates.row], dtype=np.float32)).to(read)
-            rest = float(query @ read[0])  # what the layer adds of the passage itself
+            rest = float(query @ read[0])  # contribution of the passage itself
             for place, edge in enumerate(np.flatnonzero(around.target < around.sizes[0]).tolist()):
                 relation = int(around.relation[edge])
-                toward = layer.carried(relation, alpha[place], query)
+                projected = layer.query_projection(relation, alpha[place], query)
                 if surroundings.relations[relation] == "itself":
-                    rest += float(toward @ read[around.source[edge]])
+                    rest += float(projected @ read[around.source[edge]])
                     continue
-                behind = surroundings.behind(passage, candidates.own, around, edge, read.cpu().numpy())
-                for nodes, vector in behind:
-                    value = context_share * float(toward.cpu().numpy() @ vector)
+                sources = surroundings.edge_sources(passage, candidates.own, around, edge, read.cpu().numpy())
+                for nodes, vector in sources:
+                    value = context_share * float(projected.cpu().numpy() @ vector)
                     shares.append(node_share(engine, nodes, value, surroundings.relations[relation]))
         if self.kind != "lim":
             shares.append(node_share(engine, itself, context_share * rest, "itself"))
@@ -286,14 +289,14 @@ class GraphContext(OutOfFold, Reranker):
         self.write_folds(folder)
         return self.networks_.save(folder) | {"dim": self._dim(self.engine_), "mask": self.mask_}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         import_optional("torch", "neural")
         self.read_folds(folder)
-        self.mask_, self._contexts = facts["mask"], None
-        self.networks_ = NetworkFolds.load(folder, facts, partial(self._untrained, facts["dim"]), self)
+        self.mask_, self._contexts = state["mask"], None
+        self.networks_ = NetworkFolds.load(folder, state, partial(self._new_network, state["dim"]), self)
 
     @property
     def fit_report_(self) -> dict[str, Any]:
-        unused = self.kind == "lim" and self.setting == "paths"  # the relation of a passage to itself
-        relations = self._reader.relations[:-1] if unused else self._reader.relations
+        unused = self.kind == "lim" and self.setting == "paths"  # no passage attends to itself
+        relations = self._context_type.relations[:-1] if unused else self._context_type.relations
         return {"training queries": len(self.query_ids_)} | self.networks_.report(relations)

@@ -1,4 +1,4 @@
-"""Linear context as a ranker: a passage's own score and the means over ten relations, with learned weights."""
+"""The ranker ``linear-context``: a weighted sum of a passage's score and the mean scores over ten relation paths."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy as np
 
 from haybale.context.candidates import (
     N_FOLDS,
+    BestPassage,
     JudgedDocuments,
     QueryCandidates,
     Scores,
-    best_hits,
-    best_passage,
     best_passages,
-    document_scores,
     judged_documents,
     query_candidates,
 )
@@ -30,44 +28,44 @@ from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, T
 from haybale.rankers.conditional_logit import conditional_logit
 from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
-from haybale.retrieval import Hits, Run
+from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 from haybale.vectors import Floats
 
-_ROUNDS = 3  # of choosing documents and their best passages, and learning weights on these
-# The weights that choose first: with the passages alone, the rounds end in worse weights.
-_FIRST = {"passage": 1.0, "siblings": 0.5, "rest of the document": 0.5}
+_ROUNDS = 3  # alternations between the choice of examples and the weights
+# Initial weights. Starting from the passages alone ends in worse weights.
+_INITIAL = {"passage": 1.0, "siblings": 0.5, "rest of the document": 0.5}
 
 
 @dataclass(eq=False, repr=False)
-class LinearContext(OutOfFold, Reranker):
-    """Re-rank by score(p) = w_0 · s(p) + Σ_r w_r · mean of s over what relation r leads to from passage p, without p.
+class LinearContext(BestPassage, OutOfFold, Reranker):
+    """Re-rank by score(p) = w_0 · s(p) + Σ_r w_r · mean of s over the nodes that relation path r leads to from p.
 
-    s is the inner product of the query with a passage or a title, so the score is the inner product with a vector of p
-    in context, Σ_r w_r · mean over r. The ten relations are :data:`~haybale.context.PATHS`; a document scores by its
-    best passage. The weights are those of a penalised conditional logit, which makes the relevant documents of training
-    queries likely among the documents that score highest. Documents, their best passages and the weights are chosen in
-    turn, for three rounds.
+    s is the inner product of the query with a passage or a section title. The score is therefore the inner product of
+    the query with a vector of passage p in context. The ten relation paths are :data:`~haybale.context.PATHS`; no path
+    leads from p to itself. A document scores by its best passage. The weights are fitted by a penalised conditional
+    logit of the relevant document among the documents with the highest scores. For three rounds, fitting alternates
+    with choosing these documents and their best passages by the present weights.
 
     Parameters
     ----------
     ranker : Ranker
-        The ranker whose first documents are re-ordered.
+        The ranker whose first documents are re-ranked.
     n_documents : int, default 1000
-        Number of documents of each query that are re-ordered.
+        Number of documents that are re-ranked for each query.
     mask : {"own", "relevant", "off"}, default "own"
-        Which links between documents a query does not see. "own": all links of the document that it was taken from, as
-        if that document were new. "relevant": its links with documents relevant to training queries from there.
-        "off": none; in training, a query then sees its answers.
+        Which links between documents are hidden from a query. "own" hides all links of the document that it was taken
+        from, as if that document were new. "relevant" hides the links between that document and the documents that are
+        relevant to training queries taken from it. "off" hides none; a training query then sees its relevant
+        documents.
     n_train : int, default 50
-        Number of documents of a training query that weights are learned on: those with the highest scores, and the
-        relevant ones.
+        Number of documents with the highest scores that each training query contributes, besides its relevant ones.
     n_queries : int, default 3000
-        Largest number of training queries; of more, so many are drawn at random.
+        Maximum number of training queries; a larger set is sampled.
     l2 : float, default 0.01
-        Penalty on the weights, in units of the loss (nats a query).
+        L2 penalty on the weights, in units of the loss (nats per query).
     random_state : int, default 0
-        Seed of folds and drawn queries.
+        Seed of the folds and the sample of queries.
     """
 
     name = "linear-context"
@@ -90,11 +88,11 @@ class LinearContext(OutOfFold, Reranker):
     random_state: int | None = 0
 
     def fit_batch(self, training: Training) -> None:
-        _ = graph_of(training.batch.engine)  # raises before any work where there is no graph
+        _ = graph_of(training.batch.engine)  # raises before any work if there is no graph
         self.rankers_ = [self.ranker.fitted(training)]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
-        self.weights_ = np.tile([_FIRST.get(name, 0.0) for name in self.part_names], (N_FOLDS + 1, 1))
+        self.weights_ = np.tile([_INITIAL.get(name, 0.0) for name in self.part_names], (N_FOLDS + 1, 1))
         for _ in range(_ROUNDS):
             with judged.batch.timed("context of training queries"):
                 examples = self._examples(judged)
@@ -103,13 +101,13 @@ class LinearContext(OutOfFold, Reranker):
                     if len(target):
                         found = conditional_logit(query, parts, target / target.sum(), self.l2, 50)
                         self.weights_[fold], loss = found[0], found[2]
-        self.loss_ = float(loss)  # of the last weights, learned from all queries
+        self.loss_ = float(loss)  # of the last weights, which were learned from all queries
 
     def _examples(self, judged: JudgedDocuments) -> list[tuple[Ints, Scores, Floats]]:
-        """Return ``(query row, target, parts)`` of the documents that each fold, and last all queries, learn from.
+        """Return ``(query row, target, parts)`` of the training documents of each fold, and last of all queries.
 
-        They are a query's relevant documents and those with the highest scores by the present weights. A document has
-        the parts of its best passage.
+        They are the relevant documents of each query and those with the highest scores by the present weights. The
+        parts of a document are those of its best passage.
         """
         found: list[list[tuple[Ints, Scores, Floats]]] = [[] for _ in self.weights_]
         candidates = query_candidates(judged.batch, judged.rows, judged.documents)
@@ -128,7 +126,7 @@ class LinearContext(OutOfFold, Reranker):
         return [(query, target, np.ascontiguousarray(parts.T)) for query, target, parts in columns]
 
     def _parts(self, batch: QueryBatch, candidates: QueryCandidates) -> Floats:
-        """Return (c, 11) each passage's own score and the mean over each relation."""
+        """Return (c, 11) the score of each passage and its mean over each relation path."""
         scores, passages, mask = candidates.scores, candidates.passages, hidden_links(self, batch.engine)
         means = graph_of(batch.engine).paths.means(scores, passages, candidates.own, mask)
         return np.concatenate([scores[passages][:, None], means], axis=1)
@@ -137,17 +135,10 @@ class LinearContext(OutOfFold, Reranker):
         found: Scores = self._parts(batch, candidates) @ self.weights_[fold]
         return found
 
-    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
-        return document_scores(self, batch, rows, documents, self.folds_of(batch.ids) if out_of_fold else None)
-
-    def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
-        """Return the k best passages of each query in the documents that are re-ordered."""
-        return best_hits(self, batch, k)
-
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
         """Return the shares of the best passage itself and of each neighbour."""
         engine = batch.engine
-        candidates, passage = best_passage(self, batch, document)
+        candidates, passage = self.best_passage(batch, document)
         weights = dict(zip(self.part_names, self.weights_[-1].tolist(), strict=True))
         shares = [node_share(engine, np.array([passage]), weights["passage"] * float(candidates.scores[passage]))]
         neighbours = graph_of(engine).paths.neighbours(passage, candidates.own, hidden_links(self, engine))
@@ -160,9 +151,9 @@ class LinearContext(OutOfFold, Reranker):
         self.write_folds(folder)
         return {"weights": self.weights_.tolist(), "loss": self.loss_, "mask": self.mask_}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.read_folds(folder)
-        self.weights_, self.loss_, self.mask_ = np.array(facts["weights"]), facts["loss"], facts["mask"]
+        self.weights_, self.loss_, self.mask_ = np.array(state["weights"]), state["loss"], state["mask"]
 
     @property
     def fit_report_(self) -> dict[str, Any]:

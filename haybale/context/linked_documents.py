@@ -1,4 +1,4 @@
-"""Links as a ranker: documents linked with the first documents of another ranker."""
+"""The ranker ``linked-documents``: random walks along links from the first documents of another ranker."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from haybale.retrieval import Run
 class LinkedDocuments(Ranker):
     """Rank the documents that a random walk along links reaches from the first documents of another ranker.
 
-    score(d) = Σ over these seeds s and over t = 1 … steps of decay^(t-1) · P(d, t steps from s) / (10 + rank of s).
-    A step follows any link of a document with equal probability. Seeds from :class:`SimilarQueries` lead to documents
-    cited by, or citing, what is relevant to similar queries. No text is read, so this is evidence beside other rankers,
-    for :class:`Learned` or :class:`SVR`.
+    score(d) = Σ_s Σ_t decay^(t-1) · P(d, t steps from s) / (10 + rank of s), for seeds s and t = 1 … steps. A step
+    follows any link of a document with equal probability. With :class:`SimilarQueries` as the ranker, it finds
+    documents that cite, or are cited by, the relevant documents of similar queries. It reads no text, so use it as
+    evidence beside other rankers, in :class:`Learned` or :class:`SVR`.
 
     Parameters
     ----------
@@ -36,11 +36,11 @@ class LinkedDocuments(Ranker):
     direction : {"both", "cited", "citing"}, default "both"
         Whether steps lead to cited documents, to citing ones, or to both.
     n_seeds : int, default 20
-        Number of seeds.
+        Number of seeds of each query.
     steps : int, default 2
-        Largest number of steps.
+        Maximum number of steps.
     decay : float, default 0.5
-        Factor of the weight of each further step.
+        Factor by which each further step counts less.
     mask : {"own", "relevant", "off"}, default "own"
         As for :class:`LinearContext`.
     """
@@ -70,7 +70,7 @@ class LinkedDocuments(Ranker):
 
     @property
     def needs_training(self) -> bool:
-        """Whether it, or the ranker in it, learns; the judgements also say which links ``mask="relevant"`` hides."""
+        """Whether it or the ranker within needs judgements; ``mask="relevant"`` takes the hidden links from them."""
         return self.mask == "relevant" or super().needs_training
 
     def fit_batch(self, training: Training) -> None:
@@ -79,37 +79,37 @@ class LinkedDocuments(Ranker):
         self.mask_ = relevant_by_own(self, training)
 
     def rank_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._walked(batch, self.rankers_[0].run(batch, self.n_seeds), depth)
+        return self._walk(batch, self.rankers_[0].run(batch, self.n_seeds), depth)
 
     def out_of_fold_batch(self, batch: QueryBatch, depth: int) -> Run:
-        return self._walked(batch, self.rankers_[0].run_out_of_fold(batch, self.n_seeds), depth)
+        return self._walk(batch, self.rankers_[0].run_out_of_fold(batch, self.n_seeds), depth)
 
-    def _walked(self, batch: QueryBatch, first: Run, depth: int) -> Run:
+    def _walk(self, batch: QueryBatch, first: Run, depth: int) -> Run:
         rows, ranks, seeds = first.numbers_in(batch.engine.collection)
         edges = np.searchsorted(rows, np.arange(len(batch) + 1))
         parts = []
         with batch.timed("walk links"):
             for row in range(len(batch)):
                 part = slice(edges[row], edges[row + 1])
-                found, scores = self._near(batch.engine, int(batch.own[row]), seeds[part], 1 / (10 + ranks[part]))
+                found, scores = self._reached(batch.engine, int(batch.own[row]), seeds[part], 1 / (10 + ranks[part]))
                 parts.append((np.full(len(found), row), found, scores))
         of, documents, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
         return Run.from_numbers(batch.ids, batch.engine.collection.doc_ids, of, documents, scores, depth)
 
-    def _near(self, engine: Engine, own: int, seeds: Ints, weights: Scores) -> tuple[Ints, Scores]:
-        """Return ``(documents, scores)``, without the document that the query was taken from."""
+    def _reached(self, engine: Engine, own: int, seeds: Ints, weights: Scores) -> tuple[Ints, Scores]:
+        """Return ``(documents, scores)`` of the walk, without the document that the query was taken from."""
         graph, mask = graph_of(engine).graph, hidden_links(self, engine)
         found = np.zeros(graph.n_documents)
-        at, chance = seeds, weights
+        at, mass = seeds, weights
         for step in range(self.steps):
-            of, there = _links(graph, at, self.direction)
+            of, linked = _links(graph, at, self.direction)
             if mask is not None:
-                seen = ~mask.hides(own, at[of], there)
-                of, there = of[seen], there[seen]
-            each = chance[of] / np.bincount(of, minlength=len(at))[of]
-            at, place = np.unique(there, return_inverse=True)
-            chance = np.bincount(place, each, minlength=len(at)).astype(np.float64)
-            found[at] += self.decay**step * chance
+                visible = ~mask.hides(own, at[of], linked)
+                of, linked = of[visible], linked[visible]
+            each = mass[of] / np.bincount(of, minlength=len(at))[of]
+            at, place = np.unique(linked, return_inverse=True)
+            mass = np.bincount(place, each, minlength=len(at)).astype(np.float64)
+            found[at] += self.decay**step * mass
         documents = np.flatnonzero(found)
         documents = documents[documents != own]
         return documents, found[documents]
@@ -118,7 +118,9 @@ class LinkedDocuments(Ranker):
         _, ranks, seeds = self.rankers_[0].run(batch, self.n_seeds).numbers_in(batch.engine.collection)
         shares, ids = [], batch.engine.collection.doc_ids
         for rank, seed in zip(ranks.tolist(), seeds.tolist(), strict=True):
-            found, scores = self._near(batch.engine, int(batch.own[0]), np.array([seed]), np.array([1 / (10 + rank)]))
+            found, scores = self._reached(
+                batch.engine, int(batch.own[0]), np.array([seed]), np.array([1 / (10 + rank)])
+            )
             if document in found:
                 inner = self.rankers_[0].explained(batch, seed)
                 what = f"linked with {ids[seed].as_py()}, rank {rank:,} of {self.rankers_[0]}"
@@ -128,18 +130,16 @@ class LinkedDocuments(Ranker):
     def save_state(self, folder: Path) -> dict[str, Any]:
         return {"mask": self.mask_}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
-        self.mask_ = facts["mask"]
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
+        self.mask_ = state["mask"]
 
 
 def _links(graph: DocumentGraph, documents: Ints, direction: str) -> tuple[Ints, Ints]:
-    """Return ``(place, document)`` of the documents that each of n documents is linked with, each once."""
-    named = zip(("cited", "citing"), graph.document_links, strict=True)
-    sides = [side for name, side in named if direction in ("both", name)]
-    of, there = [], []
-    for offsets, linked in sides:
-        at, ends = ragged_take(offsets, documents)
-        of.append(np.repeat(np.arange(len(documents)), np.diff(ends)))
-        there.append(linked[at])
-    pairs = np.unique(np.concatenate(of) * graph.n_documents + np.concatenate(there))
+    """Return distinct pairs ``(place in documents, linked document)`` in a direction."""
+    parts = []
+    for name, (offsets, linked) in zip(("cited", "citing"), graph.document_links, strict=True):
+        if direction in ("both", name):
+            at, ends = ragged_take(offsets, documents)
+            parts.append(np.repeat(np.arange(len(documents)), np.diff(ends)) * graph.n_documents + linked[at])
+    pairs = np.unique(np.concatenate(parts))
     return pairs // graph.n_documents, pairs % graph.n_documents

@@ -1,4 +1,4 @@
-"""Which links between documents a ranker hides from a query, because they can give its answer away."""
+"""The links between documents that a ranker hides from a query, because they can reveal its relevant documents."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Masking(Protocol):
     """A ranker that hides links."""
 
     mask: str
-    mask_: dict[str, list[str]] | None  # relevant documents by the document that training queries came from
+    mask_: dict[str, list[str]] | None  # relevant documents, by the document that the training queries were taken from
     training_digest: str | None
 
 
 def relevant_by_own(ranker: Masking, training: Training) -> dict[str, list[str]] | None:
-    """Return the documents relevant to queries from each document, by ids; None for a ranker that needs no list."""
+    """Return the relevant documents of the queries taken from each document, by id; None unless the mask uses them."""
     if ranker.mask != "relevant":
         return None
     ids, found = training.batch.engine.collection.doc_ids, dict[str, set[str]]()
@@ -34,7 +34,7 @@ def relevant_by_own(ranker: Masking, training: Training) -> dict[str, list[str]]
 
 
 def hidden_links(ranker: Masking, engine: Engine) -> Mask | None:
-    """Return the mask of a fitted ranker in the documents of an engine; None if queries see all links."""
+    """Return the mask of a fitted ranker on the documents of an engine; None if no link is hidden."""
     collection = engine.collection
     if ranker.mask == "off":
         return None

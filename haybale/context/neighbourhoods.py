@@ -1,4 +1,4 @@
-"""The part of a graph that attention layers read to compute some nodes."""
+"""The part of a graph that attention layers read to compute their target nodes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ SELF = len(RELATIONS)  # the relation of a node to itself
 
 
 class Neighbourhoods(NamedTuple):
-    """Nodes and edges in rows of their own, ordered by their distance from the targets.
+    """A subgraph whose rows are nodes, ordered by their distance from the targets.
 
     Of L layers, layer l computes the first ``sizes[L - l]`` rows from the first ``sizes[L - l + 1]``.
     """
 
-    nodes: Ints  # (n,) the graph's node in each row
+    nodes: Ints  # (n,) the node of the graph in each row
     is_section: Any  # (n,) bool
     source: Any  # (e,) edges between rows
     target: Any
     relation: Any
-    sizes: tuple[int, ...]  # rows within 0, 1, … hops of the targets
+    sizes: tuple[int, ...]  # number of rows within 0, 1, … hops of the targets
     targets: Ints | slice  # (t,) the row of each target
-    n_blind: int = 0  # rows, the first, to whose result a layer does not add what they had
+    n_blind: int = 0  # number of first rows without a residual connection: a layer does not add their input
 
 
 def neighbourhoods(
@@ -37,20 +37,24 @@ def neighbourhoods(
     *,
     context_only: bool = False,
 ) -> Neighbourhoods:
-    """Return exactly what ``hops`` attention layers read to compute the targets.
+    """Return the exact subgraph that ``hops`` attention layers read to compute the targets.
 
-    Targets share nodes, unless queries from different documents, to which a mask hides different links, look at them.
+    Targets share rows, unless their queries are from different documents and a mask hides different links from them.
 
     Parameters
     ----------
     graph : DocumentGraph
     targets : (t,) int
+        Nodes to compute.
     hops : int
-    own, mask : (t,) int, or one for all; Mask, optional
-        The document of the query that looks at each target, and which of its links are hidden from the query.
-    context_only : bool
-        Give each target rows of its own, without the edges out of the target and from it to itself: its result then
-        depends on the target at most through how it asks (context-only graph attention, Albarède et al., section 2.2).
+        Number of layers.
+    own : (t,) int, or one for all, default -1
+        The document that the query of each target was taken from, -1 for none.
+    mask : Mask, optional
+        Which links of ``own`` are hidden.
+    context_only : bool, default False
+        Give each target its own rows, without edges out of the target, to others or to itself. The result then depends
+        on the target only through its attention query (context-only graph attention, Albarède et al., section 2.2).
     """
     n, own = graph.n_nodes, np.broadcast_to(own, len(targets))
     if context_only:
@@ -59,7 +63,7 @@ def neighbourhoods(
         group, own_of = np.zeros(len(targets), dtype=np.int64), np.array([-1])
     else:
         own_of, group = np.unique(own, return_inverse=True)
-    keys, target_rows = np.unique(group * n + targets, return_inverse=True)  # a row is a node of a group
+    keys, target_rows = np.unique(group * n + targets, return_inverse=True)  # a row is a node in a group of targets
     frontier, sizes = keys, [len(keys)]
     sources, ends, relations = [], [], []
     for _ in range(hops):
@@ -88,9 +92,9 @@ def neighbourhoods(
     return Neighbourhoods(nodes, is_section, source, target, relation, tuple(sizes), target_rows, n_blind)
 
 
-def near(graph: DocumentGraph, document: int, hops: int) -> Ints:
-    """Return the passages whose context can change where links of a document are hidden: those within ``hops``."""
+def passages_near(graph: DocumentGraph, document: int, hops: int) -> Ints:
+    """Return the passages within ``hops`` of a document's links: hiding the links can change their context."""
     ends = np.unique(graph.external[(graph.doc_of[graph.external] == document).any(axis=1)])
-    for _ in range(hops - 1):  # every relation has its inverse, so edges into a node lead to all nodes that it reaches
+    for _ in range(hops - 1):  # every relation has an inverse, so the edges into a node come from all of its neighbours
         ends = np.union1d(ends, graph.edges_into(ends)[1])
     return ends[ends < graph.n_passages]

@@ -1,4 +1,4 @@
-"""The networks of a ranker: one trained on all training queries, and one for each fold, trained on the others."""
+"""The networks of a ranker: one trained on all training queries, and one for each fold, trained on the other folds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from haybale.context.networks.learning import Scored
 
 KINDS = ("lim", "mim", "mix-im")
-RANGES: dict[str, Constraints] = {  # of the parameters that rankers with networks share
+RANGES: dict[str, Constraints] = {  # of the parameters that all rankers with networks have
     "ranker": [Ranker],
     "mask": MASKS,
     "kind": one_of(KINDS),
@@ -36,40 +36,40 @@ _FILE, _FOLDS = "networks.safetensors", range(-1, N_FOLDS)
 
 
 class NetworkFolds(dict[int, Any]):
-    """Networks by the fold of training queries that each did not see; -1 names the one that saw all.
+    """Networks by fold: the network of a fold was trained without its queries, network -1 on all queries.
 
-    The network of a fold is trained when it is first needed.
+    The network of a fold is trained when it is first used.
 
     Parameters
     ----------
-    untrained : callable
-        ``untrained()`` returns a new network.
+    new_network : callable
+        ``new_network()`` returns an new_network network.
     ranker : Ranker
-        Whose parameters say how to train.
+        The ranker whose parameters control the training.
     batches : callable, optional
-        ``batches(network, fold, rng)`` iterates over the scored batches of an epoch, without the queries of the fold;
-        None if all networks are there.
+        ``batches(network, fold, rng)`` iterates over the scored batches of one epoch, without the queries of the fold.
+        None if all networks are trained.
     """
 
     def __init__(
         self,
-        untrained: Callable[[], Any],
+        new_network: Callable[[], Any],
         ranker: Any,
         batches: Callable[[Any, int, np.random.Generator], Iterable[Scored]] | None = None,
     ) -> None:
-        self.untrained, self.ranker, self.batches = untrained, ranker, batches
+        self.new_network, self.ranker, self.batches = new_network, ranker, batches
         if batches is not None:
             with timed(f"learn context ({ranker})"):
-                self[-1], self.loss = self._trained(-1)
+                self[-1], self.loss = self._train(-1)
 
     def __missing__(self, fold: int) -> Any:
         with timed(f"learn context of folds ({self.ranker})"):
-            self[fold], _ = self._trained(fold)
+            self[fold], _ = self._train(fold)
         if len(self) == len(_FOLDS):
-            self.batches = None  # with the examples that it holds
+            self.batches = None  # frees the training examples
         return self[fold]
 
-    def _trained(self, fold: int) -> tuple[Any, float]:
+    def _train(self, fold: int) -> tuple[Any, float]:
         """Return a network trained on the queries outside a fold, and its mean loss in the last epoch."""
         import torch
 
@@ -79,7 +79,7 @@ class NetworkFolds(dict[int, Any]):
         assert batches is not None
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(int(np.random.default_rng(ranker.random_state).integers(2**31)))
-            network = self.untrained()
+            network = self.new_network()
             pairwise = getattr(ranker, "setting", "") == "paper"
             rates = ranker.learning_rate, ranker.weight_decay
             return network, train(network, lambda: batches(network, fold, rng), ranker.epochs, *rates, pairwise)
@@ -92,7 +92,7 @@ class NetworkFolds(dict[int, Any]):
         return {"loss": self.loss} | share | {f"w of {name}": w for name, w in zip(relations, weights, strict=False)}
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write the networks of all folds, trained if need be; return what else :meth:`load` needs."""
+        """Train the networks that are missing, write all, and return the values that :meth:`load` needs besides."""
         tensors = {
             f"{fold}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
             for fold in _FOLDS
@@ -102,14 +102,14 @@ class NetworkFolds(dict[int, Any]):
         return {"loss": self.loss}
 
     @classmethod
-    def load(cls, folder: Path, facts: dict[str, Any], untrained: Callable[[], Any], ranker: Any) -> NetworkFolds:
+    def load(cls, folder: Path, saved: dict[str, Any], new_network: Callable[[], Any], ranker: Any) -> NetworkFolds:
         """Read what :meth:`save` wrote."""
         import torch
 
-        found, tensors = cls(untrained, ranker), read_tensors(folder / _FILE)
-        found.loss = facts["loss"]
+        found, tensors = cls(new_network, ranker), read_tensors(folder / _FILE)
+        found.loss = saved["loss"]
         for fold in _FOLDS:
-            found[fold], begin = untrained(), f"{fold}."
+            found[fold], begin = new_network(), f"{fold}."
             state = {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
             try:
                 found[fold].load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state.items()})

@@ -1,7 +1,7 @@
-"""Means over what stands around a passage, by ten paths in the graph, and section propagation.
+"""Means of vectors or scores over the nodes around a passage, by ten relation paths, and section propagation.
 
-Means are linear, so the same functions serve vectors and scores: the mean of a query's inner products with some nodes
-is its inner product with their mean.
+The same functions serve vectors and scores, since means are linear: the mean of a query's inner products with some
+nodes is its inner product with their mean.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Array = NDArray[np.floating]
 
 
 class Sums(NamedTuple):
-    """Sums of the values of passages."""
+    """Sums of passage values."""
 
-    sections: Array  # (n_sections, …) of those directly in each section
+    sections: Array  # (n_sections, …) over the passages directly in each section
     documents: Array  # (n_documents, …)
 
 
 class RelationPaths:
-    """Means over what ten relation paths lead to from passages, always without the passage itself.
+    """Means over the nodes that ten relation paths lead to from a passage, without the passage itself.
 
-    *Siblings* are the other passages of the section, *cited sections* the titles of sections that the passage refers
-    to. *Cited documents* and *citing documents* are those of the passage's document, each with the mean of its
-    passages.
+    *Siblings* are the other passages of the section, and *cited sections* the titles of sections that the passage
+    refers to. *Cited documents* and *citing documents* are linked with the passage's document; the value of a document
+    is the mean of its passages.
     """
 
     def __init__(self, graph: DocumentGraph) -> None:
@@ -43,7 +43,7 @@ class RelationPaths:
 
     @cached_property
     def _of_sections(self) -> sparse.csr_matrix:
-        """(n_sections, n_passages), 1 for the passages that stand directly in a section."""
+        """(n_sections, n_passages) with 1 for the passages directly in a section."""
         graph = self.graph
         rows = graph.section_of - graph.n_passages
         ones = np.ones(graph.n_passages, dtype=np.float32)
@@ -52,7 +52,7 @@ class RelationPaths:
 
     @cached_property
     def _of_documents(self) -> sparse.csr_matrix:
-        """(n_documents, n_passages), 1 for the passages of a document."""
+        """(n_documents, n_passages) with 1 for the passages of a document."""
         graph = self.graph
         ones = np.ones(graph.n_passages, dtype=np.float32)
         return sparse.csr_matrix(
@@ -61,12 +61,12 @@ class RelationPaths:
 
     @cached_property
     def _internal(self) -> tuple[Ints, Ints]:
-        """``(offsets, section nodes)`` of the sections that each passage refers to."""
+        """``(offsets, section nodes)``, ragged: the sections that each passage refers to."""
         pairs = np.unique(self.graph.internal, axis=0)
         return indptr_from_counts(np.bincount(pairs[:, 0], minlength=self.graph.n_passages)), pairs[:, 1]
 
     def sums(self, values: Array) -> Sums:
-        """Return the sums of values that :meth:`means` needs, for many calls with the same values."""
+        """Return the sums that :meth:`means` needs; compute them once for many calls with the same values."""
         texts = values[: self.graph.n_passages]
         return Sums(self._of_sections @ texts, self._of_documents @ texts)
 
@@ -78,19 +78,19 @@ class RelationPaths:
         mask: Mask | None = None,
         sums: Sums | None = None,
     ) -> Array:
-        """Return the mean over each of :data:`PATHS`, (c, 10) or (c, 10, d), 0 where a path leads nowhere.
+        """Return the mean over each of :data:`PATHS`, (c, 10) or (c, 10, d), 0 for a path without nodes.
 
         Parameters
         ----------
         values : (n_nodes,) or (n_nodes, d) floats
-            Scores of a query for passages and sections, or their vectors.
+            Scores of all nodes for a query, or their vectors.
         passages : (c,) int
-        own : (c,) int, or one for all
-            The document of the query that looks, -1 for none.
+        own : (c,) int, or one for all, default -1
+            The document that the query was taken from, -1 for none.
         mask : Mask, optional
             Which links of ``own`` are hidden.
         sums : Sums, optional
-            The result of :meth:`sums` for these values.
+            The result of :meth:`sums` for these values; computed if not given.
         """
         graph, n = self.graph, self.graph.n_passages
         out = np.zeros((len(passages), len(PATHS), *values.shape[1:]), dtype=values.dtype)
@@ -115,33 +115,33 @@ class RelationPaths:
             ("rest of the document", sums.documents[documents], sizes[documents]),
         ):
             has = size > 1
-            column(name, has, (total[has] - itself[has]) / _beside(size[has] - 1, itself))
+            column(name, has, (total[has] - itself[has]) / _divisor(size[has] - 1, itself))
         column(
             "cited sections",
             slice(None),
             _means(*ragged_take(self._internal[0], passages)[::-1], self._internal[1], values),
         )
-        # Each document is computed once for every document that queries come from.
-        looks, place = np.unique(
+        # Passages with the same document and the same ``own`` share the means over linked documents.
+        pairs, place = np.unique(
             (np.broadcast_to(own, len(passages)) + 1) * graph.n_documents + documents, return_inverse=True
         )
-        looking, different = looks // graph.n_documents - 1, looks % graph.n_documents
+        owns, documents = pairs // graph.n_documents - 1, pairs % graph.n_documents
         for name, (offsets, linked) in zip(PATHS[-2:], graph.document_links, strict=True):
-            at, ends = ragged_take(offsets, different)
-            of, there = np.repeat(np.arange(len(different)), np.diff(ends)), linked[at]
-            seen = sizes[there] > 0
+            at, ends = ragged_take(offsets, documents)
+            of, others = np.repeat(np.arange(len(documents)), np.diff(ends)), linked[at]
+            visible = sizes[others] > 0
             if mask is not None:
-                seen &= ~mask.hides(looking[of], different[of], there)
-            ends = indptr_from_counts(np.bincount(of[seen], minlength=len(different)))
-            used, at = np.unique(there[seen], return_inverse=True)
-            found = _means(ends, np.arange(ends[-1]), at, sums.documents[used] / _beside(sizes[used], itself))
+                visible &= ~mask.hides(owns[of], documents[of], others)
+            ends = indptr_from_counts(np.bincount(of[visible], minlength=len(documents)))
+            used, at = np.unique(others[visible], return_inverse=True)
+            found = _means(ends, np.arange(ends[-1]), at, sums.documents[used] / _divisor(sizes[used], itself))
             column(name, slice(None), found[place])
         return out
 
     def neighbours(self, passage: int, own: int = -1, mask: Mask | None = None) -> list[tuple[str, Ints, float]]:
-        """Return ``(path, nodes, weight of each)`` behind :meth:`means`.
+        """Return ``(path, nodes, weight of each node)`` of the values that :meth:`means` averages for a passage.
 
-        Passages and sections stand alone, a linked document stands with all of its passages.
+        A passage or section is returned alone, a linked document with all of its passages.
         """
         graph = self.graph
         document, section = int(graph.doc_of[passage]), int(graph.section_of[passage])
@@ -168,10 +168,10 @@ class RelationPaths:
         return [(name, nodes, 1 / (len(groups) * len(nodes))) for name, groups in kept.items() for nodes in groups]
 
     def propagated(self, scores: Array, passages: Ints) -> Array:
-        """Return the mean (c,) over the sections around each passage of the mean score of their other passages.
+        """Return for each passage (c,) the mean, over its sections, of the mean score of their other passages.
 
-        The sections are the passage's own and those above it up to the root, each with all that stands below it.
-        Sections without another passage do not count; the mean over none is 0.
+        The sections are the passage's own and all ancestors of that. A section contains the passages of all sections
+        below it. Sections without another passage are skipped; the mean over no section is 0.
         """
         graph = self.graph
         sums = self._of_sections @ scores[: graph.n_passages]
@@ -194,14 +194,14 @@ class RelationPaths:
         return total / np.maximum(levels, 1)
 
 
-def _means(ends: Ints, at: Ints, things: Ints, values: Array) -> Array:
-    """Return the means (n, …) of the values of ``things[at]``, whose n groups begin at ``ends``; 0 of none."""
+def _means(ends: Ints, at: Ints, nodes: Ints, values: Array) -> Array:
+    """Return the means (n, …) of ``values[nodes[at]]`` over n groups that begin at ``ends``, 0 for empty groups."""
     counts = np.diff(ends)
     weights = np.repeat(1 / np.maximum(counts, 1), counts).astype(values.dtype)
-    found: Array = sparse.csr_matrix((weights, things[at], ends), shape=(len(counts), len(values))) @ values
+    found: Array = sparse.csr_matrix((weights, nodes[at], ends), shape=(len(counts), len(values))) @ values
     return found
 
 
-def _beside(counts: Ints, values: Array) -> Array:
-    """Return counts (n,) in the shape and type to divide values (n, …) by."""
+def _divisor(counts: Ints, values: Array) -> Array:
+    """Return counts (n,) with the type and number of dimensions of values (n, …)."""
     return counts.reshape(-1, *[1] * (values.ndim - 1)).astype(values.dtype)

@@ -1,4 +1,4 @@
-"""What a context network reads around passages: means over relation paths, or neighbours edge by edge."""
+"""The inputs of a context network: the means over relation paths around a passage, or its neighbours."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from haybale.collections.collection import Ints
 from haybale.context.document_graph import RELATIONS, Mask
 from haybale.context.engine_graph import graph_of
-from haybale.context.neighbourhoods import Neighbourhoods, near, neighbourhoods
+from haybale.context.neighbourhoods import Neighbourhoods, neighbourhoods, passages_near
 from haybale.context.relation_paths import PATHS
 from haybale.engine import Engine
 from haybale.vectors import Floats
 
-Behind: TypeAlias = "Iterator[tuple[Ints, Floats]]"  # nodes, and the vector that they have together
+NodeGroups: TypeAlias = "Iterator[tuple[Ints, Floats]]"  # nodes, and the sum of their weighted vectors
 
 
 class PathSurroundings:
-    """The means over ten relation paths: a passage attends to one vector for each path that leads somewhere.
+    """Means over ten relation paths: a passage attends to one vector for each path with nodes.
 
-    With ``context_only`` it does not attend to itself, and its vector is not added to the result.
+    With ``context_only`` a passage does not attend to itself, and the residual connection leaves its vector out.
     """
 
     relations = (*PATHS, "itself")
@@ -35,7 +35,10 @@ class PathSurroundings:
         self._sums = engine.cached("node sums", lambda: self.paths.sums(self.values))
 
     def read(self, passages: Ints, own: Ints | int) -> tuple[Floats, Neighbourhoods]:
-        """Return what a network reads to put passages (t,) in context, for queries from documents ``own``."""
+        """Return the node vectors and the subgraph that a network reads to compute passages (t,) in context.
+
+        ``own``, (t,) or one for all, is the document that the query was taken from, -1 for none.
+        """
         t = np.arange(len(passages))
         means = self.paths.means(self.values, passages, own, self.mask, self._sums)
         target, relation = np.nonzero((means != 0).any(axis=2))
@@ -49,19 +52,19 @@ class PathSurroundings:
         return values, Neighbourhoods(passages, is_section, source, target, relation, sizes, slice(None), n_blind)
 
     def changed(self, passages: Ints, own: int) -> NDArray[np.bool_]:
-        """Return which passages (t,) links of a document can change, and thus hiding them."""
+        """Return a mask (t,) of the passages whose context can change when the links of document ``own`` are hidden."""
         linked = np.concatenate([self.graph.cited(own), self.graph.citing(own)])
         return np.isin(self.graph.doc_of[passages], linked)
 
-    def behind(self, passage: int, own: int, around: Neighbourhoods, edge: int, read: Floats) -> Behind:
-        """Iterate over the nodes behind an edge into a passage; their vectors sum to what the last layer read."""
+    def edge_sources(self, passage: int, own: int, around: Neighbourhoods, edge: int, read: Floats) -> NodeGroups:
+        """Yield the nodes that an edge into a passage summarises; their vectors sum to the last layer's input."""
         for path, nodes, weight in self.paths.neighbours(passage, own, self.mask):
             if path == PATHS[around.relation[edge]]:
                 yield nodes, weight * self.values[nodes].sum(axis=0)
 
 
 class EdgeSurroundings:
-    """The neighbours by the paper's eight relations, layer by layer, as :class:`PathSurroundings` has means."""
+    """Neighbours by the paper's eight relations, with the interface of :class:`PathSurroundings`."""
 
     relations = (*RELATIONS, "itself")
     n_layers = 3
@@ -76,8 +79,8 @@ class EdgeSurroundings:
         return self.values[found.nodes], found
 
     def changed(self, passages: Ints, own: int) -> NDArray[np.bool_]:
-        return np.isin(passages, near(self.graph, own, self.n_layers))
+        return np.isin(passages, passages_near(self.graph, own, self.n_layers))
 
-    def behind(self, passage: int, own: int, around: Neighbourhoods, edge: int, read: Floats) -> Behind:
+    def edge_sources(self, passage: int, own: int, around: Neighbourhoods, edge: int, read: Floats) -> NodeGroups:
         source = around.source[edge]
         yield around.nodes[[source]], read[source]

@@ -1,4 +1,4 @@
-"""Graph attention over token matrices as a ranker, scored by late interaction, as the paper has it."""
+"""The rankers ``token-lim``, ``token-mim`` and ``token-mix-im``: graph attention over token matrices, with MaxSim."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from haybale.collections import Collection
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
 from haybale.context.candidates import (
+    BestPassage,
     QueryCandidates,
     Scores,
-    best_hits,
-    best_passage,
     best_passages,
-    document_scores,
     judged_documents,
     query_candidates,
 )
@@ -38,19 +36,18 @@ from haybale.parameters import COUNT, Interval
 from haybale.rankers import Explanation, OutOfFold, QueryBatch, Ranker, Share, Training
 from haybale.rankers.explanation import by_size
 from haybale.rankers.reranker import Reranker
-from haybale.retrieval import Hits, Run
+from haybale.retrieval import Run
 from haybale.vectors import Floats
 
 if TYPE_CHECKING:
     from haybale.context.networks.learning import Scored
 
-
-_KEPT = 2**28  # numbers kept for nodes: 512 MiB of float16
-_BLOCK = 64  # queries of a batch that are encoded together
+_CACHED = 2**28  # cached numbers of nodes: 512 MiB of float16
+_BLOCK = 64  # queries that are encoded together
 
 
 class _Example(NamedTuple):
-    """A training query, and the passages that are read of its documents."""
+    """A training query with the passages of its documents that are read."""
 
     row: int
     own: int
@@ -64,42 +61,48 @@ class _Reading(NamedTuple):
     """Passages in context, as tensors."""
 
     parts: Any  # (c, 2) MaxSim of the query with the passages, and with the passages in context
-    messages: Any  # (e, t, dim) what each edge adds in the last layer
-    nearest: Any  # (c, q) each query token's nearest token in context
+    messages: Any  # (e, t, dim) contribution of each edge in the last layer
+    nearest: Any  # (c, q) index of the nearest token in context of each query token
     around: Neighbourhoods
 
 
 @dataclass(eq=False, repr=False)
-class TokenContext(OutOfFold, Reranker):
-    """Re-rank by passages in context over token matrices, scored by MaxSim: LiM, MiM and Mix-iM as in the paper.
+class TokenContext(BestPassage, OutOfFold, Reranker):
+    """Re-rank by graph attention over token matrices, scored by MaxSim: LiM, MiM and Mix-iM as in the paper.
 
-    The scores are those of :class:`GraphContext`, but a node is a matrix with a vector for each token, and the tokens
-    of a passage attend to the tokens of its neighbours by the eight relations of the graph. Only the passages that are
-    read and their neighbourhoods are encoded, when they are first needed. The encoder is not trained. Needs the extra
-    ``neural``.
+    The formulas are those of :class:`GraphContext`, but a node is a matrix with a vector for each token. The tokens of
+    a passage attend to the tokens of its neighbours by the eight relations of the graph. Passages are encoded when they
+    are first read. The encoder is not trained. Needs the extra ``neural``.
 
     Parameters
     ----------
     ranker : Ranker
-        The ranker whose first documents are re-ordered.
+        The ranker whose first documents are re-ranked.
     model : str
         Hub id or folder that ``MultiVectorEncoder`` of sentence-transformers loads: a late-interaction model, or any
         text model, whose token vectors are then used.
     kind : {"lim", "mim", "mix-im"}, default "lim"
-    n_documents, n_passages : int, default 20 and 3
-        Number of documents of each query that are read, and of passages of each: the nearest by the engine's vectors.
-    layers, heads : int, default 1 and 4
-        Number of layers (the paper has 3), and of attention heads.
-    dropout, learning_rate, weight_decay, mask, device, random_state : as for GraphContext
-        The defaults are those of :class:`GraphContext` too.
-    epochs, batch_size : int, default 3 and 8
-        Number of epochs, and of queries in a batch.
+        The formula of the score.
+    n_documents : int, default 20
+        Number of documents that are re-ranked for each query.
+    n_passages : int, default 3
+        Number of passages of each document that are read: the nearest to the query by the engine's vectors.
+    layers : int, default 1
+        Number of attention layers; the paper has 3.
+    heads : int, default 4
+        Number of attention heads; must divide the width of the token vectors.
+    dropout, learning_rate, weight_decay, mask, device, random_state
+        As for :class:`GraphContext`, with the same defaults.
+    epochs : int, default 3
+        Number of passes over the training queries.
+    batch_size : int, default 8
+        Number of queries in a batch.
     n_negatives : int, default 7
-        Number of negatives drawn for a training query, from the documents that are read.
+        Number of negatives sampled for each training query, from the documents that are read.
     n_queries : int, default 1000
-        Largest number of training queries; of more, so many are drawn at random.
+        Maximum number of training queries; a larger set is sampled.
     query_length, passage_length : int, default 120 and 180
-        Largest number of tokens.
+        Maximum number of tokens; longer texts are truncated.
     """
 
     name = "token-context"
@@ -140,8 +143,9 @@ class TokenContext(OutOfFold, Reranker):
 
     def fit_batch(self, training: Training) -> None:
         if self._tokens.dim % self.heads:
-            raise InputError(f"heads: {self.heads} heads do not divide token vectors of width {self._tokens.dim}")
-        _ = graph_of(training.batch.engine)  # raises before any work where there is no graph
+            width = self._tokens.dim
+            raise InputError(f"heads must divide the width of the token vectors, {width}, found {self.heads}")
+        _ = graph_of(training.batch.engine)  # raises before any work if there is no graph
         self.rankers_ = [self.ranker.fitted(training)]
         self.mask_ = relevant_by_own(self, training)
         judged = judged_documents(self, training)
@@ -152,11 +156,11 @@ class TokenContext(OutOfFold, Reranker):
                 places, begins = self._nearest(each)
                 tokens = self._tokens.of_query(judged.batch, each.row)
                 examples.append(_Example(each.row, each.own, tokens, each.passages[places], begins, relevant))
-        epoch = partial(self._epoch, judged.batch.engine, examples)
-        self.networks_ = NetworkFolds(partial(self._untrained, self._tokens.dim), self, epoch)
+        batches = partial(self._training_batches, judged.batch.engine, examples)
+        self.networks_ = NetworkFolds(partial(self._new_network, self._tokens.dim), self, batches)
 
     def _nearest(self, candidates: QueryCandidates) -> tuple[Ints, Ints]:
-        """Return the places of the passages that are read, and where those of each document begin."""
+        """Return the indices of the passages that are read, and where those of each document begin."""
         scores = candidates.scores[candidates.passages]
         chosen = [
             start + np.sort(np.argsort(-scores[start:end], kind="stable")[: self.n_passages])
@@ -164,25 +168,25 @@ class TokenContext(OutOfFold, Reranker):
         ]
         return np.concatenate(chosen), indptr_from_counts([len(each) for each in chosen])
 
-    def _untrained(self, dim: int) -> Any:
+    def _new_network(self, dim: int) -> Any:
         from haybale.context.networks.attention import ContextNetwork
         from haybale.context.networks.token_attention import TokenAttention
 
         shape = dim, SELF + 1, self.layers, self.heads, self.dropout
         return ContextNetwork(*shape, layer=TokenAttention, scale=1.0).to(self.device or "cpu")
 
-    def _epoch(
+    def _training_batches(
         self, engine: Engine, examples: list[_Example], network: Any, fold: int, rng: np.random.Generator
     ) -> Iterator[Scored]:
-        """Iterate over batches of queries: each one's relevant documents and drawn others, by their best passages."""
+        """Yield the scored batches of one epoch: the positives and sampled negatives of queries outside the fold."""
         import torch
 
-        teaching = [each for each in examples if self.fold_of_[each.row] != fold]
-        order = rng.permutation(len(teaching))
+        used = [each for each in examples if self.fold_of_[each.row] != fold]
+        order = rng.permutation(len(used))
         for start in range(0, len(order), self.batch_size):
             scores, numbers, relevant = [], [], []
             for number, place in enumerate(order[start : start + self.batch_size].tolist()):
-                example = teaching[place]
+                example = used[place]
                 others = np.flatnonzero(~example.relevant)
                 drawn = rng.choice(others, size=min(self.n_negatives, len(others)), replace=False)
                 chosen = np.concatenate([np.flatnonzero(example.relevant), drawn])
@@ -195,7 +199,7 @@ class TokenContext(OutOfFold, Reranker):
             yield torch.cat(scores), np.concatenate(numbers), np.concatenate(relevant)
 
     def _read(self, network: Any, engine: Engine, passages: Ints, own: int, query: Floats) -> _Reading:
-        """Put passages in context for a query with these tokens (q, dim)."""
+        """Compute passages in context, and their scores, for a query with tokens (q, dim)."""
         import torch
 
         from haybale.context.networks.token_attention import max_sim
@@ -204,15 +208,15 @@ class TokenContext(OutOfFold, Reranker):
         graph, context_only = graph_of(engine).graph, self.kind == "lim"
         around = neighbourhoods(graph, passages, self.layers, own, mask, context_only=context_only)
         values, there = (torch.from_numpy(each).to(device) for each in self._tokens.of_nodes(engine, around.nodes))
-        made, _, messages = network(values, around, there)
-        asking, rows = torch.from_numpy(query).to(device), around.targets
-        in_context, nearest = max_sim(asking, made[rows], there[rows])
-        alone, _ = max_sim(asking, values[rows], there[rows])
-        # The mean over the tokens of the query makes scores of all queries comparable.
+        context, _, messages = network(values, around, there)
+        tokens, rows = torch.from_numpy(query).to(device), around.targets
+        in_context, nearest = max_sim(tokens, context[rows], there[rows])
+        alone, _ = max_sim(tokens, values[rows], there[rows])
+        # The mean over query tokens, not the sum, makes scores comparable between queries.
         return _Reading(torch.stack([alone, in_context], dim=1) / len(query), messages, nearest, around)
 
     def _weights(self, network: Any) -> Any:
-        """Return the weights (2,) of a passage alone and of the passage in context, a tensor."""
+        """Return the weights (2,) of a passage alone and of the passage in context, as a tensor."""
         import torch
 
         share = torch.ones_like(network.share) if self.kind == "mim" else network.share
@@ -229,34 +233,27 @@ class TokenContext(OutOfFold, Reranker):
             scores[places] = (parts.double() @ self._weights(network).double()).cpu().numpy()
         return scores
 
-    def rescore(self, batch: QueryBatch, rows: Ints, documents: Ints, scores: Any, out_of_fold: bool) -> Scores:
-        return document_scores(self, batch, rows, documents, self.folds_of(batch.ids) if out_of_fold else None)
-
-    def passage_hits(self, batch: QueryBatch, k: int) -> Hits:
-        """Return the k best passages of each query among those that are read."""
-        return best_hits(self, batch, k)
-
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
-        """Return the shares of the best passage itself, and of what each neighbour adds to its nearest tokens."""
+        """Return the shares of the best passage itself, and of each neighbour's contribution to its nearest tokens."""
         import torch
 
-        candidates, passage = best_passage(self, batch, document)
+        candidates, passage = self.best_passage(batch, document)
         engine, network, itself = batch.engine, self.networks_[-1], np.array([passage])
         query = self._tokens.of_query(batch, candidates.row)
         with torch.no_grad():
             reading = self._read(network, engine, itself, candidates.own, query)
             own_share, context_share = self._weights(network).tolist()
-        around, asking = reading.around, torch.from_numpy(query).to(reading.parts)
+        around, tokens = reading.around, torch.from_numpy(query).to(reading.parts)
         alone, rest = reading.parts[0].tolist()
         shares = [] if self.kind == "mim" else [node_share(engine, itself, own_share * alone)]
         for place, edge in enumerate(np.flatnonzero(around.target < around.sizes[0]).tolist()):
             relation = int(around.relation[edge])
             if relation != SELF:
-                value = float((asking * reading.messages[place][reading.nearest[0]]).sum() / len(query))
+                value = float((tokens * reading.messages[place][reading.nearest[0]]).sum() / len(query))
                 rest -= value
                 nodes = around.nodes[[around.source[edge]]]
                 shares.append(node_share(engine, nodes, context_share * value, RELATIONS[relation]))
-        if self.kind != "lim":  # what remains: the passage's attention to itself, and what it had before the layer
+        if self.kind != "lim":  # the rest: the passage's attention to itself, and the residual connection
             shares.append(node_share(engine, itself, context_share * rest, "itself"))
         return by_size(shares)
 
@@ -264,11 +261,11 @@ class TokenContext(OutOfFold, Reranker):
         self.write_folds(folder)
         return self.networks_.save(folder) | {"dim": self._tokens.dim, "mask": self.mask_}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         import_optional("torch", "neural")
         self.read_folds(folder)
-        self.mask_ = facts["mask"]
-        self.networks_ = NetworkFolds.load(folder, facts, partial(self._untrained, facts["dim"]), self)
+        self.mask_ = state["mask"]
+        self.networks_ = NetworkFolds.load(folder, state, partial(self._new_network, state["dim"]), self)
 
     @property
     def fit_report_(self) -> dict[str, Any]:
@@ -276,23 +273,17 @@ class TokenContext(OutOfFold, Reranker):
 
 
 class TokenMatrices:
-    """A matrix for each text, with a vector of length 1 for each token.
+    """Token matrices of texts, with a vector of length 1 for each token.
 
-    Nodes are kept as float16 until they take 512 MiB; of queries, the last block of a batch is kept.
-
-    Parameters
-    ----------
-    model : str
-        Hub id or folder that ``MultiVectorEncoder`` of sentence-transformers loads.
-    query_length, passage_length : int
-        Largest number of tokens.
+    Matrices of nodes are cached as float16, up to 512 MiB. Of queries, only the last block of a batch is cached.
+    ``model`` and the lengths are parameters of :class:`TokenContext`.
     """
 
     def __init__(self, model: str, query_length: int, passage_length: int) -> None:
         self.model = late_interaction(model)
         self.query_length, self.passage_length = query_length, passage_length
         self._nodes: dict[int, Any] = {}
-        self._collection: Collection | None = None  # that the nodes are of
+        self._collection: Collection | None = None  # of the cached nodes
         self._n_numbers = 0
         self._block: tuple[QueryBatch, int, list[Floats]] | None = None
 
@@ -306,7 +297,7 @@ class TokenMatrices:
         return [_unit(tokens[: self.query_length]) for tokens in found]
 
     def of_query(self, batch: QueryBatch, row: int) -> Floats:
-        """Return the matrix of one query of a batch, encoded together with those beside it."""
+        """Return the matrix of one query of a batch, encoded together with the rest of its block."""
         number, place = divmod(row, _BLOCK)
         block = self._block
         if block is None or block[0] is not batch or block[1] != number:
@@ -315,11 +306,11 @@ class TokenMatrices:
         return block[2][place]
 
     def of_nodes(self, engine: Engine, nodes: Ints) -> tuple[Floats, Any]:
-        """Return tokens (n, t, dim) of passages' texts and sections' titles, and which of the tokens exist (n, t).
+        """Return padded tokens (n, t, dim) of passage texts and section titles, and a mask (n, t), False for padding.
 
-        An empty text has one token, which is 0.
+        An empty text has one token, the zero vector.
         """
-        if self._collection is not engine.collection or self._n_numbers > _KEPT:
+        if self._collection is not engine.collection or self._n_numbers > _CACHED:
             self._collection, self._nodes, self._n_numbers = engine.collection, {}, 0
         missing = [node for node in np.unique(nodes).tolist() if node not in self._nodes]
         if missing:

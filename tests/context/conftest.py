@@ -1,4 +1,4 @@
-"""What tests of passages in context share: a collection with sections and links."""
+"""A fixture for the tests of context rankers: a collection with sections and links."""
 
 from __future__ import annotations
 

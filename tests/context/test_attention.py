@@ -1,4 +1,4 @@
-"""Layers of graph attention against dense oracles, PyTorch Geometric, and surgery on the graph passage by passage."""
+"""Layers of graph attention against dense oracles, PyTorch Geometric, and graphs with edges removed by hand."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 from support.structured import structured_collection
 
 from haybale.context import RELATIONS, DocumentGraph, Mask
-from haybale.context.neighbourhoods import SELF, Neighbourhoods, near, neighbourhoods
+from haybale.context.neighbourhoods import SELF, Neighbourhoods, neighbourhoods, passages_near
 
 torch = pytest.importorskip("torch")
+attention, learning, token_attention = (
+    pytest.importorskip(f"haybale.context.networks.{name}") for name in ("attention", "learning", "token_attention")
+)
 pytestmark = pytest.mark.filterwarnings("default")
 DIM = 8
 
 
-def drawn(module: Any, seed: int = 0) -> Any:
-    """Give a module random weights, far from its initial ones."""
+def randomised(module: Any, seed: int = 0) -> Any:
+    """Set random weights, far from the initial ones."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -30,9 +33,7 @@ def drawn(module: Any, seed: int = 0) -> Any:
 
 
 def layer_of(heads: int, seed: int, n_relations: int = 3) -> Any:
-    from haybale.context.networks.attention import RelationAttention
-
-    return drawn(RelationAttention(DIM, n_relations, heads, 0.5), seed)
+    return randomised(attention.RelationAttention(DIM, n_relations, heads, 0.5), seed)
 
 
 def projections(layer: Any) -> list[np.ndarray]:
@@ -40,7 +41,7 @@ def projections(layer: Any) -> list[np.ndarray]:
 
 
 def dense_attention(layer: Any, h: np.ndarray, edges: list[tuple[int, int, int]]) -> np.ndarray:
-    """Compute a layer node by node and head by head, in float64."""
+    """Compute a layer node by node and head by head in float64."""
     (q, k, v, o), width = projections(layer), DIM // layer.heads
     w, out = layer.weight.detach().numpy().astype(float), np.zeros_like(h)
     for i in range(len(h)):
@@ -58,30 +59,30 @@ def dense_attention(layer: Any, h: np.ndarray, edges: list[tuple[int, int, int]]
 
 @given(st.integers(0, 10_000), st.sampled_from([1, 2, 4]))
 @settings(max_examples=12, deadline=None)
-def test_a_layer_is_dense_attention(seed: int, heads: int) -> None:
-    """The order of edges and the numbers of nodes change nothing."""
+def test_a_layer_equals_dense_attention(seed: int, heads: int) -> None:
+    """The order of the edges and the numbering of the nodes do not matter."""
     rng, n = np.random.default_rng(seed), 7
     layer, h = layer_of(heads, seed), rng.normal(size=(n, DIM)).astype(np.float32)
     edges = sorted({(int(s), int(t), int(r)) for s, t, r in rng.integers([n, n - 1, 3], size=(20, 3))})
     expected = dense_attention(layer, h.astype(float), edges)
-    assert not expected[n - 1].any(), "a node without neighbours has 0"
+    assert not expected[n - 1].any(), "a node without neighbours becomes 0"
 
-    def made(h: np.ndarray, edges: Any) -> np.ndarray:
+    def computed(h: np.ndarray, edges: Any) -> np.ndarray:
         source, target, relation = torch.tensor(np.array(edges)).T
         found, alpha = layer(torch.from_numpy(h), torch.from_numpy(h), source, target, relation)
         sums = torch.zeros(n, heads).index_add(0, target, alpha)
         assert torch.allclose(sums[target.unique()], torch.ones(1), atol=1e-6)
         return found.detach().numpy()
 
-    np.testing.assert_allclose(made(h, edges), expected, atol=2e-5)
-    np.testing.assert_allclose(made(h, rng.permutation(edges)), expected, atol=2e-5)
+    np.testing.assert_allclose(computed(h, edges), expected, atol=2e-5)
+    np.testing.assert_allclose(computed(h, rng.permutation(edges)), expected, atol=2e-5)
     new = rng.permutation(n)
-    back = np.argsort(new)
-    moved = [(int(back[s]), int(back[t]), r) for s, t, r in edges]
-    np.testing.assert_allclose(made(h[new], moved), expected[new], atol=2e-5)
+    old = np.argsort(new)
+    renumbered = [(int(old[s]), int(old[t]), r) for s, t, r in edges]
+    np.testing.assert_allclose(computed(h[new], renumbered), expected[new], atol=2e-5)
 
 
-def test_one_relation_is_torch_geometrics_transformer() -> None:
+def test_one_relation_equals_the_transformer_layer_of_torch_geometric() -> None:
     nn = pytest.importorskip("torch_geometric.nn")
     torch.manual_seed(0)
     theirs = nn.TransformerConv(DIM, DIM // 2, heads=2, root_weight=False, bias=False)
@@ -96,12 +97,10 @@ def test_one_relation_is_torch_geometrics_transformer() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_a_layer_over_tokens_is_the_papers_equation(heads: int) -> None:
-    """The softmax of w over neighbours, times attention over the tokens that a neighbour has."""
-    from haybale.context.networks.token_attention import TokenAttention
-
+def test_a_layer_over_tokens_computes_equation_1_of_the_paper(heads: int) -> None:
+    """It weights attention over the tokens of each neighbour by the softmax of w over the neighbours."""
     rng, n, t = np.random.default_rng(0), 5, 4
-    layer = drawn(TokenAttention(DIM, 3, heads, 0.4))
+    layer = randomised(token_attention.TokenAttention(DIM, 3, heads, 0.4))
     values = rng.normal(size=(n, t, DIM)).astype(np.float32)
     there = np.arange(t) < np.array([4, 1, 3, 2, 4])[:, None]
     edges = rng.integers([n, n - 1, 3], size=(9, 3))
@@ -124,12 +123,10 @@ def test_a_layer_over_tokens_is_the_papers_equation(heads: int) -> None:
 
 
 def test_max_sim() -> None:
-    from haybale.context.networks.token_attention import max_sim
-
     rng = np.random.default_rng(1)
     query, values = torch.from_numpy(rng.normal(size=(4, DIM))), torch.from_numpy(rng.normal(size=(3, 5, DIM)))
     there = torch.arange(5) < torch.tensor([[5], [2], [1]])
-    found, place = max_sim(query, values, there)
+    found, place = token_attention.max_sim(query, values, there)
     for i in range(3):
         products = (query @ values[i, there[i]].T).numpy()
         assert float(found[i]) == pytest.approx(products.max(axis=1).sum())
@@ -137,15 +134,12 @@ def test_max_sim() -> None:
 
 
 def network(n_layers: int, *, blind: bool = False, tokens: bool = False) -> Any:
-    from haybale.context.networks.attention import ContextNetwork, RelationAttention
-    from haybale.context.networks.token_attention import TokenAttention
-
-    layer = TokenAttention if tokens else RelationAttention
-    return drawn(ContextNetwork(DIM, SELF + 1, n_layers, 2, 0.3, blind=blind, layer=layer))
+    layer = token_attention.TokenAttention if tokens else attention.RelationAttention
+    return randomised(attention.ContextNetwork(DIM, SELF + 1, n_layers, 2, 0.3, blind=blind, layer=layer))
 
 
 def on_whole_graph(net: Any, graph: DocumentGraph, h: Any, without: int | None, *there: Any) -> Any:
-    """Compute all nodes at once; ``without``: a node whose edges out, and to itself, are cut."""
+    """Compute all nodes of the graph, after removing the edges out of node ``without``, to others and to itself."""
     n, nodes = graph.n_nodes, np.arange(graph.n_nodes)
     target, source, relation = graph.edges_into(nodes)
     target, source = np.concatenate([target, nodes]), np.concatenate([source, nodes])
@@ -170,8 +164,10 @@ def graph() -> DocumentGraph:
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
 @pytest.mark.parametrize("tokens", [False, True])
-def test_context_only_attention_is_surgery_on_the_graph(graph: DocumentGraph, n_layers: int, tokens: bool) -> None:
-    """Each passage is computed on the whole graph without the edges out of it; others still see it."""
+def test_context_only_attention_removes_the_edges_out_of_the_passage(
+    graph: DocumentGraph, n_layers: int, tokens: bool
+) -> None:
+    """It equals the layers on the whole graph without these edges; other passages still read the passage."""
     net, shape = network(n_layers, tokens=tokens), (graph.n_nodes, 3, DIM) if tokens else (graph.n_nodes, DIM)
     h = torch.randn(shape, generator=torch.manual_seed(1))
     passages, lengths = np.arange(graph.n_passages), torch.randint(1, 4, (graph.n_nodes, 1))
@@ -185,12 +181,12 @@ def test_context_only_attention_is_surgery_on_the_graph(graph: DocumentGraph, n_
         changed = h.clone()
         changed[5] += 100
         again = of_targets(net, graph, changed, passages, *there, context_only=True)
-        assert not torch.allclose(again[4], found[4]), "its neighbours see it"
+        assert not torch.allclose(again[4], found[4]), "its neighbours read it"
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
-def test_a_blind_context_has_nothing_of_the_passage(graph: DocumentGraph, n_layers: int) -> None:
-    """Its gradient with respect to the passage is exactly 0, unlike that of one that asks with its content."""
+def test_a_blind_context_does_not_depend_on_the_passage(graph: DocumentGraph, n_layers: int) -> None:
+    """The gradient with respect to the passage is exactly 0; with the content as attention query it is not."""
     for blind in (True, False):
         net = network(n_layers, blind=blind)
         for passage in (0, 7):
@@ -213,7 +209,7 @@ def test_a_passage_without_neighbours_has_no_context(graph: DocumentGraph) -> No
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
 @pytest.mark.parametrize("context_only", [True, False])
 def test_masked_links_are_hidden_at_every_layer(n_layers: int, context_only: bool) -> None:
-    """As in a graph that never had them; and only passages near them change."""
+    """The result is that of a graph without the links, and only passages near them change."""
     graph = DocumentGraph.from_collection(structured_collection(8, n_documents=8, n_queries=10))
     own = int(np.argmax([len(graph.cited(d)) + len(graph.citing(d)) for d in range(graph.n_documents)]))
     without = replace(graph, external=graph.external[(graph.doc_of[graph.external] != own).all(axis=1)])
@@ -221,43 +217,41 @@ def test_masked_links_are_hidden_at_every_layer(n_layers: int, context_only: boo
     passages, mask = np.arange(graph.n_passages), Mask(None, graph.n_documents)
     how: dict[str, Any] = {"context_only": context_only}
     with torch.no_grad():
-        seen = of_targets(net, graph, h, passages, **how)
+        visible = of_targets(net, graph, h, passages, **how)
         masked = of_targets(net, graph, h, passages, own=own, mask=mask, **how)
         assert torch.allclose(masked, of_targets(net, without, h, passages, **how), atol=1e-5)
-        changed = np.flatnonzero(~torch.isclose(seen, masked, atol=1e-6).all(dim=1).numpy())
+        changed = np.flatnonzero(~torch.isclose(visible, masked, atol=1e-6).all(dim=1).numpy())
         assert len(changed), "the mask hides something"
-        assert set(changed) <= set(near(graph, own, n_layers).tolist())
-        # Queries with and without a mask look at the same passages side by side.
+        assert set(changed) <= set(passages_near(graph, own, n_layers).tolist())
+        # Queries from different documents can have the same targets.
         twice, owns = np.tile(passages, 2), np.repeat([own, -1], len(passages))
         both = of_targets(net, graph, h, twice, own=owns, mask=mask, **how)
-        assert torch.allclose(both, torch.cat([masked, seen]), atol=1e-5)
+        assert torch.allclose(both, torch.cat([masked, visible]), atol=1e-5)
     assert {RELATIONS[r] for r in graph.edges.relation.tolist()} == set(RELATIONS)
 
 
-def test_targets_share_nodes_where_they_can(graph: DocumentGraph) -> None:
+def test_targets_share_rows_unless_different_links_are_hidden(graph: DocumentGraph) -> None:
     passages, mask = np.array([3, 0, 3, 7]), Mask(None, graph.n_documents)
     shared = neighbourhoods(graph, passages, 2)
     assert len(set(shared.nodes.tolist())) == len(shared.nodes)
     assert shared.nodes[shared.targets].tolist() == passages.tolist()
-    looked_at = neighbourhoods(graph, passages, 2, np.array([1, 1, 2, 2]), mask)
-    assert looked_at.nodes[looked_at.targets].tolist() == passages.tolist()
-    assert np.unique(looked_at.nodes, return_counts=True)[1].max() == 2
+    of_queries = neighbourhoods(graph, passages, 2, np.array([1, 1, 2, 2]), mask)
+    assert of_queries.nodes[of_queries.targets].tolist() == passages.tolist()
+    assert np.unique(of_queries.nodes, return_counts=True)[1].max() == 2
     alone = neighbourhoods(graph, passages, 2, context_only=True)
     assert alone.nodes[: len(passages)].tolist() == passages.tolist()
 
 
 @pytest.mark.parametrize("pairwise", [False, True])
-def test_losses_are_those_by_hand(pairwise: bool) -> None:
-    from haybale.context.networks.learning import ranking_loss
-
+def test_losses_by_hand(pairwise: bool) -> None:
     rng, query = np.random.default_rng(0), np.array([0, 0, 0, 1, 1, 1, 1])
     scores, relevant = rng.normal(size=7), np.array([1, 0, 0, 1, 1, 0, 0], dtype=bool)
     losses = []
     for number in (0, 1):
-        mine, right = scores[query == number], relevant[query == number]
+        mine, positive = scores[query == number], relevant[query == number]
         if pairwise:
-            losses.append(np.mean([np.log1p(np.exp(n - p)) for p in mine[right] for n in mine[~right]]))
+            losses.append(np.mean([np.log1p(np.exp(n - p)) for p in mine[positive] for n in mine[~positive]]))
         else:
-            losses.append(np.mean(-np.log((np.exp(mine) / np.exp(mine).sum())[right])))
-    found = float(ranking_loss(torch.from_numpy(scores), query, relevant, pairwise=pairwise))
+            losses.append(np.mean(-np.log((np.exp(mine) / np.exp(mine).sum())[positive])))
+    found = float(learning.ranking_loss(torch.from_numpy(scores), query, relevant, pairwise=pairwise))
     assert found == pytest.approx(np.mean(losses))

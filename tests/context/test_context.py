@@ -1,4 +1,4 @@
-"""Rankers of passages in context: the laws of all rankers, slow oracles, planted relations, the leak."""
+"""Context rankers: the contract of rankers, slow oracles, planted relations, and links that leak the answers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ NAMES = (
     "linear-context(knn-queries,mask=relevant)",
     "linear-context(rrf(knn,knn-queries),mask=off)",
 )
-ATTENTION = (  # over dense vectors
+ATTENTION = (  # these need dense vectors
     "lim(knn,epochs=2,heads=2,n_documents=7)",
     "mim(knn-queries,epochs=1,heads=1,mask=relevant)",
     "mix-im-paper(bm25-doc,epochs=1,heads=1,mask=off)",
     "lim-paper(knn,epochs=1,heads=2,context_query=type)",
 )
-HAS_TORCH = find_spec("torch") is not None
 LEARNING = (*NAMES[1:], *ATTENTION)
 ENCODERS: dict[str, dict[str, Any]] = {"tfidf": {}, "lsa": {"encoder": "lsa(n_components=10)"}}
 
@@ -53,16 +52,17 @@ def fitted(engines: dict[str, Engine]) -> Any:
     return lambda name, encoder="tfidf": parse(name).fitted(training[encoder])
 
 
-def every(function: Any) -> Any:
-    cases = [(name, encoder) for name in NAMES for encoder in ENCODERS] + [(name, "lsa") for name in ATTENTION]
-    skipped = pytest.mark.skipif(not HAS_TORCH, reason="no torch")
-    made = [pytest.param(*case, id=" ".join(case), marks=[skipped] * (case[0] in ATTENTION)) for case in cases]
-    return pytest.mark.parametrize(("name", "encoder"), made)(function)
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")
+CASES = [(name, encoder) for name in NAMES for encoder in ENCODERS] + [(name, "lsa") for name in ATTENTION]
+every = pytest.mark.parametrize(
+    ("name", "encoder"),
+    [pytest.param(*case, id=" ".join(case), marks=[NEEDS_TORCH] * (case[0] in ATTENTION)) for case in CASES],
+)
 
 
 @every
-def test_the_laws(fitted: Any, structured: Collection, name: str, encoder: str) -> None:
-    """Check depth, queries alone or together, ``within``, and training queries."""
+def test_the_contract_of_rankers(fitted: Any, structured: Collection, name: str, encoder: str) -> None:
+    """Check depth, queries alone or together, ``within``, out-of-fold runs, and that re-ranking keeps the documents."""
     ranker: Ranker = fitted(name, encoder)
     whole = ranker.rank("dev")
     for depth in (1, 3, 7, 8, 12):
@@ -81,7 +81,7 @@ def test_the_laws(fitted: Any, structured: Collection, name: str, encoder: str) 
     for query, own in zip(whole.query_ids, structured.queries.own[numbers].tolist(), strict=True):
         assert structured.doc_ids[own].as_py() not in dict(whole[query])
         first = dict(ranker.rankers_[0].rank("dev")[query])
-        assert set(dict(whole[query])) == set(first), "nothing is added and nothing is lost"
+        assert set(dict(whole[query])) == set(first), "a re-ranker keeps the documents"
     assert_same(ranker.out_of_fold("dev"), whole)
     assert ranker.needs_training == (name in LEARNING)
     assert bool(ranker.learned_from()) == ranker.needs_training
@@ -90,7 +90,7 @@ def test_the_laws(fitted: Any, structured: Collection, name: str, encoder: str) 
 @every
 def test_shares_sum_to_the_score(fitted: Any, structured: Collection, name: str, encoder: str) -> None:
     ranker = fitted(name, encoder)
-    called = set()
+    relations = set()
     for query in ("dev1", "dev3", "dev7"):
         queries = structured.queries.take(structured.query_numbers([query]))
         for rank, (doc, score) in enumerate(ranker.rank(queries)[query], 1):
@@ -100,11 +100,11 @@ def test_shares_sum_to_the_score(fitted: Any, structured: Collection, name: str,
             assert math.fsum(share.share for share in found.shares) == pytest.approx(score, abs=1e-5 * size)
             assert math.fsum(found.to_frame()["share"]) == pytest.approx(score, abs=1e-5 * size)
             json.dumps(found.to_dict())
-            called |= {share.what.partition(":")[0] for share in found.shares}
+            relations |= {share.what.partition(":")[0] for share in found.shares}
     if "paper" in name:
-        assert called >= {"order", "order_i", "structural_i"}
+        assert relations >= {"order", "order_i", "structural_i"}
     elif name in LEARNING:
-        assert called >= {"previous passage", "next passage", "siblings", "citing documents"}
+        assert relations >= {"previous passage", "next passage", "siblings", "citing documents"}
     unknown = {"q": "nothing like it"}
     assert ranker.explain(unknown, "d01").score is None or ranker.explain(unknown, "d01").shares
 
@@ -120,8 +120,8 @@ def test_saved_and_loaded(engines: dict[str, Engine], fitted: Any, tmp_path: Pat
     assert_same(again.out_of_fold("train"), ranker.out_of_fold("train"))
 
 
-def test_documents_come_and_go(structured: Collection, tmp_path: Path) -> None:
-    """The graph follows the documents of the engine; a document without sections gets a root."""
+def test_the_graph_follows_added_and_removed_documents(structured: Collection, tmp_path: Path) -> None:
+    """A document that is added without sections gets a root section."""
     engine = Engine.build(structured, tmp_path / "engine")
     ranker = parse(LEARNING[0]).fit(engine)
     before = graph_of(engine).graph
@@ -138,13 +138,13 @@ def test_documents_come_and_go(structured: Collection, tmp_path: Path) -> None:
 
 
 def dense(engine: Engine, batch: QueryBatch) -> np.ndarray:
-    """(m, n_nodes) products of queries and nodes."""
+    """Return the inner products (m, n_nodes) of queries and nodes."""
     vectors: Any = graph_of(engine).vectors
     return np.concatenate([(batch.vectors @ part.T).toarray() for part in (vectors.passages, vectors.titles)], axis=1)
 
 
-def test_section_propagation_is_a_mixture(engines: dict[str, Engine], structured: Collection) -> None:
-    """λ = 0 gives the plain run; otherwise documents score by their best passage in the graph's sums."""
+def test_section_propagation_mixes_passages_and_sections(engines: dict[str, Engine], structured: Collection) -> None:
+    """λ = 0 gives the run of the vectors alone. A document scores by its best passage."""
     engine = engines["tfidf"]
     plain = KNN().fit(engine).rank("dev")
     again = SectionPropagation(KNN(), share=0.0).fit(engine).rank("dev")
@@ -162,7 +162,7 @@ def test_section_propagation_is_a_mixture(engines: dict[str, Engine], structured
 
 
 def test_linear_context_is_linear(engines: dict[str, Engine], structured: Collection, fitted: Any) -> None:
-    """The scores are inner products with one vector for each passage, Σ of weight · mean over a path."""
+    """A score is the inner product with one vector for each passage, Σ weight · mean over a path."""
     ranker, engine = fitted("linear-context(knn)", "lsa"), engines["lsa"]
     view = graph_of(engine)
     vectors, passages = view.vectors.dense(), np.arange(view.graph.n_passages)
@@ -178,7 +178,7 @@ def test_linear_context_is_linear(engines: dict[str, Engine], structured: Collec
     assert set(ranker.fit_report_) == {"training queries", "loss", "passage", *PATHS}
 
 
-def test_training_queries_are_ranked_by_weights_of_other_folds(fitted: Any, structured: Collection) -> None:
+def test_out_of_fold_uses_the_weights_of_the_other_folds(fitted: Any, structured: Collection) -> None:
     ranker: Any = fitted("linear-context(knn)")
     queries = structured.queries.take(structured.split("train").queries)
     for group in np.unique(queries.groups):
@@ -190,7 +190,7 @@ def test_training_queries_are_ranked_by_weights_of_other_folds(fitted: Any, stru
         only.__dict__.update(ranker.__dict__ | {"weights_": np.tile(ranker.weights_[fold], (6, 1)), "n_train": 49})
         mine = np.array(run.query_ids)[ranker.fold_of_ == fold].tolist()
         assert_same(run.take(mine), only.rank("train").take(mine))
-    # The weights of a fold are those of a ranker that never had its queries.
+    # The weights of a fold equal those of a ranker that was trained without its queries.
     inside = ranker.fold_of_ == 0
     ids = np.array(run.query_ids)
     frame = structured.qrels_frame("train")
@@ -204,7 +204,7 @@ def ndcg(run: Run, collection: Collection, split: str = "dev") -> float:
 
 @pytest.mark.parametrize("relation", ANSWERING)
 def test_the_relation_with_the_answer_is_learned(relation: str) -> None:
-    """All candidates have equal passages: one relation alone gives the answer, and no other does."""
+    """All candidate passages are equal, so that only this relation leads to the answer."""
     collection = planted_collection(relation)
     engine = Engine(collection, encoder=TfidfEncoder(min_df=1))
     ranker: Any = LinearContext(BM25()).fit(engine)
@@ -217,18 +217,18 @@ def test_the_relation_with_the_answer_is_learned(relation: str) -> None:
         alone.__dict__.update(ranker.__dict__ | {"weights_": np.tile(only, (6, 1))})
         known[path] = share_right(alone, collection)
     assert known.pop(relation) == 1
-    if relation == "previous passage":  # which is part of the rest, and itself has the common words next
+    if relation == "previous passage":  # it is part of the rest, and its own next passage has the common words
         assert known.pop("rest of the document") == known.pop("next passage") == 1
     assert max(known.values()) < 0.3
 
 
 def leaking(n: int = 30) -> Collection:
-    """Training queries' documents cite what is relevant, others cite at random; those of dev cite nothing relevant."""
+    """Return a collection in which only the documents of training queries cite the relevant documents."""
     return structured_collection(11, n_documents=n, n_queries=60, own_words=2)
 
 
-def test_the_leak_is_masked() -> None:
-    """Without a mask, training looks better than it is and dev is worse; a mask equals removing the links."""
+def test_masks_prevent_the_leak() -> None:
+    """Without a mask, training queries rank better and dev queries worse. A mask equals removing the links."""
     collection = leaking()
     engine = Engine(collection)
     found = {mask: LinearContext(KNN(), mask=mask).fit(engine) for mask in ("own", "relevant", "off")}
@@ -239,7 +239,7 @@ def test_the_leak_is_masked() -> None:
     citing = 1 + PATHS.index("citing documents")
     for mask in ("own", "relevant"):
         assert abs(found[mask].weights_[-1][citing]) < found["off"].weights_[-1][citing]
-    # A query is ranked as if its document had no links.
+    # A masked query is ranked as if its document had no links.
     for query in ("train3", "dev5"):
         queries = collection.queries.take(collection.query_numbers([query]))
         bare = Engine(without_links_of(collection, int(queries.own[0])))
@@ -251,24 +251,27 @@ def test_the_leak_is_masked() -> None:
         )
 
 
-def test_the_best_passages() -> None:
+def test_best_passages() -> None:
     scores, begins = np.array([1.0, 3, 3, 2, 5, -1, -1]), np.array([0, 4, 5, 7])
     assert best_passages(scores, begins).tolist() == [1, 4, 5]
 
 
 def test_what_is_refused(topics: Collection) -> None:
-    with record_timings() as stages, pytest.raises(InputError, match="'topics' has neither sections nor links"):
+    with record_timings() as stages, pytest.raises(InputError, match="topics"):
         parse("linear-context(bm25)").fit(Engine(topics))
     assert set(stages.seconds) <= {"build graph"}, "before any work"
     for text, name in (
         ("section-propagation(knn,share=1.5)", "share"),
         ("linear-context(knn,mask=all)", "mask"),
         ("linear-context(knn,l2=-1)", "l2"),
+        ("lim(knn,dropout=1)", "dropout"),
+        ("lim(knn,setting=edges)", "setting"),
+        ("lim(knn,epochs=0)", "epochs"),
     ):
         with pytest.raises(InputError, match=f"'{name}' parameter of"):
             parse(text)
     holes = structured_collection(1)
     empty = holes.doc_ids[int(np.argmin(np.diff(holes.passages.doc_offsets)))].as_py()
     frame = holes.qrels_frame("train").assign(doc_id=empty).drop_duplicates("query_id")
-    with pytest.raises(InputError, match="no relevant document has a passage"):
+    with pytest.raises(InputError, match="linear-context"):
         LinearContext(KNN()).fit(Engine(holes), "train", frame)

@@ -1,4 +1,4 @@
-"""The graph of a collection, and what its relations lead to, by slow oracles that walk it."""
+"""The graph of a collection and the means over its relation paths, against slow oracles."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from haybale.context import PATHS, RELATIONS, DocumentGraph, Mask, NodeVectors, 
 from haybale.errors import InputError
 
 
-def walked(collection: Collection, graph: DocumentGraph) -> dict[str, set[tuple[int, int]]]:
-    """Return the edges of every relation, one by one."""
+def expected_edges(collection: Collection, graph: DocumentGraph) -> dict[str, set[tuple[int, int]]]:
+    """Return the edges of every relation, found one by one."""
     n, passages, sections, links = collection.n_passages, collection.passages, collection.sections, collection.links
     assert sections is not None
     assert links is not None
@@ -50,7 +50,7 @@ def walked(collection: Collection, graph: DocumentGraph) -> dict[str, set[tuple[
 def test_edges_are_those_of_the_collection(seed: int) -> None:
     collection = structured_collection(seed, n_documents=7, n_queries=4)
     graph = DocumentGraph.from_collection(collection)
-    expected = walked(collection, graph)
+    expected = expected_edges(collection, graph)
     source, target, relation = graph.edges
     for number, name in enumerate(RELATIONS):
         of = relation == number
@@ -68,8 +68,8 @@ def test_edges_are_those_of_the_collection(seed: int) -> None:
         assert graph.citing(document).tolist() == sorted(s for s, t in seen if t == document)
 
 
-def test_masked_links_are_seen_by_nobody() -> None:
-    """All of a document, or those with some others; in both directions, and no edge within a document."""
+def test_a_mask_hides_external_edges_only() -> None:
+    """It hides all links of a document, or those with some others, in both directions."""
     collection = structured_collection(1)
     graph = DocumentGraph.from_collection(collection)
     nodes = np.arange(graph.n_nodes)
@@ -83,14 +83,13 @@ def test_masked_links_are_seen_by_nobody() -> None:
         left = set(zip(place.tolist(), source.tolist(), relation.tolist(), strict=True))
         gone = {tuple(sorted((int(graph.doc_of[t]), int(graph.doc_of[s])))) for t, s, _ in all_edges - left}
         assert gone == {tuple(sorted((own, int(d)))) for d in (linked if others is None else others)}
-        assert all(RELATIONS[r].startswith("external") for _, _, r in all_edges - left)
         assert {RELATIONS[r] for _, _, r in all_edges - left} == {"external", "external_i"}
     place, *_ = graph.edges_into(nodes, -1, Mask(None, graph.n_documents))
     assert len(place) == len(all_edges)
 
 
 def oracle(graph: DocumentGraph, values: np.ndarray, p: int, hidden: set[tuple[int, int]]) -> np.ndarray:
-    """Return the mean over each path from passage p, by walking it."""
+    """Return the mean over each path from passage p, by following its edges."""
     n, doc, section = graph.n_passages, int(graph.doc_of[p]), int(graph.section_of[p])
     mine = [q for q in range(n) if graph.doc_of[q] == doc]
     parent = int(graph.parent[section - n])
@@ -142,7 +141,7 @@ def test_means_over_relation_paths(seed: int, vectors: bool) -> None:
             for name, nodes, weight in paths.neighbours(p, o, mask):
                 again[PATHS.index(name)] += weight * values[nodes].sum(axis=0)
             np.testing.assert_allclose(again, found[row], atol=1e-12)
-    # A passage's own value is in none of its means.
+    # No mean contains the value of the passage itself.
     changed = values.copy()
     changed[passages[0]] += 1000
     np.testing.assert_allclose(paths.means(changed, passages[:1]), paths.means(values, passages[:1]), atol=1e-9)
@@ -150,7 +149,7 @@ def test_means_over_relation_paths(seed: int, vectors: bool) -> None:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
-def test_section_propagation_walks_up(seed: int) -> None:
+def test_section_propagation_averages_over_ancestors(seed: int) -> None:
     graph = DocumentGraph.from_collection(structured_collection(seed, n_documents=5, n_queries=2))
     scores, n = np.random.default_rng(seed).normal(size=graph.n_nodes), graph.n_passages
 
@@ -166,8 +165,8 @@ def test_section_propagation_walks_up(seed: int) -> None:
         assert found[p] == pytest.approx(np.mean(levels) if levels else 0.0, abs=1e-12)
 
 
-def test_titles_are_nodes_with_vectors() -> None:
-    """Equal titles are encoded once, an empty one is 0; a root without a title has the document's."""
+def test_section_nodes_have_the_vectors_of_their_titles() -> None:
+    """Equal titles are encoded once. An empty title is 0, and an untitled root has the title of the document."""
     collection = structured_collection(2)
     graph = DocumentGraph.from_collection(collection)
     encoded: list[str] = []
@@ -187,7 +186,7 @@ def test_titles_are_nodes_with_vectors() -> None:
     np.testing.assert_allclose(np.stack(list(vectors.scores(queries))), queries @ vectors.dense().T, rtol=1e-5)
 
 
-def test_documents_without_one_root_have_one_that_is_made() -> None:
+def test_documents_without_a_single_root_get_a_new_one() -> None:
     builder = CollectionBuilder("roots", language="english")
     builder.add_document("plain", ["a text", "another"], title="Plain")
     two = builder.add_document("two", title="Two")
@@ -206,7 +205,7 @@ def test_documents_without_one_root_have_one_that_is_made() -> None:
 
 
 def test_what_is_refused(toy: Collection) -> None:
-    with pytest.raises(InputError, match="'toy' has neither sections nor links"):
+    with pytest.raises(InputError, match="toy"):
         DocumentGraph.from_collection(toy)
     collection = structured_collection(0)
     assert collection.sections is not None
@@ -214,11 +213,11 @@ def test_what_is_refused(toy: Collection) -> None:
     parents = collection.sections.parents.copy()
     first = int(np.flatnonzero(parents >= 0)[0])
     parents[int(parents[first])] = first
-    with pytest.raises(InputError, match="stands within itself"):
+    with pytest.raises(InputError, match="section"):
         DocumentGraph.from_collection(replace(collection, sections=replace(collection.sections, parents=parents)))
     for name, nowhere in (("internal", [0, 10**6]), ("section_to_document", [0, -1])):
         links = replace(collection.links, **{name: np.array([nowhere])})
-        with pytest.raises(InputError, match=f"link to nowhere, {name.replace('_', ' ')}"):
+        with pytest.raises(InputError, match=name.replace("_", " ")):
             DocumentGraph.from_collection(replace(collection, links=links))
     alone = replace(collection, links=None)
     assert len(DocumentGraph.from_collection(alone).external) == 0

@@ -1,4 +1,4 @@
-"""LiM, MiM and Mix-iM: their scores, that they learn the relation with the answer, and see no masked link."""
+"""LiM, MiM and Mix-iM: scores, planted relations, and masks."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ pytestmark = pytest.mark.filterwarnings("default", "ignore::haybale.rankers.Empt
 
 
 class WordEncoder:
-    """The sum of a random vector for each different word: dense, and without terms that it does not know."""
+    """Encodes a text as the sum of random vectors of its distinct words."""
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        rows = [sum((_of_word(word) for word in sorted(set(text.split()))), np.zeros(64)) for text in texts]
+        words = [sorted(set(text.split())) for text in texts]
+        rows = [
+            sum(np.random.default_rng(zlib.crc32(word.encode())).normal(size=64) for word in each) for each in words
+        ]
         vectors = np.array(rows, dtype=np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def _of_word(word: str) -> np.ndarray:
-    return np.random.default_rng(zlib.crc32(word.encode())).normal(size=64)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def engine(structured: Collection) -> Engine:
 
 @pytest.mark.parametrize("kind", ["lim", "mim", "mix-im"])
 def test_scores_are_products_with_vectors_in_context(engine: Engine, structured: Collection, kind: str) -> None:
-    """This holds for queries from no document; without a share for the context it is the plain run."""
+    """This holds for queries that were taken from no document. λ = 0 gives the run of the vectors alone."""
     ranker: Any = GraphContext(KNN(), kind=kind, epochs=2).fit(engine)
     texts = {f"q{i}": text for i, text in enumerate(structured.queries.texts(range(4)))}
     contexts, own = ranker.context_vectors(), np.asarray(engine.passages.vectors)
@@ -63,21 +62,20 @@ def test_scores_are_products_with_vectors_in_context(engine: Engine, structured:
 
 @pytest.mark.parametrize("relation", ANSWERING)
 def test_the_relation_with_the_answer_is_learned(relation: str) -> None:
-    """Its weight is above all others; the passages alone do not have the answer."""
+    """Its weight is the largest; the passages alone do not have the answer."""
     collection = planted_collection(relation, n_queries=80)
     engine = Engine(collection, encoder=WordEncoder())
     how = {"epochs": 15, "heads": 1, "batch_size": 8, "learning_rate": 3e-3, "weight_decay": 30}
     ranker: Any = GraphContext(KNN(), **how).fit(engine)
     assert share_right(ranker, collection) > 0.95
-    assert (
-        share_right(KNN().fit(engine), collection) < 0.3 or relation == "previous passage"
-    )  # which is itself a passage
+    if relation != "previous passage":  # it is a passage of the document, which KNN finds itself
+        assert share_right(KNN().fit(engine), collection) < 0.3
     weights = {path: ranker.fit_report_[f"w of {path}"] for path in PATHS}
     parts = {"previous passage": {"previous passage", "rest of the document"}}
     assert max(weights, key=weights.get) in parts.get(relation, {relation})  # type: ignore[arg-type]
 
 
-def test_the_same_twice_and_another_with_another_random_state(engine: Engine) -> None:
+def test_the_random_state_determines_the_result(engine: Engine) -> None:
     how: dict[str, Any] = {"epochs": 1, "setting": "paper"}
     one, two, other = (GraphContext(KNN(), random_state=seed, **how).fit(engine) for seed in (0, 0, 1))
     assert one.rank("dev") == two.rank("dev")
@@ -85,8 +83,8 @@ def test_the_same_twice_and_another_with_another_random_state(engine: Engine) ->
 
 
 @pytest.mark.parametrize("setting", ["paths", "paper"])
-def test_masked_links_are_not_seen(structured: Collection, engine: Engine, setting: str) -> None:
-    """A query is ranked as if its document had no links, in training and after; without the mask it is not."""
+def test_masked_links_are_hidden(structured: Collection, engine: Engine, setting: str) -> None:
+    """Training and other queries are ranked as if their documents had no links; without the mask they are not."""
     ranker: Any = GraphContext(KNN(), setting=setting, epochs=1).fit(engine)
     differ = 0
     for query in ("train1", "train3", "dev5", "dev6"):
@@ -103,20 +101,12 @@ def test_masked_links_are_not_seen(structured: Collection, engine: Engine, setti
 
 
 def test_what_is_refused(structured: Collection, engine: Engine) -> None:
-    with pytest.raises(InputError, match="attends to dense vectors"):
+    with pytest.raises(InputError, match="dense"):
         parse("lim(knn)").fit(Engine(structured))
-    with pytest.raises(InputError, match="3 heads do not divide vectors of width 64"):
+    with pytest.raises(InputError, match=r"heads .*64.* 3"):
         parse("lim(knn,heads=3)").fit(engine)
     saved = GraphContext(KNN(), kind="mim").to_dict()
-    assert from_spec(saved | {"relations": "paths", "layers": 1, "over": "neighbours"}) == GraphContext(
-        KNN(), kind="mim"
-    )
-    with pytest.raises(InputError, match="layers=3 was removed, only 1 is left; fit it anew"):
+    removed = {"relations": "paths", "layers": 1, "over": "neighbours"}
+    assert from_spec(saved | removed) == GraphContext(KNN(), kind="mim")
+    with pytest.raises(InputError, match="layers=3"):
         from_spec(saved | {"layers": 3})
-    for text, name in (
-        ("lim(knn,dropout=1)", "dropout"),
-        ("lim(knn,setting=edges)", "setting"),
-        ("lim(knn,epochs=0)", "epochs"),
-    ):
-        with pytest.raises(InputError, match=f"'{name}' parameter of GraphContext"):
-            parse(text)

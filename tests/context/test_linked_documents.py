@@ -1,4 +1,4 @@
-"""Documents by their links: walks by dense matrices, the laws of rankers, and as evidence for others."""
+"""LinkedDocuments: walks by dense matrices, the contract of rankers, and use as evidence in other rankers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def engine(structured: Collection) -> Engine:
 
 
 def oracle(collection: Collection, ranker: Linked, batch: QueryBatch, row: int) -> dict[str, float]:
-    """Return the scores by the matrix of links, step by step."""
+    """Return the scores of a query by products with the transition matrix."""
     graph = DocumentGraph.from_collection(collection)
     n, own = graph.n_documents, int(batch.own[row])
     links, ids = np.zeros((n, n)), collection.doc_ids.to_pylist()
@@ -49,13 +49,13 @@ def oracle(collection: Collection, ranker: Linked, batch: QueryBatch, row: int) 
             for doc in relevant:
                 if o == own:
                     links[o, ids.index(doc)] = links[ids.index(doc), o] = 0
-    step = links / np.maximum(links.sum(axis=1, keepdims=True), 1)
-    chance, found = np.zeros(n), np.zeros(n)
+    transition = links / np.maximum(links.sum(axis=1, keepdims=True), 1)
+    mass, found = np.zeros(n), np.zeros(n)
     for rank, (doc, _) in enumerate(ranker.rankers_[0].run(batch, ranker.n_seeds)[batch.ids[row]], 1):
-        chance[ids.index(doc)] = 1 / (10 + rank)
+        mass[ids.index(doc)] = 1 / (10 + rank)
     for t in range(ranker.steps):
-        chance = chance @ step
-        found += ranker.decay**t * chance
+        mass = mass @ transition
+        found += ranker.decay**t * mass
     return {doc: score for d, (doc, score) in enumerate(zip(ids, found.tolist(), strict=True)) if score and d != own}
 
 
@@ -82,8 +82,8 @@ def test_walks_along_links(engine: Engine, structured: Collection, tmp_path: Pat
         assert all(share.of is not None and share.what.startswith("linked with") for share in found.shares)
 
 
-def test_the_answers_are_not_walked_to(structured: Collection) -> None:
-    """Where a training query's own document is a seed's neighbour, its links with what is relevant are not taken."""
+def test_walks_do_not_follow_links_to_the_answers(structured: Collection) -> None:
+    """The mask "relevant" hides the links between a training query's own document and its relevant documents."""
     hidden, seen = (Linked(KNN(), mask=mask, steps=3).fit(Engine(structured)) for mask in ("relevant", "off"))
     graph = DocumentGraph.from_collection(structured)
     assert hidden.mask_ is not None
@@ -93,8 +93,8 @@ def test_the_answers_are_not_walked_to(structured: Collection) -> None:
     assert hidden.rank("train") != seen.rank("train")
 
 
-def test_links_are_evidence_for_others(engine: Engine) -> None:
-    """For fusion and for the ensemble: fitted, out of fold, explained."""
+def test_links_are_evidence_in_other_rankers(engine: Engine) -> None:
+    """Check fitting, out-of-fold runs and explanations of fusion and of the ensemble."""
     links = Linked(SimilarQueries()), Linked(KNN())
     context = LinearContext(KNN())
     for ranker in (

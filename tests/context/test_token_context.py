@@ -1,4 +1,4 @@
-"""Attention over token matrices as a ranker, with a tiny random model."""
+"""TokenContext with a tiny random model."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def engine(structured: Collection) -> Engine:
     return Engine(structured)
 
 
-def test_without_context_it_is_late_interaction(engine: Engine, structured: Collection, model: str) -> None:
-    """λ = 0: MaxSim of the passages that are nearest by the engine's vectors; the rest follows as it was."""
+def test_without_context_the_score_is_late_interaction(engine: Engine, structured: Collection, model: str) -> None:
+    """λ = 0 gives the MaxSim of the nearest passages by the engine's vectors. The other documents keep their order."""
     ranker: Any = TokenContext(KNN(), model, **SMALL).fit(engine)
     with torch.no_grad():
         ranker.networks_[-1].balance.fill_(-torch.inf)
@@ -58,13 +58,13 @@ def test_without_context_it_is_late_interaction(engine: Engine, structured: Coll
             chosen = [texts[start + place] for place in np.argsort(-near, kind="stable")[:2]]
             scores = library.similarity(tokens, [each[:16] for each in library.encode_document(chosen)]) / 12
             expected[doc] = float(scores.max())
-        assert dict(run[query][:5]) == pytest.approx(expected, abs=2e-3)  # tokens are kept in half precision
+        assert dict(run[query][:5]) == pytest.approx(expected, abs=2e-3)  # tokens are cached in half precision
         assert [doc for doc, _ in run[query]][5:] == listed[5:]
 
 
-@pytest.mark.parametrize(("kind", "layers"), [("lim", 1), ("mim", 1)])
-def test_the_laws(engine: Engine, structured: Collection, model: str, tmp_path: Path, kind: str, layers: int) -> None:
-    ranker: Any = TokenContext(KNN(), model, kind=kind, layers=layers, **SMALL).fit(engine)
+@pytest.mark.parametrize("kind", ["lim", "mim"])
+def test_the_contract_of_rankers(engine: Engine, structured: Collection, model: str, tmp_path: Path, kind: str) -> None:
+    ranker: Any = TokenContext(KNN(), model, kind=kind, **SMALL).fit(engine)
     queries = structured.queries.take(structured.split("dev").queries[:3])
     whole = ranker.rank(queries)
     for depth in (1, 4, 6):
@@ -87,7 +87,7 @@ def test_the_laws(engine: Engine, structured: Collection, model: str, tmp_path: 
 
 
 def test_what_is_refused(engine: Engine, model: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot load the model"):
+    with pytest.raises(InputError, match="nothing"):
         TokenContext(KNN(), str(tmp_path / "nothing")).fit(engine)
-    with pytest.raises(InputError, match="3 heads do not divide token vectors of width 16"):
+    with pytest.raises(InputError, match=r"heads .*16.* 3"):
         TokenContext(KNN(), model, heads=3).fit(engine)

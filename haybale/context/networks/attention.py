@@ -1,7 +1,7 @@
-"""Graph attention by relation in plain torch: one layer over node vectors, and networks of layers.
+"""Relational graph attention in plain torch: one layer over node vectors, and networks of layers.
 
 The layer is equation 1 of Albarède et al., "Passage Retrieval on Structured Documents using Graph Attention Networks",
-ECIR 2022, with one vector a node; its attention is that of Vaswani et al., 2017. It was not yet run on a GPU.
+ECIR 2022, with one vector per node and the attention of Vaswani et al., 2017. It has not been run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def segment_softmax(logits: Tensor, segment: Tensor, n: int) -> Tensor:
-    """Return the softmax of ``logits`` (e, h) within each of n segments; ``segment`` (e,) names the segment of a row.
+    """Return the softmax of ``logits`` (e, h) within each of n segments; ``segment`` (e,) is the segment of each row.
 
     >>> segment_softmax(torch.tensor([[0.0], [0.0], [5.0]]), torch.tensor([1, 1, 0]), 2)[:, 0].tolist()
     [0.5, 0.5, 1.0]
@@ -31,7 +31,7 @@ def segment_softmax(logits: Tensor, segment: Tensor, n: int) -> Tensor:
 
 
 def _distinct(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return the distinct values of ``rows``, which are below n, and the place of each row among them."""
+    """Return the distinct values of ``rows``, which are below n, and the index of each row among them."""
     if bool((rows[1:] > rows[:-1]).all()):
         return rows, torch.arange(len(rows), device=rows.device)
     if n > 8 * len(rows):  # sorting few rows is cheaper than marking all n
@@ -43,14 +43,14 @@ def _distinct(rows: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 class RelationAttention(nn.Module):
-    """One layer, in which every node attends to its neighbours, by the relation of each.
+    """One layer of graph attention, with separate projections for each relation.
 
-    For node i, whose neighbour j has relation r, each head computes
+    For node i and each neighbour j by relation r, a head computes
 
         h'_i = Σ_j α_ij · (V_r h_j) O_r,   α_ij = softmax_j(w_r + Q_r h_i · K_r h_j / √(dim / heads)).
 
-    A node without neighbours becomes 0. Q, K, V and O are the identity plus learned matrices, which weight decay
-    draws to 0: before training, a layer computes a mean.
+    A node without neighbours becomes 0. Q, K, V and O are the identity plus learned matrices, which start at 0 and
+    decay towards 0. So an untrained layer weights neighbours by their similarity alone.
 
     Parameters
     ----------
@@ -88,34 +88,41 @@ class RelationAttention(nn.Module):
         parts = zip(relations.tolist(), *(torch.split(each, counts.tolist()) for each in (source, target)), strict=True)
         for r, sources, targets in parts:
             # Nodes with several edges of a relation are projected once.
-            (asking, ask_place), (used, place) = _distinct(targets, n), _distinct(sources, len(values))
+            (distinct, query_place), (used, place) = _distinct(targets, n), _distinct(sources, len(values))
             neighbours = values.index_select(0, used)
-            ask = (queries.index_select(0, asking) @ (eye + self.query[r])).index_select(0, ask_place)
+            query = (queries.index_select(0, distinct) @ (eye + self.query[r])).index_select(0, query_place)
             key = (neighbours @ (eye + self.key[r])).index_select(0, place)
-            logits_of.append((ask * key).view(split).sum(2) / math.sqrt(split[2]))
+            logits_of.append((query * key).view(split).sum(2) / math.sqrt(split[2]))
             inputs_of.append((r, targets, neighbours, place))
         logits = torch.cat(logits_of) if logits_of else values.new_empty(0, self.heads)
         alpha = segment_softmax(logits + self.weight[relation][:, None], target, n)
-        made = queries.new_zeros(n, dim)
+        out = queries.new_zeros(n, dim)
         weights = torch.split(self.dropout(alpha), counts.tolist())
         for (r, targets, neighbours, place), weight in zip(inputs_of, weights, strict=True):
             message = (neighbours @ (eye + self.value[r])).index_select(0, place).view(split) * weight[:, :, None]
             mixed = queries.new_zeros(n, dim).index_add(0, targets, message.reshape(-1, dim))
-            made = made + mixed @ (eye + self.out[r])
-        return made, alpha if order is None else torch.empty_like(alpha).index_copy(0, order, alpha)
+            out = out + mixed @ (eye + self.out[r])
+        return out, alpha if order is None else torch.empty_like(alpha).index_copy(0, order, alpha)
 
-    def carried(self, relation: int, alpha: Tensor, query: Tensor) -> Tensor:
-        """Return u (dim,) such that u · h is the product of ``query`` with what a neighbour h adds at α (heads,)."""
+    def query_projection(self, relation: int, alpha: Tensor, query: Tensor) -> Tensor:
+        """Return u (dim,): u · h is the product of ``query`` with the contribution of neighbour h with α (heads,)."""
         wide = alpha.repeat_interleave(len(query) // self.heads) * (query + self.out[relation] @ query)
         return wide + self.value[relation] @ wide
 
 
 class ContextNetwork(nn.Module):
-    """Layers of attention, and the learned weight λ of a passage's context beside the passage itself.
+    """Layers of attention with residual connections and LayerNorm between them, and λ, the weight of the context.
 
-    Each layer adds its input to its output; a LayerNorm stands between two layers. ``layer`` makes a layer from
-    ``dim``, ``n_relations``, ``heads`` and ``dropout``. With ``blind``, nodes ask with a learned vector of their type,
-    passage or section, instead of their content. ``scale`` is the initial factor of scores in the loss.
+    Parameters
+    ----------
+    dim, n_relations, n_layers, heads, dropout
+        Shape of the layers, as for :class:`RelationAttention`.
+    blind : bool, default False
+        Use a learned vector of the node's type, passage or section, as attention query instead of the node's vector.
+    layer : callable, default RelationAttention
+        ``layer(dim, n_relations, heads, dropout)`` returns a layer.
+    scale : float, default 20
+        Initial factor of the scores in the loss; it is learned.
     """
 
     def __init__(
@@ -145,20 +152,20 @@ class ContextNetwork(nn.Module):
     def forward(self, values: Any, around: Neighbourhoods, *tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the targets in context, the input of the last layer, and the second result of that layer.
 
-        ``values``, (n, dim) or (n, t, dim), belong to the rows of ``around``, which has as many hops as there are
-        layers. Layers over token matrices also need which tokens exist (n, t).
+        ``values``, (n, dim) or (n, t, dim), are the vectors of the rows of ``around``, which has one hop for each
+        layer. Layers over token matrices also need a mask of the tokens (n, t).
         """
         values, is_section, source, target, relation = (
             torch.as_tensor(each, device=self.balance.device)
             for each in (values, around.is_section, around.source, around.target, around.relation)
         )
         for number, layer in enumerate(self.layers):
-            n, read = around.sizes[-2 - number], values  # rows that this layer computes
+            n, read = around.sizes[-2 - number], values  # n rows are computed from all rows of ``read``
             if number:
                 kept = target < n
                 source, target, relation = source[kept], target[kept], relation[kept]
-            asking = read[:n] if self.types is None else self.types[is_section[:n].long()]
-            made, weights = layer(asking, read, source, target, relation, *(each[: len(read)] for each in tokens))
-            values = torch.cat([made[: around.n_blind], made[around.n_blind :] + read[around.n_blind : n]])
+            queries = read[:n] if self.types is None else self.types[is_section[:n].long()]
+            out, weights = layer(queries, read, source, target, relation, *(each[: len(read)] for each in tokens))
+            values = torch.cat([out[: around.n_blind], out[around.n_blind :] + read[around.n_blind : n]])
             values = self.norms[number](values) if number < len(self.norms) else values
         return values, read, weights

@@ -1,4 +1,4 @@
-"""How context networks learn from judged queries: their losses, and the loop over epochs."""
+"""The training of context networks: losses and the loop over epochs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from haybale.context.networks.attention import ContextNetwork, segment_softmax
 from haybale.progress import track
 from haybale.retrieval.hits import Ints
 
-# The scores (n,) of some documents, the number of each one's query, from 0 without a gap, and whether it is relevant.
+# The scores (n,) of documents, the number of each document's query (0, 1, …), and whether the document is relevant.
 Scored: TypeAlias = "tuple[Tensor, Ints, NDArray[np.bool_]]"
 
 
@@ -28,8 +28,8 @@ def train(
 ) -> float:
     """Train a network with AdamW and return the mean loss of the last epoch.
 
-    ``batches()`` iterates over the batches of one epoch; it scores a batch after the network has learned from the one
-    before. λ, the relations' weights and the scale learn ten times as fast as the matrices, without weight decay.
+    ``batches()`` iterates over the batches of one epoch and scores each batch after the step on the previous one. λ,
+    the weights of relations and the scale learn ten times as fast as the matrices, without weight decay.
     """
     few = [p for name, p in network.named_parameters() if p.ndim < 2 and "norms" not in name]
     many = [p for p in network.parameters() if not any(p is each for each in few)]
@@ -49,10 +49,10 @@ def train(
 
 
 def ranking_loss(scores: Tensor, query: Ints, relevant: NDArray[np.bool_], *, pairwise: bool = False) -> Tensor:
-    """Return the mean over queries of the loss of their documents (n,).
+    """Return the mean loss of queries with scored documents (n,).
 
-    The loss of a query is the mean over its relevant documents of −log softmax, taken over all of its documents;
-    pairwise, the mean of −log σ(s⁺ − s⁻) over its pairs of a relevant and another document.
+    The listwise loss of a query is the mean of −log softmax over its relevant documents; the softmax is over all of its
+    documents. The pairwise loss is the mean of −log σ(s⁺ − s⁻) over pairs of a relevant and another document.
     """
     n = int(query.max()) + 1
     if not pairwise:

@@ -1,7 +1,7 @@
-"""Graph attention over nodes that are matrices with a vector for each token, and late interaction, in plain torch.
+"""Graph attention over token matrices, with a vector for each token of a node, and late interaction in plain torch.
 
 Equations 1 and 2 of Albarède et al., "Passage Retrieval on Structured Documents using Graph Attention Networks", ECIR
-2022. It was not yet run on a GPU.
+2022. It has not been run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ def max_sim(query: Tensor, values: Tensor, there: Tensor) -> tuple[Tensor, Tenso
     Parameters
     ----------
     query : (q, dim) floats
-    values, there : (n, t, dim) floats, (n, t) bool
-        The tokens of each text, and which of them exist.
+    values : (n, t, dim) floats
+        The tokens of each text, padded.
+    there : (n, t) bool
+        False for padding.
     """
     products = query @ values.transpose(1, 2)
     best, place = products.masked_fill(~there[:, None, :], -math.inf).max(dim=2)
@@ -34,9 +36,8 @@ def max_sim(query: Tensor, values: Tensor, there: Tensor) -> tuple[Tensor, Tenso
 class TokenAttention(nn.Module):
     """One layer: h'_i = Σ_j softmax_j(w_r) · MultiHead_r(h_i, h_j, h_j), where r is the relation of neighbour j to i.
 
-    The tokens of i attend to the tokens of j; the softmax of w is over the neighbours of i. The projections are the
-    identity plus learned matrices, as in :class:`~haybale.context.networks.attention.RelationAttention`, which has the
-    same parameters.
+    The tokens of i attend to the tokens of j; the softmax of w is over the neighbours of i. Parameters and projections
+    are as in :class:`~haybale.context.networks.attention.RelationAttention`.
     """
 
     def __init__(self, dim: int, n_relations: int, heads: int = 1, dropout: float = 0.0) -> None:
@@ -51,9 +52,9 @@ class TokenAttention(nn.Module):
     def forward(
         self, queries: Tensor, values: Tensor, source: Tensor, target: Tensor, relation: Tensor, there: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the nodes' new tokens (n, t, dim) and what each edge adds to them (e, t, dim).
+        """Return the nodes' new tokens (n, t, dim) and the contribution of each edge to them (e, t, dim).
 
-        Edges (e,) lead from a row of ``values`` (m, t, dim), whose existing tokens are ``there`` (m, t), to a row of
+        Edges (e,) lead from a row of ``values`` (m, t, dim), with padding where ``there`` (m, t) is False, to a row of
         ``queries`` (n, t, dim).
         """
         n, t, dim = queries.shape
@@ -63,11 +64,11 @@ class TokenAttention(nn.Module):
             edges = torch.nonzero(relation == r)[:, 0]
             tokens = values[source[edges]]
             inputs = (queries[target[edges]], self.query[r]), (tokens, self.key[r]), (tokens, self.value[r])
-            ask, key, value = (
+            query, key, value = (
                 (given + given @ learned).view(len(edges), t, self.heads, -1).transpose(1, 2)
                 for given, learned in inputs
             )
-            logits = ask @ key.transpose(2, 3) / math.sqrt(dim / self.heads)
+            logits = query @ key.transpose(2, 3) / math.sqrt(dim / self.heads)
             alpha = logits.masked_fill(~there[source[edges]][:, None, None, :], -math.inf).softmax(dim=3)
             mixed = (self.dropout(alpha) @ value).transpose(1, 2).reshape(len(edges), t, dim)
             messages = messages.index_put((edges,), (mixed + mixed @ self.out[r]) * share[edges][:, :, None])
