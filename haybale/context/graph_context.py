@@ -70,22 +70,16 @@ class GraphContext(BestPassage, OutOfFold, Reranker):
         The attention query of a passage: its vector, or one learned vector for all passages.
     dropout : float, default 0.1
         Share of attention weights that are dropped in training.
-    epochs : int, default 8
-        Number of passes over the training queries.
-    batch_size : int, default 32
-        Number of queries in a batch.
-    n_negatives : int, default 15
-        Number of negatives sampled for each query.
-    n_train : int, default 60
-        Number of documents with the highest scores that negatives are sampled from.
+    epochs, batch_size : int, default 8 and 32
+        Number of passes over the training queries, and of queries in a batch.
+    n_negatives, n_train : int, default 15 and 60
+        Number of negatives of each query, and of documents with the highest scores that they are sampled from.
     learning_rate, weight_decay : float, default 0.001 and 1
         Parameters of AdamW. λ, the weights of relations and the scale of scores learn ten times as fast.
     n_queries : int, default 3000
         Maximum number of training queries; a larger set is sampled.
-    n_documents : int, default 1000
-        Number of documents that are re-ranked for each query.
-    mask : {"own", "relevant", "off"}, default "own"
-        Links that are hidden from a query, as for :class:`LinearContext`.
+    n_documents, mask : optional
+        As for :class:`LinearContext`.
     device : str, optional
         Torch device, default the CPU.
     random_state : int, default 0

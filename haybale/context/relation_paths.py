@@ -44,20 +44,12 @@ class RelationPaths:
     @cached_property
     def _of_sections(self) -> sparse.csr_matrix:
         """(n_sections, n_passages) with 1 for the passages directly in a section."""
-        graph = self.graph
-        rows = graph.section_of - graph.n_passages
-        ones = np.ones(graph.n_passages, dtype=np.float32)
-        shape = graph.n_sections, graph.n_passages
-        return sparse.csr_matrix((ones, (rows, np.arange(graph.n_passages))), shape=shape)
+        return _membership(self.graph.section_of - self.graph.n_passages, self.graph.n_sections)
 
     @cached_property
     def _of_documents(self) -> sparse.csr_matrix:
         """(n_documents, n_passages) with 1 for the passages of a document."""
-        graph = self.graph
-        ones = np.ones(graph.n_passages, dtype=np.float32)
-        return sparse.csr_matrix(
-            (ones, np.arange(graph.n_passages), graph.doc_offsets), shape=(graph.n_documents, graph.n_passages)
-        )
+        return _membership(self.graph.doc_of[: self.graph.n_passages], self.graph.n_documents)
 
     @cached_property
     def _internal(self) -> tuple[Ints, Ints]:
@@ -192,6 +184,12 @@ class RelationPaths:
             at[left] = graph.parent[section]
             left = left[at[left] >= 0]
         return total / np.maximum(levels, 1)
+
+
+def _membership(groups: Ints, n: int) -> sparse.csr_matrix:
+    """Return a matrix (n, len(groups)) with 1 where an item belongs to a group."""
+    ones = np.ones(len(groups), dtype=np.float32)
+    return sparse.csr_matrix((ones, (groups, np.arange(len(groups)))), shape=(n, len(groups)))
 
 
 def _means(ends: Ints, at: Ints, nodes: Ints, values: Array) -> Array:

@@ -81,28 +81,18 @@ class TokenContext(BestPassage, OutOfFold, Reranker):
     model : str
         Hub id or folder that ``MultiVectorEncoder`` of sentence-transformers loads: a late-interaction model, or any
         text model, whose token vectors are then used.
-    kind : {"lim", "mim", "mix-im"}, default "lim"
-        The formula of the score.
     n_documents : int, default 20
         Number of documents that are re-ranked for each query.
     n_passages : int, default 3
         Number of passages of each document that are read: the nearest to the query by the engine's vectors.
     layers : int, default 1
         Number of attention layers; the paper has 3.
-    heads : int, default 4
-        Number of attention heads; must divide the width of the token vectors.
-    dropout, learning_rate, weight_decay, mask, device, random_state
-        As for :class:`GraphContext`, with the same defaults.
-    epochs : int, default 3
-        Number of passes over the training queries.
-    batch_size : int, default 8
-        Number of queries in a batch.
-    n_negatives : int, default 7
-        Number of negatives sampled for each training query, from the documents that are read.
-    n_queries : int, default 1000
-        Maximum number of training queries; a larger set is sampled.
     query_length, passage_length : int, default 120 and 180
         Maximum number of tokens; longer texts are truncated.
+    kind, heads, dropout, learning_rate, weight_decay, mask, device, random_state : optional
+        As for :class:`GraphContext`, with the same defaults.
+    epochs, batch_size, n_negatives, n_queries : int, default 3, 8, 7 and 1000
+        As for :class:`GraphContext`; negatives are sampled from the documents that are read.
     """
 
     name = "token-context"

@@ -1,4 +1,4 @@
-"""BERT-PLI: a recurrent network with attention over the interactions of a query's paragraphs scores a document.
+"""BERT-PLI: a recurrent network with attention scores a document by its interactions with the query's paragraphs.
 
 Shao et al., "BERT-PLI: Modeling Paragraph-Level Interactions for Legal Case Retrieval", IJCAI 2020; Althammer et al.,
 "Cross-domain Retrieval in the Legal and Patent Domains: a Reproducibility Study", ECIR 2021.
@@ -42,24 +42,25 @@ Scores = NDArray[np.float64]
 FORMAT, VERSION = "haybale BERT-PLI", 1
 _WEIGHTS = "weights.safetensors"
 _BLOCKS_AT_ONCE = 256  # when scoring
-# The authors' configuration, where it differs from the defaults.
+# The authors' configuration where it differs from the defaults.
 PAPER: dict[str, Any] = {"variant": "paper", "loss": "binary", "residual": False, "hidden": 256}
 PAPER |= {"epochs": 60, "learning_rate": 1e-4, "weight_decay": 1e-6, "batch_size": 64, "held_out": 0.0}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BERTPLI:
-    """Score blocks of interactions. A block is x (n, d), with one row for each query paragraph.
+    """Score blocks of interactions. A block is a matrix x (n, d), with one row for each query paragraph.
 
         H = GRU(x);  u = W_a · max_t H_t + b_a;  α = softmax_t(H_t · u);  logits = W_f · Σ_t α_t H_t + b_f
 
-    The score is the difference of the two logits. With a residual it also has β times the candidate's standardised
-    first-stage score. Then W_f starts at 0, and β and b_f start at the values that fit best without a network, so
-    learning starts from the run that is re-ranked. With several seeds the score is their mean. (Extra ``neural``.)
+    The score is the difference of the two logits, averaged over the seeds. With a residual, β times the candidate's
+    standardised first-stage score is added. W_f then starts at 0, and β and b_f start at the values that fit best
+    without a network, so that training starts from the run that is re-ranked. Needs the extra ``neural``.
 
     Parameters
     ----------
     cell : {"gru", "lstm"}, default "gru"
+        Recurrent cell.
     hidden : int, default 64
         Width of H; 256 in the paper.
     variant : {"masked", "paper"}, default "masked"
@@ -67,35 +68,37 @@ class BERTPLI:
         missing paragraphs as padding, as the authors' code does: padding enters the maximum of documents with fewer
         than m passages, and fills the rows of queries with fewer than n paragraphs.
     loss : {"listwise", "binary"}, default "listwise"
-        ``"listwise"`` is −log of the softmax mass of the relevant among a query's candidates; ``"binary"`` is the
-        cross-entropy of each block.
+        ``"listwise"`` is −log of the softmax mass of the relevant documents among a query's candidates; ``"binary"`` is
+        the cross-entropy of each block.
     residual : bool, default True
-        Add β times the standardised first-stage score.
+        Whether to add β times the standardised first-stage score.
     n_seeds : int, default 3
-        Number of networks, each with its own seed.
+        Number of networks, each trained with its own seed.
     epochs : int, default 10
-    learning_rate : float, default 2e-4
-    weight_decay : float, default 1e-4
+        Number of passes over the training blocks.
+    learning_rate, weight_decay : float, default 2e-4 and 1e-4
+        Parameters of Adam.
     batch_size : int, default 64
-        Blocks of a step. With the listwise loss a query's blocks stay together.
+        Blocks of a step. With the listwise loss, the blocks of a query are in one step.
     held_out : float, default 0.2
-        Share of the queries held out for early stopping, drawn for each seed: the weights with the smallest loss on
-        them are kept, of any epoch or the initial ones. With 0 the last epoch's are kept, as in the paper.
+        Share of the queries held out for early stopping, sampled for each seed. The weights with the smallest loss on
+        them are kept, including the initial weights. With 0 the last epoch's weights are kept, as in the paper.
     device : str, optional
         ``"cpu"`` (the default) or ``"cuda"``; it has not been run on a GPU.
     random_state : int, default 0
-        The first seed; the others are the following numbers.
+        The first seed; the others follow it.
 
     Attributes
     ----------
     threshold_ : float
-        Scores above it are positive in :meth:`decide`: 0 for the binary loss, as in the paper, and the value with the
-        best micro-F1 on the training blocks for the listwise loss.
+        The threshold of :meth:`decide`: 0 for the binary loss, as in the paper, and the value with the best micro-F1
+        on the training blocks for the listwise loss.
     n_queries_, n_blocks_, n_relevant_ : int
-        Counts of what it learned from.
-    losses_, held_out_losses_ : list of list of float
-        For each seed, the mean loss of each epoch; and the loss on held-out queries, before the first epoch and after
-        each.
+        Numbers of queries, blocks and relevant blocks in training.
+    losses_ : list of list of float
+        For each seed, the mean loss of each epoch.
+    held_out_losses_ : list of list of float
+        For each seed, the loss on held-out queries before the first epoch and after each epoch.
     """
 
     _parameter_constraints: ClassVar[dict[str, Constraints]] = {
@@ -129,7 +132,7 @@ class BERTPLI:
     random_state: int | None = 0
 
     def get_params(self) -> dict[str, Any]:
-        """Return the parameters by name."""
+        """Return the parameters of the constructor."""
         return {name: getattr(self, name) for name in self._parameter_constraints}
 
     def fit(self, interactions: Interactions, relevant: Mapping[str, Collection[str]]) -> Self:
@@ -139,12 +142,13 @@ class BERTPLI:
         ----------
         interactions : Interactions
         relevant : mapping of str to collection of str
-            The ids of each query's relevant documents. Blocks of other queries are left out.
+            The ids of each query's relevant documents. Blocks of other queries are ignored.
 
         Raises
         ------
         InputError
-            There is no block of a judged query, no relevant candidate, or no other.
+            A parameter is out of range, there is no block of a judged query, all or none of the candidates are
+            relevant, or the loss becomes infinite.
         """
         check_parameters("BERTPLI", self.get_params(), self._parameter_constraints)
         torch = import_optional("torch", "neural")
@@ -158,7 +162,7 @@ class BERTPLI:
             self.scale_ = np.where(deviation > 1e-8, 1 / np.maximum(deviation, 1e-8), 1.0).astype(np.float32)
         groups = kept.blocks.groupby("query_id", sort=False).indices.values()
         levels = kept.blocks["level"].to_numpy()
-        start = self._of_first_stage(levels, labels, list(groups)) if self.residual else np.zeros(2)
+        start = self._first_stage_fit(levels, labels, list(groups)) if self.residual else np.zeros(2)
         rng = np.random.default_rng(self.random_state)
         first = int(rng.integers(2**31)) if self.random_state is None else self.random_state
         self._networks, self.losses_, self.held_out_losses_ = [], [], []
@@ -180,30 +184,33 @@ class BERTPLI:
         blocks = interactions.blocks
         judged = {query: set(documents) for query, documents in relevant.items() if len(documents)}
         if not blocks["query_id"].isin(list(judged)).any():
-            raise InputError("none of the judged queries has interactions: the labels are of other queries")
+            raise InputError("'relevant' must name queries of the interactions, found none; give judgements of these")
         pairs = zip(blocks["query_id"], blocks["doc_id"], strict=True)
         labels = np.array([document in judged.get(query, ()) for query, document in pairs])
         mine = blocks["query_id"].isin(list(judged)).to_numpy()
         if not labels[mine].any():
             found = blocks["query_id"][mine].nunique()
             raise InputError(
-                f"none of the candidates of {found} judged queries is relevant: 0 of {int(mine.sum())} blocks; take "
-                "more candidates, or add the relevant documents"
+                f"expected a relevant candidate, found none among the {int(mine.sum())} candidates of {found} judged "
+                "queries; take more candidates, or add the relevant documents"
             )
         if labels[mine].all():
-            raise InputError(f"all {int(mine.sum())} candidates are relevant: there is nothing to tell apart")
-        if self.loss == "listwise":  # a query needs a relevant candidate and another
+            raise InputError(f"expected candidates that are not relevant, found {int(mine.sum())} relevant ones only")
+        if self.loss == "listwise":
             share = pd.Series(labels, dtype=float).groupby(blocks["query_id"].to_numpy()).transform("mean").to_numpy()
             mine = mine & (share > 0) & (share < 1)
             if not mine.any():
-                raise InputError("no query has both a relevant candidate and another: there is nothing to tell apart")
+                raise InputError(
+                    'loss="listwise" needs a query with a relevant candidate and another one; take more candidates, or '
+                    'set loss="binary"'
+                )
         chosen = np.flatnonzero(mine)
         return chosen, labels[chosen]
 
-    def _of_first_stage(self, levels: Scores, labels: Any, groups: list[Any]) -> Scores:
-        """Return β and, for the binary loss, the constant that fit best without a network.
+    def _first_stage_fit(self, levels: Scores, labels: Any, groups: list[Any]) -> Scores:
+        """Return β, and the constant b_f for the binary loss, that fit best without a network.
 
-        They are found by Newton's method; for the listwise loss with the Hessian of its convex part only.
+        Uses Newton's method; for the listwise loss with the Hessian of its convex part only.
         """
         beta = np.zeros(2)
         features = np.stack([levels, np.ones_like(levels)], axis=1)
@@ -241,7 +248,7 @@ class BERTPLI:
     def _trained(
         self, data: Interactions, labels: Any, groups: list[Any], seed: int, start: Scores
     ) -> tuple[Any, list[float], list[float]]:
-        """Train one network; return it with the losses of each epoch on training and on held-out queries."""
+        """Train one network; return it with the losses of each epoch on the training and the held-out queries."""
         torch = import_optional("torch")
         torch.manual_seed(seed)
         network, rng = self._network(data.values.shape[1]), np.random.default_rng(seed)
@@ -280,13 +287,13 @@ class BERTPLI:
             if held:
                 keep()
         if not np.isfinite(losses[-1]):
-            raise InputError(f"training diverged at learning_rate={self.learning_rate}: the loss is no number")
+            raise InputError(f"the loss is not finite at learning_rate={self.learning_rate}; lower learning_rate")
         if held:
             network.load_state_dict(best)
         return network.eval(), losses, chosen_by
 
     def _held_out_loss(self, network: Any, data: Interactions, labels: Any, groups: list[Any]) -> float:
-        """Return the mean loss of some queries, or of their blocks for the binary loss."""
+        """Return the mean loss of queries, or of their blocks for the binary loss."""
         torch, total, count = import_optional("torch"), 0.0, 0
         with torch.inference_mode():
             for at in groups:
@@ -312,9 +319,9 @@ class BERTPLI:
             yield np.concatenate(taken), [*map(len, taken)]
 
     def _forward(self, network: Any, data: Interactions, numbers: Ints) -> tuple[Any, Any]:
-        """Return the logits (n, 2) of blocks, and (n, t) what each row adds to their difference.
+        """Return the logits (n, 2) of blocks, and the contribution (n, t) of each row to their difference.
 
-        The first stage is added to the second logit.
+        The second logit contains the residual.
         """
         torch = import_optional("torch")
         x, lengths = self._padded(data, numbers)
@@ -333,11 +340,11 @@ class BERTPLI:
         return logits, alpha * (each[..., 1] - each[..., 0])
 
     def _padded(self, data: Interactions, numbers: Ints) -> tuple[NDArray[np.float32], Any]:
-        """Return rows padded to one length, (blocks, t, d), and how many of them count, (blocks,)."""
+        """Return the rows of blocks, padded to one length (n, t, d), and the lengths without padding (n,)."""
         (at, offsets), d = ragged_take(data.offsets, numbers), data.values.shape[1]
         rows = np.diff(offsets)
         if len(self.padding_) != d:
-            raise InputError(f"the model reads interactions of width {len(self.padding_)}, found {d}")
+            raise InputError(f"expected interactions of width {len(self.padding_)}, found {d}")
         values = data.values[at].astype(np.float32)
         if self.mean_ is not None:
             values = (values - self.mean_) * self.scale_
@@ -353,21 +360,21 @@ class BERTPLI:
         return x, np.full(len(rows), n, dtype=np.int64)
 
     def score(self, interactions: Interactions) -> Scores:
-        """Return the mean score over the seeds, (n_blocks,). Other blocks may change its last bits only."""
+        """Return the scores (n_blocks,), averaged over the seeds. Other blocks may change their last bits."""
         return self.scores_by_seed(interactions).mean(axis=0)  # type: ignore[no-any-return]
 
     def scores_by_seed(self, interactions: Interactions) -> Scores:
-        """Return the scores of each network, (n_seeds, n_blocks)."""
+        """Return the scores (n_seeds, n_blocks) of each network."""
         return np.stack([part for part, _ in self._scored(interactions)])
 
     def decide(self, interactions: Interactions, threshold: float | None = None) -> NDArray[np.bool_]:
-        """Return (n_blocks,) whether each score is above ``threshold``; default: ``threshold_``."""
+        """Return a mask (n_blocks,) of the scores above ``threshold``, by default ``threshold_``."""
         return self.score(interactions) > (self.threshold_ if threshold is None else threshold)
 
     def shares(self, interactions: Interactions) -> tuple[Scores, Scores]:
-        """Return what the first stage (1,) and each row of one block (rows + 1,) add to its score; padding is last.
+        """Return the contributions of the first stage (1,) and of each row (rows + 1,) to the score of one block.
 
-        Since Σ_t α_t = 1, W_f · Σ_t α_t H_t + b_f is the sum of α_t · (W_f · H_t + b_f).
+        The last row is the padding. Since Σ_t α_t = 1, W_f · Σ_t α_t H_t + b_f is the sum of α_t · (W_f · H_t + b_f).
         """
         found = list(self._scored(interactions.take([0])))
         parts = np.mean([shares[0] for _, shares in found], axis=0)
@@ -377,12 +384,12 @@ class BERTPLI:
 
     def _scored(self, interactions: Interactions) -> Iterator[tuple[Scores, Scores]]:
         """Yield for each network the scores (n_blocks,) and the shares of the rows of each block (n_blocks, t)."""
-        if not hasattr(self, "_networks"):
-            raise NotFittedError("BERTPLI is not fitted: call fit(interactions, relevant) first")
-        # "engine" may differ: it only selected the paragraphs.
+        self._check_fitted()
+        # "engine" may differ, since it only selects the paragraphs.
         differing = [key for key in ("pairs", "n", "m", "select") if interactions.settings[key] != self.settings_[key]]
         if differing:
-            raise InputError(f"interactions of another model or reading than it learned from: {', '.join(differing)}")
+            names = ", ".join(differing)
+            raise InputError(f"expected interactions made like those of the training, found another {names}")
         torch, n = import_optional("torch", "neural"), len(interactions)
         width = int(interactions.blocks["rows"].max()) if self.variant == "masked" else self.settings_["n"]
         for network in self._networks:
@@ -395,10 +402,13 @@ class BERTPLI:
                 shares[numbers, : parts.shape[1]] = parts.double().cpu().numpy()
             yield scores, shares
 
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_networks"):
+            raise NotFittedError("BERTPLI is not fitted: call fit(interactions, relevant) first")
+
     def save(self, folder: str | Path) -> None:
         """Write the networks to a new folder, as safetensors and JSON."""
-        if not hasattr(self, "_networks"):
-            raise NotFittedError("BERTPLI is not fitted: there is nothing to save")
+        self._check_fitted()
         tensors = {
             f"{seed}.{name}": value.detach().cpu().numpy()
             for seed, network in enumerate(self._networks)
@@ -416,7 +426,7 @@ class BERTPLI:
 
     @classmethod
     def load(cls, folder: str | Path) -> BERTPLI:
-        """Load what :meth:`save` wrote."""
+        """Load a model that :meth:`save` wrote; raises :class:`FileFormatError` for a damaged one."""
         folder = Path(folder)
         kinds = {"parameters": dict, "settings": {"n": int, "m": int, "pairs": dict}, "threshold": float}
         manifest = read_manifest(folder, "BERT-PLI", {"format": FORMAT, "version": VERSION}, kinds)
@@ -440,7 +450,10 @@ class BERTPLI:
                 network.load_state_dict(state)
                 model._networks.append(network.eval())
         except (KeyError, TypeError, RuntimeError, InputError) as error:
-            raise FileFormatError(folder, None, f"expected a saved BERT-PLI: {str(error).splitlines()[0]}") from None
+            reason = str(error).splitlines()[0]
+            raise FileFormatError(
+                folder, None, f"not a saved BERT-PLI model ({reason}); save the model again"
+            ) from None
         return model
 
 
@@ -451,19 +464,17 @@ def softmax(values: Scores) -> Scores:
 
 
 def _loss(torch: Any, logits: Any, labels: NDArray[np.bool_], sizes: list[int]) -> Any:
-    """Return the listwise loss of queries with so many blocks each; without ``sizes``, the binary loss."""
+    """Return the listwise loss of queries with ``sizes`` blocks each, or the binary loss if ``sizes`` is empty.
+
+    The listwise loss is the mean over queries of −log of the softmax mass of the relevant blocks.
+    """
     scores = logits[:, 1] - logits[:, 0]
     target = torch.from_numpy(labels).to(scores.device)
-    if sizes:
-        return _listwise(torch, scores, target, sizes)
-    return torch.nn.functional.binary_cross_entropy_with_logits(scores, target.float())
-
-
-def _listwise(torch: Any, scores: Any, target: Any, sizes: list[int]) -> Any:
-    """Return the mean over queries of −log of the softmax mass of the relevant."""
+    if not sizes:
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, target.float())
     losses = [
-        part.logsumexp(0) - part.masked_fill(~yes, -torch.inf).logsumexp(0)
-        for part, yes in zip(scores.split(sizes), target.split(sizes), strict=True)
+        part.logsumexp(0) - part.masked_fill(~relevant, -torch.inf).logsumexp(0)
+        for part, relevant in zip(scores.split(sizes), target.split(sizes), strict=True)
     ]
     return torch.stack(losses).mean()
 
@@ -480,6 +491,6 @@ def best_threshold(scores: Scores, labels: NDArray[np.bool_]) -> float:
     hits, falling = np.cumsum(labels[order]), scores[order]
     f1 = 2 * hits / (np.arange(1, len(scores) + 1) + labels.sum())
     following = np.append(falling[1:], falling[-1] - 1.0)
-    f1[:-1][falling[:-1] == falling[1:]] = -1.0  # equal scores fall on one side
+    f1[:-1][falling[:-1] == falling[1:]] = -1.0  # no threshold separates equal scores
     best = int(np.argmax(f1))
     return float((falling[best] + following[best]) / 2)

@@ -1,9 +1,9 @@
 """A resumable store of interactions.
 
-manifest.json, building.json, digests/, shard-1-of-2/ …    as of every :mod:`~haybale.embeddings.resumable_store`
-blocks.parquet       the blocks: query, candidate, rank and score in the run, number of rows, a digest of their texts
+manifest.json, building.json, digests/, shard-1-of-2/ …    as in every :mod:`~haybale.embeddings.resumable_store`
+blocks.parquet       ``Interactions.blocks``, with the chunk of each block
 padding.safetensors  the vector of a missing pair
-chunks/0 …           safetensors: the max-pooled rows of whole blocks, their paragraphs, and the passages that won
+chunks/0 …           safetensors: ``values``, ``paragraphs`` and ``passages`` of whole blocks
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from safetensors.numpy import load, save
 
 from haybale.collections import Queries
 from haybale.embeddings.resumable_store import Chunks, Settings, Shard, store_writer, to_stored
-from haybale.embeddings.store_files import StoreFiles
 from haybale.engine import Engine
 from haybale.errors import InputError, StoreError
 from haybale.pairs.interactions import Interactions, Reading
@@ -38,7 +37,7 @@ _RANGES: dict[str, Constraints] = {"dtype": one_of(STORED), "pairs_per_chunk": C
 
 @dataclass(frozen=True)
 class Interacted:
-    """What one call did: it read ``pairs`` in ``seconds``; ``kept`` pairs, of ``blocks`` in all, existed before."""
+    """Result of :func:`interact`: it encoded ``pairs`` in ``seconds``; ``kept`` pairs were in the store before."""
 
     store: str
     blocks: int
@@ -48,7 +47,7 @@ class Interacted:
 
     @property
     def rates(self) -> str:
-        """The throughput in words.
+        """The throughput as text.
 
         >>> Interacted("s", 3, 300, 0, 2.0).rates
         '150 pairs/s'
@@ -57,7 +56,7 @@ class Interacted:
 
 
 class InteractionChunks(Chunks[bytes]):
-    """Chunks of a shard, each a safetensors file."""
+    """The chunks of a shard, each a safetensors file."""
 
     content, command, folder = "interactions", "interactions", "chunks"
     entries: ClassVar = {"settings": dict, "blocks": str, "dtype": str, "chunks": range(1, 2**40)}
@@ -99,29 +98,28 @@ def interact(
     pairs_per_chunk: int = 4096,
     shard: Shard | None = None,
 ) -> Interacted:
-    """Read the paragraphs of queries with those of their candidates into a store. The same call again goes on.
+    """Encode the pairs of a :class:`Reading` into a store. After an interruption, the same call resumes.
 
-    An interrupted store ends with the same bytes as another, as one of :func:`~haybale.embed`.
+    A resumed store has the same bytes as one that was never interrupted, as with :func:`~haybale.embed`.
 
     Parameters
     ----------
-    engine, queries, run, pairs, k, n, m, select : optional except for the first four
-        As of :class:`Reading`.
+    engine, queries, run, pairs, k, n, m, select : as for :class:`Reading`
     out : str or Path
         A local folder or an fsspec address.
     dtype : {"float16", "float32"}, default "float16"
-        Type of the rows on disk. Values beyond float16 are refused.
+        Type of the values on disk.
     pairs_per_chunk : int, default 4096
-        Pairs of a chunk, about, since a chunk holds whole blocks. An interruption costs at most one chunk.
+        Approximate pairs of a chunk, which holds whole blocks. An interruption costs at most one chunk.
     shard : (int, int), optional
-        ``(i, n)``, i from 1: every n-th chunk, into ``out/shard-i-of-n``, for one of n machines.
+        ``(i, n)``, i from 1, writes every n-th chunk to ``out/shard-i-of-n``, for one of n machines.
 
     Raises
     ------
     StoreError, OutputExistsError
-        As of :func:`~haybale.embed`, where the input is the run and its texts.
+        As for :func:`~haybale.embed`: the store was begun with another input, is locked, or is no store.
     InputError
-        As of :class:`Reading`; NaN, or values beyond float16.
+        As for :class:`Reading`; or a value is NaN or beyond the range of float16.
     """
     check_parameters("interact", {"dtype": dtype, "pairs_per_chunk": pairs_per_chunk, "shard": shard}, _RANGES)
     with store_writer(InteractionChunks, out, shard) as writer:
@@ -130,7 +128,9 @@ def interact(
         chunks = reading.chunks(pairs_per_chunk)
         mine = chunks[part - 1 :: parts]
         if not mine:
-            raise InputError(f"{files}: {len(chunks)} chunks leave nothing for shard {part} of {parts}")
+            raise InputError(
+                f"{files}: shard {part} of {parts} must be at most the number of chunks, found {len(chunks)}"
+            )
         given = {"settings": reading.settings, "blocks": _blocks_digest(reading.blocks), "dtype": dtype}
         settings = writer.begin(given | {"chunks": len(mine), "pairs_per_chunk": pairs_per_chunk})
         if not files.exists(BLOCKS):
@@ -155,7 +155,7 @@ def interact(
 
 
 def _blocks_digest(blocks: pd.DataFrame) -> str:
-    """Return a digest of the whole run and of all its texts, the same in every shard."""
+    """Return a digest of the whole run and all its texts, the same in every shard."""
     columns = blocks[["query_id", "doc_id", "score", "texts"]].itertuples(index=False)
     return hashlib.sha256(json.dumps([list(each) for each in columns]).encode()).hexdigest()
 
@@ -166,21 +166,22 @@ class InteractionStore:
     Parameters
     ----------
     path : str or Path
-        A local folder or an fsspec address, of a store or of all its shards.
+        A local folder or an fsspec address of a store, with all of its shards.
 
     Attributes
     ----------
     blocks : frame
-        As of :class:`Interactions`, in the order of the run, with the ``chunk`` and ``shard`` of each block.
+        As in :class:`Interactions`, in the order of the run, with the ``chunk`` and ``shard`` of each block.
     settings : dict
-        Of the pair encoder and the reading.
+        Settings of the pair encoder and the reading.
     padding : (d,) float32
         The vector of a missing pair.
 
     Raises
     ------
     StoreError
-        The store is not finished, its shards do not belong together, or a chunk is damaged (when it is read).
+        The store is not finished, its shards have different settings, or it is damaged. Chunks are verified when they
+        are read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -189,11 +190,12 @@ class InteractionStore:
         first = self._shards[0]
         self.settings: Settings = first.settings["settings"]
         self.padding = load(first.files.read(PADDING))["padding"]
-        parts = [_read_blocks(each.files).assign(shard=shard) for shard, each in enumerate(self._shards)]
+        tables = (pq.read_table(pa.BufferReader(each.files.read(BLOCKS))).to_pandas() for each in self._shards)
+        parts = [blocks.assign(shard=shard) for shard, blocks in enumerate(tables)]
         blocks = pd.concat(parts).assign(turn=lambda each: each["chunk"] * len(parts) + each["shard"])
         self.blocks = blocks.sort_values("turn", kind="stable").drop(columns="turn").reset_index(drop=True)
         if _blocks_digest(self.blocks) != first.settings["blocks"]:
-            raise StoreError(f"{path}: {BLOCKS} is damaged; remove it and run the interactions command again")
+            raise StoreError(f"{path}: {BLOCKS} does not match its checksum; remove it and run the command again")
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -203,7 +205,7 @@ class InteractionStore:
         return f"InteractionStore {self.path!r}: {len(self):,} blocks, {rows:,} × {len(self.padding)}"
 
     def read(self, numbers: Any = None) -> Interactions:
-        """Return some blocks by number, in this order, or all; only the chunks that hold them are read."""
+        """Return the blocks with these numbers, in this order, or all; reads only the chunks that hold them."""
         wanted = np.arange(len(self)) if numbers is None else np.asarray(numbers, dtype=np.int64)
         by_chunk: dict[Any, Any] = self.blocks.iloc[wanted].groupby(["shard", "chunk"], sort=True).indices
         place_in_chunk = self.blocks.groupby(["shard", "chunk"]).cumcount().to_numpy()
@@ -218,9 +220,3 @@ class InteractionStore:
         blocks = self.blocks[(self.blocks["shard"] == shard) & (self.blocks["chunk"] == chunk)]
         plain = blocks.drop(columns=["shard", "chunk"]).reset_index(drop=True)
         return Interactions(plain, **tensors, padding=self.padding, settings=self.settings)
-
-
-def _read_blocks(files: StoreFiles) -> pd.DataFrame:
-    with files.fs.open(files.at(BLOCKS), "rb") as file:
-        blocks: pd.DataFrame = pq.read_table(file).to_pandas()
-    return blocks

@@ -1,7 +1,7 @@
-"""Paragraph-level interactions: the encoded pairs of a query's paragraphs with those of a candidate document.
+"""Paragraph-level interactions: encoded pairs of a query's paragraphs and a candidate document's passages.
 
-A *block* is a query with one candidate. It has a row for each query paragraph that is read: the elementwise maximum
-over the candidate's passages (Shao et al., "BERT-PLI", IJCAI 2020, eq. 2).
+A *block* holds the interactions of a query with one candidate. It has a row for each query paragraph that is read: the
+elementwise maximum over the candidate's passages (Shao et al., "BERT-PLI", IJCAI 2020, eq. 2).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from haybale.collections import Queries
 from haybale.collections.collection import Ints, indptr_from_counts, ragged_take
-from haybale.embeddings import encode_queries
 from haybale.embeddings.store_files import as_json
 from haybale.engine import Engine
 from haybale.errors import InputError
 from haybale.pairs.pair_encoders import PairEncoder
 from haybale.parameters import COUNT, COUNT_OR_NONE, Constraints, check_parameters, one_of
+from haybale.rankers.query_batch import QueryBatch
 from haybale.retrieval import Run
 from haybale.vectors import Floats, Matrix
 
-SELECTIONS = {"first": (54, 40), "best": (16, 2)}  # default N and M
+SELECTIONS = {"first": (54, 40), "best": (16, 2)}  # default n and m
 READING: dict[str, Constraints] = {
     "k": COUNT,
     "n": COUNT_OR_NONE,
@@ -40,22 +40,24 @@ _PAIRS_PER_CHUNK = 4096
 
 @dataclass(frozen=True)
 class Interactions:
-    """Blocks of interactions and their rows, ragged.
+    """Blocks of interactions as a ragged array of rows.
 
     Parameters
     ----------
     blocks : frame with one row for each block
-        ``query_id``, ``doc_id``, ``rank`` and ``score`` (of the run), ``level`` (the score standardised among the
-        query's candidates), ``rows`` (their number), ``passages`` (read with each row), ``cut`` (query paragraphs that
-        are not read) and ``texts``, a digest of the texts of query and document.
+        ``query_id`` and ``doc_id``; ``rank`` and ``score`` in the run; ``level``, the score standardised within the
+        query; ``rows``, their number; ``passages``, the number read with each row; ``cut``, the number of query
+        paragraphs that are not read; and ``texts``, a digest of the texts of the query and the document.
     values : (n_rows, d) float16 or float32
         Max-pooled pairs, block after block.
-    paragraphs, passages : (n_rows,) int32
-        The query paragraph of each row, and the passage that has the maximum in most columns.
+    paragraphs : (n_rows,) int32
+        The query paragraph of each row.
+    passages : (n_rows,) int32
+        The passage that has the maximum in most columns of each row.
     padding : (d,) float32
         The vector of a missing pair.
     settings : dict
-        Of the pair encoder and the reading.
+        Settings of the pair encoder and the reading.
     """
 
     blocks: pd.DataFrame
@@ -70,16 +72,16 @@ class Interactions:
 
     @cached_property
     def offsets(self) -> Ints:
-        """(n_blocks + 1,) the first row of each block."""
+        """The first row of each block (n_blocks + 1,)."""
         return indptr_from_counts(self.blocks["rows"].to_numpy())
 
     @cached_property
     def levels(self) -> Floats:
-        """(n_blocks,) the standardised scores of the first stage."""
+        """The standardised scores of the first stage (n_blocks,)."""
         return self.blocks["level"].to_numpy(dtype=np.float32)
 
     def take(self, numbers: Sequence[int] | Ints) -> Interactions:
-        """Return some of the blocks, in this order."""
+        """Return the blocks with these numbers, in this order."""
         chosen = np.asarray(numbers, dtype=np.int64)
         rows, _ = ragged_take(self.offsets, chosen)
         parts: dict[str, Any] = {name: getattr(self, name)[rows] for name in ("values", "paragraphs", "passages")}
@@ -87,7 +89,7 @@ class Interactions:
 
     @classmethod
     def joined(cls, parts: Sequence[Interactions]) -> Interactions:
-        """Concatenate blocks of the same encoder and reading."""
+        """Concatenate blocks that have the same encoder and settings."""
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in ("values", "paragraphs", "passages")
@@ -96,31 +98,33 @@ class Interactions:
 
 
 class Reading:
-    """Choose the paragraphs of queries and candidates that are read together, and read them.
+    """Choose pairs of query paragraphs and candidate passages, and encode them.
 
     Parameters
     ----------
     engine : Engine
-        It has the documents, and the vectors that ``select="best"`` uses.
+        The engine with the documents, and with the vectors that ``select="best"`` uses.
     queries : Queries
     run : Run
-        The first ``k`` documents of each query are its candidates; those without a passage are left out.
+        The first ``k`` documents of each query are its candidates; those without a passage are skipped.
     pairs : PairEncoder
     k : int, default 50
-    n, m : int, optional
-        Query paragraphs, and passages read with each of them; the paper's N and M. Default: 54 and 40 for ``"first"``,
-        16 and 2 for ``"best"``.
+        Number of candidates of each query.
+    n : int, optional
+        Maximum number of paragraphs of each query. Default: 54 for ``"first"``, 16 for ``"best"``.
+    m : int, optional
+        Number of passages that each paragraph is paired with. Default: 40 for ``"first"``, 2 for ``"best"``.
     select : {"first", "best"}, default "first"
         ``"first"`` takes the first paragraphs and passages, as in the paper. ``"best"`` takes the ``n`` query
         paragraphs most similar to a passage by the engine's vectors, each with its ``m`` most similar passages.
     vectors : list of (n_paragraphs, d), optional
-        The vectors of each query's paragraphs, if they are known already.
+        Vectors of each query's paragraphs. Default: computed by the engine's encoder if needed.
 
     Raises
     ------
     InputError
-        The run has a query that is not in ``queries``, a document that is not in the engine, or a query's own document;
-        or no candidate has a passage.
+        A parameter is out of range; the run has a query that is not in ``queries``, a document that is not in the
+        engine, or a query's own document; or no candidate has a passage.
     """
 
     def __init__(
@@ -144,18 +148,18 @@ class Reading:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that determines the values, as JSON."""
+        """The settings that determine the values, as JSON values."""
         return settings_of(self.engine, self.pairs, self.n, self.m, self.select)
 
     @cached_property
     def n_pairs(self) -> Ints:
-        """(n_blocks,) the number of pairs of each block."""
+        """The number of pairs of each block (n_blocks,)."""
         rows, passages = self._sizes
         return rows * passages
 
     @cached_property
     def _sizes(self) -> tuple[Ints, Ints]:
-        """Rows of each block and passages of each row, both (n_blocks,)."""
+        """The rows of each block and the passages of each row, both (n_blocks,)."""
         return self.blocks["rows"].to_numpy(dtype=np.int64), self.blocks["passages"].to_numpy(dtype=np.int64)
 
     def chunks(self, pairs: int = _PAIRS_PER_CHUNK) -> list[Ints]:
@@ -169,22 +173,22 @@ class Reading:
         return [np.arange(start, end) for start, end in pairwise([*starts, len(self.blocks)])]
 
     def all(self) -> Interactions:
-        """Read all blocks into memory."""
+        """Encode all blocks in memory."""
         return Interactions.joined([self.read(chunk) for chunk in self.chunks()])
 
     def read(self, numbers: Ints) -> Interactions:
-        """Read some blocks. They are computed from their own pairs only."""
+        """Encode some blocks. Their values do not depend on the other blocks."""
         firsts, of_query = self._texts(self._rows[numbers], self.queries.paragraphs_of)
         seconds, of_document = self._texts(self._documents[numbers], self._passages_of)
-        met = [self._selected(number) for number in numbers.tolist()]
+        chosen = [self._selected(number) for number in numbers.tolist()]
         which = [
             np.add(pairs, (of_query[self._rows[number]], of_document[self._documents[number]]))
-            for number, pairs in zip(numbers.tolist(), met, strict=True)
+            for number, pairs in zip(numbers.tolist(), chosen, strict=True)
         ]
         encoded = self.pairs.encode(firsts, seconds, np.concatenate(which))
         values, paragraphs, passages = [], [], []
         of_blocks = np.split(encoded, np.cumsum(self.n_pairs[numbers])[:-1])
-        for number, pairs, part in zip(numbers.tolist(), met, of_blocks, strict=True):
+        for number, pairs, part in zip(numbers.tolist(), chosen, of_blocks, strict=True):
             rows = int(self._sizes[0][number])
             table = part.reshape(rows, -1, part.shape[1])
             values.append(table.max(axis=1))
@@ -201,26 +205,27 @@ class Reading:
         return self.pairs.padding()
 
     def _planned(self, run: Run) -> tuple[pd.DataFrame, Ints, Ints]:
-        """Return the blocks, and (n_blocks,) the rows of their queries and the numbers of their documents."""
+        """Return the blocks, the rows of their queries and the numbers of their documents, both (n_blocks,)."""
         collection = self.engine.collection
         known = {query: row for row, query in enumerate(self.queries.ids.to_pylist())}
-        strangers = [query for query in run.query_ids if query not in known]
-        if strangers:
-            raise InputError(f"query {strangers[0]!r} of the run is not among the queries whose texts are read")
+        unknown = [query for query in run.query_ids if query not in known]
+        if unknown:
+            raise InputError(f"query {unknown[0]!r} of the run is not in 'queries'; add it, or remove it from the run")
         places, ranks, ids, scores = run.flat()
         rows = np.array([known[query] for query in run.query_ids], dtype=np.int64)[places]
         documents = collection.document_numbers(ids)
         itself = documents == self.queries.own[rows]
         if itself.any():
             query = run.query_ids[int(places[itself.argmax()])]
-            raise InputError(f"the run has the document that query {query!r} was taken from among its candidates")
+            raise InputError(f"the run must not have the document that query {query!r} was taken from; remove it")
         there = np.diff(collection.passages.doc_offsets)[documents]
         paragraphs = np.diff(self.queries.offsets)[rows]
         if len(rows) and not paragraphs.all():
-            raise InputError(f"query {run.query_ids[int(places[paragraphs.argmin()])]!r} has no paragraph")
+            query = run.query_ids[int(places[paragraphs.argmin()])]
+            raise InputError(f"query {query!r} has no paragraph; add its text, or remove it from the run")
         kept = there > 0
         if not kept.any():
-            raise InputError("the run has no document with a passage: there is nothing to read")
+            raise InputError(f"expected a candidate with a passage, found none among the {len(kept)} of the run")
         blocks = pd.DataFrame(
             {
                 "query_id": np.asarray(run.query_ids, dtype=object)[places],
@@ -238,7 +243,7 @@ class Reading:
         return blocks, rows, documents
 
     def _digests(self, rows: Ints, documents: Ints) -> list[str]:
-        """Return a digest of the texts of query and document of each block."""
+        """Return a digest of the query's and the document's texts for each block."""
         of_query = {row: _digest(self.queries.paragraphs_of(row)) for row in np.unique(rows).tolist()}
         of_document = {number: _digest(self._passages_of(number)) for number in np.unique(documents).tolist()}
         pairs = zip(rows.tolist(), documents.tolist(), strict=True)
@@ -249,7 +254,7 @@ class Reading:
         return passages.texts[passages.doc_offsets[document] : passages.doc_offsets[document + 1]].to_pylist()  # type: ignore[no-any-return]
 
     def _texts(self, owners: Ints, texts_of: Any) -> tuple[list[str], dict[int, int]]:
-        """Return the texts of all owners (queries or documents), and the place of the first text of each owner."""
+        """Return the texts of all owners (queries or documents), and the index of each owner's first text."""
         texts: list[str] = []
         starts = {}
         for owner in dict.fromkeys(owners.tolist()):
@@ -258,7 +263,7 @@ class Reading:
         return texts, starts
 
     def _selected(self, number: int) -> Ints:
-        """Return the query paragraph and the passage of each pair of a block, (pairs, 2), paragraph by paragraph."""
+        """Return the pairs (n, 2) of a query paragraph and a passage of a block, paragraph by paragraph."""
         rows, passages = (int(column[number]) for column in self._sizes)
         if self.select == "first":
             return np.stack(np.divmod(np.arange(rows * passages), passages), axis=1)
@@ -275,11 +280,12 @@ class Reading:
         rows = np.unique(self._rows)
         if self._vectors is not None:
             return {row: self._vectors[row] for row in rows.tolist()}
-        return dict(zip(rows.tolist(), paragraph_vectors(self.engine, self.queries.take(rows)), strict=True))
+        vectors = QueryBatch(self.engine, self.queries.take(rows)).paragraph_vectors
+        return dict(zip(rows.tolist(), vectors, strict=True))
 
 
 def settings_of(engine: Engine, pairs: PairEncoder, n: int | None, m: int | None, select: str) -> dict[str, Any]:
-    """Return all that determines interactions, as JSON values; for ``"best"`` also the engine, whose vectors select."""
+    """Return the settings that determine interactions, as JSON values; for ``"best"`` they include the engine."""
     n, m = n or SELECTIONS[select][0], m or SELECTIONS[select][1]
     found = {"pairs": pairs.describe(), "n": n, "m": m, "select": select}
     return as_json(found | ({"engine": engine.id} if select == "best" else {}))  # type: ignore[no-any-return]
@@ -298,14 +304,8 @@ def levels(query_ids: Any, scores: Any) -> NDArray[np.float64]:
     return np.where(flat, 0.0, apart / np.where(flat, 1.0, deviation))
 
 
-def paragraph_vectors(engine: Engine, queries: Queries) -> list[Matrix]:
-    """Return the vectors of each query's paragraphs, made by the engine's encoder."""
-    flat = encode_queries(engine.encoder, queries.paragraphs.to_pylist())
-    return [flat[start:end] for start, end in pairwise(queries.offsets - queries.offsets[0])]
-
-
 def _most_frequent(winners: Ints, n: int) -> Ints:
-    """Return (rows,) the most frequent of the numbers below ``n`` in each row, the smallest of several."""
+    """Return the most frequent number in each row (rows,), the smallest in a tie; all numbers are below ``n``."""
     counts = np.zeros((len(winners), n), dtype=np.int64)
     np.add.at(counts, (np.arange(len(winners))[:, None], winners), 1)
     return counts.argmax(axis=1)  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""Pair encoders turn pairs of paragraphs into vectors.
+"""Pair encoders: they turn pairs of paragraphs into vectors.
 
 :class:`CrossPairs` reads both texts together, :class:`VectorPairs` multiplies their vectors, and :class:`TokenPairs`
-compares their tokens. Pairs are given as two lists of texts and the numbers of those that meet. So each text is
-tokenised or encoded once, however many pairs it is in.
+compares their tokens. Pairs are two lists of texts and an array of their indices, so that each text is tokenised or
+encoded once, however many pairs contain it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from haybale.vectors import Floats, check_vectors
 
 READS = ("pooler", "cls", "score")
 PRECISIONS = ("auto", "float32", "bfloat16")
-_CACHED = 2**18  # texts whose tokens or vectors are kept; the cache is emptied when it is full
+_CACHED = 2**18  # texts whose tokens or vectors are cached; a full cache is emptied
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536}
 _PROBE = "a"
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class PairEncoder(Protocol):
-    """The protocol of pair encoders."""
+    """The protocol of pair encoders. Texts must not be empty; equal pairs may be encoded once."""
 
     @property
     def dim(self) -> int:
@@ -48,46 +48,46 @@ class PairEncoder(Protocol):
         ...
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """Return (n, d) float32: row r is the pair of ``firsts[which[r, 0]]`` and ``seconds[which[r, 1]]``."""
+        """Return vectors (n, d) float32; row r encodes ``firsts[which[r, 0]]`` and ``seconds[which[r, 1]]``."""
         ...
 
     def padding(self) -> Floats:
-        """Return the vector (d,) of a pair of which a paragraph is missing."""
+        """Return the vector (d,) of a pair with a missing paragraph."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return all that determines the vectors, as JSON values."""
+        """Return the settings that determine the vectors, as JSON values."""
         ...
 
 
-class CrossPairs:
+class CrossPairs(PairEncoder):
     """Encode a pair with a transformer that reads ``[CLS] first [SEP] second [SEP]``.
 
     Devlin et al., "BERT", NAACL 2019, for the pooler; Shao et al., "BERT-PLI", IJCAI 2020, eq. 1, for its use. A pair
-    that is too long loses tokens of its longer side. Pairs of similar length share a batch. On a GPU it computes in
-    bfloat16; it has not been run on one.
+    that is too long is truncated on its longer side. Pairs of similar length share a batch. It has not been run on a
+    GPU.
 
     Parameters
     ----------
     model : str or Path
         Hub id or folder; for ``read="score"``, of a cross-encoder that sentence-transformers can load.
     read : {"pooler", "cls", "score"}, default "pooler"
-        What to take: the pooler's output, the last layer at the first token (d is the model's width), or a
+        The output: the pooler's, the last layer at the first token (d is the model's width for both), or a
         cross-encoder's score after its own activation (d = 1).
     max_length : int, optional
-        Tokens of a pair, special tokens included. Default: 256, or what the model reads if that is less.
+        Maximum tokens of a pair, including special tokens. Default: 256, or the model's maximum if that is less.
     precision : {"auto", "float32", "bfloat16"}, default "auto"
         ``"auto"`` is bfloat16 on a GPU, by autocast, and float32 on a CPU.
     batch_tokens : int, optional
         Maximum tokens of a batch. Default: 2,048 on a CPU, 65,536 on a GPU. Halved if memory runs out.
     device : str, optional
-        ``"cpu"``, ``"cuda"``, …; None or ``"auto"``: a GPU if there is one.
+        ``"cpu"``, ``"cuda"``, …; None or ``"auto"`` is a GPU if there is one.
 
     Raises
     ------
     InputError
-        The model does not exist or has no pooler weights; its tokenizer puts nothing between two texts;
-        ``max_length`` is more than the model reads.
+        The model does not exist or has no pooler weights, its tokenizer has no separator token, or ``max_length`` is
+        larger than the model's maximum.
     """
 
     def __init__(
@@ -108,7 +108,8 @@ class CrossPairs:
             self.model, self.tokenizer, self._activation = _loaded(self.name, read, device)
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: another number of outputs
             kind = "cross-encoder" if read == "score" else "model"
-            raise InputError(f"cannot load the {kind} {self.name!r}: {str(error).splitlines()[0]}") from error
+            reason = str(error).splitlines()[0]
+            raise InputError(f"cannot load the {kind} {self.name!r} ({reason}); choose another model") from error
         self.model.eval()
         kind = self.model.device.type
         self.precision = ("bfloat16" if kind == "cuda" else "float32") if precision == "auto" else precision
@@ -116,17 +117,15 @@ class CrossPairs:
         self._special = _special_tokens(self.tokenizer, self.name)
         limit = _limit(self.model, self.tokenizer)
         if max_length is not None and max_length > limit:
-            raise InputError(f"max_length is {max_length}, and {self.name!r} reads at most {limit} tokens")
+            raise InputError(f"max_length must be at most {limit} for {self.name!r}, found {max_length}")
         self.max_length = max_length or min(256, limit)
         self._tokens = _TextCache(self._tokenize)
 
     @cached_property
     def dim(self) -> int:
-        """The width d of the vectors."""
         return 1 if self.read == "score" else int(self.model.config.hidden_size)
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """Return (n, d) float32 of n pairs of texts. Equal pairs are read once."""
         (firsts, seconds), which = _distinct(firsts, seconds, which)
         pairs, place = np.unique(which, axis=0, return_inverse=True)
         (one, first_length), (two, second_length) = (
@@ -144,14 +143,13 @@ class CrossPairs:
         return np.asarray(check_vectors(out, f"output of {self.name}", self.dim)[place.reshape(-1)])
 
     def padding(self) -> Floats:
-        """Return the vector (d,) of a pair of padding tokens only, as the paper's code encodes missing paragraphs."""
+        """Return the vector (d,) of an input of padding tokens only, which the paper's code uses for a missing pair."""
         shape = (1, self.max_length)
         pad = self._special.padding
         found = self._forward({name: np.full(shape, pad[name]) for name in pad})
         return check_vectors(found, f"output of {self.name} for padding", self.dim)[0]  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:
-        """Return all that determines the vectors, with the SHA-256 of the weights."""
         return {
             "class": "CrossPairs",
             "model": self.name,
@@ -167,7 +165,7 @@ class CrossPairs:
         return weights_digest(self.model)
 
     def _tokenize(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], int]]:
-        """Return the first ``max_length`` tokens of each text, without special tokens, and its number of tokens."""
+        """Return the first ``max_length`` tokens of each text, without special tokens, and its full length."""
         rows = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
         return [(np.asarray(row[: self.max_length], dtype=np.int32), len(row)) for row in rows]
 
@@ -184,7 +182,7 @@ class CrossPairs:
         return found.float().cpu().numpy()  # type: ignore[no-any-return]
 
 
-class VectorPairs:
+class VectorPairs(PairEncoder):
     """Encode a pair as the elementwise product of its texts' vectors; needs no torch.
 
     Parameters
@@ -192,32 +190,29 @@ class VectorPairs:
     encoder : Encoder
         An encoder of dense vectors.
     engine : Engine, optional
-        An engine whose passage vectors this encoder made: they are not computed again.
+        An engine with this encoder; the vectors of its passages are used instead of encoding them again.
     """
 
     def __init__(self, encoder: Any, engine: Engine | None = None) -> None:
         self.encoder, self.engine = encoder, engine
         self._vectors = _TextCache(self._encoded)
         if sparse.issparse(encoder.encode([_PROBE])):
-            raise InputError(f"products are of dense vectors, and those of {type(encoder).__name__} are sparse")
+            raise InputError(f"VectorPairs needs an encoder of dense vectors, found {type(encoder).__name__}")
 
     @cached_property
     def dim(self) -> int:
-        """The width d of the vectors."""
         return int(self.encoder.encode([_PROBE]).shape[1])
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """Return (n, d) float32 of n pairs of texts."""
         texts, which = _distinct(firsts, seconds, which)
         one, two = (np.stack(self._vectors(side)) for side in texts)
         return check_vectors(one[which[:, 0]] * two[which[:, 1]], "products of vectors", self.dim)  # type: ignore[no-any-return]
 
     def padding(self) -> Floats:
-        """Return zeros (d,): a missing paragraph has no vector."""
+        """Return zeros (d,), the product with a missing paragraph."""
         return np.zeros(self.dim, dtype=np.float32)
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the encoder."""
         return {"class": "VectorPairs", "encoder": self.encoder.describe()}
 
     def _encoded(self, texts: Sequence[str]) -> list[Floats]:
@@ -233,16 +228,16 @@ class VectorPairs:
 
     @cached_property
     def _known(self) -> dict[bytes, int]:
-        """The row of each of the engine's passages, by a digest of its text."""
+        """The row of each passage of the engine, by a digest of its text."""
         texts = () if self.engine is None else self.engine.collection.passages.texts
         return {_digest(text.as_py()): row for row, text in enumerate(texts)}
 
 
-class TokenPairs:
-    """Score a pair by MaxSim: the mean, over tokens of the first text, of the best product with a token of the second.
+class TokenPairs(PairEncoder):
+    """Score a pair by MaxSim: the mean, over the tokens of the first text, of the best product with one of the second.
 
-    Khattab & Zaharia, "ColBERT", SIGIR 2020, eq. 3, divided by its number of terms, so that texts of different lengths
-    are comparable. d = 1.
+    This is Khattab & Zaharia, "ColBERT", SIGIR 2020, eq. 3, divided by the number of terms, which makes texts of
+    different lengths comparable. d = 1.
 
     Parameters
     ----------
@@ -250,9 +245,9 @@ class TokenPairs:
         Hub id or folder of a late-interaction model of sentence-transformers, or of any text encoder, whose token
         vectors are then used without a projection.
     max_length : int, optional
-        Tokens of a text. Default: the model's own.
+        Maximum tokens of a text. Default: the model's own maximum.
     device : str, optional
-        As in sentence-transformers. Default: a GPU if there is one.
+        Torch device. Default: a GPU if there is one.
     """
 
     def __init__(self, model: str | Path, *, max_length: int | None = None, device: str | None = None) -> None:
@@ -267,23 +262,21 @@ class TokenPairs:
     dim = 1
 
     def encode(self, firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> Floats:
-        """Return (n, 1) float32 of n pairs of texts."""
         (firsts, seconds), which = _distinct(firsts, seconds, which)
         one, two = self._as_first(firsts), self._as_second(seconds)
         found = [(one[i] @ two[j].T).max(axis=1).mean() for i, j in which.tolist()]
         return check_vectors(np.array(found, dtype=np.float32).reshape(-1, 1), f"MaxSim of {self.name}")  # type: ignore[no-any-return]
 
     def padding(self) -> Floats:
-        """Return zero (1,): no token is similar to a missing paragraph."""
+        """Return zero (1,), the similarity to a missing paragraph."""
         return np.zeros(1, dtype=np.float32)
 
     def describe(self) -> dict[str, Any]:
-        """Return all that determines the scores, as JSON values."""
         weights, length = weights_digest(self.model), self.model.max_seq_length
         return {"class": "TokenPairs", "model": self.name, "weights": weights, "max_length": length, "width": 1}
 
     def _tokens(self, encode: Callable[..., Any], texts: Sequence[str]) -> list[Floats]:
-        """Return the token vectors (tokens, d) of each text, of length 1."""
+        """Return the token vectors (tokens, d) of each text."""
         return [each.astype(np.float32) for each in encode(list(texts), convert_to_numpy=True, show_progress_bar=False)]
 
 
@@ -297,9 +290,9 @@ PAIR_RANGES: dict[str, list[Any]] = {
 
 
 def longest_first(first: Ints, second: Ints, room: int) -> Ints:
-    """Return (n, 2) how many tokens of each side stay of pairs with ``first`` and ``second`` (n,) tokens.
+    """Return the lengths (n, 2) of both sides after truncating pairs with ``first`` and ``second`` (n,) tokens.
 
-    Tokens are cut as fast tokenizers cut them: one at a time from the longer side, which keeps an odd one.
+    It truncates as fast tokenizers do: one token at a time from the longer side, which keeps an odd token.
 
     >>> longest_first(np.array([3, 9, 2]), np.array([4, 9, 9]), 7)
     array([[3, 4],
@@ -316,7 +309,7 @@ def longest_first(first: Ints, second: Ints, room: int) -> Ints:
 
 
 class _SpecialTokens:
-    """The tokens that a tokenizer puts before, between and after two texts, and the token types of both."""
+    """The special tokens before, between and after two texts, and the token types of both texts."""
 
     def __init__(self, tokens: list[list[int]], types: list[int] | None, pad: int) -> None:
         self.tokens, self.types = [np.array(part, dtype=np.int32) for part in tokens], types
@@ -325,7 +318,7 @@ class _SpecialTokens:
             self.padding["token_type_ids"] = 0
 
     def joined(self, pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-        """Return the model's inputs for a batch of pairs of tokens, padded to the longest."""
+        """Return the model's inputs for a batch of tokenised pairs, padded to the longest."""
         before, between, behind = self.tokens
         rows = [np.concatenate([before, one, between, two, behind]) for one, two in pairs]
         shape = len(rows), max(map(len, rows))
@@ -341,18 +334,16 @@ class _SpecialTokens:
 
 
 def _special_tokens(tokenizer: Any, name: str) -> _SpecialTokens:
-    """Find the special tokens in a tokenised pair of one-word texts."""
+    """Find a tokenizer's special tokens in a tokenised pair of one-word texts."""
     if not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"the tokenizer of {name!r} is not a fast one")
+        raise InputError(f"the tokenizer of {name!r} must be a fast one; choose another model")
     found = tokenizer(_PROBE, _PROBE)
     whose = np.array([-1 if side is None else side for side in found.sequence_ids()])
     first, second = np.flatnonzero(whose == 0), np.flatnonzero(whose == 1)
     ids = found["input_ids"]
     tokens = [ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :]]
     if not tokens[1] or tokenizer.pad_token_id is None:
-        raise InputError(
-            f"the tokenizer of {name!r} puts nothing between two texts, or has no padding: it reads no pairs"
-        )
+        raise InputError(f"the tokenizer of {name!r} has no separator or no padding token; choose another model")
     types = found.get("token_type_ids")
     return _SpecialTokens(
         tokens, None if types is None else [types[first[0]], types[second[0]]], tokenizer.pad_token_id
@@ -360,11 +351,11 @@ def _special_tokens(tokenizer: Any, name: str) -> _SpecialTokens:
 
 
 def _limit(model: Any, tokenizer: Any) -> int:
-    """Return the maximum number of tokens that a model reads."""
+    """Return the maximum number of tokens of a model."""
     config = model.config
     positions = getattr(config, "max_position_embeddings", None) or 10**6
     if getattr(config, "model_type", "") in ("roberta", "xlm-roberta", "camembert", "longformer"):
-        positions -= config.pad_token_id + 1  # positions start after that of padding
+        positions -= config.pad_token_id + 1  # positions start after the padding index
     return int(min(positions, tokenizer.model_max_length))
 
 
@@ -377,7 +368,7 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
             of_scores = library.AutoModelForSequenceClassification
             model, report = of_scores.from_pretrained(name, num_labels=1, output_loading_info=True)
             if report["missing_keys"]:
-                raise ValueError(f"it has no weights {min(report['missing_keys'])!r}, so it scores no pairs")
+                raise ValueError(f"expected weights {min(report['missing_keys'])!r}, found none")
             return model.to(device), tokenizer, _activation(name, model.config)
         how: dict[str, Any] = {"add_pooling_layer": False} if read == "cls" else {}
         try:
@@ -386,9 +377,9 @@ def _loaded(name: str, read: str, device: str | None) -> tuple[Any, Any, Any]:
             model, report = library.AutoModel.from_pretrained(name, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if read == "pooler" and (getattr(model, "pooler", None) is None or any("pooler" in key for key in missing)):
-        raise ValueError('it has no weights of a pooler; read="cls" takes the first token')
+        raise ValueError('expected weights of a pooler, found none; read="cls" needs none')
     if missing:
-        raise ValueError(f"it has no weights {missing[0]!r}")
+        raise ValueError(f"expected weights {missing[0]!r}, found none")
     return model.to(device), tokenizer, None
 
 
@@ -400,12 +391,12 @@ def _activation(model: str, config: Any) -> Any:
     name = name or (getattr(config, "sentence_transformers", None) or {}).get("activation_fn")
     name = name or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
     if not name.startswith("torch."):
-        raise ValueError(f"its activation is {name}, which is not torch's own")
+        raise ValueError(f"expected an activation of torch, found {name}")
     return util.import_from_string(name)()
 
 
 class _TextCache:
-    """A cache of what ``make`` returns for distinct texts."""
+    """A cache of the values that ``make`` returns for texts."""
 
     def __init__(self, make: Callable[[Sequence[str]], list[Any]]) -> None:
         self._make, self._made = make, dict[str, Any]()
@@ -421,7 +412,7 @@ class _TextCache:
 
 
 def _distinct(firsts: Sequence[str], seconds: Sequence[str], which: Ints) -> tuple[list[list[str]], Ints]:
-    """Return the distinct texts of both sides, and the pairs as numbers of these; empty texts are refused."""
+    """Return the distinct texts of both sides, and the pairs as indices of these; raises for empty texts."""
     columns, texts = [], []
     for side, given in enumerate((firsts, seconds)):
         numbers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Stage 1 of BERT-PLI: fine-tune a transformer to tell which pairs of paragraphs belong together.
+"""Stage 1 of BERT-PLI: fine-tune a transformer to classify pairs of paragraphs.
 
 Shao et al., "BERT-PLI", IJCAI 2020, section 3.2; Althammer et al., ECIR 2021, section 3.2.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from haybale.embeddings.lineage import TRAINING
 from haybale.embeddings.token_batches import check_texts
@@ -36,24 +35,25 @@ _RANGES: dict[str, Constraints] = {
     "device": PAIR_RANGES["device"],
     "random_state": RANDOM_STATE,
 }
-_POOL = 50  # batches of similar length are drawn from the pairs of so many batches
+_POOL = 50  # batches whose pairs are sorted by length together
 
 
 @dataclass(frozen=True)
 class TrainedPairs:
-    """What training did.
+    """Result of :func:`train_pair_encoder`.
 
     Attributes
     ----------
     model : str
         The folder of the trained model.
     pairs, positives : int
-        Pairs that it learned from, and how many of them belong together.
+        Numbers of training pairs and of positive training pairs.
     seconds : float
+        Duration of the training.
     losses : list of float
         Mean loss of each epoch.
     f1 : list of float
-        F1 of the positive class after each epoch, on the pairs of held-out queries; empty without any.
+        F1 of the positive class on the held-out pairs after each epoch; empty if none are held out.
     """
 
     model: str
@@ -79,40 +79,46 @@ def train_pair_encoder(
     device: str | None = None,
     random_state: int | None = 0,
 ) -> TrainedPairs:
-    """Fine-tune a transformer to tell pairs of paragraphs that belong together from others.
+    """Fine-tune a transformer to classify pairs of paragraphs as positive or negative.
 
-    It is trained by the CrossEncoderTrainer of sentence-transformers, with one logit over the pooler and binary
-    cross-entropy: the paper's two-class softmax, in the difference of its logits. The folder is a cross-encoder of
-    sentence-transformers and a model of transformers, so ``CrossPairs(out)`` reads its pooler and
-    ``CrossPairs(out, read="score")`` its score. (Extras ``neural`` and ``train``.)
+    It uses the CrossEncoderTrainer of sentence-transformers, with one logit over the pooler and binary cross-entropy.
+    This is the paper's two-class softmax, expressed by the difference of its logits. The folder holds a cross-encoder
+    of sentence-transformers, which transformers can load too: ``CrossPairs(out)`` reads its pooler, and
+    ``CrossPairs(out, read="score")`` its score. Needs the extras ``neural`` and ``train``.
 
     Parameters
     ----------
     model : str or Path
         Hub id or folder of a transformer with a pooler, such as BERT. A cross-encoder gets a new head.
     pairs : frame, or table of pyarrow
-        ``anchor``, ``positive`` and ``negative`` (or ``negative_1`` …), texts; ``group``, which queries of one document
-        share; and ``query_id``, if known. Equal pairs count once, as positive if any of them is.
+        Texts in ``anchor``, ``positive`` and ``negative`` (or ``negative_1`` …); ``group``, which is equal for queries
+        of one document; and optionally ``query_id``. Duplicate pairs are used once, as positive if any of them is.
     out : str or Path
-        A new or empty folder. ``training.json`` in it has the ids of the queries that the model learned from.
+        A new or empty folder. Its file ``training.json`` lists the queries that the model was trained on.
     epochs : int, default 3
+        Number of passes over the pairs.
     learning_rate : float, default 1e-5
-        Reached after a tenth of the steps, then falling to 0.
+        Maximum learning rate. It is reached after a tenth of the steps and then falls to 0.
     batch_size : int, default 16
+        Number of pairs in a batch.
     max_length : int, optional
-        Tokens of a pair. Default: 256, or what the model reads if that is less.
+        Maximum tokens of a pair. Default: 256, or the model's maximum if that is less.
     frozen_layers : int, default 0
-        Number of the encoder's first layers that are not trained; with any, the embeddings are not trained either.
+        Number of first encoder layers that are not trained. If above 0, the embeddings are not trained either.
     held_out : float, default 0.1
-        Share of the groups that F1 is measured on instead of learning from them.
+        Share of the groups that F1 is measured on instead of training on them.
     precision, device : optional
-        As of :class:`CrossPairs`. It has not been run on a GPU.
+        As for :class:`CrossPairs`. It has not been run on a GPU.
     random_state : int, default 0
+        Seed of the held-out groups and of the training.
 
     Raises
     ------
     InputError
-        There are only positives, a missing column, an empty text, a model without a pooler, or nothing to learn from.
+        A parameter is out of range, a column is missing, a text is empty, the pairs are all of one class, the model has
+        no pooler, or the loss becomes infinite.
+    OutputExistsError
+        The folder is not empty.
     """
     settings = {name: value for name, value in locals().items() if name in _RANGES}
     check_parameters("train_pair_encoder", settings, _RANGES)
@@ -120,10 +126,15 @@ def train_pair_encoder(
     torch, start = import_optional("torch", "neural"), time.perf_counter()
     import_optional("accelerate", "train")
     table, rng = _labelled(pairs), np.random.default_rng(random_state)
-    kept = _held_out(table["group"].to_numpy(), held_out, rng)
-    learned, measured = table[~kept], table[kept]
+    groups = np.unique(table["group"].to_numpy())
+    n_held_out = min(round(held_out * len(groups)), len(groups) - 1)
+    is_held_out = table["group"].isin(rng.permutation(groups)[:n_held_out])
+    learned, measured = table[~is_held_out], table[is_held_out]
     if learned["label"].nunique() < 2:
-        raise InputError(f"of {len(table)} pairs {len(learned)} are learned from, all of them of one kind")
+        raise InputError(
+            f"expected positive and negative pairs to train on, found {len(learned)} of one class; the other "
+            f"{len(table) - len(learned)} pairs are held out"
+        )
     reader = CrossPairs(model, max_length=max_length, precision=precision, device=device)
     with torch.random.fork_rng(devices=[]), quiet_transformers(), tempfile.TemporaryDirectory() as work:
         seed = int(rng.integers(2**31))
@@ -132,7 +143,7 @@ def train_pair_encoder(
         history = _train(trained, reader, learned, measured, settings, seed, work)
     losses = [float(entry["loss"]) for entry in history if "loss" in entry]
     if not np.isfinite(losses).all():
-        raise InputError(f"training diverged at learning_rate={learning_rate}: the loss is not finite")
+        raise InputError(f"the loss is not finite at learning_rate={learning_rate}; lower learning_rate")
     f1 = [float(entry["eval_f1"]) for entry in history if "eval_f1" in entry]
     done = TrainedPairs(str(out), len(learned), int(learned["label"].sum()), time.perf_counter() - start, losses, f1)
     with whole_folder(Path(out)) as aside, quiet_transformers():
@@ -149,11 +160,11 @@ def _labelled(pairs: Frame) -> pd.DataFrame:
     names = column_names(pairs)
     negatives = [name for name in names if name == "negative" or name.startswith("negative_")]
     if not negatives:
-        raise InputError("pairs have only positives: there is no column negative")
+        raise InputError(f"'pairs' must have a column 'negative', found {', '.join(names)}")
     more = [name for name in ("query_id",) if name in names]
     table = to_pandas(pairs, ["anchor", "positive", *negatives, "group", *more], "pairs")
     if not len(table):
-        raise InputError("pairs hold no row")
+        raise InputError("'pairs' must have at least one row, found none")
     parts = []
     for name in ("positive", *negatives):
         part = table[["anchor", name, "group", *more]].rename(columns={"anchor": "first", name: "second"})
@@ -162,19 +173,12 @@ def _labelled(pairs: Frame) -> pd.DataFrame:
     for side in ("first", "second"):
         check_texts(found[side].tolist())
     found["query_id"] = found["query_id" if more else "group"].astype(str)
-    found = found.sort_values("label", ascending=False, kind="stable")  # positives first: of equal pairs one is kept
+    found = found.sort_values("label", ascending=False, kind="stable")  # the first of duplicates is kept
     return found.drop_duplicates(["first", "second"]).sort_index().reset_index(drop=True)
 
 
-def _held_out(groups: NDArray[Any], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return (n,) whether the group of each pair is held out; at least one group is not."""
-    distinct = np.unique(groups)
-    count = min(round(share * len(distinct)), len(distinct) - 1)
-    return np.isin(groups, rng.permutation(distinct)[:count])
-
-
 def _cross_encoder(reader: CrossPairs, frozen_layers: int) -> Any:
-    """Load the model as a cross-encoder with a new head of one logit, its first layers frozen."""
+    """Load the model as a cross-encoder with a new one-logit head and frozen first layers."""
     library, torch = import_optional("sentence_transformers", "neural"), import_optional("torch", "neural")
     found = library.CrossEncoder(
         reader.name,
@@ -190,7 +194,7 @@ def _cross_encoder(reader: CrossPairs, frozen_layers: int) -> Any:
     own = getattr(found.model, found.model.base_model_prefix)
     layers = list(getattr(getattr(own, "encoder", own), "layer", ()))
     if frozen_layers > len(layers):
-        raise InputError(f"frozen_layers is {frozen_layers}, and the model has {len(layers)} layers")
+        raise InputError(f"frozen_layers must be at most {len(layers)} for this model, found {frozen_layers}")
     for module in [own.embeddings, *layers[:frozen_layers]] if frozen_layers else []:
         module.requires_grad_(False)
     return found
@@ -205,7 +209,7 @@ def _train(
     seed: int,
     work: str,
 ) -> list[dict[str, Any]]:
-    """Train a cross-encoder and return the trainer's log."""
+    """Train a cross-encoder and return the log of the trainer."""
     torch, library = import_optional("torch", "neural"), import_optional("sentence_transformers.cross_encoder")
     evaluator: Any = import_optional("sentence_transformers.base.evaluation").BaseEvaluator
     sampler: Any = import_optional("sentence_transformers.base.sampler").DefaultBatchSampler
@@ -220,7 +224,7 @@ def _train(
             return {"f1": float(2 * (positive & label).sum() / max(1, positive.sum() + label.sum()))}
 
     class SimilarLengths(sampler):  # type: ignore[misc]
-        """Shuffled batches of pairs of similar length, which need less padding."""
+        """Yield shuffled batches of pairs of similar length, which need less padding."""
 
         def __iter__(self) -> Iterator[list[int]]:
             order = rng.permutation(len(lengths))

@@ -1,4 +1,4 @@
-"""The ranker ``pli``: BERT-PLI over the interactions of the paragraphs of query and document."""
+"""The ranker ``pli``: BERT-PLI over the interactions between the paragraphs of a query and a document."""
 
 from __future__ import annotations
 
@@ -31,38 +31,37 @@ from haybale.rankers.training import Training
 from haybale.retrieval import Run
 from haybale.retrieval.hits import Ints
 
-_LSA_COMPONENTS, _FIT_TEXTS = 128, 250_000  # of the LSA that replaces sparse vectors of the engine
-_OF_MODEL = tuple(name for name in BERTPLI._parameter_constraints if name != "device")
+_LSA_COMPONENTS, _FIT_TEXTS = 128, 250_000  # of the LSA encoder that replaces a sparse one
+_NETWORK_PARAMETERS = tuple(name for name in BERTPLI._parameter_constraints if name != "device")
 
 
 @dataclass(eq=False, repr=False)
 class PLI(OutOfFold, Reranker):
-    """Re-rank the first documents of another ranker by BERT-PLI, learned from judged queries.
+    """Re-rank the first documents of another ranker by BERT-PLI, trained on judged queries.
 
-    :class:`~haybale.BERTPLI` has the formulas and their sources. Out of fold, a training query is ranked by a network
-    trained on the other folds; queries taken from one document are in one fold.
+    :class:`~haybale.BERTPLI` has the formulas and their sources. Out of fold, a network that was trained on the other
+    folds ranks a training query. Queries taken from one document are in the same fold.
 
     Parameters
     ----------
     ranker : Ranker
-        The ranker whose documents are re-ranked.
+        The ranker whose first documents are re-ranked.
     model : str, optional
-        Hub id or folder of a transformer that reads pairs of paragraphs. Default: no transformer, but products of the
-        engine's passage vectors; if these are sparse, of vectors of 128 LSA components fitted on the passages.
-    read : {"pooler", "cls", "score"}, default "pooler"
-    max_length, precision, device : optional
-        As of :class:`~haybale.CrossPairs`.
+        Hub id or folder of a transformer that reads pairs of paragraphs. Default: no transformer but products of the
+        engine's passage vectors. If these are sparse, products of vectors of 128 LSA components fitted on the passages.
+    read, max_length, precision, device : optional
+        As for :class:`~haybale.CrossPairs`.
     n_documents : int, default 50
-        Documents of each query that are read; the paper's K.
+        Number of documents that are re-ranked for each query; the paper's K.
     n, m, select : optional
-        As of :class:`~haybale.Reading`; the default of ``select`` is ``"best"`` here, and ``"first"`` in ``pli-paper``.
+        As for :class:`~haybale.Reading`, but ``select`` is ``"best"`` by default, and ``"first"`` in ``pli-paper``.
     cell, hidden, variant, loss, residual, n_seeds, epochs, learning_rate : optional
     weight_decay, batch_size, held_out, random_state : optional
-        As of :class:`~haybale.BERTPLI`; ``pli-paper`` has the authors' values.
+        As for :class:`~haybale.BERTPLI`; ``pli-paper`` has the authors' values.
     n_folds : int, default 5
-        Folds of the training queries, for :meth:`out_of_fold`.
+        Number of folds of the training queries, for :meth:`out_of_fold`.
     store : str or sequence of str, optional
-        Folders that ``haybale interactions`` or :func:`~haybale.interact` wrote. Pairs in them are not read again.
+        Stores that ``haybale interactions`` or :func:`~haybale.interact` wrote. Blocks in them are not encoded again.
     """
 
     name = "pli"
@@ -73,7 +72,7 @@ class PLI(OutOfFold, Reranker):
         **{name: PAIR_RANGES[name] for name in ("read", "max_length", "precision", "device")},
         "n_documents": READING["k"],
         **{name: READING[name] for name in ("n", "m", "select")},
-        **{name: BERTPLI._parameter_constraints[name] for name in _OF_MODEL},
+        **{name: BERTPLI._parameter_constraints[name] for name in _NETWORK_PARAMETERS},
         "n_folds": [Interval(Integral, 2, 1000, closed="both")],
         "store": [*TEXT_OR_NONE, *SEQUENCE],
     }
@@ -106,16 +105,16 @@ class PLI(OutOfFold, Reranker):
 
     @property
     def encoder_queries(self) -> frozenset[str]:
-        """As of every ranker, and the queries that the model was trained on."""
-        return super().encoder_queries | self._of_model
+        """The queries that the model, or encoders of the ranker within, were trained on."""
+        return super().encoder_queries | self._model_queries
 
     @property
-    def _of_model(self) -> frozenset[str]:
-        """The ids of queries that the model was trained on, from which the network must not learn."""
+    def _model_queries(self) -> frozenset[str]:
+        """The queries that the model was trained on; the network must not learn from them."""
         return frozenset() if self.model is None else queries_of_model(self.model)
 
     def pairs(self, engine: Engine) -> PairEncoder:
-        """Return the pair encoder: the model, or products of vectors. It is loaded or fitted once."""
+        """Return the pair encoder, which is loaded or fitted once."""
         if not hasattr(self, "_pairs"):
             self._pairs = self._load_pairs(engine)
         return self._pairs
@@ -132,7 +131,7 @@ class PLI(OutOfFold, Reranker):
         return VectorPairs(self.encoder_)
 
     def reading(self, batch: QueryBatch, first: Run, pairs: PairEncoder) -> Reading:
-        """Return the reading of the candidates ``first`` of a batch."""
+        """Return the pairs to read of the candidates ``first`` of a batch."""
         vectors = batch.paragraph_vectors if self.select == "best" else None
         how: dict[str, Any] = {"k": self.n_documents, "n": self.n, "m": self.m, "select": self.select}
         return Reading(batch.engine, batch.queries, first, pairs, **how, vectors=vectors)
@@ -143,16 +142,16 @@ class PLI(OutOfFold, Reranker):
         batch = training.batch
         folds = min(self.n_folds, len(np.unique(batch.queries.groups)))
         if folds < 2:
-            raise InputError(f"{self} learns from queries of at least 2 documents, found {folds}")
-        pairs = self.pairs(batch.engine)  # refuses a missing model before the ranker within is fitted
+            raise InputError(f"{self} needs training queries of at least 2 documents, found {folds}")
+        pairs = self.pairs(batch.engine)  # raises for a missing model before the ranker within is fitted
         stored = self._stored(settings_of(batch.engine, pairs, self.n, self.m, self.select))
         self.rankers_ = [self.ranker.fitted(training)]
-        seen = self._of_model
+        seen = self._model_queries
         rows = np.array([row for row in self.learnable_rows(training) if batch.ids[row] not in seen], dtype=np.int64)
         relevant = {batch.ids[row]: training.relevant[row] for row in rows if training.relevant[row]}
         batch = batch.take(rows) if len(rows) < len(batch) else batch
         if not relevant:
-            raise InputError(f"{self}: {self.model!r} was trained on all judged queries: train it on some of them")
+            raise InputError(f"{self}: {self.model!r} must not be trained on all judged queries; train it on some only")
         first = self.rankers_[0].run_out_of_fold(batch, self.n_documents)
         self._known: list[Any] = stored
         with batch.timed(f"read pairs ({self.name})"):
@@ -164,11 +163,11 @@ class PLI(OutOfFold, Reranker):
         self._learned_from = found, relevant
 
     def _network(self) -> BERTPLI:
-        return BERTPLI(**{name: getattr(self, name) for name in _OF_MODEL}, device=self.device)
+        return BERTPLI(**{name: getattr(self, name) for name in _NETWORK_PARAMETERS}, device=self.device)
 
     @cached_property
     def fold_networks_(self) -> list[BERTPLI | None]:
-        """The networks trained without each fold, on demand; None where the other folds have nothing to learn from."""
+        """The networks trained without each fold, on first use; None if the other folds cannot train one."""
         found, relevant = self._learned_from
         networks: list[BERTPLI | None] = []
         for fold in range(self.fold_of_.max() + 1):
@@ -192,12 +191,12 @@ class PLI(OutOfFold, Reranker):
             network, mine = self.network_ if fold < 0 else self.fold_networks_[fold], np.flatnonzero(folds == fold)
             if network is None:
                 query = found.blocks["query_id"].iloc[mine[0]]
-                raise InputError(f"{self}: without {query!r} there are too few queries to learn from")
+                raise InputError(f"{self} cannot learn without the fold of {query!r}; add judged queries")
             result[mine] = network.score(found.take(mine))
         return result
 
     def _interactions(self, reading: Reading) -> Interactions:
-        """Return the blocks of a reading: from memory or a store if they are there, and read now otherwise."""
+        """Return the blocks of a reading, from memory or a store if possible; encode the others."""
         blocks, parts, order = reading.blocks, [], []
         wanted = np.ones(len(blocks), dtype=bool)
         for known in self._known:
@@ -213,17 +212,16 @@ class PLI(OutOfFold, Reranker):
                 parts.append(reading.read(new))
                 order.append(new)
         joint = Interactions.joined(parts).take(np.argsort(np.concatenate(order)))
-        return replace(joint, blocks=blocks, settings=reading.settings)  # the ranks and scores are those of this run
+        return replace(joint, blocks=blocks, settings=reading.settings)  # with the ranks and scores of this run
 
     def _stored(self, settings: dict[str, Any]) -> list[Any]:
-        """Open the stores, which must have been made by the same model with the same settings."""
+        """Open the stores; raise :class:`InputError` if their settings differ."""
         paths = [self.store] if isinstance(self.store, str) else self.store or ()
         stores = [InteractionStore(path) for path in paths]
         for store in stores:
             for name, value in settings.items():
-                if (then := store.settings.get(name)) != value:
-                    message = f"these interactions were made with {name} {then!r}, and {self} has {value!r}"
-                    raise InputError(f"{store.path}: {message}")
+                if (found := store.settings.get(name)) != value:
+                    raise InputError(f"{store.path}: {self} needs interactions with {name} {value!r}, found {found!r}")
         return [_Known(store) for store in stores]
 
     def document_shares(self, batch: QueryBatch, document: int, first: Run, inner: Explanation) -> list[Share]:
@@ -256,10 +254,10 @@ class PLI(OutOfFold, Reranker):
         self.write_folds(folder)
         return {"folds": [network is not None for network in self.fold_networks_]}
 
-    def load_state(self, folder: Path, facts: dict[str, Any], engine: Engine) -> None:
+    def load_state(self, folder: Path, state: dict[str, Any], engine: Engine) -> None:
         self.network_ = BERTPLI.load(folder / "network")
-        there = enumerate(facts["folds"])
-        self.fold_networks_ = [BERTPLI.load(folder / "folds" / str(fold)) if has else None for fold, has in there]
+        saved = enumerate(state["folds"])
+        self.fold_networks_ = [BERTPLI.load(folder / "folds" / str(fold)) if has else None for fold, has in saved]
         if (folder / "encoder").exists():
             self.encoder_ = load_fitted(folder / "encoder")
         self.read_folds(folder)
@@ -278,7 +276,7 @@ class PLI(OutOfFold, Reranker):
 
 
 class _Known:
-    """Interactions in memory or in a store, found by query, document and a digest of their texts."""
+    """Interactions in memory or in a store, indexed by query, document and a digest of their texts."""
 
     def __init__(self, source: Interactions | InteractionStore) -> None:
         self._source = source
@@ -286,7 +284,7 @@ class _Known:
         self._places = {key: place for place, key in enumerate(columns)}
 
     def find(self, blocks: Any) -> Ints:
-        """Return the place of each block here, (n_blocks,); -1 for the others."""
+        """Return the number (n_blocks,) of each block in the source, -1 if it is not there."""
         columns = zip(*(blocks[name] for name in ("query_id", "doc_id", "texts")), strict=True)
         return np.array([self._places.get(key, -1) for key in columns], dtype=np.int64)
 

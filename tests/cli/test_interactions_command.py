@@ -59,7 +59,7 @@ def test_a_reranker_without_a_model_is_trained(built: Path, tmp_path: Path, here
 
 def test_what_is_refused(built: Path, tmp_path: Path, here: Call) -> None:
     for arguments, message in (
-        (("--ranker", "bm25"), "interactions are those of a pli ranker, such as pli(bm25-doc); found bm25"),
+        (("--ranker", "bm25"), "--ranker must be a pli ranker"),
         (("--ranker", "pli(bm25)", "--shard", "2"), "shard must be i/n, such as 2/8"),
         (("--ranker", "pli(bm25)", "--split", "tset"), "unknown split"),
         (("--ranker", f"pli(bm25,model='{tmp_path / 'nothing'}')"), "cannot load the model"),

@@ -1,4 +1,4 @@
-"""What tests of pairs of paragraphs share: an engine, and a tiny cross-encoder with random weights."""
+"""Fixtures for the tests of paragraph pairs: an engine, and a tiny cross-encoder with random weights."""
 
 from __future__ import annotations
 

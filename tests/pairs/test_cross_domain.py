@@ -1,4 +1,4 @@
-"""The cross-domain experiment: figures by hand, training candidates, and networks that transfer where they can."""
+"""The cross-domain experiment: measures by hand, training candidates, and networks that transfer between domains."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def run_of(ranked: dict[str, list[str]]) -> Run:
     return Run.from_frame(pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]))
 
 
-def test_micro_figures_by_hand(script: dict[str, Any]) -> None:
-    """Relevant documents that were never retrieved count in the recall."""
+def test_micro_measures_by_hand(script: dict[str, Any]) -> None:
+    """The recall counts relevant documents that were never retrieved."""
     row_of, by_rank, micro = script["_row"], script["_by_rank"], script["micro"]
     run = run_of({"a": ["1", "2", "3"], "b": ["4", "5"]})
     found = domain(script, run, {"a": ["1", "3", "lost", "lost too"], "b": ["5"]})
@@ -69,7 +69,7 @@ def test_relevant_documents_are_added_to_training_candidates(script: dict[str, A
 
 
 class Overlap:
-    """A pair is (share of common words, 1 of them has the mark, noise of their lengths)."""
+    """Encodes a pair as the share of common words, whether the second text has the mark, and noise from its length."""
 
     dim = 3
 
@@ -91,7 +91,7 @@ class Overlap:
 
 
 def marked(name: str, seed: int) -> Collection:
-    """Documents of two topics' words; relevant are those of the topic that have the mark."""
+    """Return documents about six topics; the relevant ones are those about the query's topic that have the mark."""
     rng, builder = np.random.default_rng(seed), CollectionBuilder(name, language="english")
     topics, marks = rng.integers(6, size=48), rng.random(48) < 0.3
     for number, (topic, mark) in enumerate(zip(topics, marks, strict=True)):
@@ -108,7 +108,7 @@ def marked(name: str, seed: int) -> Collection:
 
 
 def test_six_results_on_two_domains(script: dict[str, Any], tmp_path: Path) -> None:
-    """Pairs tell all, so networks of both domains find the relevant documents of both."""
+    """The pair vectors show relevance, so the networks of each domain find the relevant documents of both."""
     cross_domain = script["cross_domain"]
     engines = [Engine(marked(name, seed)) for name, seed in (("a", 0), ("b", 1))]
     ranker = parse("bm25-doc(k1=0.9,b=0.4)")
@@ -122,7 +122,7 @@ def test_six_results_on_two_domains(script: dict[str, Any], tmp_path: Path) -> N
     table = cross_domain(domains, encoders, tmp_path / "out", **how)
     assert table["result"].tolist()[:2] == ["first stage"] * 2
     assert len(table) == 2 + 2 * 6
-    assert len(list((tmp_path / "out").iterdir())) == 8  # of two equal encoders the pairs are read once
+    assert len(list((tmp_path / "out").iterdir())) == 8  # the pairs of two equal encoders are encoded once
     by = table.set_index(["test", "cell", "result"])
     for name in ("a", "b"):
         first = by.loc[(name, "", "first stage"), "f1"]
@@ -139,7 +139,9 @@ def test_six_results_on_two_domains(script: dict[str, Any], tmp_path: Path) -> N
     assert f"{by.loc[('a', 'gru', 'R1'), 'f1']:.3f}†" in text
 
 
-def test_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_writes_and_prints_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, engine, out = save_cross_encoder(tmp_path / "model"), tmp_path / "engine", tmp_path / "out"
     Engine.build(marked("a", 0), engine)
     command = f"x {engine} {engine} --model {model} --out {out} --k 4 --n 2 --m 1 --max-length 16 --seeds 2 --epochs 1"

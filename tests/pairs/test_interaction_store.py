@@ -1,4 +1,4 @@
-"""Stores of interactions: damage, other settings, shards. Kills and locks are tested with stores of embeddings."""
+"""Stores of interactions: damage, other settings, shards. Embedding stores test interruptions and locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from haybale.errors import InputError, StoreError
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_is_read_is_what_was_made(tmp_path: Path, shards: int) -> None:
+def test_a_store_returns_the_interactions_that_were_written(tmp_path: Path, shards: int) -> None:
     engine, run = case()
     for i in range(shards, 0, -1):
         done = write(tmp_path / "store", 0, tmp_path / "log", shard=(i, shards) if shards > 1 else None)
@@ -38,15 +38,15 @@ def test_what_is_read_is_what_was_made(tmp_path: Path, shards: int) -> None:
     np.testing.assert_array_equal(part.values, found.take(some).values)
 
 
-def test_a_damaged_chunk_is_found_and_made_again(tmp_path: Path) -> None:
+def test_a_damaged_chunk_is_detected_and_computed_again(tmp_path: Path) -> None:
     out, log = tmp_path / "store", tmp_path / "log"
     write(out, 0, log)
     whole = tree(out)
     path = out / "chunks" / "7"
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
     (out / "chunks" / "9").unlink()
-    (out / "chunks" / "11").write_bytes((out / "chunks" / "12").read_bytes())  # another's, whole as it is
-    with pytest.raises(StoreError, match="chunk 7 of 75 is damaged"):
+    (out / "chunks" / "11").write_bytes((out / "chunks" / "12").read_bytes())  # a valid file of another chunk
+    with pytest.raises(StoreError, match="chunk 7 of 75"):
         InteractionStore(out).read()
     log.unlink()
     done = write(out, 0, log)
@@ -59,20 +59,20 @@ def test_a_damaged_chunk_is_found_and_made_again(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, run = case()
     queries, out = engine.collection.queries, tmp_path / "store"
-    with pytest.raises(InputError, match="expected a store of interactions"):
+    with pytest.raises(InputError, match="interactions"):
         InteractionStore(tmp_path)
     write(out, 0, tmp_path / "log")
-    with pytest.raises(StoreError, match=r"begun with settings pairs salt '', now it is 'x'"):
+    with pytest.raises(StoreError, match=r"salt '', .*'x'"):
         interact(engine, queries, run, HashPairs(salt="x"), out, pairs_per_chunk=1)
-    with pytest.raises(StoreError, match=r"begun with settings n 54, now it is 3"):
+    with pytest.raises(StoreError, match=r"n 54, .*3"):
         write(out, 0, tmp_path / "log", n=3)
-    with pytest.raises(StoreError, match="begun with blocks"):
+    with pytest.raises(StoreError, match="blocks"):
         interact(engine, queries, run.top(3), HashPairs(), out, pairs_per_chunk=1)
     monkeypatch.setattr(resumable_store, "library_versions", lambda: {"torch": "0.1"})
-    with pytest.raises(StoreError, match="begun with versions haybale"):
+    with pytest.raises(StoreError, match="versions"):
         write(out, 0, tmp_path / "log")
     monkeypatch.undo()
-    with pytest.raises(InputError, match="leave nothing for shard 76 of 76"):
+    with pytest.raises(InputError, match="shard 76 of 76"):
         write(tmp_path / "other", 0, tmp_path / "log", shard=(76, 76))
     for wrong in ({"dtype": "int8"}, {"pairs_per_chunk": 0}, {"shard": "1/2"}):
         with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of interact"):
@@ -82,7 +82,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         def one(self, first: str, second: str) -> Any:
             return super().one(first, second) + np.float32(70_000)
 
-    with pytest.raises(InputError, match="beyond float16; store them as float32"):
+    with pytest.raises(InputError, match="float16"):
         interact(engine, queries, run, Wide(), tmp_path / "wide")
     interact(engine, queries, run, Wide(), tmp_path / "wide32", dtype="float32")
     assert InteractionStore(tmp_path / "wide32").read().values.max() > 65_504

@@ -1,4 +1,4 @@
-"""Blocks of interactions by a double loop over paragraphs, and what does not change them."""
+"""Blocks of interactions against a double loop over paragraphs, and changes that must not affect them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def texts(engine: Engine, query: str, document: str) -> tuple[list[str], list[st
 
 
 @pytest.mark.parametrize(("select", "n", "m"), [("first", 2, 2), ("first", None, None), ("best", 2, 1), ("best", 1, 3)])
-def test_a_block_by_a_double_loop(engine: Engine, run: Run, select: str, n: int | None, m: int | None) -> None:
+def test_blocks_equal_a_double_loop(engine: Engine, run: Run, select: str, n: int | None, m: int | None) -> None:
     pairs = HashPairs()
     reading = Reading(engine, dev(engine), run, pairs, k=7, n=n, m=m, select=select)
     found = reading.all()
@@ -68,7 +68,7 @@ def test_a_block_by_a_double_loop(engine: Engine, run: Run, select: str, n: int 
     np.testing.assert_allclose(by_query["level"].std(ddof=0), 1)
 
 
-def test_chunks_are_whole_blocks_and_make_the_same(engine: Engine, run: Run) -> None:
+def test_chunks_hold_whole_blocks(engine: Engine, run: Run) -> None:
     reading = Reading(engine, dev(engine), run, HashPairs(), k=9)
     whole = reading.all()
     for size in (1, 5, 17):
@@ -92,11 +92,11 @@ def one_document(passages: list[str], query: list[str]) -> tuple[Engine, Run]:
     builder.add_query("q", query)
     builder.add_judgement("test", "q", "d")
     run = Run.from_frame(pd.DataFrame({"query_id": ["q"], "doc_id": ["d"], "score": [1.0]}))
-    return Engine(builder.build(), encoder=Same()), run
+    return Engine(builder.build(), encoder=LengthEncoder()), run
 
 
-class Same:
-    """Three numbers of a text's length."""
+class LengthEncoder:
+    """Encodes a text by three numbers that depend on its length."""
 
     def encode(self, texts: Any) -> np.ndarray:
         lengths = np.array([[len(text) % 3, len(text) % 5, 1] for text in texts], dtype=np.float32)
@@ -105,7 +105,7 @@ class Same:
 
 @given(st.permutations(range(6)), st.lists(st.integers(0, 5), max_size=4))
 @settings(max_examples=40, deadline=None)
-def test_candidate_paragraphs_permuted_or_repeated_change_nothing(order: list[int], more: list[int]) -> None:
+def test_permuted_or_repeated_passages_change_nothing(order: list[int], more: list[int]) -> None:
     words = ["alpha", "beta beta", "gamma rays are", "delta", "epsilon eps", "zeta"]
     query = ["what is beta", "and gamma"]
     engine, run = one_document(words, query)
@@ -118,18 +118,16 @@ def test_candidate_paragraphs_permuted_or_repeated_change_nothing(order: list[in
 def test_what_is_refused(engine: Engine, run: Run, topics: Collection) -> None:
     pairs, queries = HashPairs(), dev(engine)
 
-    def frame(query: str, document: str) -> Run:
-        return Run.from_frame(pd.DataFrame({"query_id": [query], "doc_id": [document], "score": [1.0]}))
-
-    with pytest.raises(InputError, match="query 'x' of the run is not among the queries"):
-        Reading(engine, queries, frame("x", "d01"), pairs)
-    with pytest.raises((InputError, UnknownNameError), match="unknown document id 'x'"):
-        Reading(engine, queries, frame("dev1", "x"), pairs)
     own = topics.doc_ids[int(queries.own[0])].as_py()
-    with pytest.raises(InputError, match="the document that query 'dev0' was taken from"):
-        Reading(engine, queries, frame("dev0", own), pairs)
-    with pytest.raises(InputError, match="no document with a passage"):
-        Reading(engine, queries, frame("dev1", "blank"), pairs)
+    for query, document, message in (
+        ("x", "d01", "query 'x'"),
+        ("dev1", "x", "document id 'x'"),
+        ("dev0", own, "'dev0'"),
+        ("dev1", "blank", "passage"),
+    ):
+        frame = pd.DataFrame({"query_id": [query], "doc_id": [document], "score": [1.0]})
+        with pytest.raises((InputError, UnknownNameError), match=message):
+            Reading(engine, queries, Run.from_frame(frame), pairs)
     for wrong in ({"k": 0}, {"n": 0}, {"m": -1}, {"select": "last"}):
         with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of interactions"):
             Reading(engine, queries, run, pairs, **wrong)

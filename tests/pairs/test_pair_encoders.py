@@ -1,4 +1,4 @@
-"""Pair encoders against the libraries' own: one pair at a time, whatever the batch; and what is refused."""
+"""Pair encoders against transformers and sentence-transformers, one pair at a time; and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = ["a", "b c", "a b c d e f g", " ".join("qrstuvwxyz" * 3), " ".join("abcd
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cross-encoder with 512 positions, all of which may be used."""
+    """Save a cross-encoder with 512 usable positions."""
     from transformers import BertTokenizer
 
     folder = save_cross_encoder(tmp_path_factory.mktemp("models") / "cross")
@@ -46,10 +46,8 @@ def all_pairs(n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("read", ["pooler", "cls"])
 @pytest.mark.parametrize("max_length", [8, 31, 512])
-def test_a_pair_is_what_transformers_make_of_it_alone(
-    model: str, library: tuple[Any, Any], read: str, max_length: int
-) -> None:
-    """From 5 tokens to 512, whatever the budget of a batch."""
+def test_vectors_are_those_of_transformers(model: str, library: tuple[Any, Any], read: str, max_length: int) -> None:
+    """Check pairs of 5 to 512 tokens, with several batch sizes."""
     import torch
 
     network, tokenizer = library
@@ -68,8 +66,8 @@ def test_a_pair_is_what_transformers_make_of_it_alone(
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_score_is_that_of_sentence_transformers(model: str, tmp_path: Path) -> None:
-    """With a sigmoid, or the activation that was saved with the model."""
+def test_scores_are_those_of_sentence_transformers(model: str, tmp_path: Path) -> None:
+    """Check the default sigmoid, and an activation that was saved with the model."""
     import torch
     from sentence_transformers import CrossEncoder
 
@@ -92,7 +90,7 @@ def twins(model: str) -> list[CrossPairs]:
 def test_pairs_in_any_order_with_any_repetition(
     twins: list[CrossPairs], which: list[tuple[int, int]], budget: int
 ) -> None:
-    """What a pair is does not depend on those beside it; each is read once."""
+    """The vector of a pair does not depend on other pairs, and equal pairs are encoded once."""
     pairs, alone = twins
     pairs.batch_tokens = budget
     count, forward = 0, CrossPairs._forward
@@ -133,7 +131,7 @@ def test_a_batch_too_large_for_the_memory_is_halved(model: str, monkeypatch: pyt
         pairs.encode(TEXTS, TEXTS, which)
 
 
-def test_padding_is_a_pair_of_nothing_but_padding(model: str, library: tuple[Any, Any]) -> None:
+def test_padding_is_the_vector_of_padding_tokens(model: str, library: tuple[Any, Any]) -> None:
     import torch
 
     zeros = torch.zeros((1, 24), dtype=torch.long)
@@ -144,7 +142,7 @@ def test_padding_is_a_pair_of_nothing_but_padding(model: str, library: tuple[Any
     assert np.linalg.norm(found) > 0.1
 
 
-def test_in_bfloat16_it_is_about_the_same(model: str) -> None:
+def test_bfloat16_changes_the_vectors_little(model: str) -> None:
     which = all_pairs(4)
     exact, rough = (CrossPairs(model, precision=name, device="cpu") for name in ("float32", "bfloat16"))
     difference = np.abs(exact.encode(TEXTS, TEXTS, which) - rough.encode(TEXTS, TEXTS, which)).max()
@@ -154,7 +152,7 @@ def test_in_bfloat16_it_is_about_the_same(model: str) -> None:
 
 @pytest.fixture(scope="module")
 def distil(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model without a pooler and without token types."""
+    """Save a model without a pooler and without token types."""
     from transformers import DistilBertConfig, DistilBertModel, DistilBertTokenizer
 
     folder = tmp_path_factory.mktemp("models") / "distil"
@@ -188,14 +186,14 @@ def test_products_of_vectors() -> None:
     assert (pairs.padding() == np.zeros(2)).all()
     engine = Engine({f"d{i}": text for i, text in enumerate(texts)}, encoder=encoder, language="english")
     stored = VectorPairs(engine.prepare().encoder, engine)
-    engine.encoder.encode = lambda texts: vectors[[1] * len(texts)]  # asked for what the engine does not have
+    engine.encoder.encode = lambda texts: vectors[[1] * len(texts)]  # for texts that the engine does not have
     np.testing.assert_allclose(stored.encode(["else"], texts, np.array([[0, 3]])), vectors[1:2] * vectors[3:4])
-    with pytest.raises(InputError, match="those of TfidfEncoder are sparse"):
+    with pytest.raises(InputError, match="TfidfEncoder"):
         VectorPairs(TfidfEncoder(min_df=1).fit(texts))
 
 
-def test_token_pairs_are_the_maxsim_of_sentence_transformers(tmp_path: Path) -> None:
-    """Over its number of query tokens; a model that is no late-interaction model has its own tokens."""
+def test_token_pairs_equal_the_maxsim_of_sentence_transformers(tmp_path: Path) -> None:
+    """The score is divided by the number of query tokens. Other text models use their token vectors."""
     from sentence_transformers import MultiVectorEncoder, SentenceTransformer
     from sentence_transformers.util import maxsim
 
@@ -222,10 +220,10 @@ def test_without_cuda_or_the_extra(model: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for made in (lambda: CrossPairs(model, device="cuda"), lambda: TokenPairs(model, device="cuda:1")):
-        with pytest.raises(DeviceError, match="torch finds no CUDA device"):
+        with pytest.raises(DeviceError, match="CUDA"):
             made()
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r'torch is not installed; pip install "haybale\[neural\]"'):
+    with pytest.raises(MissingExtraError, match=r"haybale\[neural\]"):
         CrossPairs(model)
 
 
@@ -233,33 +231,32 @@ def test_what_is_refused(model: str, distil: str, tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    with pytest.raises(InputError, match="cannot load the model"):
-        CrossPairs(tmp_path / "nothing")
-    with pytest.raises(InputError, match="cannot load the model"):
-        TokenPairs(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r'no weights of a pooler; read="cls"'):
+    for make in (CrossPairs, TokenPairs):
+        with pytest.raises(InputError, match="nothing"):
+            make(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r'pooler.*read="cls"'):
         CrossPairs(distil)
-    with pytest.raises(InputError, match=r"max_length is 600, and .* reads at most 512 tokens"):
+    with pytest.raises(InputError, match=r"max_length .*512.*600"):
         CrossPairs(model, max_length=600)
     for wrong in ({"read": "mean"}, {"max_length": 7}, {"precision": "int8"}, {"batch_tokens": 0}):
         with pytest.raises(InputError, match=f"'{next(iter(wrong))}' parameter of CrossPairs"):
             CrossPairs(model, **wrong)
     pairs = CrossPairs(model, device="cpu")
-    with pytest.raises(InputError, match="text 1 of 2 is empty"):
+    with pytest.raises(InputError, match="text 1 of 2"):
         pairs.encode(["a", " "], ["b"], np.array([[0, 0]]))
-    with pytest.raises(InputError, match="found a single string"):
+    with pytest.raises(InputError, match="string"):
         pairs.encode("a", ["b"], np.array([[0, 0]]))
     without = tmp_path / "without"
     BertModel(BertConfig(vocab_size=3, **SIZES)).save_pretrained(without)
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "[PAD]": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(without)
-    with pytest.raises(InputError, match="puts nothing between two texts"):
+    with pytest.raises(InputError, match="separator"):
         CrossPairs(without)
     base = save_bi_encoder(tmp_path / "base")
-    with pytest.raises(InputError, match=r"cannot load the cross-encoder .*, so it scores no pairs"):
+    with pytest.raises(InputError, match=r"cross-encoder.*classifier"):
         CrossPairs(base, read="score", device="cpu")
-    with pytest.raises(UnknownNameError, match="unknown device 'gpu'"):
+    with pytest.raises(UnknownNameError, match="'gpu'"):
         CrossPairs(model, device="gpu")
     pairs.model.get_input_embeddings().weight.data[:] = float("nan")
     with pytest.raises(VectorError, match="output of"):

@@ -1,4 +1,4 @@
-"""Stage 1: a transformer learns which pairs belong together; what it was trained on is not forgotten."""
+"""Stage 1: a transformer learns to classify pairs, and the queries that it was trained on are recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def planted(n: int, seed: int = 0) -> pd.DataFrame:
-    """What belongs together has an x in its second paragraph."""
+    """Return pairs; the second paragraph of a positive pair contains an x."""
     rng = np.random.default_rng(seed)
 
     def text(mark: str) -> str:
@@ -38,8 +38,8 @@ def planted(n: int, seed: int = 0) -> pd.DataFrame:
 HOW: dict[str, Any] = {"learning_rate": 0.01, "epochs": 4, "batch_size": 16, "device": "cpu"}
 
 
-def test_it_learns_what_belongs_together(model: str, tmp_path: Path) -> None:
-    """As a pooler and as a score; the folder is a model of both libraries; the same twice."""
+def test_a_planted_mark_is_learned(model: str, tmp_path: Path) -> None:
+    """Check the pooler, the score, both libraries, and that training is deterministic."""
     from sentence_transformers import CrossEncoder as SentenceCrossEncoder
 
     table = pa.Table.from_pandas(planted(120))
@@ -63,18 +63,18 @@ def test_it_learns_what_belongs_together(model: str, tmp_path: Path) -> None:
     assert lineage["pairs"] == done.pairs
 
 
-def test_frozen_layers_stay(model: str, tmp_path: Path) -> None:
+def test_frozen_layers_are_not_trained(model: str, tmp_path: Path) -> None:
     from transformers import AutoModel
 
     train_pair_encoder(model, planted(20), tmp_path / "a", frozen_layers=1, held_out=0, **HOW)
     before, after = (AutoModel.from_pretrained(name).state_dict() for name in (model, tmp_path / "a"))
     moved = {name for name in before if not np.array_equal(before[name].numpy(), after[name].numpy())}
     assert moved == {"pooler.dense.weight", "pooler.dense.bias"}
-    with pytest.raises(InputError, match="frozen_layers is 2, and the model has 1 layers"):
+    with pytest.raises(InputError, match=r"frozen_layers .* 1 .* 2"):
         train_pair_encoder(model, planted(20), tmp_path / "b", frozen_layers=2, **HOW)
 
 
-def test_queries_it_was_trained_on_are_read_by_another_or_left_out(
+def test_a_model_does_not_score_the_queries_that_it_was_trained_on(
     model: str, topics: Collection, tmp_path: Path
 ) -> None:
     pairs = planted(60).assign(group=np.arange(60) % 12, query_id=[f"train{i % 12}" for i in range(60)])
@@ -94,7 +94,7 @@ def test_queries_it_was_trained_on_are_read_by_another_or_left_out(
     )
     assert found["train1"] == second["train1"] != first["train1"]
     assert found["train40"] == first["train40"]
-    with pytest.raises(InputError, match="every model was trained on query 'train7'"):
+    with pytest.raises(InputError, match="'train7'"):
         ranker.out_of_fold(topics.queries.take(topics.query_numbers(["train7"])))
     pli = PLI(BM25("document"), whole, epochs=1, n_seeds=1, hidden=4, n=1, m=1, n_documents=4, device="cpu").fit(engine)
     assert pli.network_.n_queries_ <= 60 - 12
@@ -104,15 +104,15 @@ def test_queries_it_was_trained_on_are_read_by_another_or_left_out(
 def test_what_is_refused(model: str, tmp_path: Path) -> None:
     table = planted(8)
     for broken, message in (
-        (table.drop(columns="negative"), "only positives"),
+        (table.drop(columns="negative"), "'negative'"),
         (table.drop(columns="group"), "group"),
         (table.assign(negative=" "), "empty"),
-        (table.head(0), "no row"),
-        (table.assign(negative=table["positive"]), "all of them of one kind"),
+        (table.head(0), "row"),
+        (table.assign(negative=table["positive"]), "one class"),
     ):
         with pytest.raises(InputError, match=message):
             train_pair_encoder(model, broken, tmp_path / "out", **HOW)
-    with pytest.raises(InputError, match="training diverged"):
+    with pytest.raises(InputError, match="learning_rate"):
         train_pair_encoder(model, table, tmp_path / "out", **(HOW | {"learning_rate": 1e17}))
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").mkdir()

@@ -1,1 +1,1 @@
-"""Commands of this slice, one a file."""
+"""The commands of this package, one in each file."""

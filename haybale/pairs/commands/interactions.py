@@ -1,4 +1,4 @@
-"""``haybale interactions``."""
+"""The command ``haybale interactions``."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from haybale.errors import InputError
 def interactions(
     engine: options.EngineFolder,
     ranker: Annotated[str, option("A pli ranker, such as pli(bm25-doc,model='bert'), or a YAML file.", RANKING)],
-    out: Annotated[str, option("The store: a folder or fsspec address. The same command goes on with it.", RESULTS)],
-    split: Annotated[str, option("The split whose queries are read; default: train.", RANKING)] = "train",
+    out: Annotated[str, option("Folder or fsspec address of the store. The same command resumes it.", RESULTS)],
+    split: Annotated[str, option("Split whose queries are read; default: train.", RANKING)] = "train",
     set_values: options.SetValues = None,
     dtype: Annotated[
         str | None, option("Type of the stored values: float16 (the default) or float32.", RESULTS)
     ] = None,
     pairs_per_chunk: Annotated[
-        int | None, option("Pairs of a chunk, which an interruption costs at most; default: 4096.", RESULTS, min=1)
+        int | None, option("Pairs of a chunk; an interruption costs at most one chunk; default: 4096.", RESULTS, min=1)
     ] = None,
-    shard: Annotated[str | None, option("i/n: every n-th chunk, for one of n machines.", MACHINE)] = None,
+    shard: Annotated[str | None, option("i/n: write every n-th chunk, for one of n machines.", MACHINE)] = None,
     device: options.Device = None,
 ) -> None:
-    """Read the paragraphs of queries with those of their candidates into a store, for pli(…,store=FOLDER).
+    """Encode pairs of query and candidate paragraphs into a store, for pli(…,store=FOLDER).
 
-    After an interruption, the same command goes on.
+    After an interruption, the same command resumes.
     """
     from haybale.rankers import QueryBatch, Training
     from haybale.timing import record_timings
@@ -39,16 +39,16 @@ def interactions(
     part = parse_part("shard", shard, "2/8")
     chosen = parse_ranker(ranker, set_values)
     if not isinstance(chosen, haybale.PLI):
-        raise InputError(f"interactions are those of a pli ranker, such as pli(bm25-doc); found {chosen}")
+        raise InputError(f"--ranker must be a pli ranker, such as pli(bm25-doc), found {chosen}")
     opened = haybale.Engine.open(engine, device=device)
-    asked = opened.collection.queries.take(opened.collection.split(split).queries)
+    queries = opened.collection.queries.take(opened.collection.split(split).queries)
     with resumable(), record_timings(reporter()):
-        pairs = chosen.pairs(opened)  # refuses a missing model before the first stage is fitted
+        pairs = chosen.pairs(opened)  # raises for a missing model before the first stage is fitted
         inner = chosen.ranker.fitted(Training.of(opened))
-        run = inner.run_out_of_fold(QueryBatch(opened, asked, split), chosen.n_documents)
+        run = inner.run_out_of_fold(QueryBatch(opened, queries, split), chosen.n_documents)
         how: dict[str, Any] = {"k": chosen.n_documents, "n": chosen.n, "m": chosen.m, "select": chosen.select}
         how |= given(dtype=dtype, pairs_per_chunk=pairs_per_chunk)
-        done = haybale.interact(opened, asked, run, pairs, out, shard=part, **how)
+        done = haybale.interact(opened, queries, run, pairs, out, shard=part, **how)
     kept = f", {done.kept:,} were there" if done.kept else ""
     rates = f": {done.rates}" if done.pairs else ""
     say(f"{done.pairs:,} pairs read in {done.seconds:.1f} s{kept}{rates}")
