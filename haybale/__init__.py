@@ -17,29 +17,9 @@ first used: ``import haybale`` alone is cheap.
 
 from __future__ import annotations
 
-import ast
-import importlib
-from pathlib import Path
-from typing import Any
+from haybale.lazy import attach_stub
 
 __version__ = "0.2.0"
 
-_MODULE_OF = {
-    alias.name: f"{__name__}.{node.module}"
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}
-
+__getattr__, __dir__, _MODULE_OF = attach_stub(__name__, __file__)
 __all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import warnings
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from haybale.errors import InputError, UnknownNameError
@@ -18,9 +18,10 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Named things of one kind, such as the rankers.
 
-    An entry point of the ``group`` names a module, a class in one, or a package, whose modules are all imported: what
-    they define registers itself with :meth:`add`. haybale declares its own packages in the same way. An entry point is
-    loaded when a name is not known yet, those of haybale first, so a name that haybale has costs no other package.
+    An entry point of the ``group`` names a module, a class in one, or a package, whose modules are imported one by one:
+    what they define registers itself with :meth:`add`. haybale declares its own packages in the same way. A module is
+    imported when a name is not known yet: first the modules of haybale that are called like the name, such as ``bm25``
+    for ``"bm25-doc"``, so that one ranker does not import all of them.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ class Registry(Generic[T]):
         self.group = group
         self._known: dict[str, T] = {}
         self._owners: dict[str, str] = {}  # the class that registered each name
-        self._pending: list[EntryPoint] | None = None
+        self._pending: list[tuple[EntryPoint, str | None]] | None = None  # modules not imported yet; None: all
 
     def add(self, name: str, value: T, source: Any) -> None:
         """Register a name; ``source`` is the class that registers, whose name must not be another's already."""
@@ -49,7 +50,7 @@ class Registry(Generic[T]):
 
     def find(self, name: str) -> T | None:
         """Return what has the name; None if no installed package has anything of that name."""
-        while name not in self._known and self._load_next():
+        while name not in self._known and self._load_next(name):
             pass
         return self._known.get(name)
 
@@ -63,34 +64,53 @@ class Registry(Generic[T]):
         return self.find(name) is not None
 
     def __iter__(self) -> Any:
-        """Iterate over all names, in the order in which they were registered."""
+        """Iterate over all names, ordered by the module that registered them, those of haybale first."""
         while self._load_next():
             pass
-        return iter(list(self._known))
+        return iter(sorted(self._known, key=lambda name: self._place(self._owners[name])))
+
+    @staticmethod
+    def _place(owner: str) -> tuple[bool, str]:
+        module = owner.rpartition(".")[0]
+        return not module.startswith("haybale."), module
 
     def items(self) -> list[tuple[str, T]]:
         """Return all names, each with what has it."""
         return [(name, self._known[name]) for name in self]
 
-    def _load_next(self) -> bool:
-        """Load one more entry point; False if none is left."""
+    def _load_next(self, name: str = "") -> bool:
+        """Import one more module, one that is called like the name if there is one; False if none is left."""
         if self._pending is None:
-            self._pending = _entries(self.group)
+            entries = _entries(self.group)
+            own = [(entry, module) for entry in entries if _is_own(entry) for module in _modules_of(entry)]
+            self._pending = own + [(entry, None) for entry in entries if not _is_own(entry)]
         if not self._pending:
             return False
-        entry = self._pending.pop(0)
+        called_like = [module is not None and _is_called_like(module, name) for _, module in self._pending]
+        entry, module = self._pending.pop(called_like.index(True) if any(called_like) else 0)
+        if module is not None:
+            importlib.import_module(module)
+            return True
         try:
-            loaded = entry.load()
-            if isinstance(loaded, ModuleType) and hasattr(loaded, "__path__"):
-                for module in pkgutil.iter_modules(loaded.__path__):
-                    if not module.ispkg:
-                        importlib.import_module(f"{loaded.__name__}.{module.name}")
+            for module in _modules_of(entry):
+                importlib.import_module(module)
+            entry.load()
         except Exception as error:
-            if _is_own(entry):
-                raise
             message = f"the {self.kind}s of {entry.value} cannot be loaded: {type(error).__name__}: {error}"
-            warnings.warn(message, stacklevel=4)
+            warnings.warn(f"{message}; update or uninstall that package", stacklevel=4)
         return True
+
+
+def _modules_of(entry: EntryPoint) -> list[str]:
+    """Return the names of an entry point's modules: its own, and those in it if it is a package."""
+    found = importlib.util.find_spec(entry.module)
+    inside = pkgutil.iter_modules((found and found.submodule_search_locations) or [])
+    return [entry.module, *(f"{entry.module}.{module.name}" for module in inside if not module.ispkg)]
+
+
+def _is_called_like(module: str, name: str) -> bool:
+    """Return whether a name begins with the last part of a module's name: ``bm25-doc`` with ``bm25``."""
+    return name.startswith(module.rpartition(".")[2].replace("_", "-"))
 
 
 def _entries(group: str) -> list[EntryPoint]:

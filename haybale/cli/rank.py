@@ -91,7 +91,7 @@ def rank(
         raise InputError(f"--heatmap draws the paragraphs of PARM, which is not in {chosen}")
     if untrained is not None:
         chosen = _fitted(untrained, opened)
-    if isinstance(chosen, haybale.Learned) and adapt:
+    if adapt and isinstance(chosen, haybale.Learned):
         chosen = chosen.adapted(asked)
         say(f"{chosen.fit_report_['queries expected to be new']:.0%} of the queries are expected to be new: {chosen}")
     runs: list[Run] = []

@@ -182,7 +182,7 @@ def test_making_one_only_assigns(kind: type[Ranker]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nothing", r"unknown ranker 'nothing'; known: bm25, bm25-doc, .*knn, .*parm-vrrf, .*cross-encoder"),
+        ("nothing", r"unknown ranker 'nothing'; known: .*cross-encoder, .*bm25, bm25-doc, .*knn, .*parm-vrrf"),
         ("rrf(bm25,bm26)", r"unknown ranker 'bm26' \(did you mean bm25\?\)$"),
         ("rrf(bm25,knn", "cannot be read: '\\(' was never closed"),
         ("", "cannot be read"),

@@ -1,0 +1,41 @@
+"""Import the names of a package when they are first used; its stub, ``__init__.pyi``, lists them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def attach_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], dict[str, str]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package, and the module that defines each name of its stub.
+
+    Parameters
+    ----------
+    package : str
+        The package's ``__name__``.
+    file : str
+        The package's ``__file__``; the stub is the file beside it that ends in ``.pyi``.
+    """
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text("utf-8"))
+    module_of = {
+        alias.name: f"{package}.{node.module}" if node.level else str(node.module)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(module_of[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *module_of})
+
+    return get, names, module_of
