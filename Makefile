@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo smoke test check docs hostile browser bench best serving reproduce figures gpu-test gpu-bench clean
+.PHONY: demo smoke test check docs hostile browser best serving reproduce stale gpu-test gpu-bench clean
 
 demo: $(VENV)/base
 	$(BIN)/haybale demo
@@ -47,11 +47,7 @@ check: $(VENV)/$(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Every ranker on the built-in collection, and on those named: make bench COLLECTIONS="FOLDER …"
-bench: $(VENV)/base
-	$(BIN)/python benchmarks/effectiveness.py pydocs $(COLLECTIONS)
-
-# One policy on the same: make best COLLECTIONS="FOLDER …" ENCODER="--encoder FOLDER --work FOLDER" (English ones)
+# Effectiveness, of tuned BM25 to Learned: make best COLLECTIONS="FOLDER …" ENCODER="--encoder FOLDER --work FOLDER"
 best: $(VENV)/base
 	$(BIN)/python benchmarks/bench_best.py pydocs $(COLLECTIONS) $(ENCODER)
 
@@ -59,9 +55,9 @@ best: $(VENV)/base
 serving: $(VENV)/base
 	$(BIN)/python benchmarks/bench_serving.py pydocs $(COLLECTIONS)
 
-# The figures of the README, from benchmarks/results.
-figures: $(VENV)/base
-	$(BIN)/python benchmarks/effectiveness_pages.py --figures
+# The result pages whose code changed since they were measured, and what README and docs claim from them.
+stale: $(VENV)/base
+	$(BIN)/python benchmarks/stale.py
 
 # Whether the numbers of benchmarks/reproductions.yaml come out here: make reproduce COLLECTIONS="FOLDER …"
 reproduce: $(VENV)/$(EXTRAS)

@@ -156,12 +156,8 @@ def space(collection: Collection, encoder: str, folder: Path, dtype: str, length
 
 def fused(collection: Collection, work: Path, n_folds: int, values: Mapping[str, Any]) -> dict[str, Ranker]:
     """`learned` and `svr` over TF-IDF, and with the space before and after beside it."""
-    if known := read_json(RESULTS / f"effectiveness-{collection.name}.json"):
-        of = known["bm25"]
-        names = (("bm25", "passage"), ("bm25-doc", "document"))
-        tuned = {f"{name}.{each}": of[unit][each] for name, unit in names for each in ("k1", "b", "k3")}
-    else:
-        tuned = parameters(tuned_bm25(collection))
+    known = read_json(RESULTS / f"best-{collection.name}.json")
+    tuned = known["bm25"] if known else parameters(tuned_bm25(collection))
 
     def more(when: str, folds: tuple[str, ...] = ()) -> list[Ranker]:
         return [InSpace(parse(name), str(work / f"engine-{when}"), folds=folds) for name in IN_SPACE]

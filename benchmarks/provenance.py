@@ -20,6 +20,25 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "scikit-learn", "numba")
+CORE = ("collections", "embeddings", "retrieval", "ensemble", "engine", "rankers", "evaluation")
+# The paths below haybale/ that the figures of each script's page depend on; stale.py compares their code.
+MEASURES = {
+    "bench_best.py": CORE,
+    "bench_bm25.py": ("retrieval/bm25.py", "retrieval/inverted.py", "retrieval/postings.py", "analysis.py"),
+    "bench_gpu.py": ("retrieval", "ensemble", "vectors.py", "device.py"),
+    "bench_graph.py": (*CORE, "context"),
+    "bench_imports.py": ("__init__.py", "lazy.py", "registry.py", "cli", "engine", "rankers", "collections"),
+    "bench_large.py": CORE,
+    "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
+    "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
+    "bench_rerank.py": ("pairs",),
+    "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
+    "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),
+    "bench_serving.py": ("engine", "retrieval", "rankers", "ensemble", "collections"),
+    "bench_svr.py": ("ensemble", "parallel.py"),
+    "bench_training.py": ("finetune",),
+    "reproduce.py": CORE,
+}
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
@@ -178,10 +197,16 @@ def provenance(command: str, *, more: tuple[str, ...] = ()) -> str:
     """Return two lines of a page: the command, and where it ran."""
     versions = ", ".join(f"{package} {version(package)}" for package in (*PACKAGES, *more))
     return (
+        f"{measures(command.split()[1].rpartition('/')[2])}\n"
         f"- command: `{command}` (a folder is given by its path)\n"
         f"- commit {commit()}, {datetime.now(UTC):%Y-%m-%d}; {machine()}; "
         f"python {platform.python_version()}, {versions}"
     )
+
+
+def measures(script: str) -> str:
+    """Return the line of a page that names the paths whose code it measures."""
+    return f"- measures: {' '.join(f'haybale/{path}' for path in MEASURES[script])}"
 
 
 def made(script: str, arguments: list[str], packages: tuple[str, ...] = ()) -> dict[str, Any]:

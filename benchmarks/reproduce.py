@@ -1,10 +1,11 @@
 """Run the commands of reproductions.yaml and compare what they give with what is written there.
 
-    python benchmarks/reproduce.py [NAMES …] [--collections FOLDER …]
+    python benchmarks/reproduce.py [NAMES …] [--collections FOLDER …] [--results benchmarks/results]
 
 A folder belongs to the collection that it is called by: …/gesetze. Entries whose collection was not given are listed
 and do not fail. Every command runs in a fresh temporary folder, with this Python's programs and this checkout's
-haybale. The exit status is 0 if all that ran agree, 1 if one does not, 2 if nothing could be run.
+haybale. With --results, what was found is kept in `reproduced.json` and shown in `reproduced.md`, beside earlier finds
+of the same commit. The exit status is 0 if all that ran agree, 1 if one does not, 2 if nothing could be run.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from provenance import made, measures, read_json, table, write_json, write_page
 
 from haybale import InputError
 
@@ -81,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="entries; all, if none is named")
     parser.add_argument("--collections", nargs="+", default=[], metavar="FOLDER")
+    parser.add_argument("--results", type=Path, help="the folder of reproduced.json and reproduced.md; default: none")
     parser.add_argument("--file", type=Path, default=FILE, help="another list of entries")
     a = parser.parse_args(arguments)
     try:
@@ -91,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (InputError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    failed = False
+    failed, kept = False, {}
     for entry in entries:
         name, collection = entry["name"], entry["collection"]
         if a.names and name not in a.names:
@@ -103,19 +106,58 @@ def main(arguments: list[str] | None = None) -> int:
         if collection == "pydocs" and (differ := other_edition()):
             print(f"pydocs is made of other docstrings here than the numbers: {differ}", file=sys.stderr)
         try:
-            failed |= not reported(entry, run(entry, folders[collection]))
+            found = run(entry, folders[collection])
+            agrees_all = reported(entry, found)
+            failed |= not agrees_all
+            kept[name] = {"agrees": agrees_all, "found": found}
         except InputError as error:
             failed = True
             print(error, file=sys.stderr)
             print(f"{name}: FAILED")
+    if a.results is not None:
+        keep(a.results, entries, kept)
     return int(failed)
+
+
+def keep(folder: Path, entries: list[Entry], found: dict[str, Any]) -> None:
+    """Write what was found as `reproduced.json`, and as a page; earlier finds stay if they are of the same commit."""
+    origin = made("reproduce.py", [])
+    before = read_json(folder / "reproduced.json", {"made": {}, "entries": {}})
+    if before["made"].get("commit") == origin["commit"]:
+        found = before["entries"] | found
+    write_json(folder / "reproduced.json", {"made": origin, "entries": found})
+    write_page(folder / "reproduced.md", page(entries, found, origin))
+
+
+def page(entries: list[Entry], found: dict[str, Any], origin: dict[str, Any]) -> list[str]:
+    """Return the lines of `reproduced.md`."""
+    lines = ["# Measures that `make reproduce` finds", ""]
+    lines += [
+        "Each entry is one command. A measure agrees if it differs from the expected one by the tolerance at most."
+    ]
+    for entry in entries:
+        if (of := found.get(entry["name"])) is not None:
+            lines += ["", f"## {entry['name']}", "", "```text", entry["command"], "```"]
+            columns = f"ranker|{'|'.join(next(iter(entry['expected'].values())))}"
+            rows = [
+                [f"`{ranker}`", *(f"{of['found'][ranker][m]:.4f} ({expected:.4f})" for m, expected in values.items())]
+                for ranker, values in entry["expected"].items()
+            ]
+            lines += table(columns, rows)
+            lines += ["", f"Found, and in parentheses expected; tolerance {entry['tolerance']:g}."]
+    lines += [
+        "",
+        measures("reproduce.py"),
+        f"- command: `make reproduce`, that is `{origin['command']} --collections …`",
+    ]
+    return [*lines, f"- commit {origin['commit']}, {origin['date']}; {origin['processor']}"]
 
 
 def reported(entry: Entry, found: Measures) -> bool:
     """A line for every expected measure beside what was found; whether all agree."""
     whole = True
-    for ranker, measures in entry["expected"].items():
-        for measure, expected in measures.items():
+    for ranker, of_ranker in entry["expected"].items():
+        for measure, expected in of_ranker.items():
             value = found.get(ranker, {}).get(measure, math.nan)
             ok = agrees(expected, value, entry["tolerance"])
             whole &= ok

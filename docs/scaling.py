@@ -31,7 +31,10 @@ EMBED_MS, OF_PEAK = 177.6, 0.90  # results/longformer.md, 200 tokens, two cores
 
 def make(folder: Path, results: Path = ROOT / "benchmarks" / "results") -> None:
     """Write scaling.md."""
-    found, large = (json.loads((results / f"{name}.json").read_text(encoding="utf-8")) for name in ("scaling", "large"))
+    found, large = (
+        json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("results/scaling", "archive/large")
+    )
     (folder / "scaling.md").write_text(page(found, on_text(large)), encoding="utf-8")
 
 
