@@ -1,6 +1,6 @@
-"""Tasks spread over threads and processes by joblib, or over the machines of a Dask cluster by its client.
+"""Parallel tasks: joblib runs them in threads or processes, and Dask runs them on the machines of a cluster.
 
-Every task that haybale spreads is a pure function of its arguments: where a worker is lost, it is done again.
+Every task is a pure function of its arguments, so the tasks of a lost worker can be run again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from haybale.progress import track
 T = TypeVar("T")
 Tasks = Iterable[tuple[Any, ...]]
 
-PATIENCE = 60.0  # seconds of waiting for a result, after which there must be a worker
-_AGREEING = ("python", "haybale", "numpy", "scipy", "numba")  # a result may depend on them
+PATIENCE = 60.0  # seconds of waiting for a result before checking that the cluster still has a worker
+_SAME_VERSIONS = ("python", "haybale", "numpy", "scipy", "numba")  # results may depend on their versions
 
 
 def spread(
@@ -37,12 +37,12 @@ def spread(
     description: str = "working",
     total: int | None = None,
 ) -> Iterator[T]:
-    """``function(*each)`` of all ``arguments``, in threads by default; results are yielded in their order.
+    """Yield ``function(*each)`` for all ``arguments``, in order.
 
-    ``joblib.parallel_config`` or :func:`on_cluster` decides where. With processes or Dask, ``function`` is one that a
-    module defines, and pure. Arguments are made when a task is dispatched. ``total`` is for the bar, where
-    ``arguments`` has no length. Errors: those of the function; :class:`ClusterError` where the cluster goes away, or a
-    process dies.
+    Tasks run in threads, or where ``joblib.parallel_config`` or :func:`on_cluster` says. For processes and clusters,
+    ``function`` must be a pure function defined in a module. ``description`` and ``total``, the number of tasks, are
+    shown in the progress bar; with ``total``, ``arguments`` may be an iterator. Raises :class:`ClusterError` if a
+    worker process dies or the cluster is lost, and passes on the errors of ``function``.
 
     >>> list(spread(pow, [(2, 3), (3, 2)], n_jobs=2))
     [8, 9]
@@ -51,67 +51,73 @@ def spread(
         arguments = list(arguments)
         total = len(arguments)
     client = dask_client()
-    on = _by_joblib if client is None else partial(_by_dask, client)
-    return track(on(function, arguments, n_jobs, description), description, total)
+    if client is None:
+        return track(_run_with_joblib(function, arguments, n_jobs, description), description, total)
+    return track(_run_with_dask(client, function, arguments, description), description, total)
 
 
-def _by_joblib(function: Callable[..., T], arguments: Tasks, n_jobs: int | None, doing: str) -> Iterator[T]:
+def _run_with_joblib(function: Callable[..., T], arguments: Tasks, n_jobs: int | None, description: str) -> Iterator[T]:
     import joblib
 
     parallel = joblib.Parallel(n_jobs, batch_size=1, return_as="generator", prefer="threads")
     results = parallel(joblib.delayed(function)(*each) for each in arguments)
     try:
-        for result in results:  # noqa: UP028  # what ends this early must not reach joblib, which would warn
+        for result in results:  # noqa: UP028  # with yield from, closing this generator would close joblib's, which warns
             yield result
     except Exception as error:
         if type(error).__name__ != "TerminatedWorkerError":
             raise
-        raise ClusterError(f"{doing}: a process died, perhaps for want of memory: {first_line(error)}") from error
+        raise ClusterError(
+            f"{description}: a worker process died, perhaps because it needs more memory than there is "
+            f"({first_line(error)}); use fewer jobs"
+        ) from error
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             results.close()
 
 
-def _by_dask(client: Any, function: Callable[..., T], arguments: Tasks, n_jobs: int | None, doing: str) -> Iterator[T]:
-    """Dask does tasks again whose worker died, until as many workers died of one as the scheduler allows."""
+def _run_with_dask(client: Any, function: Callable[..., T], arguments: Tasks, description: str) -> Iterator[T]:
+    """Run tasks on a cluster; Dask repeats the tasks of a dead worker as often as its scheduler allows."""
     address, distributed = client.scheduler.address, import_optional("distributed", "dask")
-    running: deque[Any] = deque()  # futures in order, results not yet here
+    running: deque[Any] = deque()  # futures whose results were not yet yielded, in order
 
-    def first() -> Any:
+    def next_result() -> Any:
         while not running[0].done():
             try:
                 with client.as_current():
                     distributed.wait([running[0]], PATIENCE)
             except TimeoutError:
                 if not client.ncores():
-                    raise ClusterError(f"{address}: {doing}: no worker is left; start some and do it again") from None
+                    raise ClusterError(
+                        f"{address}: no worker is left for {description}; start one and run it again"
+                    ) from None
         return running.popleft().result()
 
     try:
-        with dask_errors(address, doing):
+        with dask_errors(address, description):
             for each in arguments:
-                # What is bound to the function is opaque to Dask, and not looked through for its own keys.
+                # With partial, Dask does not search the arguments for its own keys.
                 running.append(client.submit(partial(function, *each), pure=False))
                 while sum(not future.done() for future in running) >= 2 * max(1, sum(client.ncores().values())):
-                    yield first()
+                    yield next_result()
             while running:
-                yield first()
+                yield next_result()
     finally:
         with suppress(Exception):
             client.cancel(list(running), force=True)
 
 
 def dask_client() -> Any:
-    """The client behind joblib's active backend, if that is Dask's, else None."""
-    if "joblib" not in sys.modules:  # without it no backend is active, and importing it takes time
+    """Return the client of joblib's active backend if that is Dask, otherwise None."""
+    if "joblib" not in sys.modules:  # no backend is active then, and importing joblib takes time
         return None
     client = getattr(_active_backend(), "client", None)
     return client if type(client).__module__.startswith("distributed") else None
 
 
 def shares_memory() -> bool:
-    """Whether tasks see the memory of this process: they are threads, or done one after the other."""
+    """Return whether tasks share the memory of this process: they run in threads or sequentially."""
     return bool(getattr(_active_backend(), "supports_sharedmem", False))
 
 
@@ -122,7 +128,7 @@ def _active_backend() -> Any:
 
 
 def count_jobs(n_jobs: int | None) -> int:
-    """How many tasks are done at once: as ``joblib.effective_n_jobs``; with Dask, the threads of all workers."""
+    """Return the number of tasks that run at the same time; with Dask, the number of threads of all workers."""
     from joblib import effective_n_jobs
 
     client = dask_client()
@@ -130,51 +136,54 @@ def count_jobs(n_jobs: int | None) -> int:
 
 
 def memory_per_task(n_jobs: int | None) -> float:
-    """Bytes that a task may take by default: half of a worker's memory limit or of the machine, divided by tasks."""
+    """Return the default bytes of a task: half of the memory of the machine or of a worker, divided by its tasks."""
     client = dask_client()
     if client is None:
         return half_of_memory() / count_jobs(n_jobs)
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()  # else some versions give five
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()  # by default, some versions return five
     limits = [worker["memory_limit"] / worker["nthreads"] for worker in workers if worker.get("memory_limit")]
     return min(limits, default=half_of_memory()) / 2
 
 
 def own_threads() -> int:
-    """Threads that a task may use where it is sent: ``OMP_NUM_THREADS``, which joblib and Dask's nanny set, else 1."""
+    """Return the threads that a task may use: ``OMP_NUM_THREADS``, which joblib and Dask's nanny set, or 1."""
     return max(1, min(cpus(), int(os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0])))
 
 
 @contextmanager
 def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
-    """Let joblib, and with it haybale, work on a Dask cluster; yields its ``distributed.Client``.
+    """Run the tasks of haybale, and of joblib, on a Dask cluster within the block; yield its ``distributed.Client``.
 
     Parameters
     ----------
     address : str
-        Of the scheduler, such as ``"tcp://host:8786"``.
+        Address of the scheduler, such as ``"tcp://host:8786"``.
     timeout : float, default 10
-        Seconds in which the scheduler must answer and a worker be there.
+        Seconds to wait for the scheduler and for the first worker. Raise it for a cluster that is starting.
 
     Raises
     ------
     ClusterError
-        Where nothing answers, where there is no worker, where workers or the scheduler have another Python, haybale,
-        NumPy, SciPy or Numba, and where the cluster goes away.
+        If no scheduler answers, the cluster has no worker, its machines have another version of Python, haybale, NumPy,
+        SciPy or Numba, or the connection is lost.
     """
     check_parameters("on_cluster", {"timeout": timeout}, {"timeout": POSITIVE})
     dask, distributed = import_optional("dask", "dask"), import_optional("distributed", "dask")
     logger = logging.getLogger("distributed")
     level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)  # what matters is raised
+    logger.setLevel(logging.CRITICAL + 1)  # errors are raised as ClusterError instead
     client = None
     try:
         try:
             url = urlsplit(address if "://" in address else f"tcp://{address}")
-            if url.port and url.scheme in ("tcp", "tls", "ws", "wss"):  # Dask's client would try on until Python ends
+            # Without this test of the connection, Dask's client would never stop trying to connect.
+            if url.port and url.scheme in ("tcp", "tls", "ws", "wss"):
                 socket.create_connection((url.hostname, url.port), timeout).close()
             client = distributed.Client(address, timeout=timeout, set_as_default=False)
         except (OSError, ValueError, TypeError, ImportError) as error:
-            raise ClusterError(f"no Dask scheduler answers at {address}: {first_line(error)}") from error
+            raise ClusterError(
+                f"no Dask scheduler answers at {address} ({first_line(error)}); start one with `dask scheduler`"
+            ) from error
         large = {"distributed.admin.large-graph-warning-threshold": "1 PiB"}
         with dask_errors(address, "working"), dask.config.set(large):
             _check_workers(client, address, timeout)
@@ -183,40 +192,42 @@ def on_cluster(address: str, *, timeout: float = 10.0) -> Iterator[Any]:
             with parallel_config(backend="dask", client=client):
                 yield client
     finally:
-        with suppress(Exception):  # a scheduler that is gone need not be told
+        with suppress(Exception):  # the scheduler may have stopped
             if client is not None:
                 client.close(timeout=2)
         logger.setLevel(level)
 
 
 def _check_workers(client: Any, address: str, timeout: float) -> None:
-    """Refuse a cluster without workers, and one whose packages are not those here."""
+    """Raise :class:`ClusterError` for a cluster without workers, or with other versions of packages."""
     try:
         client.wait_for_workers(1, timeout=timeout)
     except TimeoutError:
-        raise ClusterError(f"{address}: the cluster has no worker; start some: dask worker {address}") from None
-    found = client.get_versions(packages=_AGREEING[1:])
-    others = {f"worker {worker}": each for worker, each in found["workers"].items()}
-    for who, each in {**others, "the scheduler": found["scheduler"]}.items():
-        for package in _AGREEING:
+        raise ClusterError(f"{address}: the cluster has no worker; start one: dask worker {address}") from None
+    found = client.get_versions(packages=_SAME_VERSIONS[1:])
+    workers = {f"worker {worker}": each for worker, each in found["workers"].items()}
+    for who, each in {**workers, "the scheduler": found["scheduler"]}.items():
+        for package in _SAME_VERSIONS:
             theirs, ours = (str(of["packages"].get(package)) for of in (each, found["client"]))
             if theirs != ours and (package != "python" or theirs.split(".")[:2] != ours.split(".")[:2]):
-                raise ClusterError(f"{address}: {who} has {package} {theirs}, here it is {ours}")
+                raise ClusterError(f"{address}: {who} must have {package} {ours}, like this machine, found {theirs}")
 
 
 @contextmanager
-def dask_errors(address: str, doing: str) -> Iterator[None]:
-    """Dask's errors as :class:`ClusterError`."""
+def dask_errors(address: str, description: str) -> Iterator[None]:
+    """Raise errors of Dask as :class:`ClusterError`; pass on all other errors."""
     try:
         yield
     except BaseException as error:
         ours = type(error).__module__.partition(".")[0] not in ("distributed", "tornado")
         if ours and not isinstance(error, TimeoutError) and "deserialization of the task graph" not in str(error):
             raise
-        why = first_line(error.__cause__ or error)
-        raise ClusterError(f"{address}: the cluster failed while {doing}: {why}; it is safe to do it again") from error
+        raise ClusterError(
+            f"{address}: the cluster could not finish {description} ({first_line(error.__cause__ or error)}); "
+            "check its workers and run it again"
+        ) from error
 
 
 def first_line(error: BaseException) -> str:
-    """Kind and first line of an error."""
+    """Return the type of an error and the first line of its message."""
     return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,6 +1,7 @@
-"""Cores and memory of the machine, and work cut into pieces that fit them.
+"""Cores and memory of the machine, and work divided into pieces that fit them.
 
-Pieces do not depend on ``n_jobs``, and one thread computes each, so results are the same bit for bit.
+The pieces do not depend on the number of threads, and one thread computes each piece, so results are the same bit for
+bit for any number of threads.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from haybale.errors import DeviceError
 
 T = TypeVar("T")
 _lock = threading.Lock()
-_limited: list[Any] = []  # one entry for each open one_blas_thread; the first holds the limit
+_limited: list[Any] = []  # the limit of BLAS, then one entry for each open one_blas_thread block
 
 
 def cpus() -> int:
@@ -36,19 +37,17 @@ def half_of_memory() -> float:
         return 4e9
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+_controller = cache(ThreadpoolController)
 
 
 def _take_over() -> None:
-    """Let this thread limit OpenBLAS: newer threadpoolctls obey only the first thread that ever did."""
+    """Allow this thread to limit OpenBLAS; newer versions of threadpoolctl otherwise allow only the first thread."""
     getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)(force=True)
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS on one thread until the last of overlapping blocks, in any thread, has ended."""
+    """Limit BLAS to one thread, until the last of several overlapping blocks in any threads ends."""
     with _lock:
         if not _limited:
             _take_over()
@@ -66,7 +65,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int | None = None) -> list[T]:
-    """Return ``[function(item) for item in items]``, computed on some threads (None: one per core).
+    """Return ``[function(item) for item in items]``, computed by ``threads`` threads, by default one per core.
 
     >>> in_threads(lambda x: x * x, [1, 2, 3], threads=2)
     [1, 4, 9]
@@ -81,15 +80,15 @@ def in_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int 
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the error says that memory ran out, on the machine or on a device."""
-    # NumPy, CuPy and RMM raise a MemoryError; torch, faiss, cuVS and cuBLAS a RuntimeError with such words.
+    """Return whether an error means that the machine or a device is out of memory."""
+    # NumPy, CuPy and RMM raise MemoryError. torch, faiss, cuVS and cuBLAS raise RuntimeError with one of these phrases.
     words = ("out of memory", "out_of_memory", "bad_alloc", "alloc_failed", "cudaerrormemoryallocation")
     said = str(error).lower()
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in said for word in words))
 
 
 def free_cached() -> None:
-    """Free the unused memory in the pools of CuPy and torch."""
+    """Free the unused memory in the memory pools of CuPy and torch."""
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None:
         with suppress(RuntimeError):  # CuPy without a device
@@ -99,11 +98,11 @@ def free_cached() -> None:
 
 
 def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int = 1, what: str = "rows") -> Iterator[T]:
-    """Yield ``work(tile)`` for consecutive tiles of 0..n of length ``size``, in order.
+    """Yield ``work(tile)`` for consecutive slices of ``range(n)`` of length ``size``, in order.
 
-    A tile that runs out of memory is computed again at half its size, and so are the following ones. ``work`` must
-    therefore change nothing before it has the memory it needs. A tile of ``least`` rows that runs out of memory raises
-    :class:`DeviceError`.
+    If a tile runs out of memory, it is computed again with half the length, as are the following tiles. ``work`` must
+    therefore allocate its memory before it changes anything. Raises :class:`DeviceError` if a tile of ``least`` rows
+    runs out of memory; ``what`` names the rows in the message.
 
     >>> list(iter_chunks(5, 2, lambda tile: (tile.start, tile.stop)))
     [(0, 2), (2, 4), (4, 5)]
@@ -118,14 +117,17 @@ def iter_chunks(n: int, size: float, work: Callable[[slice], T], *, least: int =
             if not is_out_of_memory(error):
                 raise
             if step <= least:
-                raise DeviceError(f"out of memory at a tile of {tile.stop - tile.start} {what}: {error}") from error
+                raise DeviceError(
+                    f"out of memory at a tile of {tile.stop - tile.start} {what}, which cannot be divided further "
+                    f"({error}); free memory or use another device"
+                ) from error
             step = max(least, step // 2)
         if start < tile.stop:
-            free_cached()  # after the error, whose traceback held the arrays, is gone
+            free_cached()  # outside the except block, because the traceback of the error refers to the arrays
 
 
 def batch_size_for_memory(budget: float, each: float, *, least: int = 1, most: float = float("inf")) -> int:
-    """Return how many items of ``each`` bytes fit into a budget of bytes, between ``least`` and ``most``.
+    """Return the number of items of ``each`` bytes that fit a budget of bytes, between ``least`` and ``most``.
 
     >>> batch_size_for_memory(100, 30), batch_size_for_memory(10, 30), batch_size_for_memory(1000, 30, most=8)
     (3, 1, 8)

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ProductKernelSVR, which imports scikit-learn, when it is first used."""
+    """Import ProductKernelSVR on first use, because it imports scikit-learn."""
     if name == "ProductKernelSVR":
         from haybale.ensemble.product_kernel_svr import ProductKernelSVR
 

@@ -1,6 +1,6 @@
-"""Training of all bags: each becomes a problem of its own, and the problems are solved side by side.
+"""Training of all bags: each bag is a separate problem, and the problems are solved in parallel.
 
-Threads share the vectors. Processes and Dask's workers are sent only what their bags use.
+Threads share the vectors. Processes and Dask workers receive only the vectors that their bags use.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from haybale.parallel import cpus, one_blas_thread
 def solve_bags(
     problem: Problem, bags: list[Ints], solver: Solver, n_jobs: int | None, memory_budget: float | None = None
 ) -> list[Dual]:
-    """Solve the rows of each bag as a problem of their own, through joblib.
+    """Solve the problem of each bag in parallel, with joblib or Dask.
 
-    Bags that have much in common share the Gram matrices over all they use, if that is less work than separate
-    matrices and fits the budget. What is shared depends on the budget alone, and every product is computed by one
-    thread, so results on processors of one kind are the same bit for bit, whoever computes them.
+    Bags with many common rows share one pair of Gram matrices, if that is less work than separate matrices and fits
+    the budget. The grouping depends only on the budget, and one thread computes each product. Results on processors of
+    one kind are therefore the same bit for bit for any number of threads or processes.
 
     Parameters
     ----------
     problem : Problem
-        All rows of all bags.
+        The candidate rows of all bags.
     bags : list of (n_bag,) int
+        Row numbers of each bag.
     solver : Solver
     n_jobs : int, optional
-        Bags solved at once. Fewer are, where ``memory_budget`` would not hold the matrices of so many.
+        Number of bags solved at the same time; lowered if their matrices exceed ``memory_budget``.
     memory_budget : float, optional
-        Bytes shared by the bags solved at once; on a cluster, bytes of each task. Default: half of the memory.
+        Bytes for all bags solved at the same time; on a cluster, for each task. Default: half of the memory.
     """
     shared, alone = shares_memory(), dask_client() is None
     if memory_budget is None:
         memory_budget = problem.device.half_of_memory() if alone else memory_per_task(n_jobs)
-    groups, jobs, budget = _sharing(problem, bags, memory_budget), count_jobs(n_jobs), memory_budget
+    groups, jobs, budget = _group_bags(problem, bags, memory_budget), count_jobs(n_jobs), memory_budget
     if alone:  # all tasks share the memory of one machine
-        # Another process holds the matrices of its group, and as much again for the bag it solves.
-        each = [_gram_bytes(problem, [bag]) for bag in bags]
-        if not shared:
-            each = [_gram_bytes(problem, [bags[i] for i in group]) * min(2, len(group)) for group in groups]
+        each = [problem.gram_bytes(bag) for bag in bags]
+        if not shared:  # a process holds the matrices of its group, and as much again for the bag that it solves
+            each = [problem.gram_bytes(np.concatenate([bags[i] for i in g])) * min(2, len(g)) for g in groups]
         if jobs > 1 and max(each) <= budget:
             jobs = n_jobs = max(1, min(jobs, int(budget / max(each))))
         budget /= jobs
     problem = replace(problem, memory_budget=budget, threads=max(1, cpus() // jobs) if shared else None)
-    # Each process computes the matrices of the group, so a group makes as many tasks as there are workers.
+    # Every process computes the matrices of its group, so a group becomes at most as many tasks as there are workers.
     parts = [
         (group, part.tolist())
         for group in groups
@@ -65,27 +65,17 @@ def solve_bags(
     return [duals[number] for number in range(len(bags))]
 
 
-def _used(problem: Problem, bags: list[Ints]) -> tuple[Ints, Ints]:
-    """Return the numbers of the distinct queries and passages of some bags."""
-    rows = np.concatenate(bags)
-    return np.unique(problem.query[rows]), np.unique(problem.passage[rows])
+def _group_bags(problem: Problem, bags: list[Ints], memory_budget: float) -> list[list[int]]:
+    """Group bags that share Gram matrices: a bag joins the previous group if that saves work and fits.
 
-
-def _gram_bytes(problem: Problem, bags: list[Ints]) -> float:
-    """Return the size of the Gram matrices over all that some bags use."""
-    return float(sum(4 * len(used) ** 2 for used in _used(problem, bags)))
-
-
-def _sharing(problem: Problem, bags: list[Ints], memory_budget: float) -> list[list[int]]:
-    """Group bags that share Gram matrices: each joins the group before it where that saves work and fits.
-
-    Half of the budget is reserved for what the bags hold beside the matrices.
+    Half of the budget is reserved for the other arrays of the bags.
     """
     groups: list[list[int]] = []
     cost = 0.0
     for number, bag in enumerate(bags):
-        alone = _gram_bytes(problem, [bag])
-        together = _gram_bytes(problem, [bags[each] for each in (*groups[-1], number)]) if groups else np.inf
+        alone, together = problem.gram_bytes(bag), np.inf
+        if groups:
+            together = problem.gram_bytes(np.concatenate([bags[each] for each in (*groups[-1], number)]))
         if together < cost + alone and together <= memory_budget / 2:
             groups[-1].append(number)
             cost = together
@@ -98,21 +88,22 @@ def _sharing(problem: Problem, bags: list[Ints], memory_budget: float) -> list[l
 def make_tasks(
     problem: Problem, bags: list[Ints], parts: list[tuple[list[int], list[int]]], solver: Solver, jobs: int | None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of :func:`solve_task` for each ``(group, part of the group)``, made on demand.
+    """Yield the arguments of :func:`solve_task` for each ``(group, part of the group)``.
 
-    ``jobs`` is the number of tasks that share this process's memory: a group's Gram matrices are computed here once.
-    None: tasks run in other processes, and each computes the matrices itself.
+    ``jobs`` is the number of tasks that share the memory of this process. The Gram matrices of a group are then
+    computed once, here. With None, tasks run in other processes, and each computes the matrices itself.
     """
     device, last = problem.device, list[int]()
     queries, passages = (half.to(device if jobs else CPU) for half in (problem.queries, problem.passages))
     for group, part in parts:
         if group != last:
-            last, (used_q, used_p) = group, _used(problem, [bags[number] for number in group])
+            last, of_group = group, np.concatenate([bags[number] for number in group])
+            used_q, used_p = np.unique(problem.query[of_group]), np.unique(problem.passage[of_group])
             vectors: dict[str, Any] = {"queries": queries.take(used_q), "passages": passages.take(used_p)}
             share = len(group) > 1
             if jobs and share:
                 grams = gram(vectors["queries"]), gram(vectors["passages"])
-                vectors |= {"grams": grams, "memory_budget": _left(problem.memory_budget, grams, jobs)}
+                vectors |= {"grams": grams, "memory_budget": _remaining_budget(problem.memory_budget, grams, jobs)}
         rows = problem.take(np.concatenate([bags[number] for number in part]))
         query, passage = np.searchsorted(used_q, rows.query), np.searchsorted(used_p, rows.passage)
         offsets = np.cumsum([0, *(len(bags[number]) for number in part)])
@@ -123,17 +114,8 @@ def make_tasks(
 def solve_task(solver: Solver, problem: Problem, offsets: Ints, device: str, share: bool) -> list[Dual]:
     """Solve some bags of a group, in any process.
 
-    Parameters
-    ----------
-    solver : Solver
-    problem : Problem
-        The rows of the bags, one bag after the other.
-    offsets : (n_bags + 1,) int
-        Bag b consists of the rows offsets[b]:offsets[b + 1].
-    device : str
-        Where the vectors go.
-    share : bool
-        Whether to compute Gram matrices that the bags share.
+    Bag b consists of the rows ``offsets[b]:offsets[b + 1]`` of ``problem``. The vectors are moved to ``device``. With
+    ``share``, the Gram matrices that the bags share are computed first.
     """
     columns = {name: _aligned(getattr(problem, name)) for name in ("query", "passage", "label", "weight", "features")}
     halves = (Points(_aligned(half.dense), half.sparse) for half in (problem.queries, problem.passages))
@@ -143,19 +125,19 @@ def solve_task(solver: Solver, problem: Problem, offsets: Ints, device: str, sha
         problem = replace(problem, queries=queries, passages=passages, threads=threads, **columns)
         if share:
             problem = problem.with_grams()
-            problem = replace(problem, memory_budget=_left(problem.memory_budget, problem.grams))
+            problem = replace(problem, memory_budget=_remaining_budget(problem.memory_budget, problem.grams))
         return [solver(problem.take(slice(a, b))) for a, b in pairwise(offsets.tolist())]
 
 
-def _left(memory_budget: float, grams: Any, jobs: int = 1) -> float:
-    """Return the bytes that each of some jobs has left beside the Gram matrices that they share."""
+def _remaining_budget(memory_budget: float, grams: Any, jobs: int = 1) -> float:
+    """Return the bytes left for each of some jobs that share the Gram matrices."""
     return max(1.0, memory_budget - float(sum(matrix.nbytes for matrix in grams)) / jobs)
 
 
 def _aligned(array: Any) -> Any:
-    """Return a copy of an array at an address as NumPy would choose it, if it has another one.
+    """Return an array at a multiple of 16 bytes in memory, as NumPy allocates it; copy it if necessary.
 
-    An array in a message may start at any byte. NumPy copies such an array before each product, and no longer sees
-    that it multiplies a matrix by its own transpose, which BLAS rounds in another way.
+    An array received in a message may start at any byte. NumPy copies such an array before each product and then does
+    not recognise the product of a matrix with its own transpose, which BLAS rounds differently.
     """
     return array.copy() if isinstance(array, np.ndarray) and array.ctypes.data % 16 else array

@@ -1,4 +1,4 @@
-"""The distinct rows of a feature matrix, found by a hash."""
+"""Distinct rows of a feature matrix, found by hashing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from haybale.ensemble.rows import Ints
 
 
 def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Return ``(first, where)``: row numbers of the distinct rows, and for each row which of them it equals.
+    """Return ``(first, where)``: the row number of each distinct row, and the distinct row that each row equals.
 
-    The order of the distinct rows depends only on their content, not on the order of ``vectors`` (n, d). Rows are
-    compared by a hash and then in full, which is several times faster than sorting them.
+    The order of the distinct rows depends only on their content, not on the order of ``vectors`` (n, d). Rows with the
+    same hash are compared in full. This is several times faster than sorting the rows.
 
     >>> first, where = distinct_rows(np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32))
     >>> sorted(first.tolist()), bool(where[0] == where[2] != where[1])
@@ -31,7 +31,7 @@ def distinct_rows(vectors: NDArray[Any]) -> tuple[Ints, Ints]:
     _, first, where = np.unique(hashes, return_index=True, return_inverse=True)
     where = where.ravel()
     repeated = np.flatnonzero(first[where] != np.arange(len(where)))
-    if not np.array_equal(vectors[repeated], vectors[first[where[repeated]]]):  # two different rows have one hash
+    if not np.array_equal(vectors[repeated], vectors[first[where[repeated]]]):  # two different rows have the same hash
         _, first, where = np.unique(vectors, axis=0, return_index=True, return_inverse=True)
     return first, where.ravel()
 

@@ -1,16 +1,17 @@
-"""Kernel expansions: Σ coef · K over support rows, for many pairs at once, by matrix products.
+"""Kernel expansions: Σ coef · K over support rows, computed for many pairs by matrix products.
 
-With K = Kq · Kp, the sum of some support rows for a query i and a passage j is
+With K = Kq · Kp, the sum for a query i and a passage j is
 
     Σ_r coef_r Kq(i, query_r) Kp(j, passage_r) = Σ_u Kp(j, u) W(i, u),
     W(i, u) = Σ_{r: passage_r = u} coef_r Kq(i, query_r)
 
-where u runs over the distinct support passages. So for every tile of support passages, W is computed once for all
-queries, and Kp once for every distinct passage of the pairs; the sum of a pair is the inner product of its two rows.
-The sums of all queries with all passages are a matrix product, of which the highest are kept. Query i may weigh the
-coefficients of every bag differently, which only changes W.
+where u runs over the distinct support passages. For every tile of support passages, W is computed once for all queries,
+and Kp is computed once for every distinct passage of the pairs. The sum of a pair is then the inner product of a row of
+Kp and a row of W, and the sums of all queries with all passages are a matrix product. Different weights of the bags for
+every query only change W.
 
-Vectors may be on a device, and sums are computed there; all else is NumPy. Sums of tiles are added in float64.
+Vectors may be on a device; sums are computed on the same device. All other arrays are NumPy arrays. The sums over tiles
+are added in float64.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ from haybale.progress import track
 from haybale.retrieval.hits import NO_PASSAGE, select
 from haybale.vectors import Floats
 
-_SMALL = 2**16  # numbers in the queries or the passages, whose products with a row take microseconds in float64
+_SMALL = 2**16  # numbers in a matrix up to which products are computed in float64: microseconds per row
 _PASSAGES = 1024  # passages of a tile, at most; 16 times as many on a device
 _SUPPORT = 2048  # support passages of a tile: 8 MiB of kernel values
-_FEW = 64  # passages, for which starting threads takes longer than the work
-_PAIRS = 2**15  # pairs whose rows are gathered at once on a device
-_MEMORY = 2**28  # numbers held at once for a chunk of queries: 1 GiB
+_FEW = 64  # passages up to which starting threads would take longer than the work
+_PAIRS = 2**15  # pairs of a block on a device, whose rows are gathered
+_MEMORY = 2**28  # numbers held for a chunk of queries: 1 GiB
 
-BagWeights = NDArray[np.float64]  # (n_queries, n_bags): what the coefficients of each bag are multiplied by
+BagWeights = NDArray[np.float64]  # (n_queries, n_bags): factors of the coefficients of each bag
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Support rows (n_rows,) that are summed, sorted by passage: those of one bag, or of all bags."""
+    """The terms of a sum: support rows (n_rows,) of one bag or of all bags, sorted by passage."""
 
     query: Ints
     passage: Ints
     coef: NDArray[np.float64]
-    bag: Ints | None = None  # None: bags were added up already
+    bag: Ints | None = None  # None if the bags are already summed
 
     def in_order(self) -> Terms:
         """Return the rows sorted by passage."""
@@ -61,48 +62,48 @@ class Terms:
     @cached_property
     def tiles(self) -> list[_Tile]:
         """The rows of each tile of support passages."""
-        starts = range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT)
-        return [self._tile(start) for start in starts]
-
-    def _tile(self, start: int) -> _Tile:
-        rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
-        columns, column = np.unique(self.passage[rows] - start, return_inverse=True)
-        return _Tile(self.query[rows], column, self.coef[rows], None if self.bag is None else self.bag[rows], columns)
+        tiles = []
+        for start in range(0, int(self.passage.max(initial=0)) + 1, _SUPPORT):
+            rows = slice(*np.searchsorted(self.passage, [start, start + _SUPPORT]))
+            columns, column = np.unique(self.passage[rows] - start, return_inverse=True)
+            bag = None if self.bag is None else self.bag[rows]
+            tiles.append(_Tile(self.query[rows], column, self.coef[rows], bag, columns))
+        return tiles
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """Rows of one tile of support passages."""
+    """The support rows of one tile of support passages."""
 
     query: Ints  # (n_rows,)
-    column: Ints  # (n_rows,) the place in ``columns`` of the row's passage
+    column: Ints  # (n_rows,) position of the passage in ``columns``
     coef: NDArray[np.float64]  # (n_rows,)
     bag: Ints | None  # (n_rows,)
-    columns: Ints  # (n_used,) the distinct passages among the rows, counted from the start of the tile
+    columns: Ints  # (n_used,) the distinct passages of the rows, counted from the start of the tile
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """The distinct support queries and support passages, and sums over support rows."""
+    """The distinct support queries and support passages, with methods that compute sums over support rows."""
 
     queries: Points
     passages: Points
 
     @cached_property
     def is_small(self) -> bool:
-        """Whether products are summed in float64, so that the sum of a pair does not depend on other pairs."""
+        """Whether products are computed in float64, so that the sum of a pair does not depend on other pairs."""
         parts = [self.queries.dense, self.passages.dense]
         return all(part is None or part.size <= _SMALL for part in parts)
 
     @cached_property
     def tiles(self) -> list[Points]:
-        """The passages in tiles, kept together with what is derived from them."""
+        """The support passages in tiles; each tile caches its squared lengths."""
         return [self.passages.take(slice(i, i + _SUPPORT)) for i in range(0, len(self.passages), _SUPPORT)]
 
     def sums(self, pairs: Pairs, terms: list[Terms], bag_weights: BagWeights | None = None) -> Any:
         """Return (n_pairs, n_terms) float64 Σ coef · K over the rows of each of the ``terms``, on the vectors' device.
 
-        Queries are processed in chunks, as many as memory allows, against tiles of support passages.
+        Queries are processed in chunks, as large as memory allows, against tiles of support passages.
         """
         where = self.queries.device
         out = where.xp.zeros((len(terms), len(pairs.query)))
@@ -112,27 +113,27 @@ class Expansion:
         queries, starts = np.unique(pairs.query[order], return_index=True)
         ends = np.append(starts[1:], len(order))
 
-        def of_queries(part: slice) -> tuple[Ints, Any]:
+        def sums_of_queries(part: slice) -> tuple[Ints, Any]:
             rows = order[starts[part.start] : ends[part.stop - 1]]
             rows = rows[np.argsort(pairs.passage[rows], kind="stable")]
             return rows, self._sums_of(pairs, rows, queries[part], terms, bag_weights)
 
         size = max(1, _MEMORY // (len(self.queries) + _SUPPORT * len(terms)))
-        for rows, sums in iter_chunks(len(queries), size, of_queries, what="queries"):
+        for rows, sums in iter_chunks(len(queries), size, sums_of_queries, what="queries"):
             out[:, to_device(rows, where)] = sums
         return out.T
 
     def _sums_of(
         self, pairs: Pairs, rows: Ints, queries: Ints, terms: list[Terms], bag_weights: BagWeights | None
     ) -> Any:
-        """Return (n_terms, n_rows) the sums of some rows of the pairs, sorted by passage, and of the given queries."""
+        """Return the sums (n_terms, n_rows) of some pairs, whose rows are sorted by passage; ``queries`` are theirs."""
         where = self.queries.device
         query = np.searchsorted(queries, pairs.query[rows])
         distinct, passage = np.unique(pairs.passage[rows], return_inverse=True)
         candidates = pairs.passages.take(distinct)
         weights = None if bag_weights is None else bag_weights[queries]
         weigh = _Weights(pairs.queries.take(queries), self.queries, weights, self.is_small)
-        # Tiles of candidates, a multiple of the number of cores and of equal size. Each pair is in one tile.
+        # The candidates are cut into tiles of equal size. The number of tiles is a multiple of the number of cores.
         cores = cpus() if where.is_cpu else 1
         most = _PASSAGES * cores if where.is_cpu else 16 * _PASSAGES
         n_tiles = cores * int(np.ceil(len(distinct) / most)) if len(distinct) > _FEW else 1
@@ -163,9 +164,9 @@ class Expansion:
         shift: Floats,
         bag_weights: BagWeights | None = None,
     ) -> Any:
-        """Return (m, k) the numbers of the passages with the highest sums, descending, on the vectors' device.
+        """Return the numbers (m, k) of the passages with the highest sums, descending, on the vectors' device.
 
-        The memory taken does not grow with ``n``. The last bits of float32 may decide between passages.
+        Memory does not grow with ``n``. Sums are float32, so rounding may decide between almost equal sums.
 
         Parameters
         ----------
@@ -177,7 +178,7 @@ class Expansion:
         k : int
         terms : Terms
         shift : (m,) float32
-            Added to all sums of a query: where float32 loses small sums beside it, they are ties.
+            Added to all sums of a query. Sums that differ by less than its rounding become ties.
         bag_weights : (m, n_bags), optional
         """
         where, xp = self.queries.device, self.queries.xp
@@ -189,7 +190,7 @@ class Expansion:
             weigh = _Weights(queries.take(rows), self.queries, weights, self.is_small)
             weighed = [weigh(terms, tile) for tile in range(len(self.tiles))]
 
-            def best_of(start: int) -> tuple[Any, Any]:
+            def top_k(start: int) -> tuple[Any, Any]:
                 here = passages(slice(start, min(start + step, n)))
                 sums = xp.zeros((len(shift[rows]), len(here)), dtype=np.float32)
                 for support, (columns, w) in zip(self.tiles, weighed, strict=True):
@@ -200,7 +201,7 @@ class Expansion:
 
             best = xp.full((len(shift[rows]), 0), NO_PASSAGE), xp.empty((len(shift[rows]), 0), dtype=np.float32)
             for start in track(range(0, n, step * threads), "searching"):
-                found = in_threads(best_of, range(start, min(start + step * threads, n), step), threads)
+                found = in_threads(top_k, range(start, min(start + step * threads, n), step), threads)
                 numbers, scores = (xp.concatenate(column, axis=1) for column in zip(best, *found, strict=True))
                 best = select(scores, k, numbers)
             return best[0]
@@ -211,7 +212,7 @@ class Expansion:
 
 
 class _Weights:
-    """W of a chunk of queries, tile by tile of support passages."""
+    """The matrix W of a chunk of queries, computed for one tile of support passages at a time."""
 
     def __init__(self, queries: Points, support: Points, bag_weights: BagWeights | None, exact: bool) -> None:
         self.where = support.device
@@ -226,7 +227,7 @@ class _Weights:
         in_threads(fill, self.parts, None if self.where.is_cpu else 1)
 
     def __call__(self, terms: Terms, number: int) -> tuple[Any, Any]:
-        """Return the columns of a tile of support passages that the terms use, and W (n_queries, n_used)."""
+        """Return the columns of tile ``number`` of the support passages that occur in the terms, and W of them."""
         if number >= len(terms.tiles):
             return (), None
         tile = terms.tiles[number]
@@ -244,7 +245,7 @@ class _Weights:
         return tile.columns, w
 
     def _on_device(self, tile: _Tile) -> Any:
-        """Return W by a sparse product of the coefficients with Kq; one product a bag where bags have weights."""
+        """Return W as a sparse product of the coefficients with Kq; with bag weights, one product for each bag."""
         xp, shape = self.where.xp, (len(tile.columns), self.kq.shape[1])
         shares: list[tuple[Any, Any]] = [(slice(None), 1)]
         if self.bag_weights is not None and tile.bag is not None:
@@ -259,7 +260,7 @@ class _Weights:
 
 
 def _chosen(kernel: Any, columns: Any) -> Any:
-    """Return some columns of kernel values, without a copy if all are chosen."""
+    """Return some columns of kernel values; return the array itself if all columns are chosen."""
     return kernel if len(columns) == kernel.shape[1] else kernel.take(columns, axis=1)
 
 
@@ -275,14 +276,14 @@ def _pair_sums(kp: Any, w: Any, passage: Any, query: Any, where: Device) -> Any:
     return out
 
 
-# The CPU uses loops, which gather nothing that is not kept.
+# On the CPU, loops replace array operations, because they need no temporary arrays of gathered rows.
 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _add_weights(
     kq: Any, query: Any, column: Any, coef: Any, bag: Any, weights: Any, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """out[i, column_r] += coef_r Kq(i, query_r), times weights[i, bag_r] if there are any."""
+    """Add coef_r · Kq(i, query_r), times weights[i, bag_r] if given, to out[i, column_r]."""
     for i in range(len(kq)):
         kernel, sums = kq[i], out[i]
         if weights is None:
@@ -296,7 +297,7 @@ def _add_weights(
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _dot_rows(kp: Any, w: Any, passage: Any, query: Any, out: Any) -> None:  # pragma: no cover - compiled
-    """out[n] += <kp[passage[n]], w[query[n]]>."""
+    """Add <kp[passage[n]], w[query[n]]> to out[n]."""
     for n in range(len(out)):
         a, b = kp[passage[n]], w[query[n]]
         total = kp.dtype.type(0)

@@ -1,8 +1,8 @@
-"""Rows of a Gram matrix, computed when they are first needed and kept while there is room.
+"""A cache of rows of a Gram matrix, each computed when it is first needed.
 
-A fit uses the rows of its support vectors, many times each, and no others: for 8,000 rows with 1,900 support vectors,
-a fifth of the Gram matrix is computed. Values that another row holds already are mirrored instead of computed, so
-computing all rows one by one takes about half of the products.
+A fit reads only the rows of its support vectors, each of them many times. For 8,000 rows with 1,900 support vectors, it
+computes a fifth of the Gram matrix. The matrix is symmetric, so values of a cached row are copied instead of computed
+again: computing all rows one by one takes about half of the products.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from haybale.ensemble.rows import Ints
 from haybale.parallel import in_threads
 from haybale.vectors import Floats
 
-_HELD = 0.2  # share of the computed columns whose rows must be held before these columns are mirrored instead
-_MIRROR = 4096  # columns that a thread mirrors at once
+_HELD = 0.2  # columns are copied instead of computed once this share of the computed columns has its rows cached
+_MIRROR = 4096  # columns that a thread copies in one task
 
 
 class GramRows:
-    """Up to ``room`` rows of the Gram matrix (n, n) of points on the CPU; ``whole`` is the matrix, if it is known.
+    """Up to ``room`` rows of the Gram matrix (n, n) of points on the CPU.
 
-    ``values`` (room, n) are the rows held, and ``slot`` (n,) int32 is the position of each point's row in them, or -1.
-    The least recently used rows make room for others.
+    ``values`` (room, n) are the cached rows, and ``slot`` (n,) int32 is the position of each point's row in them, or
+    -1. New rows replace the least recently used ones. ``whole`` is the complete matrix, if it is already known.
     """
 
     def __init__(self, points: Points, room: int, threads: int | None, whole: Floats | None = None) -> None:
@@ -34,12 +34,12 @@ class GramRows:
         self.values = np.empty((min(room, n), n), dtype=np.float32) if whole is None else whole
         self.slot = np.full(n, -1, dtype=np.int32) if whole is None else np.arange(n, dtype=np.int32)
         self._owner = np.full(len(self.values), -1)
-        self._asked = np.zeros(len(self.values), dtype=np.int64)
+        self._last_used = np.zeros(len(self.values), dtype=np.int64)
         self._clock = 0
         self._compute(np.arange(n))
 
     def _compute(self, columns: Ints) -> None:
-        """Compute these columns from now on, and mirror the others from their points' rows."""
+        """From now on, compute these columns of new rows, and copy the others from cached rows."""
         n = len(self.slot)
         self._columns, self._mirrored = columns, np.setdiff1d(np.arange(n), columns)
         if len(columns) == n:
@@ -48,31 +48,31 @@ class GramRows:
             self._parts = [self.points.take(columns[start : start + TILE]) for start in range(0, len(columns), TILE)]
 
     def hold(self, numbers: Ints) -> None:
-        """Make sure that the rows of these distinct points, at most ``room``, are held."""
+        """Cache the rows of these distinct points, at most ``room``."""
         self._clock += 1
         there = self.slot[numbers]
-        self._asked[there[there >= 0]] = self._clock
+        self._last_used[there[there >= 0]] = self._clock
         missing = numbers[there < 0]
         if not len(missing):
             return
         if len(missing) == len(self.slot):
             self.hold_all()
             return
-        slots = np.sort(np.argsort(self._asked, kind="stable")[: len(missing)])
-        left = self._owner[slots]
-        self._fill(missing, slots, left[left >= 0])
-        self._owner[slots], self._asked[slots] = missing, self._clock
+        slots = np.sort(np.argsort(self._last_used, kind="stable")[: len(missing)])
+        replaced = self._owner[slots]
+        self._fill(missing, slots, replaced[replaced >= 0])
+        self._owner[slots], self._last_used[slots] = missing, self._clock
 
     def hold_all(self) -> None:
-        """Compute the matrix as a whole, which costs less per row than computing a few rows at a time."""
+        """Compute the whole matrix, which costs less per row than computing a few rows at a time."""
         if (self.slot < 0).any():
             gram(self.points, self.threads, out=self.values)
             self.slot[:] = np.arange(len(self.slot))
 
-    def _fill(self, numbers: Ints, slots: Ints, left: Ints) -> None:
-        """Compute rows into slots that held the rows of the points ``left``."""
-        if len(left):
-            self.slot[left] = -1
+    def _fill(self, numbers: Ints, slots: Ints, replaced: Ints) -> None:
+        """Compute rows into slots that held the rows of the points ``replaced``."""
+        if len(replaced):
+            self.slot[replaced] = -1
             if len(self._mirrored):
                 self._compute(np.arange(len(self.slot)))
         elif np.count_nonzero(self.slot[self._columns] >= 0) > _HELD * len(self._columns):
@@ -97,7 +97,7 @@ class GramRows:
 
 @njit(nogil=True, cache=True)
 def _write(tile: Floats, slots: Any, columns: Any, values: Floats) -> None:  # pragma: no cover - compiled
-    """values[slots, columns] = tile"""
+    """Assign ``values[slots, columns] = tile``."""
     for i in range(len(slots)):
         row = values[slots[i]]
         for k in range(len(columns)):
@@ -106,7 +106,7 @@ def _write(tile: Floats, slots: Any, columns: Any, values: Floats) -> None:  # p
 
 @njit(nogil=True, cache=True)
 def _mirror(values: Floats, slot: Any, columns: Any, numbers: Any, slots: Any) -> None:  # pragma: no cover - compiled
-    """Copy values[slots, columns] from the rows of the columns' points."""
+    """Copy ``values[slots, columns]`` from the rows of the columns' points."""
     for start in range(0, len(columns), 64):
         for i in range(len(slots)):
             row, number = values[slots[i]], numbers[i]

@@ -1,17 +1,17 @@
-"""The product kernel: on pairs (query, passage) an RBF kernel is the product of a query and a passage kernel.
+"""The product kernel: the RBF kernel on pairs (query, passage) is the product of a query kernel and a passage kernel.
 
     exp(-γ ‖[q;p] - [q';p']‖²) = exp(-γ ‖q - q'‖²) · exp(-γ ‖p - p'‖²) = Kq(q, q') · Kp(p, p')
 
-This holds exactly, for any scaling of the features, and with a separate γ for each half. So no vector [q ; p] is ever
-built: the kernel of any pairs is gathered from two small Gram matrices, over the distinct queries and the distinct
-passages. Several spaces side by side are one more product, hence one RBF kernel over all of them, each multiplied by
-the root of its own γ (:mod:`haybale.ensemble.spaces`). Pair features do not factorise; they have a linear kernel that
-is added.
+The equation is exact for any scaling of the features and for a separate γ of each half. Vectors [q ; p] are therefore
+never built: the kernel of pairs is gathered from two small Gram matrices, over the distinct queries and the distinct
+passages. Several spaces are one more product, and therefore one RBF kernel over all of them, if the vectors of each
+space are multiplied by √γ (:mod:`haybale.ensemble.spaces`). Pair features do not factorise; their linear kernel is
+added.
 
-On the CPU a tile of 512 × 512 values is a matrix product followed by exponentials while the tile is in the cache. exp
-is a polynomial there, which a compiler can vectorise: 0.25 ns a value on one core against 0.45 ns for ``numpy.exp`` in
-float32 (x86-64 with AVX-512). Its relative error is below 3e-7, like that of the product. On a device the same is
-done with array operations.
+On the CPU, a tile of 512 × 512 values is computed by a matrix product, and then by exponentials while the tile is in
+the cache. The exponential is a polynomial that a compiler can vectorise: 0.25 ns per value on one core, against 0.45 ns
+for ``numpy.exp`` in float32 (x86-64 with AVX-512). Its relative error is below 3e-7, like that of the product. On a
+device, the tiles are computed by array operations.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from haybale.parallel import in_threads, is_out_of_memory
 from haybale.retrieval.sparse_search import add_products
 from haybale.vectors import Floats, squared_lengths
 
-TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which a second-level cache holds
+TILE = 512  # rows and columns of a tile of a Gram matrix: 1 MiB, which fits a second-level cache
 _DEVICE_TILE = 4096
-# Float64 products of squared lengths above _LONG are off by 1e-8 or more. Distances above _ZERO do not matter then,
-# because the kernel is 0.
+# For squared lengths above _LONG, the error of float64 products is 1e-8 or more. It does not matter for squared
+# distances above _ZERO, where the kernel is 0.
 _LONG, _ZERO = 3e5, 1e3
-_DIFFERENCES = 2**22  # values of differences held at once
+_DIFFERENCES = 2**22  # values in a block of differences
 _F = np.float32
 
 
 @dataclass(frozen=True)
 class Points:
-    """Queries or passages in all their spaces, scaled to γ = 1: the kernel of two of them is exp(-‖a - b‖²).
+    """Queries or passages in all their spaces, scaled to γ = 1: the kernel of two points is exp(-‖a - b‖²).
 
-    ``dense`` (n, d) holds the dense spaces side by side, ``sparse`` (n, v) the sparse ones as CSR; either may be
-    missing. Arrays are NumPy and SciPy, or CuPy. They are float32, or float64 where float32 would not represent the
-    kernel precisely; all that is computed from float64 points is float64.
+    ``dense`` (n, d) holds the concatenated dense spaces and ``sparse`` (n, v) the concatenated sparse spaces as CSR.
+    One of them may be None. Arrays are from NumPy and SciPy, or from CuPy. They are float32, or float64 if float32
+    would not represent the kernel precisely. Everything computed from float64 points is float64.
     """
 
     dense: Any | None
@@ -73,7 +73,7 @@ class Points:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32 or float64, of the vectors and of their kernel."""
+        """The type of the vectors and of their kernel, float32 or float64."""
         return np.dtype(str(self._any.dtype))
 
     @property
@@ -87,7 +87,7 @@ class Points:
             return Points(*(None if part is None else part.astype(np.float64) for part in (self.dense, self.sparse)))
 
     def to(self, device: Device) -> Points:
-        """Return the points on a device; the same object if they are there already."""
+        """Return the points on a device, without a copy if they are already on it."""
         if device == self.device:
             return self
         return Points(*(None if part is None else to_device(part, device) for part in (self.dense, self.sparse)))
@@ -105,7 +105,7 @@ class Points:
         return total
 
     def take(self, rows: Any) -> Points:
-        """Return some rows, given by numbers (of either library) or a slice; a slice of the dense part is a view."""
+        """Return the rows with the given numbers (an array of either library) or in a slice."""
         if not isinstance(rows, slice):
             rows = to_device(rows, self.device)
         with self.device.current():
@@ -113,19 +113,19 @@ class Points:
 
     @cached_property
     def _columns(self) -> Any:
-        """The sparse part by term: (n, v) CSC in SciPy, (v, n) CSR in CuPy, whose CSR products are faster."""
+        """The sparse part by column: (n, v) CSC in SciPy, (v, n) CSR in CuPy, whose CSR products are faster."""
         assert self.sparse is not None
         return self.sparse.tocsc() if self.device.is_cpu else self.sparse.T.tocsr()
 
     def products(self, other: Points, exact: bool = False) -> Any:
-        """Return (n, m) inner products with other points on the same device.
+        """Return the inner products (n, m) with other points on the same device.
 
-        The products of a row may differ in the last bit depending on the rows computed with it, because BLAS sums in
-        another order at the edges of its blocks. With ``exact`` they do not: sums on the CPU are float64 then, which
-        costs twice as much.
+        BLAS changes the order of summation at the edges of its blocks, so the last bit of a product may depend on the
+        other rows of the call. With ``exact``, the CPU sums in float64, which avoids this and takes twice as long.
+        Raises :class:`DeviceError` for points on different devices.
         """
         if self.device != other.device:
-            raise DeviceError(f"points on {self.device} meet points on {other.device}; move one with Points.to")
+            raise DeviceError(f"both sets of points must be on one device, found {self.device} and {other.device}")
         with self.device.current():
             out = self.xp.empty((len(self), len(other)), dtype=np.float32)
             if self.dense is None or other.dense is None or not self.dense.shape[1]:
@@ -144,9 +144,9 @@ class Points:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows (n,) that are pairs: row i is ``queries[query[i]]`` with ``passages[passage[i]]``.
+    """Pairs (n,): pair i is ``queries[query[i]]`` with ``passages[passage[i]]``.
 
-    Vectors may be on a device. Numbers and pair features, one short row a pair, are NumPy.
+    Vectors may be on a device. Numbers and pair features are NumPy arrays.
     """
 
     queries: Points  # (n_queries, ·)
@@ -162,9 +162,9 @@ class Pairs:
 
 
 def pair_kernel(pairs: Pairs, rows: Ints, grams: tuple[Any, Any] | None = None) -> Any:
-    """Return (n_rows, n) Kq · Kp + φ φᵀ of some rows with all rows, φ being the features, on the pairs' device.
+    """Return the kernel (n_rows, n) of some pairs with all pairs, Kq · Kp + φ φᵀ, on their device.
 
-    ``grams`` are the Gram matrices of the queries and of the passages, where they have been computed.
+    φ are the pair features. ``grams`` are the Gram matrices of the queries and of the passages, if they are known.
     """
     where = pairs.device
     with where.current():
@@ -185,7 +185,7 @@ def pair_kernel(pairs: Pairs, rows: Ints, grams: tuple[Any, Any] | None = None) 
 
 @njit(inline="always")
 def exp_negative(x: Any) -> Any:  # pragma: no cover - compiled
-    """Return exp(x) for x <= 0 in float32: 2^n times a polynomial of the remainder (Cephes expf); exp(-87) below."""
+    """Return exp(x) for x <= 0 in float32, and exp(-87) for x < -87 (Cephes expf: 2^n times a polynomial)."""
     x = max(_F(-87.0), x)
     n = np.floor(x * _F(1.44269504) + _F(0.5))
     r = x - n * _F(0.693359375) - n * _F(-2.12194440e-4)
@@ -206,15 +206,15 @@ def _exp_tile(tile: Any, norms_a: Any, norms_b: Any) -> None:  # pragma: no cove
     for i in range(tile.shape[0]):
         a = norms_a[i]
         for j in range(tile.shape[1]):
-            # Rounding can leave a tiny negative distance.
+            # The minimum is needed because rounding can make a distance negative.
             tile[i, j] = exp_negative(min(_F(0), _F(2) * tile[i, j] - a - norms_b[j]))
 
 
 def _squared_distances(a: Points, b: Points) -> Any:
-    """Return (n, m) squared distances of float64 points, exactly 0 for equal ones.
+    """Return the squared distances (n, m) of float64 points, exactly 0 for equal points.
 
-    Distances come from products, whose error is about 2^-53 of the squared lengths, and from differences where that
-    error would matter.
+    Distances are computed from products, whose error is about 2^-53 of the squared lengths. Where this error would
+    matter, they are computed from differences.
     """
     xp = a.xp
     parts: list[tuple[Any, Any, Any]] = [
@@ -240,9 +240,9 @@ def _squared_distances(a: Points, b: Points) -> Any:
 
 
 def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
-    """Return (n, m) kernel values of points, from one matrix product, on their device.
+    """Return the kernel (n, m) of points on one device, computed from one matrix product.
 
-    With ``exact``, the values of a row do not depend on the rows computed with it; see :meth:`Points.products`.
+    With ``exact``, a value does not depend on the other rows of the call; see :meth:`Points.products`.
 
     >>> a, b = (Points(np.full((1, 2), value, dtype=np.float32)) for value in (0, 0.5))
     >>> kernel_tile(a, b)
@@ -259,32 +259,32 @@ def kernel_tile(a: Points, b: Points, exact: bool = False) -> Any:
         tile *= 2
         tile -= a.norms[:, None]
         tile -= b.norms[None, :]
-        a.xp.minimum(tile, 0, out=tile)  # rounding can leave a tiny negative distance
+        a.xp.minimum(tile, 0, out=tile)  # rounding can make a distance negative
         return a.xp.exp(tile, out=tile)
 
 
 def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
-    """Return the (n, n) Gram matrix of points, on their device, written into ``out`` if given.
+    """Return the Gram matrix (n, n) of points, on their device, written into ``out`` if given.
 
-    Half of the products are computed and the rest is mirrored. The diagonal is exactly 1. ``threads`` is the number of
-    CPU threads. Raises :class:`DeviceError` if the device has no room for the matrix.
+    Half of the values are computed and the other half is copied. The diagonal is exactly 1. ``threads`` is the number
+    of CPU threads, by default one per core. Raises :class:`DeviceError` if the matrix does not fit on the device.
     """
     n, xp, is_cpu = len(points), points.xp, points.device.is_cpu
     step = TILE if is_cpu else _DEVICE_TILE
     parts = [points.take(slice(start, start + step)) for start in range(0, n, step)]
     with points.device.current(), out_of_memory(points.device, (n, n), "Gram matrix"):
         out = xp.empty((n, n), dtype=points.dtype) if out is None else out
-        if is_cpu:  # touching all pages in one sweep is faster than leaving it to the first tile that needs each
+        if is_cpu:  # writing to every page of memory first is faster than page faults while tiles are written
             out.reshape(-1)[::1024] = 0
 
         def fill(place: tuple[int, int]) -> None:
             i, j = place
             tile = kernel_tile(parts[i], parts[j])
-            if i == j and not is_cpu:  # on the CPU, the product of a matrix with itself is symmetric to the bit
+            if i == j and not is_cpu:  # on the CPU, the product of a matrix with its transpose is exactly symmetric
                 tile = xp.minimum(tile, tile.T)
             rows, columns = slice(i * step, i * step + len(tile)), slice(j * step, j * step + tile.shape[1])
             out[rows, columns] = tile
-            if i != j:  # mirrored in small blocks, which keeps both reads and writes in the cache
+            if i != j:  # transposed in small blocks, so that reads and writes stay in the cache
                 mirror, width = out[columns, rows], 128 if is_cpu else step
                 for start in range(0, len(tile), width):
                     mirror[:, start : start + width] = tile[start : start + width].T
@@ -296,7 +296,7 @@ def gram(points: Points, threads: int | None = None, out: Any = None) -> Any:
 
 @contextmanager
 def out_of_memory(device: Device, shape: tuple[int, int], what: str) -> Iterator[None]:
-    """Raise a :class:`DeviceError` that names a remedy if the device runs out of memory."""
+    """Raise :class:`DeviceError` if the device runs out of memory in the block."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -304,6 +304,6 @@ def out_of_memory(device: Device, shape: tuple[int, int], what: str) -> Iterator
             raise
         size = 4 * shape[0] * shape[1] / 1e9
         raise DeviceError(
-            f"out of memory on {device}: a {what} of {shape[0]:,} × {shape[1]:,} is {size:.2g} GB; "
-            f"lower memory_budget, set rows_per_bag or take more bags"
+            f"out of memory on {device}: a {what} of {shape[0]:,} × {shape[1]:,} needs {size:.2g} GB; "
+            "lower memory_budget, set rows_per_bag or use more bags"
         ) from error

@@ -1,11 +1,11 @@
-"""Models on disk: numbers as safetensors, ids as Parquet, the rest as JSON. Nothing in them is executed.
+"""Saved models: numbers in safetensors, ids in Parquet, and the rest in JSON. Loading a model executes no code from it.
 
     manifest.json          format, version, kind, parameters, γ, a report, and the SHA-256 of every other file
     tensors.safetensors    support vectors, coefficients, scalings
     queries.parquet        ids of the support queries (ensembles)
     passages.parquet       ids of the support passages (ensembles)
 
-Loading needs no solver, and the files do not depend on the device on which a model was trained.
+Loading needs no solver, and the files do not depend on the device on which the model was trained.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from haybale.manifest import (
 )
 from haybale.parameters import check_parameters
 
-FORMAT, VERSION = "haybale model", 2  # 1 had parameters that are gone
+FORMAT, VERSION = "haybale model", 2  # version 1 had parameters that were removed
 _TENSORS = "tensors.safetensors"
 _COLUMNS = ("query", "passage", "coef", "label", "offsets", "intercept")
 _OPTIONAL = ("feature_weights",)
@@ -53,14 +53,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Saved:
-    """What is stored of a model beside its parameters."""
+    """The content of a saved model, except its parameters."""
 
     support: Support
     spaces: Spaces
-    report: dict[str, Any]  # plain values
+    report: dict[str, Any]
     ids: dict[str, list[str]]
     scalings: dict[str, Scaling]
-    tensors: Tensors  # all tensors of the file
+    tensors: Tensors  # all tensors in the file
 
 
 def save_model(
@@ -75,7 +75,10 @@ def save_model(
     scalings: Mapping[str, Scaling] | None = None,
     tensors: Tensors | None = None,
 ) -> None:
-    """Write a trained model to a new or empty folder, which is moved into place when it is complete."""
+    """Write a trained model to a new or empty folder; the folder is moved into place when it is complete.
+
+    A solver that is a function is not saved.
+    """
     found = _points_tensors("queries", support.queries) | _points_tensors("passages", support.passages)
     found |= {name: value for name in (*_COLUMNS, *_OPTIONAL) if (value := getattr(support, name)) is not None}
     found |= tensors or {}
@@ -85,7 +88,6 @@ def save_model(
     for name, each in scalings.items():
         found[f"{name}.factor"] = np.asarray(each.factor)
         found |= {f"{name}.columns": np.array(each.columns)} if each.shift is None else {f"{name}.shift": each.shift}
-    # A solver that is a function is left out.
     plain = {name: _plain(value) for name, value in parameters.items() if name != "device" and not callable(value)}
     gamma = [list(pair) for pair in spaces.gamma]
     head = {"format": FORMAT, "version": VERSION, "kind": kind, "parameters": plain, "gamma": gamma}
@@ -97,15 +99,16 @@ def save_model(
 
 
 def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[str] = ()) -> tuple[M, Saved]:
-    """Return an unfitted model, made by calling ``make`` with its parameters, and what else was stored.
+    """Return an unfitted model, created by ``make(**parameters)``, and the other saved content.
 
-    Raises :class:`FileFormatError` for files that are missing, or differ from what was written.
+    ``ids`` names the Parquet files of ids. Raises :class:`FileFormatError` for missing or changed files.
     """
     manifest = read_manifest(folder, "model", {"format": FORMAT, "version": VERSION, "kind": kind})
     expected: dict[str, Any] = {"parameters": dict, "gamma": list, _REPORT: dict}
     for name, kinds in expected.items():
         if not isinstance(manifest.get(name), kinds):
-            raise FileFormatError(folder / MANIFEST, None, f"{name!r} is missing or of another type")
+            message = f"{name!r} is missing or has the wrong type; fit and save the model again"
+            raise FileFormatError(folder / MANIFEST, None, message)
     check_files(folder, manifest, {_TENSORS, *(f"{name}.parquet" for name in ids)})
     given = {_RENAMED.get(name, name): value for name, value in manifest["parameters"].items()}
     for name in _REMOVED if kind == "SVREnsemble" else ():
@@ -116,10 +119,12 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
         model: Any = make(**{name: _unplain(value) for name, value in given.items()})
         check_parameters(kind, model.get_params(), model._parameter_constraints)
     except (TypeError, ValueError) as error:
-        raise FileFormatError(folder / MANIFEST, None, f"parameters: {error}") from None
+        message = f"cannot use the saved parameters: {error}; fit and save the model again"
+        raise FileFormatError(folder / MANIFEST, None, message) from None
     tensors = read_tensors(folder / _TENSORS)
     if "features_root" in tensors:
-        raise FileFormatError(folder, None, "pair features had another kernel when it was trained; train it anew")
+        message = "the kernel of pair features ('features_root') is no longer supported; fit and save the model again"
+        raise FileFormatError(folder, None, message)
     try:
         columns: dict[str, Any] = {name: tensors[name] for name in _COLUMNS}
         columns |= {name: tensors.get(name) for name in _OPTIONAL}
@@ -131,16 +136,20 @@ def load_model(folder: Path, kind: str, make: Callable[..., M], ids: Sequence[st
         halves = [tuple(scalings[f"space{i}.{half}"] for i in range(len(gamma))) for half in ("query", "passage")]
         spaces = Spaces(halves[0], halves[1], gamma)
     except (KeyError, TypeError, ValueError) as error:
-        message = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
+        message = str(error)
+        if isinstance(error, KeyError):
+            message = f"tensor {error} is missing; fit and save the model again"
         raise FileFormatError(folder / _TENSORS, None, message) from None
     texts = {name: read_table(folder / f"{name}.parquet", _IDS).column("id").to_pylist() for name in ids}
-    if any(len(texts[name]) != len(getattr(support, name)) for name in ids):
-        raise FileFormatError(folder, None, "there are not as many ids as support vectors")
+    for name, found in texts.items():
+        if len(found) != (expected_ids := len(getattr(support, name))):
+            message = f"expected {expected_ids} ids, one for each support vector, found {len(found)}"
+            raise FileFormatError(folder / f"{name}.parquet", None, message)
     return model, Saved(support, spaces, manifest[_REPORT], texts, scalings, tensors)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, with a tuple as an object to distinguish it from a list."""
+    """Return a value that JSON can hold; a tuple becomes an object, to distinguish it from a list."""
     if isinstance(value, tuple):
         return {"tuple": _plain(list(value))}
     if isinstance(value, list):
@@ -149,7 +158,7 @@ def _plain(value: Any) -> Any:
 
 
 def _unplain(value: Any) -> Any:
-    """Return the value that :func:`_plain` was given."""
+    """Return the value from which :func:`_plain` made ``value``."""
     if isinstance(value, dict):
         return tuple(_unplain(value["tuple"]))
     return [_unplain(item) for item in value] if isinstance(value, list) else value

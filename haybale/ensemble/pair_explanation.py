@@ -1,4 +1,4 @@
-"""Explanations of single scores: the training pairs whose support rows carry it, with shares that sum to it."""
+"""Explanations of scores: the training pairs that contribute to a score, with shares that sum to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from haybale.ensemble.support import Support
 
 @dataclass(frozen=True)
 class PairShare:
-    """One training pair and what it adds to the prediction."""
+    """One training pair and its share of the prediction."""
 
     query_id: str
     passage_id: str
@@ -24,28 +24,28 @@ class PairShare:
 
 @dataclass(frozen=True)
 class PairExplanation:
-    """The score of one passage for one query, as a sum.
+    """The score of one passage for one query, split into shares.
 
-    ``prediction`` is exactly ``math.fsum`` of the listed shares, ``others``, ``features`` and ``intercept``. It is the
-    mean of ``bags``, up to rounding.
+    ``prediction`` is exactly ``math.fsum`` of the listed shares, ``others``, ``features`` and ``intercept``. Up to
+    rounding, it is the mean of ``bags``.
     """
 
     prediction: float
     pairs: list[PairShare]  # by decreasing absolute share
-    others: float  # the sum of the shares of all pairs that are not listed
-    n_others: int
+    others: float  # sum of the shares of the pairs that are not listed
+    n_others: int  # number of these pairs
     intercept: float
-    features: NDArray[np.float64]  # (f,) the share of each pair feature; (0,) without pair features
-    bags: NDArray[np.float64]  # (n_bags,) the prediction of each bag
-    votes: list[int]  # the bags that predict more than the threshold
+    features: NDArray[np.float64]  # (f,) share of each pair feature; (0,) without pair features
+    bags: NDArray[np.float64]  # (n_bags,) prediction of each bag
+    votes: list[int]  # numbers of the bags that predict more than the threshold
 
 
 def explain_pair(
     support: Support, pair: Pairs, query_ids: list[str], passage_ids: list[str], threshold: float, top: int
 ) -> PairExplanation:
-    """Explain the score of one pair by the ``top`` training pairs with the largest shares.
+    """Explain the score of one pair by the ``top`` training pairs with the largest absolute shares.
 
-    ``query_ids`` and ``passage_ids`` name the queries and passages of the support.
+    ``query_ids`` and ``passage_ids`` are the ids of the support's queries and passages.
     """
     by_row = support.shares(pair)
     bags = np.bincount(support.bag, by_row, minlength=support.n_bags) + support.intercept
@@ -53,8 +53,8 @@ def explain_pair(
     if support.feature_weights is not None and pair.features is not None:
         bags += support.feature_weights @ pair.features[0]
         features = support.feature_weights.mean(axis=0) * pair.features[0]
-    # A training pair that several bags learned from is listed once. The injected protocol may teach a pair with both
-    # labels: these are two entries.
+    # A training pair that is in several bags is listed once. In the injected protocol, a pair may have both labels, and
+    # is then listed once for each label.
     rows = np.stack([support.query, support.passage, support.label.astype(np.int64)])
     rows, entry = np.unique(rows, axis=1, return_inverse=True)
     shares = np.bincount(entry.ravel(), by_row * (1 / support.n_bags), minlength=rows.shape[1])

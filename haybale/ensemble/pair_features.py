@@ -1,8 +1,7 @@
-"""Pair features: how well other searches ranked a candidate, which is evidence about any document.
+"""Pair features: the scores and ranks that other searches give a candidate.
 
-Kq · Kp remembers which documents answer which queries, and knows nothing about a document that was never relevant in
-training. The scores and ranks that other searches give a candidate are informative for every document, so they have a
-linear kernel that is added to the product.
+Kq · Kp learns which documents answer which queries, and has no information about a document that was never relevant in
+training. Pair features are informative for every document. Their linear kernel is added to the product.
 """
 
 from __future__ import annotations
@@ -22,20 +21,21 @@ SEARCHED, LEARNED = ("level", "rank", "first"), ("score", "log score")
 
 
 def pair_features(candidates: Hits, searches: Sequence[Hits], learned: Sequence[bool] | None = None) -> Floats:
-    """Return (m, c, f) float32 features of candidates from searches; no feature depends on labels.
+    """Return the features (m, c, f) of candidates, float32, computed from the results of searches.
 
-    A search has three features: ``level``, the score min-max normalised within the query, 1 if all scores are equal;
-    ``rank``, 61 / (60 + rank); and ``first``, 1 / rank. A search that has learned from judged queries has two:
-    ``score``, whose size says how well the query is known, and ``log score``, log(1 + score). All are 0 for a
-    candidate that the search did not find.
+    An ordinary search has three features: ``level``, the min-max normalised score within the query, or 1 if all scores
+    are equal; ``rank``, 61 / (60 + rank); and ``first``, 1 / rank. A search that was trained on judged queries has two:
+    ``score``, which is larger for queries like training queries, and ``log score``, log(1 + score). All features are
+    0 for a candidate that the search did not find. Raises :class:`InputError` for results of other queries.
 
     Parameters
     ----------
     candidates : Hits (m, c)
     searches : sequence of Hits (m, ·)
-        Sorted by decreasing score.
+        Results of each search, by decreasing score.
     learned : sequence of bool, optional
-        Which searches have learned from judged queries; default none. They must rank those queries out of fold.
+        Whether each search was trained on judged queries, which it must then have ranked out of fold. Default: False
+        for all.
 
     Examples
     --------
@@ -47,7 +47,8 @@ def pair_features(candidates: Hits, searches: Sequence[Hits], learned: Sequence[
     learned = [False] * len(searches) if learned is None else list(learned)
     wanted, m = candidates.to_numpy().passages, len(candidates)
     if any(len(hits) != m for hits in searches) or len(learned) != len(searches):
-        raise InputError(f"expected searches of the {m} queries that have candidates, and of each whether it learned")
+        found = f"{[len(hits) for hits in searches]} queries and {len(learned)} values of learned"
+        raise InputError(f"expected searches of {m} queries, each with a value of learned, found {found}")
     columns = [_of_search(wanted, hits.to_numpy(), known) for hits, known in zip(searches, learned, strict=True)]
     return np.concatenate([np.zeros((*wanted.shape, 0), dtype=np.float32), *columns], axis=2)
 
@@ -63,14 +64,19 @@ def feature_names(names: Sequence[str], learned: Sequence[bool]) -> list[tuple[s
 
 
 def check_features(features: Any, passages: Ints, width: int | None = None) -> Floats:
-    """Return (m·c, f) features of candidates (m, c); raise for NaN or infinity where there is a candidate."""
+    """Return the features of candidates (m, c) as (m·c, f).
+
+    Raises :class:`InputError` for another shape, and for NaN or infinity where there is a candidate.
+    """
     values: Floats = reals(to_numpy(features), "features", np.float32)
     if values.ndim != 3 or values.shape[:2] != passages.shape:
-        raise InputError(f"features: expected shape {passages.shape} and a number of features, found {values.shape}")
-    if not np.isfinite(values[passages >= 0]).all():
-        raise InputError("features: NaN or infinity among them")
+        raise InputError(f"features must have three axes, the first two {passages.shape}, found shape {values.shape}")
+    broken = ~np.isfinite(values).all(axis=2) & (passages >= 0)
+    if broken.any():
+        query, candidate = np.argwhere(broken)[0]
+        raise InputError(f"features must be finite, found NaN or infinity in query {query}, candidate {candidate}")
     if width not in (None, values.shape[2]):
-        raise InputError(f"features: expected {width} a pair, found {values.shape[2]}")
+        raise InputError(f"expected {width} features for each candidate, found {values.shape[2]}")
     return values.reshape(-1, values.shape[2])
 
 
@@ -86,13 +92,13 @@ def _of_search(wanted: np.ndarray, hits: Hits, learned: bool) -> Floats:
         best = np.repeat(score[(ends - counts)[counts > 0]], counts[counts > 0])
         level = np.divide(score - lowest, best - lowest, out=np.ones_like(score), where=best > lowest)
         columns = [level, 61 / (60 + rank), 1 / rank]
-    # One number stands for a query and a passage, to look them up together.
+    # A pair (query, passage) is encoded as one number, so that pairs can be found by a binary search.
     size = 1 + max(int(passage.max(initial=0)), int(wanted.max(initial=0)))
     keys = query * size + passage
     order = np.argsort(keys)
-    asked = np.where(wanted >= 0, np.arange(len(wanted))[:, None] * size + wanted, -1)
-    at = np.minimum(np.searchsorted(keys[order], asked), max(0, len(keys) - 1))
-    found = keys[order][at] == asked if len(keys) else np.zeros(asked.shape, dtype=bool)
+    wanted_keys = np.where(wanted >= 0, np.arange(len(wanted))[:, None] * size + wanted, -1)
+    at = np.minimum(np.searchsorted(keys[order], wanted_keys), max(0, len(keys) - 1))
+    found = keys[order][at] == wanted_keys if len(keys) else np.zeros(wanted.shape, dtype=bool)
     out = np.zeros((*wanted.shape, len(columns)), dtype=np.float32)
     for number, values in enumerate(columns):
         out[found, number] = values[order][at[found]]

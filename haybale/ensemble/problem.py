@@ -1,6 +1,6 @@
-"""The ε-SVR problem of one bag, and its solution: the interface of the solvers.
+"""The ε-SVR problem of one bag and its solution, which are the input and the output of every solver.
 
-A solver learns; it does not predict. Prediction needs only the support rows and their coefficients
+Solvers do not predict. A prediction needs only the support rows and their coefficients
 (:mod:`haybale.ensemble.support`), so a fitted model does not depend on the solver that trained it.
 """
 
@@ -21,18 +21,20 @@ from haybale.ensemble.rows import Ints
 from haybale.errors import DeviceError, InputError
 from haybale.vectors import Floats
 
-_TILE = 2**24  # kernel values computed at once
+_TILE = 2**24  # kernel values computed in one step
 
 
 class PrecisionWarning(UserWarning):
-    """Predictions may differ by more than 2 · tol from exact ones; the message says by how much, and what helps."""
+    """Predictions may differ by more than 2 · tol from exact ones; the message says by how much and what to change."""
 
 
 @dataclass(frozen=True)
 class Problem(Pairs):
-    """min ½‖w‖² + C Σ weight_i (ξ_i + ξ*_i), with |label_i - f_i| <= ε + ξ, over candidate rows (n,).
+    """An ε-SVR problem: minimise ½‖w‖² + C Σ weight_i (ξ_i + ξ*_i) with |label_i - f_i| <= ε + ξ, over rows (n,).
 
-    The kernel of row i with row j is Kq · Kp, plus the inner product of their pair ``features`` if there are any.
+    The kernel of two rows is Kq · Kp, plus the inner product of their pair ``features`` if there are any. Raises
+    :class:`InputError` for columns of different lengths, numbers out of range, labels or weights that are not finite,
+    and weights that are negative or all zero.
     """
 
     label: NDArray[np.float64]  # (n,)
@@ -41,32 +43,34 @@ class Problem(Pairs):
     epsilon: float = 0.1
     tol: float = 1e-3
     max_iter: int = -1  # -1: no limit
-    memory_budget: float = 2e9  # bytes of kernel values that a solver may hold
-    grams: tuple[Any, Any] | None = None  # Gram matrices of queries and passages, where they have been computed
+    memory_budget: float = 2e9  # bytes of kernel values that the solver may hold
+    grams: tuple[Any, Any] | None = None  # Gram matrices of the queries and of the passages, if they are known
     threads: int | None = None  # None: one per core
 
     def __post_init__(self) -> None:
         n = len(self.label)
         if n == 0:
-            raise InputError("an empty bag: there is no row to learn from")
+            raise InputError("a bag must have at least one row, found 0 rows in 'label'")
         for name in ("query", "passage", "weight", "features"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
-                raise InputError(f"{name}: expected {n} rows, as there are labels, found {len(value)}")
+                raise InputError(f"{name} must have {n} rows, one for each label, found {len(value)}")
         if self.queries.device != self.passages.device:
-            raise DeviceError(f"queries on {self.queries.device} meet passages on {self.passages.device}")
+            found = f"{self.queries.device} and {self.passages.device}"
+            raise DeviceError(f"queries and passages must be on one device, found {found}")
         for name, numbers, size in (
             ("query", self.query, len(self.queries)),
             ("passage", self.passage, len(self.passages)),
         ):
             if numbers.min() < 0 or numbers.max() >= size:
                 raise InputError(f"{name} numbers must lie in 0..{size - 1}, found {numbers.min()}..{numbers.max()}")
-        if not np.isfinite(self.label).all():
-            raise InputError(f"label of row {int(np.argmin(np.isfinite(self.label)))} is NaN or infinite")
-        if not (np.isfinite(self.weight).all() and (self.weight >= 0).all()):
-            raise InputError("weights must be finite and not negative")
+        for name, values, least in (("label", self.label, -np.inf), ("weight", self.weight, 0)):
+            wrong = ~np.isfinite(values) | (values < least)
+            if wrong.any():
+                row, expected = int(np.argmax(wrong)), "finite" if name == "label" else "finite and not negative"
+                raise InputError(f"{name} must be {expected}, found {values[row]} in row {row}")
         if not self.weight.any():
-            raise InputError("all weights are zero: there is no row to learn from")
+            raise InputError("'weight' must be positive for at least one row; set some weights above 0")
 
     def take(self, rows: Ints | slice) -> Problem:
         """Return some of the rows, over the same vectors."""
@@ -74,7 +78,7 @@ class Problem(Pairs):
         return replace(self, **{name: values[rows] for name, values in columns.items() if values is not None})
 
     def to_numpy(self) -> Problem:
-        """Return the same problem on the CPU, for a solver that works only there."""
+        """Return the problem on the CPU, for a solver that works only on the CPU."""
         if self.device.is_cpu:
             return self
         grams = None if self.grams is None else (to_numpy(self.grams[0]), to_numpy(self.grams[1]))
@@ -82,18 +86,22 @@ class Problem(Pairs):
 
     @property
     def diagonal(self) -> Floats:
-        """(n,) the kernel of each row with itself."""
+        """(n,) kernel of each row with itself."""
         more = np.zeros(len(self.label)) if self.features is None else np.square(self.features).sum(axis=1)
         return np.asarray(1 + more, dtype=np.float32)
 
+    def gram_bytes(self, rows: Ints | slice = slice(None)) -> float:
+        """Return the bytes of the Gram matrices over the queries and the passages of some rows."""
+        return float(sum(4 * len(np.unique(numbers[rows])) ** 2 for numbers in (self.query, self.passage)))
+
     def with_grams(self) -> Problem:
-        """Return the problem with both Gram matrices, computed if they are missing."""
+        """Return the problem with both Gram matrices, which are computed if necessary."""
         if self.grams is not None:
             return self
         return replace(self, grams=(gram(self.queries, self.threads), gram(self.passages, self.threads)))
 
     def gram(self, rows: Ints | slice = slice(None)) -> Any:
-        """Return (n_rows, n) kernel values of some rows with all rows, on the problem's device."""
+        """Return the kernel (n_rows, n) of some rows with all rows, on the problem's device."""
         n = len(self.label)
         chosen = np.arange(n)[rows]
         grams = self.with_grams().grams if len(chosen) == n else self.grams
@@ -105,10 +113,10 @@ class Problem(Pairs):
         return values
 
     def merged(self) -> tuple[Problem, Ints]:
-        """Merge equal rows, sort rows by query, and return them with the number of the first row each stands for.
+        """Return the problem with equal rows merged and sorted by query, and the original row of each merged row.
 
         Rows with the same query, passage, features and label become one row with the sum of their weights, which
-        leaves the optimum unchanged. Rows of weight zero are dropped.
+        does not change the optimum. Rows of weight zero are removed.
         """
         kept = np.flatnonzero(self.weight > 0)
         keys: list[NDArray[Any]] = [self.label[kept], self.passage[kept], self.query[kept]]
@@ -123,7 +131,7 @@ class Problem(Pairs):
         if self.grams is None:
             used, query = np.unique(query, return_inverse=True)
             queries = queries.take(used)
-            # Passages are numbered in the order of the rows: where each occurs once, kernel rows are contiguous.
+            # Passages are numbered in the order of the rows, so that rows read adjacent values of the Gram matrix.
             used, where, passage = np.unique(passage, return_index=True, return_inverse=True)
             by_row = np.argsort(where)
             place = np.empty_like(by_row)
@@ -137,23 +145,26 @@ class Problem(Pairs):
 
 @dataclass(frozen=True)
 class Dual:
-    """f(q, p) = Σ_i coef_i K((q, p), row i) + intercept; coef is 0 for rows that are not support vectors."""
+    """The solution of a problem, f(q, p) = Σ_i coef_i K((q, p), row i) + intercept.
+
+    Rows that are not support vectors have the coefficient 0.
+    """
 
     coef: NDArray[np.float64]  # (n,)
     intercept: float
-    n_iter: int = 0  # steps of two coefficients
+    n_iter: int = 0  # steps, each of which changes two coefficients
     converged: bool = True
-    n_working_sets: int = 0  # outer iterations, of a solver that has them
+    n_working_sets: int = 0  # outer iterations of the working-set solver
 
 
 Solver = Callable[[Problem], Dual]
 
 
 class Solution:
-    """The state of a solution while our own solvers work on it: of the merged problem, with labels centred at 0.
+    """The state of the working-set solver: a solution of the merged problem, with labels centred at 0.
 
-    Small residuals lose less in float32. A ``tol`` below a millionth of the labels' range is raised to that, which is
-    the finest difference that float32 resolves.
+    Centring makes residuals small, so that float32 represents them more precisely. A ``tol`` below a millionth of the
+    largest label is raised to that value, the smallest difference that float32 resolves.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -165,20 +176,17 @@ class Solution:
         self.tol = max(problem.tol, 1e-6 * float(np.abs(self.label).max()))
         self.bound = problem.C * self.problem.weight
         self.beta = np.zeros(len(label))  # (n,) the coefficients
-        # The largest number of steps; for -1, LIBSVM's own limit.
+        # Maximum number of steps; for max_iter = -1, the limit of LIBSVM.
         self.limit = problem.max_iter if problem.max_iter >= 0 else max(10_000_000, 100 * len(label))
 
     def dual(self, error: Floats, n_iter: int, violation: float, n_working_sets: int = 0) -> Dual:
-        """Return the solution over all given rows, with a warning if ``tol`` was not reached.
-
-        ``error`` (n,) are the residuals.
-        """
+        """Return the solution over all given rows, from the residuals (n,); warn if ``tol`` was not reached."""
         if violation >= self.tol:
             from sklearn.exceptions import ConvergenceWarning
 
             warnings.warn(
                 f"the support vector regressor stopped after {n_iter:,} steps with a violation of {violation:.2g}, "
-                f"tol is {self.tol:.2g}: raise max_iter or tol",
+                f"more than tol={self.tol:.2g}; raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -188,7 +196,7 @@ class Solution:
         return Dual(coef, intercept, n_iter, violation < self.tol, n_working_sets)
 
     def _intercept(self, error: NDArray[np.float64]) -> float:
-        """Return the mean intercept that the optimality conditions of free coefficients imply, as in LIBSVM."""
+        """Return the intercept as LIBSVM does: the mean of the values implied by the free coefficients."""
         beta, bound, epsilon = self.beta, self.bound, self.problem.epsilon
         free = (beta != 0) & (np.abs(beta) < bound)
         if free.any():
@@ -205,8 +213,8 @@ def longest(of: Pairs) -> float:
 
 
 def rounding(of: Pairs, coef: NDArray[np.float64], raw: float = 0.0) -> float:
-    """Estimate how far float32 may have moved predictions, from its errors in distances of scaled vectors.
+    """Estimate the error of predictions due to the rounding of distances to float32.
 
-    ``raw`` is γ times the largest squared length of vectors that were rounded before they were scaled.
+    ``raw`` is γ times the largest squared length of the vectors that were rounded before scaling.
     """
     return 2.0**-22 * (1 + longest(of) + math.sqrt(raw)) * float(np.linalg.norm(coef))

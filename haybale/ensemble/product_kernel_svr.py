@@ -1,4 +1,4 @@
-"""ε-SVR on [q ; p] that never builds [q ; p]: a scikit-learn estimator over the product of two Gram matrices."""
+"""ProductKernelSVR: a scikit-learn estimator for ε-SVR on pairs [q ; p], computed from two small Gram matrices."""
 
 from __future__ import annotations
 
@@ -36,73 +36,76 @@ from haybale.parameters import (
 )
 from haybale.vectors import Matrix, reals, squared_lengths
 
-_HOPELESS = 2.0**14  # squared length of scaled vectors from which float32 products are off by 1e-3
-_CHECKED = 2**18  # number of checked rows · number of rows, about
-_FINEST = 2e-6  # the finest tol that float32 reaches, as a share of the labels' range
+_TOO_LONG = 2.0**14  # squared length of scaled vectors at which the error of float32 products reaches 1e-3
+_CHECKED = 2**18  # number of checked predictions · number of rows, approximately
+_SMALLEST_TOL = 2e-6  # the smallest tol that float32 reaches, relative to the range of the labels
 
-# Queries and passages, one matrix per space, and the numbers of both for each row.
-Given = tuple[list[Matrix], list[Matrix], Ints, Ints]
+# Queries and passages, with one matrix per space, and the numbers of the query and the passage of each row.
+TrainingData = tuple[list[Matrix], list[Matrix], Ints, Ints]
 
 
 class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Epsilon-support vector regression with an RBF kernel on pairs [q ; p]; ``sklearn.svm.SVR`` several times faster.
+    """Epsilon-support vector regression with an RBF kernel on pairs [q ; p], several times faster than scikit-learn's.
 
-    exp(-γ|[q;p] - [q';p']|²) = Kq(q, q') · Kp(p, p') exactly, so the kernel is gathered from the Gram matrices of the
-    distinct queries and the distinct passages (Bönisch & Mehler's features, solved as in LIBSVM: Fan, Chen & Lin
-    2005). Predictions are those of ``SVR`` within 2 · tol.
+    exp(-γ|[q;p] - [q';p']|²) = Kq(q, q') · Kp(p, p') holds exactly, so the kernel is gathered from the Gram matrices of
+    the distinct queries and the distinct passages. The features are those of Bönisch & Mehler (2024); the solver is
+    that of LIBSVM (Fan, Chen & Lin 2005). Predictions differ from those of ``sklearn.svm.SVR`` by less than 2 · tol.
 
-    Kernels are float32 where that is precise enough. After fitting, predictions of some training rows are also computed
-    in float64. If they are off by more than tol / 4, the model is fitted again in float64 by scikit-learn's solver, on
-    the float64 features if such were given; then it is as slow as ``SVR``, and as precise. This happens for vectors far
-    from each other compared to 1/√γ (such as an outlier of 1e6, or γ of 1e5 and more on unit rows), for coefficients of
-    1e4 and more under a large C, and for a ``tol`` below 2e-6 of the labels' range. It needs ``solver="auto"`` and a
-    ``memory_budget`` of 16 n² bytes; otherwise a :class:`PrecisionWarning` says how far off predictions are.
+    There are two ways to pass the data. ``fit(X, y)`` takes features, whose first ``split`` columns are the query; it
+    finds the distinct queries and passages. ``fit_pairs(Q, P, query_index, passage_index, y)`` takes the distinct
+    queries and passages, and never builds X. Q and P may be dense or sparse, or lists of several spaces, each with its
+    own γ.
 
-    A prediction does not depend on the rows predicted with it, if the queries and the passages of the support vectors
-    have at most 65,536 numbers each. For larger models it may, by the rounding of float32: about 1e-6 for targets of
-    size 1.
+    Kernels are float32 if that is precise enough. After fitting, some predictions are also computed in float64. If
+    they differ by more than tol / 4, the model is fitted again in float64 by scikit-learn's solver, and is then as slow
+    and as precise as ``SVR``. This happens for vectors that are far from each other compared to 1/√γ (such as an
+    outlier of 1e6, or γ above 1e5 on unit rows), for coefficients above 1e4 with a large C, and for a ``tol`` below
+    2e-6 of the range of the labels. It needs ``solver="auto"`` and a ``memory_budget`` of 16 n² bytes; otherwise, a
+    :class:`PrecisionWarning` states the error.
 
-    There are two ways to give the data. ``fit(X, y)`` takes features, of which the first ``split`` columns are the
-    query's; the distinct queries and passages are found by the estimator. ``fit_pairs(Q, P, query_index, passage_index,
-    y)`` takes those, and never builds X; each may be dense or sparse, or a list of several spaces, each with its own γ.
+    A prediction does not depend on the other rows of the call if the queries and the passages of the support vectors
+    have at most 65,536 numbers each. For larger models, it may change by the rounding of float32, about 1e-6 for
+    targets of size 1.
 
     Parameters
     ----------
-    C, epsilon, tol, max_iter : float, default 1, 0.1, 1e-3; int, default -1
-        As in ``SVR``. -1 sets no limit; if the limit ends the solver before ``tol`` is reached, there is a
-        ConvergenceWarning.
+    C, epsilon, tol : float, default=1, 0.1, 1e-3
+        Regularisation, width of the ε-tube and stopping tolerance, as in ``SVR``.
     gamma : "scale", float, pair or list, default="scale"
-        1 / (n_features · Var X) of each space, a number, a pair (queries, passages), or a list with one of these per
-        space.
+        γ of the kernel: ``"scale"`` is 1 / (n_features · Var X) of each space, a pair is (queries, passages), and a
+        list has one of these values per space.
     split : int, default=None
-        Number of columns of X that are the query's. None: X is not split.
+        Number of columns of X that are the query. None: X is not split.
+    max_iter : int, default=-1
+        Maximum number of solver steps; -1 sets no limit. Reaching it before ``tol`` issues a ConvergenceWarning.
     memory_budget : float, default=2.2e9
-        Bytes of kernel values held while training. Rows of the Gram matrices are computed when they are needed, and
-        again if not all fit, which takes longer and gives the same result within 2 · tol.
+        Bytes of kernel values held during training. Rows of the Gram matrices that do not fit are computed again when
+        they are needed. A smaller budget takes longer, and the predictions stay within 2 · tol.
     solver : str or callable, default="auto"
-        A name of :data:`~haybale.ensemble.solvers.SOLVERS`, or a function from
+        A name in :data:`~haybale.ensemble.solvers.SOLVERS`, or a function from
         :class:`~haybale.ensemble.problem.Problem` to :class:`~haybale.ensemble.problem.Dual`.
     device : str, default=None
-        Device of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``. None: that of the matrices.
+        Device of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``. None: the device of the
+        matrices.
     n_jobs : int, default=None
-        Number of threads; None or -1: one per core. The result does not depend on it.
+        Number of threads; None and -1 mean one per core. It does not change the result.
 
     Attributes
     ----------
     support_ : (n_SV,)
-        The training rows that are support vectors; the first of equal rows stands for all of them.
-    dual_coef_ : (1, n_SV)
-    intercept_ : (1,)
-    gamma_
-        The pair of each space.
+        Row numbers of the support vectors. Equal rows count as one support vector, the first of them.
+    dual_coef_, intercept_ : (1, n_SV), (1,)
+    gamma_ : tuple of pairs
+        γ of the queries and of the passages, for each space.
     n_iter_ : int
+        Number of solver steps.
     expansion_ : :class:`~haybale.ensemble.support.Support`
-        Its vectors may be on a device; all other fitted attributes are NumPy.
+        Its vectors may be on a device; all other fitted attributes are NumPy arrays.
 
     Notes
     -----
-    Matrices may be NumPy's, SciPy's or on the device. Predictions come back on the device of the matrices.
-    ``fit(X, y)`` and ``predict(X)`` find the distinct rows on the CPU.
+    Matrices may be NumPy or SciPy matrices, or be on the device. Predictions are returned on the device of the
+    matrices. ``fit(X, y)`` and ``predict(X)`` find the distinct rows on the CPU.
 
     Examples
     --------
@@ -162,24 +165,27 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         X : (n, d)
         y : (n,)
         sample_weight : (n,), default=None
-            Multiplies C row by row.
+            Factor of C for each row.
+
+        Raises :class:`InputError` for parameters or data that cannot be used, and :class:`DeviceError` for data on
+        another device than ``device``.
         """
         check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [X])
         X, y, sample_weight = _on_cpu(X, where, "X"), _on_cpu(y, where, "y"), _on_cpu(sample_weight, where, "weights")
-        finest = X
+        given = X
         X, y = validate_data(self, X, y, dtype=np.float32, order="C", y_numeric=True)
         if self.split is not None and self.split > X.shape[1]:
-            raise InputError(f"split is {self.split}, X has {X.shape[1]} columns")
+            raise InputError(f"split must be at most the number of columns of X, {X.shape[1]}, found {self.split}")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
 
-        def given(dtype: Any) -> Given:
-            rows = X if dtype == np.float32 else np.array(finest, dtype=np.float64, order="C")
+        def data(dtype: Any) -> TrainingData:
+            rows = X if dtype == np.float32 else np.array(given, dtype=np.float64, order="C")
             queries, passages, query, passage = self._distinct(rows, where)
             return [queries], [passages], query, passage
 
-        return self._fit(given, getattr(finest, "dtype", None) != np.float32, y, sample_weight)
+        return self._fit(data, getattr(given, "dtype", None) != np.float32, y, sample_weight)
 
     def fit_pairs(
         self,
@@ -194,36 +200,34 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        Q : (n_queries, d), dense or sparse, or a list with one matrix a space
-        P : (n_passages, d'), likewise
+        Q, P : (n_queries, d), (n_passages, d'), dense or sparse, or lists with one matrix per space
         query_index, passage_index : (n,) int
-        y : (n,)
-        sample_weight : (n,), default=None
-            Multiplies C row by row.
+        y, sample_weight
+            As in :meth:`fit`, which raises the same errors.
         """
         check_parameters("ProductKernelSVR", self.get_params(), self._parameter_constraints)
         where = home_of(self.device, [*as_spaces(Q), *as_spaces(P)])
         queries, passages = check_spaces(Q, "Q", where), check_spaces(P, "P", where)
         if len(queries) != len(passages):
-            raise InputError(f"Q has {len(queries)} spaces, P has {len(passages)}")
+            raise InputError(f"Q and P must have the same number of spaces, found {len(queries)} and {len(passages)}")
         query, passage = _indices(query_index, queries, passage_index, passages)
         y = reals(np.asarray(to_numpy(y)), "y").ravel()
         if sample_weight is not None:
             sample_weight = reals(np.asarray(to_numpy(sample_weight)), "sample_weight").ravel()
         if len(query) != len(y):
-            raise InputError(f"{len(query)} pairs and {len(y)} targets")
+            raise InputError(f"y must have one target for each of the {len(query)} pairs, found {len(y)}")
         self.n_features_in_ = sum(int(matrix.shape[1]) for matrix in (*queries, *passages))
 
-        def given(dtype: Any) -> Given:
+        def data(dtype: Any) -> TrainingData:
             if dtype == np.float32:
                 return queries, passages, query, passage
-            return _finest(Q, queries), _finest(P, passages), query, passage
+            return _in_float64(Q, queries), _in_float64(P, passages), query, passage
 
         rounded = any(getattr(matrix, "dtype", None) != np.float32 for of in (Q, P) for matrix in as_spaces(of))
-        return self._fit(given, rounded, y, sample_weight)
+        return self._fit(data, rounded, y, sample_weight)
 
     def _distinct(self, X: NDArray[Any], where: Device) -> tuple[Any, Any, Ints, Ints]:
-        """Return the distinct queries and passages of feature rows, on a device, and the numbers of both per row."""
+        """Return the distinct queries and passages of feature rows, on a device, and their numbers for each row."""
         split = self.split or 0
         left, right = X[:, :split], X[:, split:]
         (first_q, query), (first_p, passage) = distinct_rows(left), distinct_rows(right)
@@ -231,52 +235,54 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(
         self,
-        given: Callable[[Any], Given],
+        data: Callable[[Any], TrainingData],
         rounded: bool,
         y: NDArray[np.float64],
         sample_weight: NDArray[np.float64] | None,
     ) -> ProductKernelSVR:
         """Fit in float32, and again in float64 if that is not precise enough.
 
-        ``given`` returns the training data in a dtype. ``rounded`` says whether converting it to float32 may have
-        rounded it.
+        ``data`` returns the training data in a dtype. ``rounded`` says whether the conversion to float32 may have
+        rounded values.
         """
         if not len(y):
-            raise InputError("there is no row to learn from")
+            raise InputError("'y' must have at least one target, found none")
         y = np.asarray(y, dtype=np.float64)
         rows = y, np.ones(len(y)) if sample_weight is None else sample_weight
-        numbers = given(np.float32)
-        self.spaces_ = fit_spaces(numbers[2], numbers[3], numbers[0], numbers[1], self.gamma)
-        fast = self._problem(numbers, self.spaces_, *rows)
+        single = data(np.float32)
+        self.spaces_ = fit_spaces(single[2], single[3], single[0], single[1], self.gamma)
+        fast = self._problem(single, self.spaces_, *rows)
         may_be_precise = self.solver == "auto" and 16 * len(y) ** 2 <= self.memory_budget
-        off = finest = _FINEST * float(np.ptp(y))
-        reachable, precise = self.tol >= finest, None
-        if not may_be_precise or (longest(fast) < _HOPELESS and reachable):
+        error = smallest_tol = _SMALLEST_TOL * float(np.ptp(y))
+        reachable, precise = self.tol >= smallest_tol, None
+        if not may_be_precise or (longest(fast) < _TOO_LONG and reachable):
             self._solve(fast, find_solver(self.solver))
-            off = _rounding(fast, numbers, self.gamma_, rounded, self.dual_coef_)
-            if off > self.tol / 4:  # the estimate is large enough to compare with float64
-                precise = given(np.float64)
-                off = self._error(fast, self._problem(precise, self.spaces_.precise(), *rows))
+            error = _rounding(fast, single, self.gamma_, rounded, self.dual_coef_)
+            if error > self.tol / 4:  # the estimate is too large to accept without a comparison with float64
+                precise = data(np.float64)
+                error = self._error(fast, self._problem(precise, self.spaces_.precise(), *rows))
             if not reachable:
-                off = max(off, finest)
-            if off <= self.tol / 4:
+                error = max(error, smallest_tol)
+            if error <= self.tol / 4:
                 return self
         if may_be_precise:
-            precise = precise or given(np.float64)
+            precise = precise or data(np.float64)
             self.spaces_ = fit_spaces(precise[2], precise[3], precise[0], precise[1], self.gamma, dtype=np.float64)
             self._solve(self._problem(precise, self.spaces_, *rows), solve_sklearn)
             return self
         warnings.warn(
-            f"predictions may be off by {off:.2g}, tol is {self.tol:.2g}: float32 does not hold these kernels. Scale "
-            f"the vectors, lower gamma or C, raise tol, or take solver='auto' and {16 * len(y) ** 2:.2g} bytes of "
-            "memory_budget, for float64",
+            f"predictions may be off by {error:.2g}, with tol={self.tol:.2g}, because float32 is not precise enough; "
+            "scale the vectors, lower gamma or C, raise tol, or use float64: solver='auto' with memory_budget="
+            f"{16 * len(y) ** 2:.2g}",
             PrecisionWarning,
             stacklevel=3,
         )
         return self
 
-    def _problem(self, given: Given, spaces: Spaces, y: NDArray[np.float64], weight: NDArray[np.float64]) -> Problem:
-        queries, passages, query, passage = given
+    def _problem(
+        self, data: TrainingData, spaces: Spaces, y: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> Problem:
+        queries, passages, query, passage = data
         settings = {name: getattr(self, name) for name in ("C", "epsilon", "tol", "max_iter", "memory_budget")}
         threads = None if self.n_jobs is None or self.n_jobs < 1 else self.n_jobs
         points = spaces.queries(queries), spaces.passages(passages)
@@ -290,39 +296,39 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.gamma_ = dual.n_iter, self.spaces_.gamma
 
     def _error(self, fast: Problem, precise: Problem) -> float:
-        """Return the largest difference of some predictions for training rows from those in float64."""
+        """Return the largest error of predictions for some training rows, compared with float64."""
         n = len(fast.label)
         rows = np.unique(np.linspace(0, n - 1, min(n, max(8, _CHECKED // n))).astype(np.int64))
         coef = np.zeros(n)
         coef[self.support_] = self.dual_coef_[0]
         exact = _expansion(precise, Dual(coef, float(self.intercept_[0])))
-        asked, same = (Pairs(of.queries, of.passages, of.query[rows], of.passage[rows]) for of in (fast, precise))
-        return self.expansion_.error(asked, exact, same)
+        pairs = [Pairs(of.queries, of.passages, of.query[rows], of.passage[rows]) for of in (fast, precise)]
+        return self.expansion_.error(pairs[0], exact, pairs[1])
 
     # predicting ---------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> Any:
-        """Return (n,) float64 predictions for features (n, d)."""
+        """Return predictions (n,) for features (n, d), float64. Raises NotFittedError before :meth:`fit`."""
         check_is_fitted(self, "expansion_")
-        asked_from, where = device_of(X), self.expansion_.device
+        home, where = device_of(X), self.expansion_.device
         X = validate_data(self, _on_cpu(X, where, "X"), dtype=self.expansion_.queries.dtype, order="C", reset=False)
         queries, passages, query, passage = self._distinct(X, where)
-        return to_device(self._predict([queries], [passages], query, passage), asked_from)
+        return to_device(self._predict([queries], [passages], query, passage), home)
 
     def predict_pairs(
         self, Q: Matrix | Sequence[Matrix], P: Matrix | Sequence[Matrix], query_index: Ints, passage_index: Ints
     ) -> Any:
-        """Return (n,) float64 predictions for pairs, given as in :meth:`fit_pairs`."""
+        """Return predictions (n,) for pairs given as in :meth:`fit_pairs`, float64."""
         check_is_fitted(self, "expansion_")
-        where, asked_from = self.expansion_.device, home_of(None, [*as_spaces(Q), *as_spaces(P)])
+        where, home = self.expansion_.device, home_of(None, [*as_spaces(Q), *as_spaces(P)])
         queries, passages = (
             check_spaces(given, name, where, [scaling.width for scaling in scalings])
             for given, name, scalings in ((Q, "Q", self.spaces_.query), (P, "P", self.spaces_.passage))
         )
         query, passage = _indices(query_index, queries, passage_index, passages)
         if self.expansion_.queries.is_precise:
-            queries, passages = _finest(Q, queries), _finest(P, passages)
-        return to_device(self._predict(queries, passages, query, passage), asked_from)
+            queries, passages = _in_float64(Q, queries), _in_float64(P, passages)
+        return to_device(self._predict(queries, passages, query, passage), home)
 
     def _predict(self, queries: list[Matrix], passages: list[Matrix], query: Ints, passage: Ints) -> Any:
         points = self.spaces_.queries(queries), self.spaces_.passages(passages)
@@ -337,13 +343,13 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: Path | str, *, device: str | None = None) -> Self:
-        """Load a saved model to a device, default the CPU. Nothing is executed, and no solver is needed.
+        """Load a saved model to a device, by default the CPU. No code of the files is executed.
 
         Raises :class:`FileFormatError` for files that are missing, changed, or of another kind.
         """
         model, saved = load_model(Path(folder), "ProductKernelSVR", cls)
         if "support_rows" not in saved.tensors:
-            raise FileFormatError(Path(folder), None, "tensor 'support_rows' is missing")
+            raise FileFormatError(Path(folder), None, "tensor 'support_rows' is missing; fit and save the model again")
         model.device, model.expansion_, model.spaces_ = device, saved.support.to(home_of(device, [])), saved.spaces
         model.support_, model.gamma_ = saved.tensors["support_rows"], saved.spaces.gamma
         model.dual_coef_, model.intercept_ = saved.support.coef[None], saved.support.intercept
@@ -355,27 +361,29 @@ class ProductKernelSVR(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 def _indices(query: Any, queries: list[Matrix], passage: Any, passages: list[Matrix]) -> tuple[Ints, Ints]:
     """Return checked row numbers (n,) of the queries and of the passages."""
-    found = []
+    checked = []
     for name, numbers, matrices in (("query_index", query, queries), ("passage_index", passage, passages)):
         array, size = np.asarray(to_numpy(numbers)), matrices[0].shape[0]
         if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-            raise InputError(f"{name}: expected a one-dimensional array of whole numbers")
+            found = f"{array.ndim} axes of {array.dtype}"
+            raise InputError(f"{name} must be a one-dimensional array of integers, found {found}")
         if len(array) and (array.min() < 0 or array.max() >= size):
             raise InputError(f"{name} must lie in 0..{size - 1}, found {array.min()}..{array.max()}")
-        found.append(array.astype(np.int64))
-    if len(found[0]) != len(found[1]):
-        raise InputError(f"{len(found[0])} query numbers and {len(found[1])} passage numbers")
-    return found[0], found[1]
+        checked.append(array.astype(np.int64))
+    lengths = [len(array) for array in checked]
+    if lengths[0] != lengths[1]:
+        raise InputError(f"query_index and passage_index must have the same length, found {lengths}")
+    return checked[0], checked[1]
 
 
-def _finest(given: Any, checked: list[Matrix]) -> list[Matrix]:
-    """Return each given matrix that is float64, and the checked float32 matrix for any other."""
+def _in_float64(given: Any, checked: list[Matrix]) -> list[Matrix]:
+    """Return the given matrices that are float64, and the checked float32 matrices instead of all others."""
     matrices = zip(as_spaces(given), checked, strict=True)
     return [new if getattr(old, "dtype", None) != np.float64 else old for old, new in matrices]
 
 
 def _on_cpu(array: Any, where: Device, what: str) -> Any:
-    """Return a copy on the CPU for scikit-learn to check; raise for an array on another device than ``where``."""
+    """Return an array on the CPU, for scikit-learn's checks; raise for an array on another device than ``where``."""
     return array if device_of(array).is_cpu else to_numpy(placed(array, where, what))
 
 
@@ -383,10 +391,10 @@ def _expansion(problem: Problem, dual: Dual) -> Support:
     return Support.of(problem, [np.arange(len(problem.label))], [dual])[0]
 
 
-def _rounding(fast: Problem, given: Given, gamma: Any, rounded: bool, coef: NDArray[np.float64]) -> float:
-    """Return :func:`rounding`, including what the conversion of the data to float32 lost."""
+def _rounding(fast: Problem, data: TrainingData, gamma: Any, rounded: bool, coef: NDArray[np.float64]) -> float:
+    """Return :func:`rounding`, including the error of converting the data to float32."""
     raw = 0.0
-    for matrices, half in zip(given[:2], (0, 1), strict=True) if rounded else ():
+    for matrices, half in zip(data[:2], (0, 1), strict=True) if rounded else ():
         for matrix, pair in zip(matrices, gamma, strict=True):
             raw = max(raw, 0.0 if is_sparse(matrix) else pair[half] * float(squared_lengths(matrix).max()))
     return rounding(fast, coef, raw)

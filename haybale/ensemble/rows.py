@@ -1,6 +1,6 @@
 """Candidate rows: the training set of the SVRs, as triples (query number, passage number, label).
 
-No feature vector is built. The paper's feature matrix of 5 034 360 × 1 536 numbers takes 60 MB as triples.
+Feature vectors are never built. Triples take 60 MB where the paper has a feature matrix of 5 034 360 × 1 536 numbers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ PROTOCOLS = ("end-to-end", "injected")
 
 @dataclass(frozen=True)
 class CandidateRows:
-    """Training pairs (n,), sorted by query, and whether the passage is relevant to the query; 13 bytes a row.
+    """Training pairs (n,), sorted by query, labelled 1 if the passage is relevant to the query and 0 if not.
 
-    ``place`` is the position of the row in the flattened candidates, or -1 if no search found the passage and it was
-    added because it is relevant. None: all rows were found.
+    ``place`` is the position of the row in the flattened candidates. It is -1 if the passage was not a candidate and
+    was added because it is relevant; None means that no row was added. Raises :class:`InputError` for columns of
+    different lengths, other labels, and rows that are not sorted by query.
     """
 
     query: NDArray[np.int32]
@@ -37,12 +38,13 @@ class CandidateRows:
     place: NDArray[np.int32] | None = None
 
     def __post_init__(self) -> None:
-        if any(len(column) != len(self.query) for column in vars(self).values() if column is not None):
-            raise InputError("candidate rows: the columns have different lengths")
-        if not np.isin(self.label, (0, 1)).all():
-            raise InputError("candidate rows: label must be 0 or 1")
+        lengths = {name: len(column) for name, column in vars(self).items() if column is not None}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"candidate rows: all columns must have the same length, found {lengths}")
+        if len(wrong := np.setdiff1d(self.label, (0, 1))):
+            raise InputError(f"candidate rows: label must be 0 or 1, found {wrong[0]}")
         if (self.query[1:] < self.query[:-1]).any():
-            raise InputError("candidate rows must be sorted by query")
+            raise InputError("candidate rows must be sorted by 'query'; give them in ascending order")
 
     def __len__(self) -> int:
         return len(self.query)
@@ -61,32 +63,34 @@ def candidate_rows(
     queries: Matrix,
     exclude: Exclude | None = None,
 ) -> CandidateRows:
-    """Label the candidates of each query.
+    """Return the labelled candidates of each query.
 
-    ``end-to-end``: a candidate is positive if its document is relevant. A relevant document without a candidate is
-    represented by its passage nearest to the query.
-
-    ``injected`` is the protocol behind the 0.849 of Bönisch & Mehler 2024, as in their code: every candidate is a
-    negative, relevant or not, and the *last* passage of each relevant document is added as a positive. The position in
-    the document gives the label away, and the passage is there because of its label. This repeats the paper's table; it
-    is not suited to ranking.
+    Raises :class:`InputError` if no query has a candidate, and for unknown document ids.
 
     Parameters
     ----------
     protocol : {"end-to-end", "injected"}
+        With ``"end-to-end"``, a candidate is positive if its document is relevant. A relevant document without a
+        candidate adds one positive, its passage nearest to the query.
+
+        ``"injected"`` reproduces the 0.849 of Bönisch & Mehler (2024), following their code: every candidate is a
+        negative, even if it is relevant, and the *last* passage of each relevant document is added as a positive. The
+        position in the document then reveals the label, so this protocol reproduces the paper's table but cannot be
+        used for ranking.
     hits : Hits (m, k)
+        The candidates.
     relevant : list of list of str
         The ids of each query's relevant documents.
     index : PassageIndex
     queries : (m, d)
-        Vectors that decide which passage is nearest.
+        Query vectors, which decide which passage is nearest.
     exclude : optional
-        Each query's own document, by id or number, which is never a positive.
+        Id or number of each query's own document, which is never a positive.
     """
     check_parameters("candidate_rows", {"protocol": protocol}, {"protocol": one_of(PROTOCOLS)})
     hits = hits.to_numpy()
     query, _, passage, _ = hits.flat()
-    # The distinct pairs of a query and a relevant document that is not excluded and has a passage.
+    # Distinct pairs of a query and a relevant document that is not excluded and has a passage.
     relevant_query = np.repeat(np.arange(len(relevant)), [len(set(ids)) for ids in relevant])
     relevant_doc = index.document_numbers([doc for ids in relevant for doc in dict.fromkeys(ids)])
     usable = relevant_doc != index.excluded(exclude, len(relevant))[relevant_query]
@@ -104,7 +108,7 @@ def candidate_rows(
         added_query = relevant_query[absent]
         added_passage = _nearest(index, queries, added_query, relevant_doc[absent])
     if not len(query) + len(added_query):
-        raise InputError("no query has a candidate passage")
+        raise InputError(f"none of the {len(hits)} queries has a candidate; check that their vectors are not all zero")
     place = np.append(np.flatnonzero(hits.passages.ravel() != NO_PASSAGE), np.full(len(added_query), -1))
     query, passage = np.append(query, added_query), np.append(passage, added_passage)
     label = np.append(label, np.ones(len(added_query), dtype=np.int8))
@@ -114,7 +118,7 @@ def candidate_rows(
 
 
 def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) -> Ints:
-    """Return (n,) the passage nearest to the query, for each (query row, document)."""
+    """Return (n,) the document's passage nearest to the query, for each pair (query row, document)."""
     where = device_of(index.vectors)
     queries, best = placed(queries, where, "queries"), []
     with where.current():
@@ -122,6 +126,6 @@ def _nearest(index: PassageIndex, queries: Matrix, rows: Ints, documents: Ints) 
             passages = index.vectors[int(index.doc_offsets[document]) : int(index.doc_offsets[document + 1])]
             similarity = passages @ queries[row].T
             best.append((similarity.toarray() if is_sparse(similarity) else similarity).argmax())
-        # Fetched together, because each fetch waits for the device.
+        # All results are copied together, because each copy waits for the device.
         places = to_numpy(where.xp.stack(best)) if best else np.zeros(0, dtype=np.int64)
     return np.asarray(index.doc_offsets[documents] + places)

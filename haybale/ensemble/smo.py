@@ -1,16 +1,17 @@
-"""Sequential minimal optimisation, of a working set or of all rows at once.
+"""Sequential minimal optimisation (SMO), on a working set or on all rows.
 
 The dual problem, over β = α - α* (never both positive), is min ½ βᵀKβ - yᵀβ + ε|β|₁ with Σβ = 0 and |β_i| <= C_i. A
 step changes two coefficients, chosen as in LIBSVM (Fan, Chen & Lin 2005, WSS 2): i violates its optimality condition
-most, and j promises the largest decrease together with i, by the second-order estimate.
+most, and j gives the largest second-order estimate of the decrease of the objective together with i.
 
-With the residual e_i = y_i - (Kβ)_i, raising β_i gains e_i - ε (e_i + ε while β_i < 0), and lowering it costs e_i + ε
-(e_i - ε while β_i > 0). ``up`` and ``low`` hold these offsets, or a value out of reach for a coefficient at its bound.
-At the optimum no gain exceeds any cost by tol: max(e + up) - min(e + low) < tol. LIBSVM keeps α and α* as 2n variables;
-one residual for both halves the work.
+With the residual e_i = y_i - (Kβ)_i, raising β_i gains e_i - ε (or e_i + ε while β_i < 0), and lowering it costs
+e_i + ε (or e_i - ε while β_i > 0). ``up`` and ``low`` hold these offsets, or ±OUT_OF_REACH for a coefficient at its
+bound. At the optimum, no gain exceeds any cost by tol: max(e + up) - min(e + low) < tol. LIBSVM stores α and α* as 2n
+variables; storing one residual for both halves the work.
 
-The loops are written so that the compiler vectorises them. It vectorises integer but not floating-point maxima, so
-maxima are taken over integers in the order of the floats, and positions are found in a second pass over the best block.
+The loops are written so that the compiler vectorises them. Compilers vectorise integer but not floating-point maxima.
+Maxima are therefore computed over integers that order like the floats, and positions are found in a second pass over
+the block with the maximum.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from haybale.vectors import Floats
 
 _F = np.float32
 _I = np.int32
-_BLOCK = 512  # rows of a block, whose part of all vectors stays in the first-level cache
+_BLOCK = 512  # rows of a block: its part of every vector stays in the first-level cache
 OUT_OF_REACH = _F(1e30)
 
 
 class State(NamedTuple):
-    """The state of a solution, changed in place."""
+    """The state of the optimisation, which :func:`optimise` changes in place."""
 
     beta: NDArray[np.float64]  # (n,)
     error: Floats  # (n,) residuals
@@ -42,7 +43,10 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, solution: Solution, rows: Ints | slice = slice(None), error: Floats | None = None) -> State:
-        """Return the state of some rows, with their residuals, default the labels; for all rows ``beta`` is a view."""
+        """Return the state of some rows; the residuals ``error`` default to the labels.
+
+        For all rows, ``beta`` is a view.
+        """
         beta, bound, eps = solution.beta[rows], solution.bound[rows], np.float32(solution.problem.epsilon)
         up = np.where(beta < 0, eps, np.where(beta < bound, -eps, -OUT_OF_REACH))
         low = np.where(beta > 0, -eps, np.where(beta > -bound, eps, OUT_OF_REACH))
@@ -51,9 +55,9 @@ class State(NamedTuple):
 
 
 class KernelRows(NamedTuple):
-    """The kernel of rows (n,) with each other: a matrix, or two Gram matrices from which each step gathers two rows."""
+    """The kernel of rows (n,) with each other: one matrix, or two Gram matrices from which rows are gathered."""
 
-    matrix: Floats  # (n, n); (0, 0) where it is gathered
+    matrix: Floats  # (n, n); (0, 0) if rows are gathered
     of_queries: Floats  # (n_queries, n_queries)
     query: NDArray[np.uint32]  # (n,)
     of_passages: Floats  # (n_passages, n_passages)
@@ -69,7 +73,7 @@ class KernelRows(NamedTuple):
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _kernel_row(rows: KernelRows, i: int, out: Floats) -> Any:  # pragma: no cover - compiled
-    """Return (n,) the kernel of row i with all rows, written into ``out`` if it is gathered."""
+    """Return the kernel (n,) of row i with all rows, written into ``out`` if it is gathered."""
     if len(rows.matrix):
         return rows.matrix[i]
     of_query, query = rows.of_queries[rows.query[i]], rows.query
@@ -81,7 +85,7 @@ def _kernel_row(rows: KernelRows, i: int, out: Floats) -> Any:  # pragma: no cov
 
 @njit(inline="always")
 def _ordered(x: Any) -> Any:  # pragma: no cover - compiled
-    """Return an int32 that orders as the float32 does."""
+    """Return an int32 that has the same order as the float32."""
     bits = _F(x).view(np.int32)
     return bits ^ ((bits >> _I(31)) & _I(0x7FFFFFFF))
 
@@ -118,7 +122,7 @@ def _decrease(gain: Any, cost: Any, curvature: Any) -> Any:  # pragma: no cover 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _partner(state: State, row: Floats, gain: Any, here: Any, diagonal: Floats) -> int:  # pragma: no cover - compiled
-    """Return the row whose step with row i promises most; ``row`` is the kernel of row i, ``here`` is K_ii."""
+    """Return the row j with the largest estimated decrease; ``row`` is the kernel of row i, and ``here`` is K_ii."""
     n = len(state.error)
     best, block = _I(-1), 0
     for b in range(0, n, _BLOCK):

@@ -1,6 +1,6 @@
-"""Solvers by name: a solver is a function from :class:`Problem` to :class:`Dual`.
+"""The table of solvers, and the solver of scikit-learn.
 
-This file has scikit-learn's: ``sklearn.svm.SVR`` on the gathered kernel matrix.
+A solver is a function from :class:`Problem` to :class:`Dual`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ from haybale.errors import InputError, UnknownNameError
 
 
 def solve_auto(problem: Problem) -> Dual:
-    """Solve by cuML where it is installed and accepts the bag, else by working sets."""
+    """Solve with cuML if it is installed and accepts the bag, otherwise with the working-set solver."""
     return solve_cuml(problem) if cuml_takes(problem) else solve_working_set(problem)
 
 
 def solve_sklearn(problem: Problem) -> Dual:
-    """Solve by ``sklearn.svm.SVR`` on the gathered kernel matrix, which takes n² · 12 bytes."""
+    """Solve with ``sklearn.svm.SVR`` on the kernel matrix, which needs n² · 12 bytes.
+
+    Raises :class:`InputError` if that is more than ``memory_budget``.
+    """
     from sklearn.svm import SVR
 
     problem = problem.to_numpy()
     n = len(problem.label)
-    needed = (8 + problem.queries.dtype.itemsize) * n * n  # the matrix, and its float64 copy in libsvm
+    needed = (8 + problem.queries.dtype.itemsize) * n * n  # the matrix, and its float64 copy in LIBSVM
     if needed > problem.memory_budget:
         raise InputError(
-            f"a bag of {n:,} rows needs {needed / 1e9:.2g} GB for its kernel matrix, the memory_budget is "
-            f"{problem.memory_budget / 1e9:.2g} GB; raise it, set rows_per_bag, take more bags, or solver='auto'"
+            f"a bag of {n:,} rows needs {needed / 1e9:.2g} GB for its kernel matrix, more than memory_budget "
+            f"({problem.memory_budget / 1e9:.2g} GB); raise it, set rows_per_bag, use more bags, or use solver='auto'"
         )
     settings = {name: getattr(problem, name) for name in ("C", "epsilon", "tol", "max_iter")}
     model = SVR(kernel="precomputed", cache_size=500, **settings)
-    rows = np.flatnonzero(problem.weight)  # SVR drops rows of weight 0, and then renumbers the others
+    rows = np.flatnonzero(problem.weight)  # SVR removes rows of weight 0, and renumbers the others
     model.fit(problem.gram(rows)[:, rows], problem.label[rows], sample_weight=problem.weight[rows])
     coef = np.zeros(n)
     coef[rows[model.support_]] = model.dual_coef_[0]
-    # SVR itself has warned if max_iter ended the run.
     n_iter = int(np.max(model.n_iter_))
     return Dual(coef, float(model.intercept_[0]), n_iter, problem.max_iter < 0 or n_iter < problem.max_iter)
 
@@ -50,7 +52,10 @@ SOLVERS: dict[str, Solver] = {
 
 
 def find_solver(solver: str | Solver) -> Solver:
-    """Return the solver of that name; a callable with a solver's signature is returned as it is."""
+    """Return the solver with the given name; return a callable unchanged.
+
+    Raises :class:`UnknownNameError` for an unknown name.
+    """
     if callable(solver):
         return solver
     if not isinstance(solver, str):

@@ -1,11 +1,11 @@
-"""Spaces: how vectors of queries and passages are scaled, so that their kernel is an RBF kernel with γ = 1.
+"""Spaces: the scaling of query and passage vectors, after which their kernel is an RBF kernel with γ = 1.
 
-A space is dense (an encoder's vectors) or sparse (TF-IDF rows, never densified), and has one γ for queries and one for
-passages. A vector x becomes (x - shift) · factor, where the factor contains √γ. Then the product of the kernels of
-several spaces is one RBF kernel with γ = 1 (:mod:`haybale.ensemble.kernel`).
+A space is dense (the vectors of an encoder) or sparse (TF-IDF rows, never densified). It has one γ for queries and one
+for passages. A vector x becomes (x - shift) · factor, where the factor contains √γ. The product of the kernels of
+several spaces is then one RBF kernel with γ = 1 (:mod:`haybale.ensemble.kernel`).
 
-Only vectors are large: they may be on a device, and are scaled where they are. Numbers of rows, labels, coefficients,
-pair features and scalings are NumPy in any case.
+Vectors may be on a device, and are scaled on it. Row numbers, labels, coefficients, pair features and scalings are
+always NumPy arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from haybale.parallel import one_blas_thread
 from haybale.parameters import GAMMA, check_parameters
 from haybale.vectors import Floats, Matrix, check_matrix
 
-_TILE = 2**24  # values converted to float64 at once on a device
+_TILE = 2**24  # values converted to float64 in one step on a device
 
 GammaOfSpace = float | tuple[float, float] | str
 Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry per space
@@ -33,16 +33,17 @@ Gamma = GammaOfSpace | list[GammaOfSpace]  # a list has one entry per space
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (x - shift) · factor for the queries or the passages of a space; a sparse space has no shift."""
+    """The map x -> (x - shift) · factor for the queries or the passages of a space; a sparse space has no shift."""
 
     shift: Floats | None  # (d,)
-    factor: Floats  # (d,), or () for one number
+    factor: Floats  # (d,), or () for one factor
     columns: int | None = None  # d of a sparse space
 
     def __call__(self, vectors: Matrix) -> Matrix:
-        """Return vectors (n, d) scaled, on their device; float32, or float64 if the scaling is."""
+        """Return scaled vectors (n, d) on their device: float32, or float64 if the scaling is float64."""
         if is_sparse(vectors) != (self.shift is None):
-            raise VectorError(f"expected a {'sparse' if self.shift is None else 'dense'} matrix, as in training")
+            expected, found = ("sparse", "dense") if self.shift is None else ("dense", "sparse")
+            raise VectorError(f"expected a {expected} matrix, as in training, found a {found} matrix")
         where = device_of(vectors)
         with where.current():
             given: Any = vectors
@@ -55,7 +56,7 @@ class Scaling:
         return scaled
 
     def precise(self, gamma: float) -> Scaling:
-        """Return the scaling in float64, of a space that is not standardized."""
+        """Return the scaling in float64; the space must not be standardized."""
         return replace(self, shift=None if self.shift is None else self.shift.astype(float), factor=np.sqrt(gamma))
 
     @property
@@ -73,18 +74,18 @@ class Spaces:
     gamma: tuple[tuple[float, float], ...]  # (queries, passages) of each space
 
     def precise(self) -> Spaces:
-        """Return the same in float64, for spaces that are not standardized."""
+        """Return the scalings in float64; the spaces must not be standardized."""
         query = tuple(each.precise(gamma[0]) for each, gamma in zip(self.query, self.gamma, strict=True))
         passage = tuple(each.precise(gamma[1]) for each, gamma in zip(self.passage, self.gamma, strict=True))
         return Spaces(query, passage, self.gamma)
 
     def check_passages(self, vectors: Matrix) -> None:
-        """Raise unless the vectors of an index are of this space, which must be the only one."""
+        """Raise :class:`VectorError` unless the vectors of an index fit the only space of the model."""
         (passages,) = self.passage
         expected = f"{passages.width}{' (sparse)' if passages.shift is None else ''}"
         found = f"{vectors.shape[1]}{' (sparse)' if is_sparse(vectors) else ''}"
         if expected != found:
-            raise VectorError(f"the model was trained on vectors of width {expected}, those of the index have {found}")
+            raise VectorError(f"the index must have vectors of width {expected}, as in training, found {found}")
 
     def queries(self, vectors: Sequence[Matrix]) -> Points:
         """Return scaled queries, from one matrix per space."""
@@ -119,7 +120,10 @@ def fit_spaces(
     standardize: bool = False,
     dtype: Any = np.float32,
 ) -> Spaces:
-    """Fit the scalings and γ of every space to candidate rows.
+    """Fit the scaling and γ of every space to candidate rows.
+
+    Raises :class:`InputError` for another number of γ than of spaces, a space that is dense for one half and sparse for
+    the other, and a sparse space that should be standardized.
 
     Parameters
     ----------
@@ -128,22 +132,23 @@ def fit_spaces(
     queries, passages : sequence of (m, d), sequence of (n_passages, d)
         One matrix per space.
     gamma : "scale", float, pair or list
-        ``"scale"`` is scikit-learn's 1 / (n_features · Var X) of each space, where X are its columns of all candidate
-        rows. A number is the γ of both halves, a pair is (queries, passages), and a list has one entry per space.
+        ``"scale"`` is 1 / (n_features · Var X) of each space, as in scikit-learn, where X has one row per candidate
+        row. A number is the γ of both halves, a pair is (queries, passages), and a list has one entry per space.
     standardize : bool, default False
-        Whether to z-score dense features. The statistics are over candidate rows, so a vector counts as often as rows
-        use it. A constant feature keeps its values, as in scikit-learn's StandardScaler. Without it, dense spaces are
-        only centred, which changes no distance and makes distances in float32 more precise.
+        Whether to z-score dense features with statistics over the candidate rows. A constant feature keeps its values,
+        as in scikit-learn's StandardScaler. If False, dense spaces are only centred, which makes distances in float32
+        more precise and does not change them otherwise.
     dtype : float32 or float64
-        With float64, the centre is the median, which a few distant vectors do not move.
+        With float64, the centre is the median, which is robust to a few distant vectors.
     """
     gammas = gamma if isinstance(gamma, list) else [gamma] * len(queries)
     if len(gammas) != len(queries):
-        raise InputError(f"expected a gamma for each of {len(queries)} spaces, found {len(gammas)}")
+        raise InputError(f"gamma must have one entry for each of {len(queries)} spaces, found {len(gammas)}")
     of_queries, of_passages, resolved, where = [], [], [], device_of(queries[0])
     for of_space, q, p in zip(gammas, queries, passages, strict=True):
         if is_sparse(q) != is_sparse(p):
-            raise InputError("queries and passages of a space must be dense, or both sparse")
+            found = " and ".join("sparse" if is_sparse(matrix) else "dense" for matrix in (q, p))
+            raise InputError(f"queries and passages must both be dense or both be sparse, found {found}")
         with where.current():
             moments = _moments(query, q, standardize, where), _moments(passage, p, standardize, where)
         pair = _resolved(of_space, moments)
@@ -156,9 +161,9 @@ def fit_spaces(
 
 
 def fit_features(values: Floats, eta: float) -> Scaling:
-    """Fit the scaling of pair features (n, f): z-scores times √(eta/f), whose squares sum to about eta in a row.
+    """Fit the scaling of pair features (n, f): z-scores times √(eta/f), so that their squares sum to about eta per row.
 
-    A feature that varies by less than 1e-6 keeps its scale: training says nothing about it, and it may differ later.
+    A feature whose standard deviation is below 1e-6 is only centred, because a z-score would magnify later differences.
     """
     mean, deviation = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
     flat = _constant(mean, deviation) | (deviation < 1e-6)
@@ -172,34 +177,34 @@ class _Moments(NamedTuple):
     shift: Floats | None  # (d,)
     factor: Floats  # (d,) or ()
     width: int
-    mean: float  # of all values after scaling
-    square: float  # mean square of all values after scaling
+    mean: float  # of all scaled values
+    square: float  # mean square of all scaled values
 
     def on_median_of(self, vectors: Matrix) -> _Moments:
-        """Return the same, shifted by the float64 median of dense vectors."""
+        """Return the statistics with the float64 median of dense vectors as shift."""
         if self.shift is None or not self.width:
             return self
         return self._replace(shift=np.median(to_numpy(vectors), axis=0).astype(np.float64))
 
     def scaling(self, gamma: float, dtype: Any) -> Scaling:
-        """Return the scaling that contains √γ."""
+        """Return the scaling, including √γ."""
         columns = self.width if self.shift is None else None
         return Scaling(self.shift, np.asarray(self.factor * np.sqrt(gamma), dtype=dtype), columns)
 
 
 def _moments(used: Ints, vectors: Matrix, standardize: bool, where: Device) -> _Moments:
-    """Return the statistics of vectors (n, d), of which the candidate rows use the numbers ``used``."""
+    """Return statistics over candidate rows, which use the rows ``used`` of ``vectors`` (n, d)."""
     one, (n, width) = np.ones((), dtype=np.float32), vectors.shape
-    if not width:  # without features, all rows are the same
+    if not width:  # without features, all rows are equal
         return _Moments(np.zeros(0, dtype=np.float32), one, 0, 0.0, 0.0)
-    share = where.xp.asarray(np.bincount(used, minlength=n) / len(used))  # of the candidate rows, by vector
+    share = where.xp.asarray(np.bincount(used, minlength=n) / len(used))  # share of the candidate rows, by vector
     if is_sparse(vectors):
         if standardize:
-            raise InputError("standardize centres features: a sparse space would no longer be sparse")
+            raise InputError("standardize=True needs dense vectors, found a sparse matrix; use standardize=False")
         sums = (where.xp.asarray(matrix.sum(axis=1)).ravel() for matrix in (vectors, vectors.multiply(vectors)))
         mean, square = (float(share @ each / width) for each in sums)
         return _Moments(None, one, width, mean, square)
-    # Sums are float64. On a device they are computed in parts, which bounds the memory of the float64 copies.
+    # Sums are float64. On a device they are computed in parts, to limit the memory of the float64 copies.
     step = n if where.is_cpu else max(1, _TILE // width)
     parts = [slice(start, start + step) for start in range(0, n, step)]
     with one_blas_thread():
@@ -215,7 +220,7 @@ def _moments(used: Ints, vectors: Matrix, standardize: bool, where: Device) -> _
 
 
 def _constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which features (d,) vary by no more than rounding, which a z-score would magnify."""
+    """Return which features (d,) vary only by rounding, which a z-score would magnify."""
     return np.asarray(deviation <= 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny))
 
 
@@ -237,7 +242,7 @@ def _resolved(gamma: GammaOfSpace, moments: tuple[_Moments, _Moments]) -> tuple[
 
 
 def as_spaces(vectors: Any) -> list[Any]:
-    """Return one matrix per space, from one matrix or a sequence of matrices; a matrix may be a list of rows."""
+    """Return a list of matrices, one per space, from one matrix or several; a matrix may be a list of rows."""
     if not isinstance(vectors, (list, tuple)) or not vectors:
         return [vectors]
     first = vectors[0]
@@ -246,13 +251,14 @@ def as_spaces(vectors: Any) -> list[Any]:
 
 
 def check_spaces(vectors: Any, what: str, where: Device, widths: Sequence[int | None] | None = None) -> list[Matrix]:
-    """Return one float32 matrix per space on a device; raise for NaN, other widths, or different numbers of rows.
+    """Return one float32 matrix per space on the device ``where``; matrices on the CPU are copied to it.
 
-    A matrix on another device than ``where`` is refused; one on the CPU is copied.
+    Raises :class:`VectorError` for NaN, infinity, other widths or different numbers of rows, and :class:`DeviceError`
+    for a matrix on another device.
     """
     given = as_spaces(vectors)
     if widths is not None and len(given) != len(widths):
-        raise VectorError(f"{what}: expected one matrix for each of {len(widths)} spaces, found {len(given)}")
+        raise VectorError(f"{what} must have one matrix for each of {len(widths)} spaces, found {len(given)}")
     checked: list[Matrix] = []
     for i, matrix in enumerate(given):
         name = f"{what}, space {i}" if len(given) > 1 else what
@@ -267,7 +273,7 @@ def check_spaces(vectors: Any, what: str, where: Device, widths: Sequence[int | 
 
 
 def home_of(device: str | None, matrices: Iterable[Any]) -> Device:
-    """Return the device of that name; for None, the first device that holds one of the matrices, else the CPU.
+    """Return the device with the given name; for None, the first device other than the CPU that holds a matrix.
 
     >>> home_of(None, [np.ones((2, 2))])
     Device(kind='cpu', number=0)
@@ -278,7 +284,7 @@ def home_of(device: str | None, matrices: Iterable[Any]) -> Device:
 
 
 def take_rows(matrix: Matrix, rows: Any, where: Device) -> Matrix:
-    """Gather some rows on the matrix's device and move them to another, as float32.
+    """Gather some rows on the matrix's device and move them to the device ``where``, as float32.
 
     Raises :class:`DeviceError` if they do not fit.
     """
@@ -291,4 +297,6 @@ def take_rows(matrix: Matrix, rows: Any, where: Device) -> Matrix:
         return moved
     except MemoryError as error:
         size = 4 * len(rows) * int(matrix.shape[1]) / 1e9
-        raise DeviceError(f"out of memory: {len(rows):,} vectors of {size:.2g} GB do not fit on {where}") from error
+        raise DeviceError(
+            f"out of memory: {len(rows):,} vectors need {size:.2g} GB on {where}; free memory or use another device"
+        ) from error

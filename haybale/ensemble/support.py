@@ -5,7 +5,7 @@ its support rows r; φ are the pair features, if there are any. The mean of the 
 with different weights for every query, so it costs as much as one bag. :mod:`haybale.ensemble.expansion` computes the
 sums.
 
-The vectors may be on a device, and predictions are computed there; all else is NumPy.
+The vectors may be on a device; predictions are computed on the same device. All other arrays are NumPy arrays.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from haybale.ensemble.problem import Dual, PrecisionWarning, Problem, rounding
 from haybale.ensemble.rows import Ints
 from haybale.errors import InputError
 
-_CHECKED = 64  # rows that are also predicted in float64, where float32 may not be enough
+_CHECKED = 64  # rows that are also predicted in float64, if float32 may not be precise enough
 
 
 @dataclass(frozen=True)
 class Support:
-    """Support rows of all bags, bag after bag, over the distinct queries and passages among them."""
+    """The support rows of all bags, bag after bag, and the distinct queries and passages that they use."""
 
     queries: Points  # (n_queries, ·)
     passages: Points  # (n_passages, ·)
     query: Ints  # (n_rows,)
     passage: Ints  # (n_rows,)
     coef: NDArray[np.float64]  # (n_rows,)
-    label: NDArray[np.float32]  # (n_rows,) the training labels
+    label: NDArray[np.float32]  # (n_rows,) training labels
     offsets: Ints  # (n_bags + 1,) bag b consists of the rows offsets[b]:offsets[b + 1]
     intercept: NDArray[np.float64]  # (n_bags,)
     feature_weights: NDArray[np.float64] | None = None  # (n_bags, f) Σ coef · features over the rows of a bag
@@ -53,14 +53,14 @@ class Support:
         -------
         support : Support
         queries, passages : (n_queries,) int, (n_passages,) int
-            The numbers of its queries and passages among those of the problem.
+            The numbers of the support's queries and passages in the problem.
         """
         chosen = [bag[dual.coef != 0] for bag, dual in zip(bags, duals, strict=True)]
         rows = np.concatenate(chosen)
         used_q, query = np.unique(problem.query[rows], return_inverse=True)
         used_p, passage = np.unique(problem.passage[rows], return_inverse=True)
         weights = None
-        if problem.features is not None:  # their kernel is linear: the weighted sum of the rows is all that it needs
+        if problem.features is not None:  # their kernel is linear, so the weighted sum of the rows is sufficient
             weights = np.stack([dual.coef @ problem.features[bag] for bag, dual in zip(bags, duals, strict=True)])
         support = cls(
             problem.queries.take(used_q),
@@ -76,7 +76,7 @@ class Support:
         return support, used_q, used_p
 
     def checked(self) -> Support:
-        """Return the support itself; raise if its parts do not fit each other, as when read from a damaged file."""
+        """Return the support itself; raise :class:`InputError` if its arrays are inconsistent or not finite."""
         n = len(self.coef)
         fits = all(len(column) == n for column in (self.query, self.passage, self.label))
         fits &= self.feature_weights is None or self.feature_weights.shape[:-1] == self.intercept.shape
@@ -85,10 +85,11 @@ class Support:
         for numbers, points in ((self.query, self.queries), (self.passage, self.passages)):
             fits &= not n or bool(numbers.min() >= 0 and numbers.max() < len(points))
         if not fits:
-            raise InputError("the tensors of the support do not fit each other")
-        finite = (self.coef, self.intercept, self.label, self.queries.dense, self.passages.dense, self.feature_weights)
-        if not all(np.isfinite(values).all() for values in finite if values is not None):
-            raise InputError("NaN or infinity among the tensors")
+            raise InputError("sizes or numbers in the tensors ('query', …) differ; fit and save the model again")
+        dense = {"queries.dense": self.queries.dense, "passages.dense": self.passages.dense}
+        for name, values in {**vars(self), **dense}.items():
+            if isinstance(values, np.ndarray) and not np.isfinite(values).all():
+                raise InputError(f"tensor '{name}' must be finite, found NaN or infinity")
         return self
 
     @property
@@ -97,7 +98,7 @@ class Support:
         return self.queries.device
 
     def to(self, device: Device) -> Support:
-        """Return the support with its vectors on a device; the same object if they are there already."""
+        """Return the support with its vectors on a device, without a copy if they are already on it."""
         if device == self.device:
             return self
         return replace(self, queries=self.queries.to(device), passages=self.passages.to(device))
@@ -109,15 +110,15 @@ class Support:
 
     @cached_property
     def bag(self) -> Ints:
-        """(n_rows,) the bag of each row."""
+        """(n_rows,) bag of each row."""
         return np.repeat(np.arange(self.n_bags), np.diff(self.offsets))
 
     @cached_property
     def expansion(self) -> Expansion:
-        """The sums over support rows."""
+        """Computes the sums over support rows."""
         return Expansion(self.queries, self.passages)
 
-    # what is summed -------------------------------------------------------------------------------------------
+    # terms of the sums -----------------------------------------------------------------------------------------
 
     @cached_property
     def _all_rows(self) -> Terms:
@@ -132,7 +133,7 @@ class Support:
 
     @cached_property
     def _mean_rows(self) -> Terms:
-        """All bags as one: coef / n_bags, added up over bags that share a row."""
+        """The mean of all bags as one sum: coef / n_bags, added over the bags that share a row."""
         entries = (self.coef / self.n_bags, (self.passage, self.query))
         summed = sparse.coo_matrix(entries, shape=(len(self.passages), len(self.queries))).tocsr()
         passage = np.repeat(np.arange(len(self.passages)), np.diff(summed.indptr))
@@ -141,13 +142,13 @@ class Support:
     # predictions ----------------------------------------------------------------------------------------------
 
     def mean(self, pairs: Pairs, bag_weights: BagWeights | None = None, *, intercept: bool = True) -> Any:
-        """Return (n,) float64 mean predictions of the bags, in the array library of the vectors.
+        """Return the mean predictions (n,) of the bags, float64, in the array library of the vectors.
 
         Parameters
         ----------
         pairs : Pairs (n,)
         bag_weights : (n_queries, n_bags), optional
-            The weight of each bag in the mean of each query; default 1 / n_bags.
+            Weight of each bag in the mean of each query. Default: 1 / n_bags.
         intercept : bool, default True
             Whether to add the intercepts.
         """
@@ -161,7 +162,7 @@ class Support:
             return sums
 
     def bags(self, pairs: Pairs) -> Any:
-        """Return (n, n_bags) float64 predictions of every bag, in the array library of the vectors."""
+        """Return the predictions (n, n_bags) of every bag, float64, in the array library of the vectors."""
         with self.device.current():
             sums = self.expansion.sums(pairs, self._by_bag)
             sums += to_device(self._of_features(pairs), self.device)
@@ -177,18 +178,9 @@ class Support:
         *,
         intercept: bool = True,
     ) -> Any:
-        """Return (m, k) the numbers of the passages with the highest :meth:`mean` without features, descending.
+        """Return the numbers (m, k) of the passages with the highest :meth:`mean` without features, descending.
 
-        Parameters
-        ----------
-        queries : Points (m, ·)
-        n : int
-            Number of passages.
-        passages : callable
-            Returns the passages of a slice of numbers. The memory taken does not grow with ``n``.
-        k : int
-        bag_weights, intercept
-            As in :meth:`mean`.
+        The parameters are those of :meth:`Expansion.highest` and :meth:`mean`.
         """
         terms = self._mean_rows if bag_weights is None else self._all_rows
         shift = self._intercepts(len(queries), bag_weights) if intercept else np.zeros(len(queries))
@@ -196,9 +188,9 @@ class Support:
             return self.expansion.highest(queries, n, passages, k, terms, shift.astype(np.float32), bag_weights)
 
     def shares(self, pair: Pairs) -> NDArray[np.float64]:
-        """Return (n_rows,) coef · K of every support row for one pair.
+        """Return coef · K (n_rows,) of every support row for one pair.
 
-        Those of a bag, the shares of its features and its intercept sum to its prediction.
+        The prediction of a bag is the sum of the values of its rows, the shares of its features and its intercept.
         """
         kq, kp = (
             to_numpy(kernel_tile(of.take(number), support, self.expansion.is_small)[0]).astype(np.float64)
@@ -209,37 +201,37 @@ class Support:
         )
         return np.asarray(self.coef * (kq[self.query] * kp[self.passage]))
 
-    def error(self, pairs: Pairs, exact: Support | None = None, same: Pairs | None = None) -> float:
+    def error(self, pairs: Pairs, exact: Support | None = None, exact_pairs: Pairs | None = None) -> float:
         """Return the largest difference of mean predictions, without features, from those in float64.
 
-        ``exact`` is the support, of one bag, and ``same`` the pairs, in float64; default: those here, converted.
+        ``exact`` and ``exact_pairs`` are the support and the pairs in float64; by default they are converted.
         """
-        if exact is None or same is None:
+        if exact is None or exact_pairs is None:
             exact = replace(self, queries=self.queries.precise(), passages=self.passages.precise())
-            same = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
-        return float(np.nan_to_num(to_numpy(abs(self.mean(pairs) - exact.mean(same))), nan=np.inf).max())
+            exact_pairs = replace(pairs, queries=pairs.queries.precise(), passages=pairs.passages.precise())
+        return float(np.nan_to_num(to_numpy(abs(self.mean(pairs) - exact.mean(exact_pairs))), nan=np.inf).max())
 
     def check_precision(self, problem: Problem, duals: list[Dual]) -> None:
-        """Warn if float32 moves predictions by more than the problem's ``tol``."""
-        off = float(np.mean([rounding(problem, dual.coef) for dual in duals]))
-        if off > problem.tol / 4:  # the estimate is large enough to compare some predictions with float64
+        """Issue a :class:`PrecisionWarning` if rounding to float32 changes predictions by more than ``tol``."""
+        error = float(np.mean([rounding(problem, dual.coef) for dual in duals]))
+        if error > problem.tol / 4:  # the estimate is too large to accept without a comparison with float64
             n = len(problem.label)
             rows = np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64)
-            off = self.error(Pairs(problem.queries, problem.passages, problem.query[rows], problem.passage[rows]))
-        if off > problem.tol:
+            error = self.error(Pairs(problem.queries, problem.passages, problem.query[rows], problem.passage[rows]))
+        if error > problem.tol:
             warnings.warn(
-                f"predictions may be off by {off:.2g}, tol is {problem.tol:.2g}: float32 does not hold these kernels. "
-                "Scale the vectors, lower gamma or C, or raise tol",
+                f"predictions may be off by {error:.2g}, with tol={problem.tol:.2g}, because float32 is not precise "
+                "enough; scale the vectors, lower gamma or C, or raise tol",
                 PrecisionWarning,
                 stacklevel=4,
             )
 
     def _intercepts(self, m: int, bag_weights: BagWeights | None) -> NDArray[np.float64]:
-        """Return (m,) the mean intercept of each query."""
+        """Return the mean intercept (m,) of the bags for each query."""
         return np.broadcast_to(self.intercept.mean() if bag_weights is None else bag_weights @ self.intercept, m)
 
     def _of_features(self, pairs: Pairs) -> NDArray[np.float64]:
-        """Return (n, n_bags) what the features of the pairs add to the predictions of the bags."""
+        """Return the shares (n, n_bags) of the pair features in the predictions of the bags."""
         if self.feature_weights is None or pairs.features is None:
             return np.zeros((len(pairs.query), 1))
         return np.asarray(pairs.features @ self.feature_weights.T)

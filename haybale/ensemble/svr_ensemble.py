@@ -1,7 +1,7 @@
 """The SVR ensemble: bagged RBF support vector regressors over [query ; passage].
 
 Bönisch & Mehler, "Finding Needles in Emb(a)dding Haystacks: Legal Document Retrieval via Bagging and SVR
-Ensembles", LIRAI 2024, with rankings evaluated end to end.
+Ensembles", LIRAI 2024.
 """
 
 from __future__ import annotations
@@ -52,66 +52,71 @@ from haybale.retrieval.hits import select
 from haybale.retrieval.passages import Exclude
 from haybale.vectors import Floats, Matrix, check_like
 
-_REPORTED = ("n_rows_", "bag_sizes_", "n_iter_")  # attributes that are saved beside the support
+_REPORTED = ("n_rows_", "bag_sizes_", "n_iter_")  # attributes that are saved in the manifest
 _NO_SCORE = np.float32(-np.inf)
 
 
 @dataclass(eq=False)
 class SVREnsemble:
-    """Learn from judged queries which passages answer which queries, and rank passages by it.
+    """Learn from judged queries which passages answer which queries, and rank passages by the learned score.
 
-    The k nearest passages of a query are its candidates. Each is a row x = [q ; p], labelled y = 1 if its document is
-    relevant and y = 0 if not. Every one of B overlapping bags of rows trains one RBF ε-SVR, and passages are ranked by
-    the mean prediction:
+    The k nearest passages of a query are its candidates. Each candidate is a row x = [q ; p], with label y = 1 if its
+    document is relevant and y = 0 if not. One RBF ε-SVR is trained on each of B overlapping bags of rows, and passages
+    are ranked by the mean prediction:
 
         f(q, p) = 1/B Σ_b f_b(q, p),   f_b(q, p) = Σ_r coef_r Kq(q, q_r) Kp(p, p_r) + intercept_b
 
-    The defaults are for L2-normalised vectors and were chosen on the dev queries of two collections;
-    :meth:`as_published` has the paper's settings. Query vectors may be NumPy arrays or on a device, and dense or sparse
-    as the passages are. Scores come back in the array library of the query vectors.
+    The defaults are for L2-normalised vectors and were chosen on the dev queries of two collections.
+    :meth:`as_published` has the settings of the paper. Query vectors may be NumPy arrays or on a device, and must be
+    dense or sparse like the passages. Scores are returned in the array library of the query vectors.
 
-    Kernels are float32. If that makes predictions off by more than ``tol``, which happens with vectors that are long
-    compared to 1/√γ or with coefficients of a large C, fitting issues a
-    :class:`~haybale.ensemble.problem.PrecisionWarning`. The model is the same bit for bit for any number of threads or
-    processes, on processors and libraries of one kind and with one ``memory_budget``; so are the scores of the same
-    candidates. Scored beside other queries or passages, or on another number of cores, a score may differ in the last
-    bits of float32 (about 1e-6), unless the queries and the passages of the support have at most 65,536 numbers each.
+    Kernels are float32. If rounding changes predictions by more than ``tol``, :meth:`fit` issues a
+    :class:`~haybale.ensemble.problem.PrecisionWarning`; this happens with vectors that are long compared to 1/√γ, and
+    with the coefficients of a large C.
+
+    The model and its scores are the same bit for bit for any number of threads or processes, on processors and
+    libraries of one kind and with the same ``memory_budget``. If the queries or the passages of the support have more
+    than 65,536 numbers, a score may differ by about 1e-6 in a call with other queries or passages, or on another number
+    of cores.
 
     Parameters
     ----------
     n_bags, overlap : int, default 35; float, default 0.6
-        Each bag holds (1 + overlap)/n_bags of the training set, as in the paper.
+        Number of bags. Each holds (1 + overlap)/n_bags of the training set, as in the paper. More overlap trains each
+        bag on more rows, which takes longer.
     strategy : {"queries", "rows", "regions"}, default "queries"
         How rows are distributed over bags; see :func:`~haybale.ensemble.bags.make_bags`.
     k : int, default 50
-        Candidates of a query taken from the index, if :meth:`fit` is not given any.
+        Number of candidates of each query, if :meth:`fit` is called without candidates.
     C, epsilon, tol : float, default 1, 0.1, 1e-3
         Regularisation, width of the ε-tube and stopping tolerance of each ε-SVR.
     gamma : "scale", float or pair, default (3, 2.5)
-        γ of both halves, or (queries, passages).
+        γ of the kernel: one value, or a pair (queries, passages). ``"scale"`` is 1 / (n_features · Var X).
     standardize : bool, default False
-        Whether to z-score every feature over the candidate rows.
+        Whether to z-score every feature over the candidate rows. Needs dense vectors.
     eta : float, default 0
-        Weight of a linear kernel over f z-scored pair features z, added to the product: K = Kq·Kp + eta/f · z zᵀ.
+        Weight of a linear kernel over f z-scored pair features z: K = Kq·Kp + eta/f · z zᵀ. With 0, features are not
+        used.
     positive_weight : float, default 3
         Factor of C for relevant rows, which are about 2 % of all rows.
     rows_per_bag : int, optional
-        Train each bag on at most this many rows: all its positives and a sample of its negatives.
+        Maximum number of rows of a bag: all its positives and a sample of its negatives. Set it if training takes too
+        long or too much memory.
     protocol : {"end-to-end", "injected"}, default "end-to-end"
-        ``"injected"`` repeats the paper's table; see :func:`candidate_rows`.
+        ``"injected"`` reproduces the table of the paper; see :func:`candidate_rows`.
     threshold, min_votes : float, default 0.5; int, default 1
-        :meth:`relevant` is true where at least ``min_votes`` bags predict more than ``threshold``. The paper calls
+        :meth:`relevant` is true if at least ``min_votes`` bags predict more than ``threshold``. The paper calls
         ``min_votes`` *proof*.
     solver : str or callable, default "auto"
-        A name of ``SOLVERS``, or a function from ``Problem`` to ``Dual``, all in :mod:`haybale.ensemble`.
+        A name in ``SOLVERS``, or a function from ``Problem`` to ``Dual``, all in :mod:`haybale.ensemble`.
     memory_budget : float, optional
-        Bytes of kernel values held while training; per task, if joblib's backend is Dask. Kernel rows that do not fit
-        are computed when needed. Default: half of the available memory.
+        Bytes of kernel values held during training; on a Dask cluster, bytes per task. Kernel rows that do not fit are
+        computed again when they are needed. Default: half of the memory.
     device : str, optional
         Device of vectors and kernels: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"auto"``. Default: the device of the
         index's vectors.
     n_jobs : int, optional
-        Bags trained at once, through joblib; ``joblib.parallel_config`` applies.
+        Number of bags trained at the same time with joblib; ``joblib.parallel_config`` applies.
     random_state : int, default 0
         Seed of the distribution over bags.
 
@@ -120,9 +125,9 @@ class SVREnsemble:
     support_, spaces_ : Support, Spaces
         Support rows of all bags; scalings and γ, which is also ``gamma_``.
     n_rows_, bag_sizes_, n_iter_ : int, list of int, list of int
-        Number of candidate rows; rows that each bag was trained on; solver steps of each bag.
+        Number of candidate rows; number of rows and of solver steps of each bag.
     seen_ : (n_training_queries, n_bags) bool
-        Whether a bag was trained on any row of a query; not saved.
+        Whether each bag has a row of the query or of its group; not saved.
 
     Examples
     --------
@@ -182,7 +187,10 @@ class SVREnsemble:
 
     @classmethod
     def as_published(cls, **changes: Any) -> SVREnsemble:
-        """Return an ensemble with the paper's settings: bootstrapped rows, z-scores, γ = "scale", equal weights."""
+        """Return an ensemble with the settings of the paper: bootstrapped rows, z-scores, γ = "scale", equal weights.
+
+        ``changes`` are parameters that differ from these settings.
+        """
         published: dict[str, Any] = {"strategy": "rows", "gamma": "scale", "standardize": True, "positive_weight": 1.0}
         return cls(**(published | changes))
 
@@ -218,29 +226,30 @@ class SVREnsemble:
         relevant : list of list of str
             The ids of each query's relevant documents.
         candidates : Hits (m, c), optional
-            The passages to learn from; default the k nearest.
+            The passages to train on. Default: the k nearest passages of each query.
         exclude : (m,), optional
-            Each query's own document, by id or number.
+            Id or number of each query's own document, which is never a candidate or a positive.
         features : (m, c, f), optional
-            :func:`~haybale.ensemble.pair_features` of each candidate, for ``eta``. Passages that are added to the
-            candidates because of their label have none.
+            :func:`~haybale.ensemble.pair_features` of the candidates, for ``eta``. Passages that are added because
+            they are relevant have no features.
         query_ids : sequence of str, optional
-            Names of the queries in explanations; default their numbers.
+            Names of the queries in explanations. Default: their numbers.
         groups : (m,) int, optional
-            Group of each query. Queries of one group have much in common, such as those taken from one document. The
-            strategy ``"queries"`` distributes whole groups over bags, and the out-of-bag scores of a query come from
-            bags that contain no query of its group.
+            Group of each query, such as the document from which queries are taken. The strategy ``"queries"``
+            distributes whole groups over bags, and the out-of-bag score of a query comes from bags without a query of
+            its group.
+
+        Raises :class:`InputError` for parameters or data that cannot be used, and if no candidate row is relevant.
         """
         vectors = _checked(query_vectors, index)
-        if len(relevant) != vectors.shape[0]:
-            raise InputError(f"{len(relevant)} lists of relevant documents for {vectors.shape[0]} query vectors")
+        m = int(vectors.shape[0])
+        _check_length("relevant", relevant, m)
         check_parameters("SVREnsemble", self.get_params(), self._parameter_constraints)
         if candidates is None:
             if features is not None:
-                raise InputError("features belong to candidates, which must be given with them")
+                raise InputError("fit(features=…) needs candidates, the passages that the features describe; give both")
             candidates = index.search(vectors, min(self.k, len(index)), exclude=exclude)
-        elif len(candidates) != vectors.shape[0]:
-            raise InputError(f"candidates of {len(candidates)} queries for {vectors.shape[0]} query vectors")
+        _check_length("candidates", candidates, m)
         candidates = candidates.to_numpy()
         rows = candidate_rows(self.protocol, candidates, relevant, index, vectors, exclude)
         values = None if features is None else check_features(features, candidates.passages)
@@ -256,12 +265,12 @@ class SVREnsemble:
         query_ids: Sequence[str] | None = None,
         groups: Ints | None = None,
     ) -> Self:
-        """Train on given candidate rows.
+        """Train on given candidate rows; :meth:`fit` makes them from candidates and judgements.
 
         Parameters
         ----------
         index, query_vectors, query_ids, groups
-            As in :meth:`fit`.
+            As in :meth:`fit`, which raises the same errors.
         rows : CandidateRows
         features : (m·c, f), optional
             Pair features of the flattened candidates, to which ``rows.place`` refers.
@@ -270,18 +279,19 @@ class SVREnsemble:
         vectors = _checked(query_vectors, index)
         m = int(vectors.shape[0])
         ids = [str(i) for i in range(m)] if query_ids is None else list(query_ids)
-        if len(ids) != m:
-            raise InputError(f"{len(ids)} query ids for {m} query vectors")
+        _check_length("query_ids", ids, m)
         groups = np.arange(m) if groups is None else np.asarray(groups)
         if groups.shape != (m,):
-            raise InputError(f"groups: expected one of each of {m} queries, found {groups.shape}")
+            raise InputError(f"groups must have shape ({m},), found {groups.shape}")
         if not rows.label.any():
-            raise InputError("no candidate row is relevant: there is nothing to learn")
+            raise InputError(f"at least one of {len(rows)} candidate rows must be relevant; check 'relevant'")
         for name, given, size in (("query", rows.query, m), ("passage", rows.passage, len(index))):
             if given.min() < 0 or given.max() >= size:
-                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}")
-        problem, used_q, used_p = self._pose(index, vectors, rows, features)
-        bags = self._bags(rows, vectors, groups)
+                found = f"{given.min()}..{given.max()}"
+                raise InputError(f"candidate rows: {name} numbers must lie in 0..{size - 1}, found {found}")
+        problem, used_q, used_p = self._problem(index, vectors, rows, features)
+        sizes = self.n_bags, self.overlap, self.rows_per_bag
+        bags = draw_bags(rows, self.strategy, *sizes, self.random_state, vectors, groups)
         duals = solve_bags(problem, bags, find_solver(self.solver), self.n_jobs, self.memory_budget)
         self.support_, support_q, support_p = Support.of(problem, bags, duals)
         self.support_.check_precision(problem, duals)
@@ -292,12 +302,12 @@ class SVREnsemble:
         self.seen_ = seen_by(rows.query, bags, groups)
         return self
 
-    def _pose(
+    def _problem(
         self, index: PassageIndex, vectors: Matrix, rows: CandidateRows, features: Floats | None
     ) -> tuple[Problem, NDArray[Any], NDArray[Any]]:
-        """Fit the scalings, and return the problem of all rows, and the numbers of its queries and its passages."""
+        """Fit the scalings; return the problem of all rows, and the numbers of its queries and of its passages."""
         where = home_of(self.device, [index.vectors])
-        # Only vectors that some row uses are scaled: the collection may be far larger.
+        # Only vectors of candidate rows are scaled, because the collection may be far larger.
         used_q, query = np.unique(rows.query, return_inverse=True)
         used_p, passage = np.unique(rows.passage, return_inverse=True)
         queries, passages = [take_rows(vectors, used_q, where)], [take_rows(index.vectors, used_p, where)]
@@ -317,12 +327,12 @@ class SVREnsemble:
         return problem, used_q, used_p
 
     def _fit_features(self, rows: CandidateRows, features: Floats | None) -> Floats | None:
-        """Fit the scaling of pair features, and return those of the rows (n_rows, f); None without ``eta``."""
+        """Fit the scaling of pair features; return the scaled features (n_rows, f), or None without ``eta``."""
         self.features_: Scaling | None = None
         if not self.eta:
             return None
         if features is None or rows.place is None:
-            raise InputError("eta > 0 asks for features of the candidates")
+            raise InputError(f"eta={self.eta} needs pair features of the candidates; give features, or set eta=0")
         found = rows.place >= 0
         self.features_ = fit_features(features[rows.place[found]], self.eta)
         values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
@@ -330,30 +340,28 @@ class SVREnsemble:
         values[found] = scaled
         return values
 
-    def _bags(self, rows: CandidateRows, vectors: Matrix, groups: Ints) -> list[Ints]:
-        settings = self.strategy, self.n_bags, self.overlap, self.rows_per_bag, self.random_state
-        return draw_bags(rows, *settings, vectors, groups)
-
     # scoring candidates ---------------------------------------------------------------------------------------
 
     def score_candidates(
         self, query_vectors: Matrix, passages: Any, features: Any | None = None, *, intercept: bool = True
     ) -> Any:
-        """Return the mean prediction of the bags, (m, k) float32, for any passages.
+        """Return the mean prediction of the bags for any passages, (m, k) float32.
 
-        Bags are trained on 1 for relevant and 0 for not relevant, but a bag without a training row near to a pair
-        predicts about 0. So the mean ranks passages; :meth:`relevant` decides.
+        The mean is a score for ranking and not an estimate of the label: a bag predicts about 0 for a pair without
+        training rows near it. :meth:`relevant` classifies passages.
 
         Parameters
         ----------
         query_vectors : (m, d)
         passages : (m, k) int
-            Numbers in the index; -1 for no passage, whose score is -inf.
+            Numbers in the index. -1 means no passage; its score is -inf.
         features : (m, k, f), optional
-            Required if the ensemble was trained with pair features.
+            Pair features, required if the ensemble was trained with them.
         intercept : bool, default True
-            Whether to add the intercept. It is the same for all passages of a query, so the ranking does not depend on
-            it; but float32 loses small sums beside it, the more the larger γ is.
+            Whether to add the intercept, which is the same for all passages of a query. Without it, float32 keeps the
+            order of very small sums, which are common with a large γ.
+
+        Raises :class:`NotFittedError` before :meth:`fit`, and :class:`InputError` for arrays that do not fit together.
         """
         self._check_fitted()
         return self._scored(query_vectors, passages, features, partial(self.support_.mean, intercept=intercept))
@@ -367,15 +375,14 @@ class SVREnsemble:
         *,
         intercept: bool = True,
     ) -> Any:
-        """Score each training query by the mean of the bags that were not trained on it, as :meth:`score_candidates`.
+        """Return the mean prediction of the bags that were not trained on the query, (m, k) float32.
 
-        Raises :class:`InputError` for a loaded model, because ``seen_`` is not saved, and for a query that every bag
-        was trained on.
+        Raises :class:`InputError` for a loaded model, because ``seen_`` is not saved, and for a query in every bag.
 
         Parameters
         ----------
         query_numbers : (m,) int
-            The numbers of the queries among those given to :meth:`fit`; -1 for a new query, scored by all bags.
+            The position of each query in the queries of :meth:`fit`; -1 for a new query, scored by all bags.
         query_vectors, passages, features, intercept
             As in :meth:`score_candidates`.
         """
@@ -384,15 +391,15 @@ class SVREnsemble:
         return self._scored(query_vectors, passages, features, mean, weights)
 
     def votes(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
-        """Return how many of the bags predict more than ``threshold``, (m, k) int."""
+        """Return the number of bags that predict more than ``threshold``, (m, k) int."""
 
         def count(pairs: Pairs, _: Any) -> Any:
             return (self.support_.bags(pairs) > self.threshold).sum(axis=1)
 
-        return self._scored(query_vectors, passages, features, count, nothing=np.int64(0))
+        return self._scored(query_vectors, passages, features, count, padding=np.int64(0))
 
     def relevant(self, query_vectors: Matrix, passages: Any, features: Any | None = None) -> Any:
-        """Return the paper's decision, (m, k) bool: whether at least ``min_votes`` bags vote for the passage."""
+        """Return whether at least ``min_votes`` bags vote for the passage, (m, k) bool; the decision of the paper."""
         votes = self.votes(query_vectors, passages, features)
         with device_of(votes).current():
             return votes >= self.min_votes
@@ -402,14 +409,14 @@ class SVREnsemble:
     ) -> PairExplanation:
         """Explain the score of a passage by the training pairs that contribute to it, with their exact shares.
 
-        ``features`` (f,) are required if the ensemble was trained with pair features. The ``top`` pairs with the
-        largest shares are listed, and the others are summed up.
+        The ``top`` pairs with the largest absolute shares are listed; the other shares are summed. ``features`` (f,)
+        are required if the ensemble was trained with pair features. Raises :class:`InputError` for an unknown passage.
         """
         check_parameters("SVREnsemble.explain", {"top": top}, {"top": COUNT})
         self._check_fitted()
         vectors = _checked(query_vector, self.index_)
         if vectors.shape[0] != 1:
-            raise InputError("explain takes one query")
+            raise InputError(f"explain needs one query vector, found {vectors.shape[0]}")
         passage = self.index_.numbers([passage_id])
         values = self._pair_features(None if features is None else to_numpy(features)[None, None], passage[None])
         pair = self._pairs(vectors, np.zeros(1, dtype=np.int64), passage, values)
@@ -419,7 +426,7 @@ class SVREnsemble:
     def _bag_weights(self, query_numbers: Any, m: int) -> BagWeights:
         self._check_fitted()
         if not hasattr(self, "seen_"):
-            raise InputError("a loaded model does not know which bags saw which training queries; fit it anew")
+            raise InputError("out-of-bag scores need 'seen_', which is not saved with a model; fit the model again")
         return out_of_bag_weights(self.seen_, np.asarray(to_numpy(query_numbers)), m)
 
     def _scored(
@@ -429,17 +436,16 @@ class SVREnsemble:
         features: Any,
         predict: Callable[[Pairs, BagWeights | None], Any],
         bag_weights: BagWeights | None = None,
-        nothing: Any = _NO_SCORE,
+        padding: Any = _NO_SCORE,
     ) -> Any:
-        """Return (m, k) predictions for candidates, and ``nothing`` where there is none."""
+        """Return the predictions (m, k) for candidates, and ``padding`` where there is no candidate."""
         self._check_fitted()
         vectors, passages = _checked(query_vectors, self.index_), to_numpy(passages)
-        if len(passages) != vectors.shape[0]:
-            raise InputError(f"candidates of {len(passages)} queries for {vectors.shape[0]} query vectors")
+        _check_length("passages", passages, vectors.shape[0])
         real = passages >= 0
         values = self._pair_features(features, passages)
         values = None if values is None else values[real.ravel()]
-        scores = np.full(passages.shape, nothing)
+        scores = np.full(passages.shape, padding)
         scores[real] = self._predicted(vectors, np.nonzero(real)[0], passages[real], values, predict, bag_weights)
         return to_device(scores, device_of(query_vectors))
 
@@ -452,13 +458,13 @@ class SVREnsemble:
         predict: Callable[[Pairs, BagWeights | None], Any],
         bag_weights: BagWeights | None,
     ) -> NDArray[Any]:
-        """Return (n,) predictions for pairs of rows of ``vectors`` and numbers of passages.
+        """Return predictions (n,) for pairs of rows of ``vectors`` and numbers of passages.
 
-        On the CPU the pairs are predicted at once, on a device as many as fit with their vectors.
+        The CPU processes all pairs in one tile. A device processes tiles of as many pairs as fit with their vectors.
         """
         where = self.support_.device
 
-        def part_of(tile: slice) -> NDArray[Any]:
+        def predict_tile(tile: slice) -> NDArray[Any]:
             used, rows = np.unique(query[tile], return_inverse=True)
             pairs = self._pairs(vectors[used], rows, passage[tile], None if features is None else features[tile])
             found: NDArray[Any] = to_numpy(predict(pairs, None if bag_weights is None else bag_weights[used]))
@@ -469,7 +475,7 @@ class SVREnsemble:
             each = 8 * (int(vectors.shape[1]) + 3 * self.support_.n_bags)
             size = batch_size_for_memory(where.half_of_memory() / 4, each)
         with where.current():
-            return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, part_of, what="pairs")])
+            return np.concatenate([np.zeros(0), *iter_chunks(len(query), size, predict_tile, what="pairs")])
 
     def _pairs(self, vectors: Matrix, query: Ints, passage: Ints, features: Floats | None) -> Pairs:
         """Return scaled pairs of rows of ``vectors`` and numbers of passages, on the device of the support."""
@@ -484,11 +490,12 @@ class SVREnsemble:
         )
 
     def _pair_features(self, features: Any, passages: Ints) -> Floats | None:
-        """Return (m·k, f) features of candidates (m, k); None if the ensemble was trained without any."""
+        """Return the features (m·k, f) of candidates (m, k), or None if the ensemble was trained without features."""
         if self.features_ is None:
             return None
         if features is None:
-            raise InputError("this ensemble was trained with pair features, which must be given")
+            n = len(self.features_.factor)
+            raise InputError(f"the ensemble was trained with {n} pair features and needs them here; give features")
         return check_features(features, passages, len(self.features_.factor))
 
     # searching and ranking ------------------------------------------------------------------------------------
@@ -502,19 +509,19 @@ class SVREnsemble:
         query_numbers: Ints | None = None,
         intercept: bool = True,
     ) -> Hits:
-        """Return the k passages of the whole index with the highest scores for each query, Hits (m, k).
+        """Return the k passages with the highest scores for each query, Hits (m, k), among all passages of the index.
 
-        Every query is scored with every passage, in tiles: the memory taken grows with m and k, not with the index.
-        Scores are those of :meth:`score_candidates`. The last bits of float32 may decide which passages are the last.
-        An ensemble with ``eta`` searches by Kq·Kp alone, because passages that no search has found have no pair
+        Every query is scored with every passage, in tiles: memory grows with m and k, but not with the index. Scores
+        are those of :meth:`score_candidates`. Rounding to float32 may decide which of almost equal passages is last.
+        An ensemble with ``eta`` searches with Kq·Kp only, because passages that no other search found have no pair
         features.
 
         Parameters
         ----------
         query_vectors, k, exclude : (m, d); int; (m,), optional
-            As in :meth:`PassageIndex.search`. A k larger than the index returns all of it.
+            As in :meth:`PassageIndex.search`. If k is larger than the index, all passages are returned.
         query_numbers, intercept : (m,) int, optional; bool, default True
-            As in :meth:`out_of_bag_scores`. With the intercept, small sums that float32 loses are ties.
+            As in :meth:`out_of_bag_scores`, which raises the same errors. With the intercept, very small sums are ties.
         """
         check_parameters("SVREnsemble.search", {"k": k}, {"k": COUNT})
         self._check_fitted()
@@ -539,14 +546,15 @@ class SVREnsemble:
     def rank(
         self, query_vectors: Matrix, query_ids: Sequence[str], *, k: int = 100, exclude: Exclude | None = None
     ) -> Run:
-        """Rank documents by their best score among the ``k`` nearest passages of each query, without ``exclude``.
+        """Rank the documents of the ``k`` nearest passages of each query; a document scores by its best passage.
 
-        Raises :class:`InputError` for ``protocol="injected"``, whose candidates depend on the labels.
+        ``exclude`` (m,) has the id or number of each query's own document, which is not ranked. Raises
+        :class:`InputError` for ``protocol="injected"``, whose candidates depend on the labels.
         """
         check_parameters("SVREnsemble.rank", {"k": k}, {"k": COUNT})
         self._check_fitted()
         if self.protocol == "injected":
-            raise InputError("protocol 'injected' does not rank: its candidates depend on the labels of the query")
+            raise InputError("protocol='injected' cannot rank: its candidates depend on the labels; use 'end-to-end'")
         vectors = _checked(query_vectors, self.index_)
         near = self.index_.search(vectors, min(k, len(self.index_)), exclude=exclude).passages
         return rank_documents(self.index_, Hits(near, self.score_candidates(vectors, near)), query_ids)
@@ -554,7 +562,7 @@ class SVREnsemble:
     # files ----------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
-        """Write the model, without the index, to a new folder; the folder appears only when it is complete."""
+        """Write the model, without the index, to a new or empty folder; the folder appears when it is complete."""
         self._check_fitted()
         report = {name: getattr(self, name) for name in _REPORTED}
         ids = {"queries": self.support_query_ids_, "passages": self.support_passage_ids_}
@@ -564,14 +572,10 @@ class SVREnsemble:
 
     @classmethod
     def load(cls, folder: Path | str, index: PassageIndex, *, device: str | None = None) -> Self:
-        """Load a saved model; missing or changed files, or another kind or version, raise FileFormatError.
+        """Load a saved model for an index whose vectors have the same width as in training.
 
-        Parameters
-        ----------
-        folder, index : Path or str; PassageIndex
-            The index must have the width of the one used in training.
-        device : str, optional
-            Default: the device of the index's vectors.
+        ``device`` is by default the device of the index's vectors. Raises :class:`FileFormatError` for missing or
+        changed files, or another kind or version, and :class:`VectorError` for vectors of another width.
         """
         model, saved = load_model(Path(folder), "SVREnsemble", cls, ids=("queries", "passages"))
         saved.spaces.check_passages(index.vectors)
@@ -583,7 +587,7 @@ class SVREnsemble:
         return model
 
     def on(self, index: PassageIndex) -> Self:
-        """Return the same model with another index of its space, such as one with documents added."""
+        """Return the model with another index of the same space, such as an index with added documents."""
         self.spaces_.check_passages(index.vectors)
         other = copy.copy(self)
         other.index_ = index
@@ -595,6 +599,11 @@ class SVREnsemble:
 
 
 def _checked(query_vectors: Any, index: PassageIndex) -> Matrix:
-    """Return query vectors on the CPU; raise unless they are as wide as the passages, and sparse where they are."""
+    """Return query vectors on the CPU; raise unless they have the width of the passages and are sparse like them."""
     checked: Matrix = to_numpy(check_like(query_vectors, "query_vectors", index.vectors))
     return checked
+
+
+def _check_length(name: str, rows: Any, m: int) -> None:
+    if len(rows) != m:
+        raise InputError(f"{name} must have one entry for each of the {m} query vectors, found {len(rows)}")

@@ -1,13 +1,13 @@
-"""haybale's own solver: sequential minimal optimisation on working sets.
+"""The working-set solver: sequential minimal optimisation (SMO) on working sets.
 
 Each outer iteration chooses the rows that violate their optimality conditions most, solves the small problem of their
 coefficients with all others fixed (:mod:`haybale.ensemble.smo`), and updates all residuals by a product with the
-chosen rows of the kernel. ThunderSVM (Wen, Shi, Li, He & Chen 2018, JMLR 19(21)) and cuML work in the same way.
+kernel of the chosen rows. ThunderSVM (Wen, Shi, Li, He & Chen 2018, JMLR 19(21)) and cuML work in the same way.
 
-The small problem needs the kernel of the chosen rows with each other. The kernel with all rows is needed only where a
-coefficient has changed, which with few exceptions is where a support vector will be. On the CPU it is gathered from
-rows of the two Gram matrices (:mod:`haybale.ensemble.gram_rows`), which are kept as long as ``memory_budget`` allows,
-and the cores share the update of the residuals. On a device, everything of the length of a bag is an array operation,
+The small problem needs the kernel of the chosen rows with each other. The kernel with all rows is needed only for rows
+whose coefficient has changed; with few exceptions, these become support vectors. On the CPU, kernel values are gathered
+from rows of the two Gram matrices (:mod:`haybale.ensemble.gram_rows`), which are cached within ``memory_budget``, and
+the cores share the update of the residuals. On a device, array operations process the vectors of the length of a bag,
 and only the small problems are copied to the host.
 """
 
@@ -29,38 +29,36 @@ from haybale.errors import DeviceError
 from haybale.parallel import batch_size_for_memory, free_cached, in_threads, one_blas_thread
 
 WORKING_SET = 1024  # rows
-FRACTION = 0.3  # a working set is left when its violation has fallen to this share of its start
-# Both values, if both Gram matrices are held: reading the kernel of a set then takes longer than the steps on it.
+FRACTION = 0.3  # the solver leaves a working set when its violation has fallen to this share of its initial value
+# Both values if both Gram matrices are in memory: the steps on a set then take less time than reading its kernel.
 _OF_HELD = 512, 0.1
-STEPS = 20  # steps per row of a working set, at most
-REFRESHES = 10  # how often all residuals are recomputed, at most
+STEPS = 20  # maximum number of steps per row of a working set
+REFRESHES = 10  # maximum number of times that all residuals are recomputed
 _CHECKED = 32  # residuals recomputed before a solution is accepted
-_EARLY = 0.1  # share of support vectors among the rows from which their final number is estimated
-_AT_ONCE = 16_384  # rows of a bag up to which steps are taken over all of them, if both matrices are held
-_SMALL = 4096  # rows of a bag up to which the matrices are computed as a whole; they are hardly larger than the vectors
-_LEAST = 4  # rows of a working set: two from the previous one, one with a large gain and one with a small cost
-_LINES = 128  # kernel rows that a thread processes at once
-
-
-def gram_bytes(problem: Problem) -> float:
-    """Return the bytes of the Gram matrices over the queries and passages of a problem's rows."""
-    queries, passages = (len(np.unique(numbers)) for numbers in (problem.query, problem.passage))
-    return 4.0 * queries**2 + 4.0 * passages**2
+_EARLY = 0.1  # share of the rows that must be support vectors before their final number is estimated
+_AT_ONCE = 16_384  # rows of a bag up to which one working set holds all rows, if both Gram matrices are in memory
+_SMALL = 4096  # rows of a bag up to which whole Gram matrices are computed; they are hardly larger than the vectors
+_LEAST = 4  # minimum rows of a working set: two of the previous set, one with a large gain, one with a small cost
+_LINES = 128  # kernel rows that a thread processes in one task
 
 
 def solve_working_set(problem: Problem, working_set: int | None = None) -> Dual:
-    """Solve by second-order SMO on working sets of up to ``working_set`` rows, on the problem's device.
+    """Solve with second-order SMO on working sets, on the problem's device.
 
-    The default is 1,024 rows. On the CPU, if both Gram matrices are held, it is 512, or all rows at once if there are
-    at most 16,384 without pair features, which takes many more steps.
+    Equal rows are merged, and ``tol`` has a lower bound; see :class:`~haybale.ensemble.problem.Solution`. Before the
+    solver accepts a solution, it recomputes a sample of the residuals. If one of them differs by more than tol / 20,
+    it recomputes all residuals and continues.
 
-    Equal rows are merged and ``tol`` is bounded, as :class:`~haybale.ensemble.problem.Solution` says. ``n_iter`` counts
-    steps of two coefficients. Before a solution is accepted, a sample of the residuals is recomputed; if one of them
-    has drifted by a twentieth of ``tol``, all are recomputed and the solver goes on.
+    The result does not depend on the number of threads. ``memory_budget`` limits the bytes of kernel values; values
+    that do not fit are computed again when they are needed. Raises :class:`~haybale.errors.DeviceError` if a device
+    runs out of memory, and warns if ``max_iter`` steps do not reach ``tol``.
 
-    The result does not depend on the number of threads. ``memory_budget`` bytes of kernel values are held; what does
-    not fit is computed again when it is needed. Raises :class:`~haybale.errors.DeviceError` if a device runs out of
-    memory, and warns if ``max_iter`` steps do not reach ``tol``.
+    Parameters
+    ----------
+    problem : Problem
+    working_set : int, optional
+        Maximum number of rows of a working set. Default: 1,024. On the CPU, if both Gram matrices are in memory, 512,
+        or all rows if there are at most 16,384 and no pair features.
     """
     solution = Solution(problem)
     with problem.device.current(), one_blas_thread():
@@ -88,22 +86,22 @@ class _WorkingSets:
         self.taken = self.outer = 0
 
     def look(self) -> float:
-        """Return the violation: by how much the largest gain exceeds the smallest cost."""
+        """Return the violation, the largest gain minus the smallest cost."""
         self.gain, self.cost = self.error + self.up, self.error + self.low
         self.violation = float(self.gain.max() - self.cost.min())
         return self.violation
 
     def improve(self) -> bool:
-        """Choose a working set, optimise it and update all residuals; return whether any step was taken."""
+        """Optimise a working set and update all residuals; return whether any step was taken."""
         solution = self.solution
         if not self.kernel.decided:
-            self._foresee()
+            self._decide()
         rows = self._choose()
         there = to_device(rows, self.device)
         state = State.of(solution, rows, to_numpy(self.error[there]).astype(np.float32))
         before = solution.beta[rows]
         stop, most = max(solution.tol / 2, self.kernel.fraction * self.violation), STEPS * len(rows)
-        if is_all := len(rows) == len(solution.label):  # solved to the end at once, with room for float32 rounding
+        if is_all := len(rows) == len(solution.label):  # solve completely, with a margin for float32 rounding
             stop, most = 0.9 * solution.tol, solution.limit
         most = min(most, solution.limit - self.taken)
         steps, _ = optimise(self.kernel.among(rows), state, solution.problem.epsilon, stop, most)
@@ -116,8 +114,8 @@ class _WorkingSets:
         self.taken, self.outer = self.taken + steps, self.outer + 1
         return steps > 0
 
-    def _foresee(self) -> None:
-        """Decide to compute the matrices as a whole, once many support vectors are known or expected."""
+    def _decide(self) -> None:
+        """Decide whether to compute whole Gram matrices, as soon as the number of support vectors can be estimated."""
         n, support = len(self.solution.label), self.solution.beta != 0
         if n <= _SMALL:
             self.kernel.decide(True)
@@ -127,10 +125,10 @@ class _WorkingSets:
             self.kernel.decide(np.count_nonzero(support) > n / 2)
 
     def _choose(self) -> Ints:
-        """Return the next working set: newly chosen rows of the last one, and the rows that violate most.
+        """Return the next working set: the rows that were new in the last one, and the rows that violate most.
 
-        If more than half of the set would be old rows, every second of them is kept. The remaining places go half to
-        the largest gains and half to the smallest costs.
+        If more than half of the set would be old rows, only every second of them is kept. Half of the other rows have
+        the largest gains, and half have the smallest costs.
         """
         n, q, newest = len(self.solution.label), self.kernel.q, self.newest
         if q == n:
@@ -146,14 +144,14 @@ class _WorkingSets:
         low = self.xp.argpartition(self.cost, n_low)[:n_low]
         self.newest = to_numpy(self.xp.concatenate([up, low])).astype(np.int64)
         chosen = np.concatenate([old, self.newest])
-        # On the CPU, sorted rows are read in order; on a device, rows that stay keep their place.
+        # Sorted rows make memory access sequential on the CPU. On a device, kept rows keep their position.
         return np.sort(chosen) if self.device.is_cpu else chosen
 
     def drift(self) -> float:
-        """Return the largest error among a sample of the residuals."""
+        """Return the largest error in a sample of the residuals."""
         solution, n = self.solution, len(self.solution.label)
         sample = np.unique(np.linspace(0, n - 1, min(n, _CHECKED)).astype(np.int64))
-        values = to_numpy(self.kernel.rows(sample))
+        values = to_numpy(self.kernel.problem.gram(sample))
         error = to_numpy(self.error[to_device(sample, self.device)])
         return float(np.abs(solution.label[sample] - values @ solution.beta - error).max())
 
@@ -167,7 +165,7 @@ class _WorkingSets:
 
 
 class _Held:
-    """The kernel on the CPU, gathered from rows of the two Gram matrices."""
+    """The kernel on the CPU, gathered from cached rows of the two Gram matrices."""
 
     dtype = np.float64
 
@@ -177,7 +175,7 @@ class _Held:
         self.query, self.passage = problem.query.astype(np.uint32), problem.passage.astype(np.uint32)
         halves, whole = (problem.queries, problem.passages), problem.grams or (None, None)
         rooms = len(halves[0]), len(halves[1])
-        # The kernel of the small problem, with what computing it takes, is held beside the rows.
+        # The budget also holds the kernel of the small problem and the temporary arrays of computing it.
         room = np.sqrt(problem.memory_budget / 48)
         self.q = min(n, batch_size_for_memory(room, 1, least=_LEAST, most=working_set or WORKING_SET))
         if problem.grams is None:
@@ -192,7 +190,7 @@ class _Held:
             self.decide(True)
 
     def among(self, rows: Ints) -> KernelRows:
-        """Return the kernel of distinct rows with each other. Of passages not held, only this part is computed."""
+        """Return the kernel of distinct rows with each other; compute only this part for passages not in the cache."""
         query, passage = self.query[rows], self.passage[rows]
         if self.at_once:
             none = np.empty((0, 0), dtype=np.float32)
@@ -221,7 +219,7 @@ class _Held:
         return KernelRows.of(out)
 
     def decide(self, whole: bool) -> None:
-        """Compute the matrices as a whole now, if there is room, or their rows whenever they are needed."""
+        """Compute whole Gram matrices now if they fit, or their rows when they are needed."""
         self.decided = True
         both = self.of_queries, self.of_passages
         for held in both if whole else ():
@@ -232,12 +230,8 @@ class _Held:
             self.at_once = self.problem.features is None and n <= _AT_ONCE
             self.q, self.fraction = (n if self.at_once else min(self.q, _OF_HELD[0])), _OF_HELD[1]
 
-    def rows(self, rows: Ints) -> Any:
-        """Return (m, n) kernel values of some rows with all rows, computed without the rows held."""
-        return self.problem.gram(rows)
-
     def subtract(self, error: NDArray[np.float64], rows: Ints, change: NDArray[np.float64]) -> None:
-        """Update all residuals for a change of some rows' coefficients."""
+        """Update all residuals after a change of the coefficients of some rows."""
         rows, change = rows[change != 0], change[change != 0].astype(np.float32)
         if not len(rows):
             return
@@ -261,9 +255,9 @@ class _Held:
 
 
 def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
-    """Return how many rows of both Gram matrices a budget of bytes holds.
+    """Return the number of rows of each Gram matrix that fit a budget of bytes.
 
-    All rows of the smaller matrix are held if a quarter of the budget suffices for them.
+    The smaller matrix gets all its rows if they fit a quarter of the budget.
     """
     sizes = 4.0 * n_queries**2, 4.0 * n_passages**2
     if sum(sizes) <= budget:
@@ -281,7 +275,7 @@ def _rooms(n_queries: int, n_passages: int, budget: float) -> tuple[int, int]:
 def _square(
     kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any, tile: Any, place: Any, first: int, out: Any
 ) -> None:  # pragma: no cover - compiled
-    """Compute the kernel of the rows from ``first`` on with all; ``tile`` has passages not held, at ``place``."""
+    """Compute rows ``first`` … of the kernel; ``tile`` and ``place`` replace ``kp`` for passages not in the cache."""
     for i in range(first, first + len(out)):
         line, of_query = out[i - first], kq[q_slot[i]]
         if p_slot[i] >= 0:
@@ -291,12 +285,12 @@ def _square(
         else:
             row = tile[place[i]]
             for k in range(len(query)):
-                line[k] = of_query[query[k]] * row[place[k]]  # wrong for passages that are held; _mirror corrects it
+                line[k] = of_query[query[k]] * row[place[k]]  # wrong for cached passages; _mirror corrects it
 
 
 @njit(nogil=True, cache=True)
 def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
-    """Copy rows of passages that are not held from the columns of those that are."""
+    """Correct rows of passages that are not in the cache, by copying the columns of cached passages."""
     for start in range(0, len(out), 32):
         for i in range(len(out)):
             if p_slot[i] < 0:
@@ -309,10 +303,10 @@ def _mirror(out: Any, p_slot: Any) -> None:  # pragma: no cover - compiled
 def _total(
     change: Any, kq: Any, q_slot: Any, query: Any, kp: Any, p_slot: Any, passage: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Return (n,) Σ_i change_i K(row i, ·), for a number of rows that is a multiple of four."""
+    """Return Σ_i change_i K(row i, ·) (n,); the number of rows must be a multiple of four."""
     n = len(query)
     out = np.zeros(n, dtype=np.float32)
-    for r in range(0, len(change), 4):  # four at once, so that query and passage numbers are read once
+    for r in range(0, len(change), 4):  # four rows per pass over the query and passage numbers
         by0, by1, by2, by3 = change[r], change[r + 1], change[r + 2], change[r + 3]
         q0, q1, q2, q3 = kq[q_slot[r]], kq[q_slot[r + 1]], kq[q_slot[r + 2]], kq[q_slot[r + 3]]
         p0, p1, p2, p3 = kp[p_slot[r]], kp[p_slot[r + 1]], kp[p_slot[r + 2]], kp[p_slot[r + 3]]
@@ -323,15 +317,20 @@ def _total(
 
 
 class _OnDevice:
-    """The kernel of the last working set with all rows, on a device; gathered from Gram matrices if these fit."""
+    """The kernel of the last working set with all rows, on a device; gathered from Gram matrices if they fit."""
 
     dtype, decided, fraction = np.float32, True, FRACTION
 
     def __init__(self, problem: Problem, working_set: int | None) -> None:
-        self.problem, self.xp = _with_grams(problem), problem.queries.xp
+        if problem.grams is not None or problem.gram_bytes() <= problem.memory_budget:
+            try:
+                problem = problem.with_grams()
+            except DeviceError:
+                free_cached()
+        self.problem, self.xp = problem, problem.queries.xp
         n = len(problem.label)
         most = working_set or WORKING_SET
-        # A block of kernel rows takes as much memory again while it is computed.
+        # Computing a block of kernel rows needs the same amount of temporary memory.
         self.q = min(n, batch_size_for_memory(problem.memory_budget, 16 * n, least=_LEAST, most=most))
         self.chosen, self.block = np.zeros(0, dtype=np.int64), self.xp.empty((0, n), dtype=np.float32)
 
@@ -341,12 +340,8 @@ class _OnDevice:
         columns = to_device(rows, self.problem.device)
         return KernelRows.of(np.ascontiguousarray(to_numpy(self.xp.take(self.block, columns, axis=1))))
 
-    def rows(self, rows: Ints) -> Any:
-        """Return (m, n) kernel values of some rows with all rows."""
-        return self.problem.gram(rows)
-
     def subtract(self, error: Any, rows: Ints, change: NDArray[np.float64]) -> None:
-        """Update all residuals for a change of some rows' coefficients."""
+        """Update all residuals after a change of the coefficients of some rows."""
         self._hold(rows)
         error -= to_device(change.astype(np.float32), self.problem.device) @ self.block
 
@@ -361,14 +356,3 @@ class _OnDevice:
         if not np.array_equal(rows, self.chosen):
             place = np.argsort(np.concatenate([np.flatnonzero(stay), np.flatnonzero(~stay)]))
             self.block, self.chosen = self.block[to_device(place, self.problem.device)], rows
-
-
-def _with_grams(problem: Problem) -> Problem:
-    """Return the problem with Gram matrices, if they fit."""
-    if problem.grams is None and gram_bytes(problem) > problem.memory_budget:
-        return problem
-    try:
-        return problem.with_grams()
-    except DeviceError:
-        free_cached()
-    return problem
