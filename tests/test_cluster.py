@@ -1,4 +1,4 @@
-"""Tasks here, in processes and on a cluster of two: the same results to the last bit, also when a worker is killed."""
+"""Tasks in threads, in processes and on a cluster give the same results bit for bit, even if a worker is killed."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 
 def process_of(program: str, *options: str) -> subprocess.Popen[bytes]:
-    """A process of Dask's that finds the modules of the tests."""
+    """Start a program of Dask that can import the modules of the tests."""
     command = [sys.executable, "-m", f"distributed.cli.{program}", *options, "--dashboard-address", ":0"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([TESTS, *sys.path])}
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
 
 
-def worker_of(address: str) -> subprocess.Popen[bytes]:
+def start_worker(address: str) -> subprocess.Popen[bytes]:
     return process_of("dask_worker", address, "--nthreads", "1", "--no-nanny", "--death-timeout", "20")
 
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[Any]:
-    """Two workers, which nannies start again."""
+    """Start a cluster of two workers, which nannies restart."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=60) as local,
@@ -63,9 +63,9 @@ def local() -> Iterator[Any]:
 
 @pytest.fixture
 def address(local: Any) -> str:
-    """Of a scheduler with two workers, also after a test that has killed some."""
+    """Return the address of a scheduler with two workers, also after a test that killed a worker."""
     for attempt in range(4):
-        local.scale(2)  # one that was killed and, on a busy machine, came back too slowly was given up
+        local.scale(2)  # a busy machine may have restarted a killed worker too slowly
         try:
             local.wait_for_workers(2, timeout=20)
             break
@@ -83,7 +83,7 @@ def client(address: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def killing(folder: Path, then: Callable[[], None] | None = None) -> Iterator[list[int]]:
-    """Kill a worker that has begun a task, or do something else then; let the tasks go on."""
+    """Kill a worker that has begun a task, or call ``then`` instead; after that, let the tasks continue."""
     killed: list[int] = []
 
     def kill() -> None:
@@ -111,14 +111,14 @@ def trained(solver: Any = "working-set", **settings: Any) -> SVREnsemble:
     return SVREnsemble(6, k=20, solver=solver, memory_budget=1e9, **settings).fit(index, queries, relevant)
 
 
-def same_ensemble(found: SVREnsemble, expected: SVREnsemble) -> None:
+def assert_same_ensemble(found: SVREnsemble, expected: SVREnsemble) -> None:
     for name in ("coef", "intercept", "offsets", "query", "passage"):
         np.testing.assert_array_equal(getattr(found.support_, name), getattr(expected.support_, name))
     assert found.n_iter_ == expected.n_iter_
 
 
-@pytest.mark.parametrize("overlap", [0.1, 4.0])  # alone, and sharing Gram matrices
-def test_bags_are_those_trained_here_also_where_a_worker_is_killed(client: Any, tmp_path: Path, overlap: float) -> None:
+@pytest.mark.parametrize("overlap", [0.1, 4.0])  # without and with shared Gram matrices
+def test_training_gives_the_same_bags_if_a_worker_is_killed(client: Any, tmp_path: Path, overlap: float) -> None:
     with killing(tmp_path / "flags"):
         found = [trained(dask_tasks.WaitingSolver(str(tmp_path / "flags")), overlap=overlap)]
     for backend in ("threading", "loky"):
@@ -127,7 +127,7 @@ def test_bags_are_those_trained_here_also_where_a_worker_is_killed(client: Any, 
     with joblib.parallel_config(backend="sequential"):
         expected = trained(overlap=overlap)
     for each in found:
-        same_ensemble(each, expected)
+        assert_same_ensemble(each, expected)
 
 
 @pytest.fixture(scope="module")
@@ -144,52 +144,52 @@ def store(folder: Path) -> EmbeddingStore:
     return EmbeddingStore(folder.parent / "store")
 
 
-def searched(index: Any) -> Any:
+def search(index: Any) -> Any:
     queries = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     return index.search(queries, 50, exclude=["d3", None, "d4", "d4", None])
 
 
-def same_hits(found: Any, expected: Any) -> None:
+def assert_same_hits(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found.passages, expected.passages)
     np.testing.assert_array_equal(found.scores, expected.scores)
 
 
-def test_search_is_that_of_one_index_also_where_a_worker_is_killed(
+def test_a_sharded_search_gives_the_hits_of_one_index_if_a_worker_is_killed(
     client: Any, store: EmbeddingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = searched(PassageIndex.from_store(store))
-    same_hits(searched(ShardedIndex(store)), expected)
-    search = partial(dask_tasks.waiting_search, str(tmp_path / "flags"))
-    monkeypatch.setattr("haybale.retrieval.sharded.search_shard", search)
+    expected = search(PassageIndex.from_store(store))
+    assert_same_hits(search(ShardedIndex(store)), expected)
+    waiting_search = partial(dask_tasks.waiting_search, str(tmp_path / "flags"))
+    monkeypatch.setattr("haybale.retrieval.sharded.search_shard", waiting_search)
     with killing(tmp_path / "flags"):
-        same_hits(searched(ShardedIndex(store, 4)), expected)
+        assert_same_hits(search(ShardedIndex(store, 4)), expected)
     monkeypatch.undo()
     other = EmbeddingStore(store.path)
     other.manifest = other.manifest | {"encoder": "another"}
-    with pytest.raises(StoreError, match="this is another store"):
-        searched(ShardedIndex(other, 2))
+    with pytest.raises(StoreError):
+        search(ShardedIndex(other, 2))
     mean = client.compute(store.dask().mean(axis=0)).result()
     np.testing.assert_allclose(mean, store.vectors().mean(axis=0), rtol=1e-5)
 
 
-def same_store(one: Path, other: Path) -> None:
+def assert_same_store(one: Path, other: Path) -> None:
     a, b = EmbeddingStore(one), EmbeddingStore(other)
     np.testing.assert_array_equal(a.vectors(), b.vectors())
     assert a.passage_ids.equals(b.passage_ids)
 
 
 def test_a_worker_killed_while_it_embeds(client: Any, folder: Path, store: EmbeddingStore, tmp_path: Path) -> None:
-    """What it had written is kept; its lock died with it."""
+    """The chunks of the killed worker are kept, and its lock is removed."""
     encoder = partial(dask_tasks.WaitingEncoder, str(tmp_path / "flags"), after=2)
     with killing(tmp_path / "flags"):
         done = embed_shards(folder, encoder, tmp_path / "shards", rows_per_chunk=6)
-    assert done.kept == 12  # two chunks of the one that was killed
+    assert done.kept == 12  # two chunks of the killed worker
     assert done.passages == 48
-    same_store(tmp_path / "shards", store.path)
+    assert_same_store(tmp_path / "shards", store.path)
 
 
 def test_large_arguments_of_a_killed_worker_are_sent_again(client: Any, tmp_path: Path) -> None:
-    """They are larger than what Dask warns of; and errors of a task are its own."""
+    """The arguments exceed the size at which Dask warns. Errors of a task are passed on unchanged."""
     vectors, flags = [np.full(2_000_000, float(i)) for i in range(8)], tmp_path / "flags"
     with killing(flags):
         found = list(spread(dask_tasks.squared, [(i, vectors[i], str(flags)) for i in range(8)]))
@@ -199,8 +199,8 @@ def test_large_arguments_of_a_killed_worker_are_sent_again(client: Any, tmp_path
     assert list(spread(pow, ((2, i) for i in range(9)), total=9)) == [2**i for i in range(9)]
 
 
-def test_the_smallest_of_all_workers_decides_what_a_task_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some versions of Dask tell of five unless they are asked for all."""
+def test_the_smallest_worker_sets_the_memory_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default, some versions of Dask return only five workers."""
     limits = [8e9] * 6 + [2e9]
 
     def scheduler_info(n_workers: int = 5) -> dict[str, Any]:
@@ -215,14 +215,14 @@ def test_the_smallest_of_all_workers_decides_what_a_task_may_take(monkeypatch: p
 def test_a_process_that_dies(tmp_path: Path) -> None:
     with (
         joblib.parallel_config(backend="loky", n_jobs=2),
-        pytest.raises(ClusterError, match="dying: a process died, perhaps for want of memory: TerminatedWorkerError"),
+        pytest.raises(ClusterError, match=r"dying: .*TerminatedWorkerError"),
     ):
         list(spread(os._exit, [(9,)], description="dying"))
 
 
 @pytest.mark.filterwarnings("ignore:.* training queries for")
 def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None:
-    """Models and stores are those of one machine, byte for byte."""
+    """Models and stores are the same byte for byte as on one machine."""
     data, engine = word_folder(tmp_path / "data"), str(tmp_path / "engine")
     assert here("index", str(data), "--out", engine)[0] == 0
     for out, more in (("m1", ()), ("m2", ("--dask", address))):
@@ -233,13 +233,13 @@ def test_commands(address: str, folder: Path, tmp_path: Path, here: Any) -> None
     how = ("--encoder", "lsa(4)", "--language", "english", "--set", "rows_per_chunk=7")
     status, _, said = here("embed", str(folder), "--out", str(tmp_path / "there"), *how, "--dask", address)
     assert status == 0, said
-    assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # a shard a worker
+    assert (tmp_path / "there" / "shard-2-of-2").is_dir()  # one shard per worker
     assert here("embed", str(folder), "--out", str(tmp_path / "here"), *how)[0] == 0
-    same_store(tmp_path / "there", tmp_path / "here")
+    assert_same_store(tmp_path / "there", tmp_path / "here")
 
 
-def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The Python of docs/tutorials/gpu-and-cluster.md, with the cluster that is here already, and another folder."""
+def test_the_tutorial_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the Python of docs/tutorials/gpu-and-cluster.md on this cluster, with another folder."""
     page = (Path(TESTS).parent / "docs" / "tutorials" / "gpu-and-cluster.md").read_text(encoding="utf-8")
     start, names, example = re.findall(r"```python\n(.*?)```", page, re.S)
     for code in (start, names):
@@ -257,14 +257,14 @@ def test_the_page_runs(address: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     found: dict[str, Any] = {"address": address, "folder": str(folder), "shared": str(tmp_path)}
     exec(compile(example, "gpu-and-cluster.md", "exec"), found)
     assert re.fullmatch(r"600 passages, mean of length 0\.\d+, longest 1\.000\n", capsys.readouterr().out)
-    same_hits(found["index"].search(found["queries"], 5), found["passages"].search(found["queries"], 5))
+    assert_same_hits(found["index"].search(found["queries"], 5), found["passages"].search(found["queries"], 5))
     assert found["ensemble"].n_rows_ >= 1000
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nonsense://a:1", "tls://127.0.0.1:9"])
-def test_nobody_answers(address: str) -> None:
+def test_an_address_without_a_scheduler_is_an_error(address: str) -> None:
     start = time.monotonic()
-    with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {address}"), on_cluster(address, timeout=1):
+    with pytest.raises(ClusterError, match=address), on_cluster(address, timeout=1):
         pass
     assert time.monotonic() - start < 5
 
@@ -272,19 +272,19 @@ def test_nobody_answers(address: str) -> None:
 @pytest.mark.parametrize(
     ("who", "package", "theirs"), [("worker tcp://", "numpy", "0.0"), ("the scheduler", "python", "3.0.1")]
 )
-def test_other_versions_are_named(
+def test_other_versions_of_packages_are_an_error(
     address: str, monkeypatch: pytest.MonkeyPatch, who: str, package: str, theirs: str
 ) -> None:
-    asked = distributed.Client.get_versions
+    get_versions = distributed.Client.get_versions
 
     def versions(client: Any, **packages: Any) -> Any:
-        found = asked(client, **packages)
+        found = get_versions(client, **packages)
         one = found["scheduler"] if who == "the scheduler" else next(iter(found["workers"].values()))
         one["packages"] = one["packages"] | {package: theirs}
         return found
 
     monkeypatch.setattr(distributed.Client, "get_versions", versions)
-    message = rf"{address}: {who}.* has {package} {re.escape(theirs)}, here it is \d"
+    message = rf"{address}: {who}.* {package} \d.* {re.escape(theirs)}$"
     with pytest.raises(ClusterError, match=message), on_cluster(address):
         pass
 
@@ -294,9 +294,7 @@ def square_on(address: str, flags: Path, then: Callable[[], None]) -> None:
         list(spread(dask_tasks.squared, [(i, np.ones(9), str(flags)) for i in range(4)], description="squaring"))
 
 
-def test_a_scheduler_whose_worker_dies_that_lacks_a_module_and_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_of_workers_and_of_the_scheduler_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "scheduler.json"
     scheduler = process_of("dask_scheduler", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(file))
     while not file.exists() or not (match := re.search(r"tcp://[\d.:]+", file.read_text())):
@@ -308,20 +306,20 @@ def test_a_scheduler_whose_worker_dies_that_lacks_a_module_and_is_killed(
     function = importlib.import_module("only_here").function
     try:
         with (
-            pytest.raises(ClusterError, match=r"the cluster has no worker; start some: dask worker tcp"),
+            pytest.raises(ClusterError, match=f"dask worker {address}"),
             on_cluster(address, timeout=0.5),
         ):
             pass
-        processes.append(worker_of(address))
+        processes.append(start_worker(address))
         monkeypatch.setattr(cluster, "PATIENCE", 1.0)
-        with pytest.raises(ClusterError, match=rf"{address}: squaring: no worker is left; start some and do it again"):
+        with pytest.raises(ClusterError, match=f"{address}: .*squaring"):
             square_on(address, tmp_path / "before", processes[1].kill)
-        processes.append(worker_of(address))
-        message = rf"{address}: the cluster failed while .*: ModuleNotFoundError: .*'only_here'"
+        processes.append(start_worker(address))
+        message = rf"{address}: .*ModuleNotFoundError: .*'only_here'"
         with pytest.raises(ClusterError, match=message), on_cluster(address, timeout=20):
             list(spread(function, [(1,)]))
         start = time.monotonic()
-        with pytest.raises(ClusterError, match=rf"{address}: the cluster failed while squaring: .*; it is safe"):
+        with pytest.raises(ClusterError, match=f"{address}: .*squaring"):
             square_on(address, tmp_path / "flags", scheduler.kill)
         assert time.monotonic() - start < 30
     finally:
@@ -331,5 +329,5 @@ def test_a_scheduler_whose_worker_dies_that_lacks_a_module_and_is_killed(
 
 
 def test_a_task_that_kills_its_workers(client: Any) -> None:
-    with pytest.raises(ClusterError, match="failed while dying: KilledWorker"):
+    with pytest.raises(ClusterError, match=r"dying.*KilledWorker"):
         list(spread(os._exit, [(9,)], description="dying"))

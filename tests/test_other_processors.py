@@ -1,4 +1,4 @@
-"""What must hold on any processor, held to it with the kernels that OpenBLAS has for another one."""
+"""Tests that must pass on any processor, repeated with the kernels of OpenBLAS for another processor."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def names_in(path: Path) -> bool:
     return any(name in path.read_text() for name in ANYWHERE.split(" or "))
 
 
-@pytest.mark.skipif(not features.get("SSE42"), reason="this processor has no other kernels than its own")
-def test_what_holds_here_holds_there() -> None:
-    """With another BLAS the setting does nothing, and the same tests are done once more."""
+@pytest.mark.skipif(not features.get("SSE42"), reason="OpenBLAS has no second kernel for this processor")
+def test_results_hold_on_another_processor() -> None:
+    """Other BLAS libraries ignore the setting; the tests then run a second time unchanged."""
     other = "Haswell" if features.get("AVX512_SKX") else "Nehalem"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", ANYWHERE]
     files = [path for path in TESTS.rglob("test_*.py") if path != Path(__file__) and names_in(path)]

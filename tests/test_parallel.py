@@ -1,4 +1,4 @@
-"""Threads keep order and give BLAS back its own as it was; tiles are halved until they fit."""
+"""Parallel work: order of results, threads of BLAS, and tiles that are halved until they fit in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from haybale.parallel import in_threads, iter_chunks, one_blas_thread
 
 
 def blas_threads() -> set[int]:
-    """Of pools that all threads share; those of OpenMP belong to a thread."""
+    """Return the sizes of the BLAS thread pools of the process; pools of OpenMP belong to single threads."""
     found = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     return {pool["num_threads"] for pool in found if pool.get("threading_layer") != "openmp"}
 
@@ -29,8 +29,8 @@ def test_results_keep_their_order(threads: int | None) -> None:
         in_threads(lambda x: 1 // x, [1, 0, 2], threads)
 
 
-def test_blas_gets_its_threads_back_whoever_leaves_last() -> None:
-    """Two threads whose limits overlap: threadpoolctl alone would end with one thread for good."""
+def test_overlapping_limits_of_two_threads_are_both_removed() -> None:
+    """With threadpoolctl alone, BLAS would keep one thread forever."""
     before = blas_threads()
     first_in, second_in = threading.Event(), threading.Event()
 
@@ -43,7 +43,7 @@ def test_blas_gets_its_threads_back_whoever_leaves_last() -> None:
         first_in.wait(10)
         with one_blas_thread():
             second_in.set()
-            worker.join(10)  # the first has left
+            worker.join(10)  # the first thread has left its block
 
     worker, other = threading.Thread(target=first), threading.Thread(target=second)
     worker.start()
@@ -52,8 +52,8 @@ def test_blas_gets_its_threads_back_whoever_leaves_last() -> None:
     assert blas_threads() == before
 
 
-def test_any_thread_may_limit_blas_whoever_did_before() -> None:
-    """threadpoolctl alone lets only the thread do so that was the first."""
+def test_any_thread_can_limit_blas() -> None:
+    """With threadpoolctl alone, only the first thread that limited BLAS can limit it again."""
     free = blas_threads()
 
     def inside(_: int) -> set[int]:
@@ -67,15 +67,15 @@ def test_any_thread_may_limit_blas_whoever_did_before() -> None:
     assert blas_threads() == free
 
 
-class Hungry:
-    """Work that has memory for so many rows."""
+class LimitedWork:
+    """Work that raises an error for tiles of more than ``room`` rows."""
 
     def __init__(self, room: int, error: BaseException) -> None:
-        self.room, self.asked, self.error = room, [], error
+        self.room, self.sizes, self.error = room, [], error
 
     def __call__(self, tile: slice) -> list[int]:
-        self.asked.append(tile.stop - tile.start)
-        if self.asked[-1] > self.room:
+        self.sizes.append(tile.stop - tile.start)
+        if self.sizes[-1] > self.room:
             raise self.error
         return list(range(tile.start, tile.stop))
 
@@ -90,24 +90,23 @@ class Hungry:
     ],
 )
 def test_tiles_halve_until_they_fit(error: BaseException) -> None:
-    work = Hungry(3, error)
+    work = LimitedWork(3, error)
     assert [row for tile in iter_chunks(10, 8, work) for row in tile] == list(range(10))
-    assert work.asked == [8, 4, 2, 2, 2, 2, 2]
+    assert work.sizes == [8, 4, 2, 2, 2, 2, 2]
 
 
-def test_tiles_on_the_cpu_beside_a_cupy_that_has_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy's pool asks for the number of devices, which is an error without a driver."""
+def test_tiles_on_the_cpu_with_a_cupy_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def no_driver() -> None:
         raise CUDARuntimeError("cudaErrorInsufficientDriver")
 
     pool = types.SimpleNamespace(free_all_blocks=no_driver)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(get_default_memory_pool=lambda: pool))
-    assert len(list(iter_chunks(4, 4, Hungry(2, MemoryError())))) == 2
+    assert len(list(iter_chunks(4, 4, LimitedWork(2, MemoryError())))) == 2
 
 
-def test_the_smallest_tile_says_so() -> None:
-    with pytest.raises(DeviceError, match="out of memory at a tile of 2 queries"):
-        list(iter_chunks(10, 8, Hungry(1, MemoryError()), least=2, what="queries"))
+def test_a_smallest_tile_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(DeviceError, match="2 queries"):
+        list(iter_chunks(10, 8, LimitedWork(1, MemoryError()), least=2, what="queries"))
     with pytest.raises(RuntimeError, match="illegal address"):
-        list(iter_chunks(10, 8, Hungry(1, RuntimeError("illegal address"))))
+        list(iter_chunks(10, 8, LimitedWork(1, RuntimeError("illegal address"))))

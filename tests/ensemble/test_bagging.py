@@ -1,4 +1,4 @@
-"""What a bag's task is given: only what its bags use, plain arrays, and a device where the vectors were on one."""
+"""Tasks that train bags: their vectors, their device, their position in memory and the Gram matrices they share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def all_rows(put: Any = np.asarray, **settings: Any) -> Problem:
     )
 
 
-def test_a_task_gets_the_slices_of_its_bags() -> None:
+def test_a_task_has_only_the_vectors_and_rows_of_its_bags() -> None:
     data = all_rows()
     parts = [([0, 1], [0]), ([0, 1], [1]), ([2], [2])]
     tasks = list(make_tasks(data, BAGS, parts, SOLVER, None))
@@ -43,11 +43,11 @@ def test_a_task_gets_the_slices_of_its_bags() -> None:
         np.testing.assert_array_equal(posed.passages.dense[posed.passage], data.passages.dense[data.passage[own]])
         assert offsets.tolist() == [0, len(own)]
         assert share == (len(group) > 1)
-    assert tasks[0][1].passages is tasks[1][1].passages  # one copy for a group
+    assert tasks[0][1].passages is tasks[1][1].passages  # one copy per group
 
 
 def at_an_odd_address(array: np.ndarray, offset: int) -> np.ndarray:
-    """A copy as it lies in a message: ``offset`` bytes behind where NumPy would have put it."""
+    """Return a copy of an array that starts ``offset`` bytes after an aligned address, as in a received message."""
     buffer = np.zeros(array.nbytes + 16, dtype=np.uint8)
     moved = buffer[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)
     moved[...] = array
@@ -57,7 +57,7 @@ def at_an_odd_address(array: np.ndarray, offset: int) -> np.ndarray:
 @pytest.mark.parametrize("offset", [1, 4])
 @pytest.mark.parametrize("width", [4, 64])
 def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int) -> None:
-    """NumPy copies what lies at an odd byte, and then sees no more that it multiplies a matrix with itself."""
+    """NumPy copies an unaligned array, and then does not recognise the product of a matrix with its transpose."""
     rng, n = np.random.default_rng(0), 400
     halves = [Points((rng.normal(size=(size, width)) / width**0.5).astype(np.float32)) for size in (33, 244)]
     numbers = [np.append(np.arange(size), rng.integers(size, size=n - size)) for size in (33, 244)]
@@ -66,7 +66,7 @@ def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int)
     ((solver, posed, *how),) = make_tasks(data, bags, [([0, 1], [0, 1])], SOLVER, None)
     grams = []
 
-    def look(problem: Problem) -> Dual:
+    def recording_solver(problem: Problem) -> Dual:
         assert problem.grams is not None
         grams.append(problem.grams)
         return solver(problem)
@@ -78,42 +78,42 @@ def test_it_does_not_matter_where_in_memory_a_task_lies(offset: int, width: int)
         passages=Points(at_an_odd_address(posed.passages.dense, offset)),
         **{name: at_an_odd_address(column, offset) for name, column in columns.items()},
     )
-    for expected, found in zip(solve_task(look, posed, *how), solve_task(look, moved, *how), strict=True):
+    for expected, found in zip(*(solve_task(recording_solver, each, *how) for each in (posed, moved)), strict=True):
         np.testing.assert_array_equal(found.coef, expected.coef)
         assert found.intercept == expected.intercept
     for expected, found in zip(grams[0], grams[-1], strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_vectors_of_a_device_are_sent_from_the_host_and_put_on_one(cupy: Any) -> None:
+def test_vectors_on_a_device_are_sent_as_numpy_arrays_and_moved_back_to_a_device(cupy: Any) -> None:
     data = all_rows(cupy.asarray)
     (task,) = make_tasks(data, BAGS, [([2], [2])], SOLVER, None)
     assert type(task[1].queries.dense) is np.ndarray
     assert type(task[1].passages.dense) is np.ndarray
     seen: list[Problem] = []
 
-    def look(problem: Problem) -> Dual:
+    def recording_solver(problem: Problem) -> Dual:
         seen.append(problem)
         return Dual(np.zeros(len(problem.label)), 0.0)
 
-    solve_task(look, *task[1:])
+    solve_task(recording_solver, *task[1:])
     assert not device_of(seen[0].queries.dense).is_cpu
     np.testing.assert_array_equal(cupy.asnumpy(seen[0].passages.dense), task[1].passages.dense)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
-def test_what_is_shared_depends_on_the_budget_and_changes_little(n_jobs: int) -> None:
-    """Bags with much in common get one pair of Gram matrices, bags with nothing get none; all bags are solved."""
+def test_bags_share_gram_matrices_if_they_overlap_and_the_budget_allows(n_jobs: int) -> None:
+    """Overlapping bags share Gram matrices, a disjoint bag has none, and sharing does not change the solutions."""
     seen: list[Problem] = []
 
-    def look(problem: Problem) -> Dual:
+    def recording_solver(problem: Problem) -> Dual:
         seen.append(problem)
         return SOLVER(problem)
 
     found, bags = {}, [np.arange(0, 45), np.arange(5, 50), np.arange(50, 60)]
     for budget in (1e9, 8e3):
         seen.clear()
-        found[budget] = solve_bags(all_rows(tol=1e-5), bags, look, n_jobs, budget)
+        found[budget] = solve_bags(all_rows(tol=1e-5), bags, recording_solver, n_jobs, budget)
         assert sorted(len(problem.label) for problem in seen) == [10, 45, 45]
         assert sum(problem.grams is not None for problem in seen) == (2 if budget == 1e9 else 0)
         assert all(problem.memory_budget <= budget for problem in seen)

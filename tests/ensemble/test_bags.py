@@ -18,7 +18,7 @@ from haybale.ensemble.bags import make_bags, thinned
     overlap=st.floats(0, 2),
     strategy=st.sampled_from(["queries", "rows", "regions"]),
 )
-def test_bags_have_the_asked_size_and_queries_stay_whole(seed: int, n_bags: int, overlap: float, strategy: str) -> None:
+def test_bags_have_the_right_size_and_queries_stay_whole(seed: int, n_bags: int, overlap: float, strategy: str) -> None:
     overlap = min(overlap, n_bags - 1)
     rows = random_rows(seed, 400, 40, 30)
     n_queries = len(np.unique(rows.query))
@@ -28,7 +28,7 @@ def test_bags_have_the_asked_size_and_queries_stay_whole(seed: int, n_bags: int,
     if strategy == "rows":
         size = round(400 * (1 + overlap) / n_bags)
         assert {len(bag) for bag in bags} == {size}
-        if size >= 100:  # a bootstrap: n draws of n rows, of which some are the same
+        if size >= 100:  # a bootstrap sample repeats rows
             assert all(len(set(bag.tolist())) < size for bag in bags)
         return
     assert set(np.concatenate(bags).tolist()) == set(range(400))  # every row is in a bag
@@ -39,11 +39,13 @@ def test_bags_have_the_asked_size_and_queries_stay_whole(seed: int, n_bags: int,
             assert abs(len(inside) - n_queries * (1 + overlap) / n_bags) <= 1
     if strategy == "regions":
         total = sum(len(np.unique(rows.query[bag])) for bag in bags)
-        assert abs(total - n_queries * (1 + overlap)) <= n_bags or overlap > 0.5  # a grown bag ends with the queries
+        assert (
+            abs(total - n_queries * (1 + overlap)) <= n_bags or overlap > 0.5
+        )  # a region cannot have more queries than there are
 
 
-def test_regions_hold_their_neighbours() -> None:
-    """Four far clusters: each is a cell, and no cell is more than 1.5 times its share."""
+def test_regions_are_clusters_of_limited_size() -> None:
+    """Four distant clusters are four cells, and no cell has more than 1.5 times an even share of the queries."""
     rng = np.random.default_rng(0)
     centres = 10 * np.eye(4, dtype=np.float32)
     vectors = (np.repeat(centres, 10, axis=0) + rng.normal(size=(40, 4))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""cuML as a solver, through a double that answers as cuML documents it."""
+"""The solver cuML, with a test double that follows the documentation of cuML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from haybale.errors import InputError, MissingExtraError
 
 
 class _CumlSVR:
-    """cuml.svm.SVR as far as haybale asks: keywords only, float32 and Fortran order in, no check of its limits."""
+    """The part of cuml.svm.SVR that haybale uses: float32 arrays, and a kernel matrix in Fortran order."""
 
     where = "cpu"
 
@@ -57,7 +57,7 @@ def cuml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_on_the_host_and_on_a_device(
     cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch, features: bool
 ) -> None:
-    """The kernel matrix is made where the vectors are, labels and weights go there; the result is NumPy's."""
+    """The kernel matrix, labels and weights are on the device of the vectors; the result is a NumPy array."""
     posed = problem(0, 40, features)
     expected, kernel = SOLVERS["sklearn"](posed), posed.gram()
     found = solve_cuml(posed)
@@ -72,7 +72,9 @@ def test_on_the_host_and_on_a_device(
         np.testing.assert_allclose(there.coef, found.coef, atol=1e-3)
 
 
-def test_beyond_its_limits_it_is_not_asked(cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuml_is_not_used_beyond_its_limits(
+    cuml: ModuleType, cupy_double: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     posed = problem(0, 40)
     for name, limit in (("_INDEXABLE", 40 * 40 - 1), ("_OLDEST", (27, 0))):
         with monkeypatch.context() as patch:
@@ -82,17 +84,17 @@ def test_beyond_its_limits_it_is_not_asked(cuml: ModuleType, cupy_double: Any, m
             there = SOLVERS["auto"](moved(posed))
             assert there.n_working_sets > 0
     monkeypatch.setattr(module, "_INDEXABLE", 40 * 40 - 1)
-    with pytest.raises(InputError, match=r"at most 46,340 rows and within memory_budget; this bag has 40 rows"):
+    with pytest.raises(InputError, match=r"46,340 rows .* 40 rows"):
         solve_cuml(posed)
-    with pytest.raises(InputError, match="this bag has 40 rows"):
+    with pytest.raises(InputError, match="40 rows"):
         solve_cuml(problem(0, 40, memory_budget=6000))
 
 
-def test_too_old_or_absent_it_says_so(cuml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_old_cuml_is_reported(cuml: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     cuml.__version__ = "25.12.00"  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match=r"cuML 25.12.00 has no kernel='precomputed' .* 26.02 or later is expected"):
+    with pytest.raises(InputError, match=r"26\.02 .* 25\.12\.00"):
         solve_cuml(problem(0, 10))
     monkeypatch.setitem(sys.modules, "cuml", None)
-    with pytest.raises(MissingExtraError, match=r'cuml is not installed; pip install "haybale\[gpu\]"'):
+    with pytest.raises(MissingExtraError, match=r"haybale\[gpu\]"):
         solve_cuml(problem(0, 10))
     assert not cuml_takes(problem(0, 10))

@@ -1,6 +1,6 @@
-"""Ensembles on a device, against the same on the CPU: trained, scored, explained, saved and loaded.
+"""Ensembles on a device, compared with ensembles on the CPU: training, scores, explanations, saving and loading.
 
-The problems are solved on the CPU, so what differs is float32 rounding before and after.
+The problems are solved on the CPU, so results differ only by float32 rounding before and after solving.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CUDA = Device("cuda", 0)
 
 
 class DeviceIndex(PassageIndex):
-    """An index whose vectors are on the device; its hits are the CPU's, in the library of the queries."""
+    """An index with vectors on the device, which searches on the CPU and returns arrays of the queries' library."""
 
     def search(self, queries: Any, k: int, *, exclude: Any = None) -> Hits:
         found = self.twin.search(to_numpy(queries), k, exclude=exclude)
@@ -43,7 +43,7 @@ def moved(cupy: Any, index: PassageIndex) -> PassageIndex:
 
 
 def on_host(problem: Problem) -> Dual:
-    """A solver that knows no device, and is given halves that are on one."""
+    """Solve a problem whose vectors are on the device on the CPU."""
     assert problem.device == CUDA
     return solve_working_set(problem.to_numpy())
 
@@ -101,10 +101,9 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
     if theirs.protocol != "injected":
         names = [f"q{i}" for i in range(len(queries))]
         assert ours.rank(queries, names, k=12) == ours.rank(cupy.asarray(queries), names, k=12)
-    monkeypatch.setattr(Device, "half_of_memory", lambda self: 60000.0)  # in tiles of pairs
+    monkeypatch.setattr(Device, "half_of_memory", lambda self: 60000.0)  # pairs are processed in tiles
     np.testing.assert_allclose(ours.score_candidates(queries, passages), found, atol=1e-5)
     np.testing.assert_array_equal(ours.votes(queries, passages), to_numpy(votes))
-    # Saved on the device, loaded on either.
     ours.save(tmp_path / "model")
     for of, device, where in ((index, None, CPU), (there, None, CUDA), (there, "cpu", CPU), (index, "cuda", CUDA)):
         again = SVREnsemble.load(tmp_path / "model", of, device=device)
@@ -113,7 +112,7 @@ def test_an_ensemble_on_a_device_is_the_one_on_the_cpu(
 
 
 @pytest.mark.parametrize(("device", "vectors"), [("cuda", "cpu"), ("cpu", "cuda"), ("cuda:0", "cuda")])
-def test_an_ensemble_where_its_index_is_not(cupy: Any, device: str, vectors: str) -> None:
+def test_an_ensemble_on_another_device_than_its_index(cupy: Any, device: str, vectors: str) -> None:
     index, queries, relevant = world(3)
     of = index if vectors == "cpu" else moved(cupy, index)
     solver = "working-set" if device == "cpu" else on_host
@@ -146,7 +145,7 @@ def test_pair_features_on_a_device(cupy: Any) -> None:
 
 
 def test_sparse_vectors_on_a_device(cupy: Any) -> None:
-    """TF-IDF rows on the CPU are scaled, trained on and scored on the device."""
+    """Sparse vectors on the CPU are scaled, used in training and scored on the device."""
     index, queries, relevant = world(3)
     wide = [sparse.random(n, 9, 0.5, format="csr", dtype=np.float32) for n in (len(queries), len(index))]
     of, passages = PassageIndex(wide[1], index.doc_offsets, doc_ids=index.doc_ids), index.search(queries, 5).passages
@@ -166,7 +165,7 @@ def test_candidate_rows_and_pair_features_from_a_device(cupy: Any, wide: bool) -
     there = copy.copy(index)
     there.vectors, on_it, given = to_device(index.vectors, CUDA), to_device(queries, CUDA), on_device(cupy, hits)
     expected = candidate_rows("end-to-end", hits, relevant, index, queries)
-    assert (expected.place < 0).any()  # some had to be added by their vectors
+    assert (expected.place < 0).any()  # some passages were added
     features = pair_features(hits, [hits.top(2)])
     for candidates, vectors in ((given, on_it), (hits, queries)):
         found = candidate_rows("end-to-end", candidates, relevant, there, vectors)

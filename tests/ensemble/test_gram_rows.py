@@ -1,4 +1,4 @@
-"""Rows of a Gram matrix that come and go, against the whole of it."""
+"""The cache of Gram matrix rows, compared with the whole matrix."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from haybale.ensemble.kernel import Points
     room=st.sampled_from([6, 20, 70]),
     kind=st.sampled_from(["dense", "sparse", "both"]),
 )
-def test_rows_are_those_of_the_matrix(seed: int, n: int, room: int, kind: str) -> None:
-    """In whatever order they are asked for, with room for all or not."""
+def test_cached_rows_are_rows_of_the_matrix(seed: int, n: int, room: int, kind: str) -> None:
     of, rng = points(seed, n, kind=kind), np.random.default_rng(seed)
     expected, rows = rbf(matrix_of(of), matrix_of(of)), GramRows(of, room, threads=2)
     for _ in range(8):
         numbers = rng.permutation(n)[: rng.integers(1, min(n, room) + 1)]
         rows.hold(numbers)
         np.testing.assert_allclose(rows.values[rows.slot[numbers]], expected[numbers], atol=1e-6)
-        there = np.flatnonzero(rows.slot >= 0)  # and none is said to be where it is not
+        there = np.flatnonzero(rows.slot >= 0)
         assert len(np.unique(rows.slot[there])) == len(there) <= len(rows.values) == min(n, room)
         np.testing.assert_allclose(rows.values[rows.slot[there]], expected[there], atol=1e-6)
     if room >= n:
@@ -36,12 +35,12 @@ def test_rows_are_those_of_the_matrix(seed: int, n: int, room: int, kind: str) -
         np.testing.assert_allclose(rows.values[rows.slot], expected, atol=1e-6)
 
 
-def test_no_product_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that were asked for one block after the other are mirrored: somewhat more than half of all products."""
-    of, made, kernel_tile = points(0, 2000), [], module.kernel_tile
+def test_products_are_not_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computing all rows block by block takes little more than half of all products; the others are copied."""
+    of, products, kernel_tile = points(0, 2000), [], module.kernel_tile
 
     def counted(a: Points, b: Points) -> np.ndarray:
-        made.append(len(a) * len(b))
+        products.append(len(a) * len(b))
         return np.asarray(kernel_tile(a, b))
 
     monkeypatch.setattr(module, "kernel_tile", counted)
@@ -49,4 +48,4 @@ def test_no_product_is_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     for start in range(0, 2000, 100):
         rows.hold(order[start : start + 100])
         rows.hold(order[start : start + 50])
-    assert 0.5 * 2000**2 < sum(made) < 0.65 * 2000**2
+    assert 0.5 * 2000**2 < sum(products) < 0.65 * 2000**2

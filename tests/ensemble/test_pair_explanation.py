@@ -1,4 +1,4 @@
-"""Explanations: shares that sum to the prediction, of pairs that were really taught."""
+"""Explanations: their shares sum to the prediction, and their pairs are training pairs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
         assert found.prediction == pytest.approx(found.bags.mean(), abs=1e-12)
         assert len(found.votes) == votes[i, j]
         assert len(found.features) == (2 if eta else 0)
-        if eta:  # each share is what the prediction loses without its feature, whose mean is 0 to the ensemble
+        if eta:  # the share of a feature is the change of the prediction if it has its mean value
             for number in range(2):
                 without = features[[i]][:, [j]].copy()
                 without[..., number] = ensemble.features_.shift[number]
@@ -48,12 +48,12 @@ def test_shares_sum_to_the_prediction(eta: float) -> None:
             assert item.query_id.startswith("query ")
             document = index.doc_ids[int(index.doc_of[index.numbers([item.passage_id])[0]])].as_py()
             assert item.label == (document in relevant[int(item.query_id.split()[1])])
-    with pytest.raises(InputError, match="unknown passage id 'zz'"):
+    with pytest.raises(InputError, match="'zz'"):
         ensemble.explain(queries[:1], "zz", **given)
 
 
-def test_pairs_drawn_twice_and_pairs_with_two_labels_lose_no_share() -> None:
-    """Bootstrapped bags hold a row more than once; the injected protocol has a pair as positive and as negative."""
+def test_shares_of_repeated_pairs_and_of_pairs_with_two_labels_are_complete() -> None:
+    """Bootstrapped bags repeat rows; in the injected protocol, a pair may be a positive and a negative."""
     index, queries, relevant, candidates, _ = candidates_with_features(8)
     published = {"strategy": "rows", "protocol": "injected", "overlap": 2, "gamma": (2.0, 1.0)}
     ensemble = SVREnsemble(3, **published).fit(index, queries, relevant, candidates=candidates)
@@ -64,5 +64,5 @@ def test_pairs_drawn_twice_and_pairs_with_two_labels_lose_no_share() -> None:
         assert math.fsum(item.share for item in found.pairs) + found.intercept == pytest.approx(scores[i, 0], abs=1e-5)
         listed = [(item.query_id, item.passage_id, item.label) for item in found.pairs]
         assert len(listed) == len(set(listed))
-    taught = set(zip(ensemble.support_.query, ensemble.support_.passage, strict=True))
-    assert len(listed) > len(taught)  # some pairs were taught both ways
+    training_pairs = set(zip(ensemble.support_.query, ensemble.support_.passage, strict=True))
+    assert len(listed) > len(training_pairs)  # some pairs have both labels

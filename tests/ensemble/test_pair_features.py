@@ -1,4 +1,4 @@
-"""Pair features against the slow way: a dictionary for each query and search."""
+"""Pair features, compared with a simple implementation by dictionaries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from haybale.errors import InputError
 from haybale.retrieval import Hits
 
 NONE = -np.inf
-# Of few values, so that scores are often equal; of one query, best first.
+# Search results of one query, best first, with few different scores, so that scores are often equal.
 listings = st.dictionaries(st.integers(0, 12), st.sampled_from([-2.0, 0.0, 0.5, 3.0, 1e4]), max_size=8).map(
     lambda found: sorted(found.items(), key=lambda each: (-each[1], each[0]))
 )
 
 
 def hits_of(lists: list[list[tuple[int, float]]]) -> Hits:
-    """Of some queries; short rows end in -1."""
+    """Return the results of some queries as Hits, padded with -1."""
     width = max(map(len, lists), default=0)
     padded = [[*each, *[(-1, NONE)] * (width - len(each))] for each in lists]
     passages, scores = ([[pair[i] for pair in row] for row in padded] for i in (0, 1))
@@ -43,12 +43,12 @@ def features_of(passage: int, found: list[tuple[int, float]], learned: bool) -> 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), m=st.integers(0, 4), learned=st.lists(st.booleans(), max_size=4))
-def test_features_are_the_oracles(data: st.DataObject, m: int, learned: list[bool]) -> None:
-    """Levels, ranks and scores of learned searches; what is absent, equal, padded; no query, no search, no hit."""
+def test_features_equal_the_simple_implementation(data: st.DataObject, m: int, learned: list[bool]) -> None:
+    """Ordinary and learned searches, missing candidates, equal scores, padding, no query, no search, no hit."""
     searches = [data.draw(st.lists(listings, min_size=m, max_size=m)) for _ in learned]
     wanted = data.draw(st.lists(st.permutations(range(14)), min_size=m, max_size=m))
-    asked = [[(passage, 0.0) for passage in row[: data.draw(st.integers(0, 14))]] for row in wanted]
-    candidates = hits_of(asked)
+    rows = [[(passage, 0.0) for passage in row[: data.draw(st.integers(0, 14))]] for row in wanted]
+    candidates = hits_of(rows)
     found = pair_features(candidates, [hits_of(each) for each in searches], learned)
     names = feature_names([str(i) for i in range(len(learned))], learned)
     assert found.shape == (*candidates.passages.shape, len(names))
@@ -65,8 +65,8 @@ def test_features_are_the_oracles(data: st.DataObject, m: int, learned: list[boo
         np.testing.assert_array_equal(pair_features(candidates, [hits_of(each) for each in searches]), found)
 
 
-def test_searches_of_other_queries_are_refused() -> None:
+def test_searches_of_other_queries_are_rejected() -> None:
     two, one = hits_of([[(1, 2.0)], []]), hits_of([[(1, 2.0)]])
     for searches, learned in (([two, one], None), ([two], [True, False])):
-        with pytest.raises(InputError, match="expected searches of the 2 queries that have candidates"):
+        with pytest.raises(InputError, match="2 queries"):
             pair_features(two, searches, learned)

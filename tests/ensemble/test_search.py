@@ -1,4 +1,4 @@
-"""Searching the whole index by an ensemble, against all passages scored and sorted; and scores without intercept."""
+"""Searches of the whole index by an ensemble, compared with sorting all scores; and scores without intercept."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from haybale.retrieval.hits import select
 @pytest.mark.parametrize("intercept", [True, False])
 @given(st.data())
 @settings(max_examples=5, deadline=None)
-def test_a_search_is_all_passages_scored_and_sorted(wide: bool, intercept: bool, data: st.DataObject) -> None:
-    """In tiles of any size, with repeated passages, documents left out, and training queries by their own bags."""
+def test_a_search_returns_the_highest_of_all_scores(wide: bool, intercept: bool, data: st.DataObject) -> None:
+    """Random tile sizes, equal passages, excluded documents, and out-of-bag scores of training queries."""
     seed, k = data.draw(st.integers(0, 99)), data.draw(st.integers(1, 150))
     index, queries, relevant = world(seed)
     vectors = index.vectors.copy()
@@ -55,43 +55,41 @@ def test_a_search_is_all_passages_scored_and_sorted(wide: bool, intercept: bool,
     np.testing.assert_allclose(found.scores, best, atol=1e-6)
     own = np.where(found.passages < 0, -np.inf, np.take_along_axis(scores, found.passages, axis=1))
     np.testing.assert_allclose(found.scores, own, atol=1e-6)
-    # Where no other score is within rounding, it is the same passage; equal ones are by number.
+    # Passages agree unless another score is within rounding; equal scores are sorted by passage number.
     clear = np.diff(best, axis=1, prepend=np.inf, append=-np.inf) < -1e-5
     np.testing.assert_array_equal(*(of[clear[:, :-1] & clear[:, 1:]] for of in (found.passages, passages)))
     tied = found.scores[:, 1:] == found.scores[:, :-1]
     assert (np.diff(found.passages, axis=1)[tied & (found.passages[:, 1:] >= 0)] > 0).all()
 
 
-def test_a_search_holds_tiles_not_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_search_does_not_grow_with_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     index, queries, relevant = world()
     ensemble = SVREnsemble(3, k=10).fit(index, queries, relevant)
     sizes: list[int] = []
 
-    def tile(a: Points, b: Points, exact: bool = False) -> np.ndarray:
+    def measured_tile(a: Points, b: Points, exact: bool = False) -> np.ndarray:
         sizes.append(len(a) * len(b))
         return kernel_tile(a, b, exact)
 
-    monkeypatch.setattr(expansion, "kernel_tile", tile)
-    monkeypatch.setattr(expansion, "_PASSAGES", 16)
-    monkeypatch.setattr(expansion, "_SUPPORT", 8)
-    monkeypatch.setattr(expansion, "_FEW", 0)
+    monkeypatch.setattr(expansion, "kernel_tile", measured_tile)
+    for name, size in {"_PASSAGES": 16, "_SUPPORT": 8, "_FEW": 0}.items():
+        monkeypatch.setattr(expansion, name, size)
     monkeypatch.setattr(module, "SLACK", 0)
     support = ensemble.support_
     memory, weights = 2 * (len(support.queries) + len(support.passages) + 16 * 16), expansion._Weights
     monkeypatch.setattr(expansion, "_MEMORY", memory)
 
-    def of_chunk(asked: Points, *arguments: Any) -> Any:
-        assert len(asked) == 1 or len(asked) * (len(support.queries) + 8) <= memory
-        return weights(asked, *arguments)
+    def checked_weights(chunk: Points, *arguments: Any) -> Any:
+        assert len(chunk) == 1 or len(chunk) * (len(support.queries) + 8) <= memory
+        return weights(chunk, *arguments)
 
-    monkeypatch.setattr(expansion, "_Weights", of_chunk)
+    monkeypatch.setattr(expansion, "_Weights", checked_weights)
     ensemble.search(queries, 1)
     assert max(sizes) <= max(16 * 8, 5 * len(support.queries))
     assert sum(sizes) >= len(index) * len(support.passages)
 
 
-def test_a_search_learns_and_needs_no_features() -> None:
-    """An ensemble with eta searches by its memory, Kq·Kp."""
+def test_an_ensemble_with_eta_searches_with_the_product_kernel_only() -> None:
     index, queries, relevant, candidates, features = candidates_with_features(1)
     ensemble = SVREnsemble(3, eta=0.6).fit(index, queries, relevant, candidates=candidates, features=features)
     found, support = ensemble.search(queries[:5], 4, intercept=False), ensemble.support_
@@ -99,12 +97,12 @@ def test_a_search_learns_and_needs_no_features() -> None:
     kq, kp = rbf(q, support.queries.dense)[:, support.query], rbf(p, support.passages.dense)[:, support.passage]
     expected = (kq * support.coef) @ kp.T / 3
     np.testing.assert_allclose(found.scores, -np.sort(-expected, axis=1)[:, :4], atol=1e-5)
-    with pytest.raises(InputError, match=r"'k' parameter of SVREnsemble\.search"):
+    with pytest.raises(InputError, match="'k'"):
         ensemble.search(queries[:5], 0)
 
 
 def test_without_the_intercept_small_sums_keep_their_order() -> None:
-    """At a large γ they are lost beside it in float32; also for training queries."""
+    """With a large γ, float32 loses small sums when the intercept is added; also for out-of-bag scores."""
     rng = np.random.default_rng(0)
     axes = np.eye(40, dtype=np.float32)
     passages = axes[:30] + 0.3 * axes[30:].repeat(3, axis=0)
@@ -112,10 +110,10 @@ def test_without_the_intercept_small_sums_keep_their_order() -> None:
     index, relevant = PassageIndex(passages), [[str(i)] for i in range(30)]
     queries = passages + 0.1 * rng.normal(size=passages.shape).astype(np.float32)
     ensemble = SVREnsemble(6, k=10, gamma=(32.0, 2.5)).fit(index, queries, relevant)
-    strange = -axes[:5]  # near to no training query: squared distances are 2 and more, kernels e^-64
+    far = -axes[:5]  # squared distances to all training queries are at least 2, so kernels are at most e^-64
     everything = np.tile(np.arange(30), (5, 1))
     support = ensemble.support_
-    (q, p), spaces = (x.astype(np.float64) for x in (strange, passages)), ensemble.spaces_
+    (q, p), spaces = (x.astype(np.float64) for x in (far, passages)), ensemble.spaces_
     q, p = spaces.precise().queries([q]).dense, spaces.precise().passages([p]).dense
     kq, kp = rbf(q, support.queries.dense)[:, support.query], rbf(p, support.passages.dense)[:, support.passage]
     weights = (~ensemble.seen_[:5])[:, support.bag] / (~ensemble.seen_[:5]).sum(axis=1)[:, None]
@@ -125,9 +123,9 @@ def test_without_the_intercept_small_sums_keep_their_order() -> None:
     ):
         expected = (kq * support.coef * of_bags) @ kp.T
         assert 0 < np.abs(expected).max() < 1e-20
-        lost, kept = score(strange, everything), score(strange, everything, intercept=False)
+        lost, kept = score(far, everything), score(far, everything, intercept=False)
         assert all(len(np.unique(row)) == 1 for row in lost)
         np.testing.assert_allclose(kept, expected, rtol=1e-3, atol=1e-8 * np.abs(expected).max())
         assert all(len(np.unique(row)) > 15 for row in kept)
-    scores = ensemble.score_candidates(strange, everything, intercept=False)
-    np.testing.assert_array_equal(ensemble.search(strange, 9, intercept=False).passages, select(scores, 9)[0])
+    scores = ensemble.score_candidates(far, everything, intercept=False)
+    np.testing.assert_array_equal(ensemble.search(far, 9, intercept=False).passages, select(scores, 9)[0])

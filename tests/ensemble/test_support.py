@@ -1,4 +1,4 @@
-"""Expansions over support rows, against their sums by hand; on the CPU and on a device, in tiles of any size."""
+"""Sums over support rows on the CPU and on a device, for many tile sizes, compared with direct sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from haybale.errors import DeviceError
 def expansion(
     seed: int, features: bool = False, kind: str = "dense", n_bags: int = 4
 ) -> tuple[Support, Pairs, np.ndarray]:
-    """A random support, in which rows repeat; pairs, which repeat too; and weights of the bags for each query."""
+    """Return a random support and random pairs, both with repetitions, and bag weights for each query."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 60, size=n_bags)
     n, m = int(sizes.sum()), 90
@@ -46,13 +46,13 @@ def expansion(
 
 
 def all_pairs(pairs: Pairs) -> Pairs:
-    """Every query with every passage, query by query, without features."""
+    """Return every query with every passage, query by query, without features."""
     query, passage = (of.ravel() for of in np.indices((len(pairs.queries), len(pairs.passages))))
     return replace(pairs, query=query, passage=passage, features=None)
 
 
-def by_hand(support: Support, pairs: Pairs) -> np.ndarray:
-    """(n_pairs, n_bags) every kernel value with every support row."""
+def direct_sums(support: Support, pairs: Pairs) -> np.ndarray:
+    """Return the predictions (n_pairs, n_bags), computed from every kernel value."""
     (kq, kp) = (
         rbf(matrix_of(a)[i], matrix_of(b)[j])
         for a, i, b, j in (
@@ -70,16 +70,16 @@ def by_hand(support: Support, pairs: Pairs) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["dense", "sparse", "both"])
 @pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("small", [True, False])
-def test_predictions_are_the_sums(
+def test_predictions_equal_direct_sums(
     cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, features: bool, small: bool
 ) -> None:
-    """Means, weighted means, bags and shares; whole, and by tiny chunks of queries and tiles of all that has any."""
+    """Means, weighted means, bags and shares, with the usual tile sizes and with tiny ones."""
     sizes = {} if small else {"_SUPPORT": 13, "_PASSAGES": 2, "_FEW": 1, "_PAIRS": 7, "_MEMORY": 50, "_SMALL": 0}
     for name, size in sizes.items():
         monkeypatch.setattr(module, name, size)
     for seed in range(2):
         support, pairs, weights = expansion(seed, features, kind)
-        expected = by_hand(support, pairs)
+        expected = direct_sums(support, pairs)
         one = replace(pairs, query=pairs.query[:1], passage=pairs.passage[:1])
         if features:
             one = replace(one, features=pairs.features[:1])
@@ -111,13 +111,13 @@ def test_predictions_are_the_sums(
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("small", [True, False])
-def test_the_highest_of_all_passages(cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, small: bool) -> None:
-    """By the mean of the bags or weighted ones, also of a support with features, which have no part in it."""
+def test_the_passages_with_the_highest_sums(cupy: Any, monkeypatch: pytest.MonkeyPatch, kind: str, small: bool) -> None:
+    """Means and weighted means of the bags; pair features are ignored."""
     sizes = {} if small else {"_SUPPORT": 13, "_PASSAGES": 2, "_MEMORY": 50}
     for name, size in sizes.items():
         monkeypatch.setattr(module, name, size)
     support, pairs, weights = expansion(3, True, kind)
-    bags = by_hand(support, all_pairs(pairs)).reshape(6, 100, 4)
+    bags = direct_sums(support, all_pairs(pairs)).reshape(6, 100, 4)
     for there, asked, library in ((support, pairs, np), (support.to(CUDA), moved(pairs), cupy)):
         for of_bags in (None, weights):
             expected = bags.mean(axis=2) if of_bags is None else np.einsum("qpb,qb->qp", bags, of_bags)
@@ -148,13 +148,12 @@ def test_expansions_without_pairs_or_support(where: Any) -> None:
 
 @pytest.mark.parametrize("features", [False, True])
 def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.MonkeyPatch, features: bool) -> None:
-    """Out of memory anywhere: fewer queries at once, and nothing is added twice."""
     support, pairs, weights = expansion(1, features)
     there, asked = support.to(CUDA), moved(pairs)
     expected = support.bags(pairs), support.mean(pairs, weights)
     sizes: list[int] = []
 
-    def scarce(room: int) -> None:
+    def limit_memory(room: int) -> None:
         def tile(a: Points, b: Points, exact: bool = False) -> Any:
             sizes.append(len(a) * len(b))
             if len(a) * len(b) > room and a.dense.shape[1] > 2:
@@ -163,10 +162,10 @@ def test_a_chunk_that_does_not_fit_is_halved(cupy: Any, monkeypatch: pytest.Monk
 
         monkeypatch.setattr(module, "kernel_tile", tile)
 
-    scarce(700)
+    limit_memory(700)
     np.testing.assert_allclose(to_numpy(there.bags(asked)), expected[0], atol=2e-5)
     np.testing.assert_allclose(to_numpy(there.mean(asked, weights)), expected[1], atol=2e-5)
     assert max(sizes) > 700
-    scarce(2)
+    limit_memory(2)
     with pytest.raises(DeviceError, match="out of memory at a tile of 1 queries"):
         there.bags(asked)

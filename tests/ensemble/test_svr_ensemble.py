@@ -1,4 +1,4 @@
-"""The ensemble as a whole against scikit-learn's SVR on [q ; p], its scores, and what it refuses."""
+"""The whole ensemble compared with scikit-learn's SVR on [q ; p]; its scores; input that it rejects."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from support.worlds import candidates_with_features, features, world
 
 from haybale import PassageIndex
 from haybale.ensemble import CandidateRows, SVREnsemble, candidate_rows, expansion
+from haybale.ensemble.bags import draw_bags
 from haybale.errors import InputError
 from haybale.retrieval import Hits
 
 
 @pytest.mark.parametrize("gamma", ["scale", 0.7, (1.5, 0.4)])
 @pytest.mark.parametrize("standardize", [True, False])
-def test_one_bag_is_sklearns_svr(gamma, standardize: bool) -> None:
-    """The whole way at once: candidates to triples to Gram to duals to products, against SVR on a feature matrix."""
+def test_one_bag_predicts_like_sklearns_svr(gamma, standardize: bool) -> None:
+    """Compare the whole pipeline with SVR on an explicit feature matrix."""
     index, queries, relevant = world()
     ensemble = SVREnsemble(1, overlap=0, k=15, gamma=gamma, standardize=standardize, positive_weight=2.5, tol=1e-5)
     ensemble.fit(index, queries, relevant)
@@ -31,7 +32,7 @@ def test_one_bag_is_sklearns_svr(gamma, standardize: bool) -> None:
     x = features(rows, queries, index.vectors)
     scaler = StandardScaler(with_mean=standardize, with_std=standardize).fit(x)
     half_q, half_p = ensemble.gamma_
-    root = np.sqrt(np.repeat([half_q, half_p], index.dim))  # a γ for each half is a scaling of the features
+    root = np.sqrt(np.repeat([half_q, half_p], index.dim))  # a separate γ of each half is a scaling of the features
     model = SVR(kernel="rbf", gamma=1.0, tol=1e-5)
     model.fit(scaler.transform(x) * root, rows.label, sample_weight=np.where(rows.label > 0, 2.5, 1.0))
     expected = model.predict(scaler.transform(x) * root)
@@ -39,15 +40,15 @@ def test_one_bag_is_sklearns_svr(gamma, standardize: bool) -> None:
     np.testing.assert_allclose(scores[rows.query, rows.passage], expected, atol=2e-4)
 
 
-def test_mean_and_votes_are_those_of_the_bags(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every bag predicted on its own, support row by support row; also in small batches and tiles."""
+def test_mean_and_votes_are_computed_from_the_bags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare with predictions computed bag by bag and row by row, for several tile sizes."""
     index, queries, relevant = world(1)
     ensemble = SVREnsemble(5, k=12, gamma=(2.0, 1.0), threshold=0.3, min_votes=2).fit(index, queries, relevant)
     support = ensemble.support_
     passages = index.search(queries, 20).passages
     passages[3, 15:] = -1
     predictions = np.zeros((5, *passages.shape))
-    # The halves are centred and hold the root of γ; back to what they were made of.
+    # Undo the scaling of the support vectors.
     halves = zip(
         (support.queries, support.passages), (ensemble.spaces_.query[0], ensemble.spaces_.passage[0]), strict=True
     )
@@ -75,7 +76,7 @@ def test_mean_and_votes_are_those_of_the_bags(monkeypatch: pytest.MonkeyPatch) -
         np.testing.assert_array_equal(ensemble.relevant(queries, passages), votes >= 2)
 
 
-def test_a_score_does_not_depend_on_what_is_scored_with_it() -> None:
+def test_a_score_does_not_depend_on_the_other_pairs_of_the_call() -> None:
     index, queries, relevant = world()
     ensemble = SVREnsemble(3, k=10).fit(index, queries, relevant)
     assert ensemble.support_.expansion.is_small
@@ -86,12 +87,12 @@ def test_a_score_does_not_depend_on_what_is_scored_with_it() -> None:
         np.testing.assert_allclose(alone[0, ::-1], together[i], rtol=0, atol=1e-7)
 
 
-def test_neither_the_thread_that_fits_nor_the_one_that_asks_matters() -> None:
-    """Of vectors so wide that BLAS would cut their products by the number of its threads."""
+def test_models_and_scores_do_not_depend_on_the_thread() -> None:
+    """With vectors so wide that the results of BLAS would depend on the number of its threads."""
     rng = np.random.default_rng(7)
     vectors = rng.normal(size=(900, 700)).astype(np.float32) / np.float32(np.sqrt(700))
     index, queries = PassageIndex(vectors), vectors[::45] + np.float32(0.3) * vectors[1::45]
-    relevant, asked = [[str(i)] for i in range(0, 900, 45)], rng.integers(900, size=(3, 50))
+    relevant, passages = [[str(i)] for i in range(0, 900, 45)], rng.integers(900, size=(3, 50))
 
     def fitted(n_jobs: int) -> SVREnsemble:
         return SVREnsemble(4, k=60, n_jobs=n_jobs, memory_budget=1e8).fit(index, queries, relevant)
@@ -99,16 +100,16 @@ def test_neither_the_thread_that_fits_nor_the_one_that_asks_matters() -> None:
     here, with_threads = fitted(1), fitted(2)
     with ThreadPoolExecutor(2) as others:
         there = others.submit(fitted, 1).result()
-        scores = list(others.map(lambda _: here.score_candidates(queries[:3], asked), range(2)))
+        scores = list(others.map(lambda _: here.score_candidates(queries[:3], passages), range(2)))
     assert not here.support_.expansion.is_small
     for ensemble in (with_threads, there):
         np.testing.assert_array_equal(ensemble.support_.coef, here.support_.coef)
     for found in scores:
-        np.testing.assert_array_equal(found, here.score_candidates(queries[:3], asked))
+        np.testing.assert_array_equal(found, here.score_candidates(queries[:3], passages))
 
 
-def test_it_learns_and_ranks() -> None:
-    """New queries to documents seen in training rank far above chance; the own document is left out."""
+def test_an_ensemble_learns_and_ranks() -> None:
+    """Rankings of new queries are far better than chance, and do not have excluded documents."""
     index, queries, relevant = world(2, n_queries=200)
     ensemble = SVREnsemble(4, k=20).fit(index, queries[:150], relevant[:150])
     ids = [f"q{i}" for i in range(50)]
@@ -123,7 +124,7 @@ def test_it_learns_and_ranks() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["queries", "rows"])
-def test_random_state_and_jobs(strategy: str) -> None:
+def test_the_random_state_changes_the_ranking_and_n_jobs_does_not(strategy: str) -> None:
     index, queries, relevant = world()
     run = {
         (seed, jobs): SVREnsemble(6, k=10, strategy=strategy, rows_per_bag=60, random_state=seed, n_jobs=jobs)
@@ -135,71 +136,70 @@ def test_random_state_and_jobs(strategy: str) -> None:
     assert run[0, 1] != run[1, 1]
 
 
-def test_a_bag_too_large_for_its_memory_budget_is_refused() -> None:
+def test_a_bag_too_large_for_the_memory_budget_is_rejected() -> None:
     index, queries, relevant = world()
-    with pytest.raises(InputError, match=r"a bag of \d+ rows needs .* GB for its kernel matrix, .* set rows_per_bag"):
+    with pytest.raises(InputError, match="memory_budget"):
         SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6).fit(index, queries, relevant)
     SVREnsemble(1, overlap=0, k=10, solver="sklearn", memory_budget=1e6, rows_per_bag=200).fit(index, queries, relevant)
 
 
-def test_a_bag_without_a_relevant_row_is_told() -> None:
+def test_bags_without_a_relevant_row_are_counted_in_a_warning() -> None:
     index, queries, relevant = world()
-    with pytest.warns(UserWarning, match=r"3 of 4 bags have no relevant row"):
+    with pytest.warns(UserWarning, match="3 of 4 bags"):
         SVREnsemble(4, overlap=0, k=5).fit(index, queries, [relevant[0], *([] for _ in queries[1:])])
 
 
-def test_injected_does_not_rank() -> None:
+def test_the_injected_protocol_does_not_rank() -> None:
     index, queries, relevant = world()
     ensemble = SVREnsemble.as_published(n_bags=2, k=10, protocol="injected").fit(index, queries, relevant)
-    with pytest.raises(InputError, match="protocol 'injected' does not rank"):
+    with pytest.raises(InputError, match="protocol='injected'"):
         ensemble.rank(queries, [f"q{i}" for i in range(len(queries))])
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_rejected() -> None:
     index, queries, relevant = world()
     broken = queries.copy()
     broken[2, 1] = np.nan
     few = {"candidates": index.search(queries[:3], 5)}
     for vectors, labels, settings, given, message in (
-        (queries[:, :3], relevant, {}, {}, "query_vectors: expected vectors of width 6, found 3"),
+        (queries[:, :3], relevant, {}, {}, "query_vectors: .* 6, found 3"),
         (broken, relevant, {}, {}, "row 2 has NaN"),
-        (queries, relevant[1:], {}, {}, "39 lists of relevant documents for 40 query vectors"),
-        (queries, [["zz"], *relevant[1:]], {}, {}, "unknown document id 'zz'"),
-        (queries, [[] for _ in queries], {}, {}, "nothing to learn"),
-        (queries, relevant, {}, few, "candidates of 3 queries for 40"),
-        (queries, relevant, {}, {"query_ids": ["q"]}, "1 query ids for 40 query vectors"),
-        (queries, relevant, {"n_bags": 50}, {}, "50 bags need at least as many queries to share out, found 40"),
-        (queries, relevant, {"n_bags": 0}, {}, "'n_bags' parameter"),
-        (queries, relevant, {"overlap": 2.5}, {}, "overlap <= n_bags - 1"),
-        (queries, relevant, {"gamma": (1.0, -1.0)}, {}, "'gamma' parameter of SVREnsemble"),
-        (queries, relevant, {"threshold": np.inf}, {}, "'threshold' parameter"),
-        (queries, relevant, {"solver": "libsvm"}, {}, "known: auto, working-set, cuml"),
+        (queries, relevant[1:], {}, {}, "relevant .* 40 .* 39"),
+        (queries, [["zz"], *relevant[1:]], {}, {}, "'zz'"),
+        (queries, [[] for _ in queries], {}, {}, "'relevant'"),
+        (queries, relevant, {}, few, "candidates .* 40 .* 3"),
+        (queries, relevant, {}, {"query_ids": ["q"]}, "query_ids .* 40 .* 1"),
+        (queries, relevant, {"n_bags": 50}, {}, "n_bags=50 .* queries, found 40"),
+        (queries, relevant, {"n_bags": 0}, {}, "'n_bags'"),
+        (queries, relevant, {"overlap": 2.5}, {}, "overlap .* 2.5"),
+        (queries, relevant, {"gamma": (1.0, -1.0)}, {}, "'gamma'"),
+        (queries, relevant, {"threshold": np.inf}, {}, "'threshold'"),
+        (queries, relevant, {"solver": "libsvm"}, {}, "'libsvm'"),
     ):
         with pytest.raises(InputError, match=message):
             SVREnsemble(**({"n_bags": 2, "k": 5} | settings)).fit(index, vectors, labels, **given)
     fitted = SVREnsemble(2, k=5).fit(index, queries, relevant)
-    with pytest.raises(InputError, match="candidates of 2 queries for 1 query vectors"):
+    with pytest.raises(InputError, match=r"passages .* 1 .* 2"):
         fitted.score_candidates(queries[:1], np.zeros((2, 3), dtype=int))
-    with pytest.raises(InputError, match="1 query ids"):
+    with pytest.raises(InputError):
         fitted.rank(queries[:2], ["q"])
 
 
-def test_what_out_of_bag_scores_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_out_of_bag_scores_that_do_not_exist_are_rejected(tmp_path: Path) -> None:
     index, queries, relevant = world()
     one = SVREnsemble(1, overlap=0, k=5).fit(index, queries, relevant)
     passages = index.search(queries[:2], 5).passages
-    with pytest.raises(InputError, match="every bag saw 2 of 2 queries, the first is 4; take more bags"):
+    with pytest.raises(InputError, match=r"2 of 2 queries .* 4;"):
         one.out_of_bag_scores(np.array([4, 5]), queries[:2], passages)
     for wrong in ([1, 40], [0.5, 1], [1]):
-        with pytest.raises(InputError, match="query_numbers: expected 2 numbers of the 40 training queries"):
+        with pytest.raises(InputError, match=r"query_numbers .* 2 integers from -1 to 39"):
             one.out_of_bag_scores(np.array(wrong), queries[:2], passages)
     one.save(tmp_path / "model")
-    with pytest.raises(InputError, match="a loaded model does not know which bags saw which"):
+    with pytest.raises(InputError, match="'seen_'"):
         SVREnsemble.load(tmp_path / "model", index).out_of_bag_scores(np.array([1, 2]), queries[:2], passages)
 
 
-def test_candidate_rows_of_ones_own() -> None:
-    """fit is fit_rows on the rows it makes; rows that reach beyond the vectors are refused."""
+def test_fit_rows_on_the_rows_of_fit_gives_the_same_model() -> None:
     index, queries, relevant = world()
     rows = candidate_rows("end-to-end", index.search(queries, 10), relevant, index, queries)
     passages = index.search(queries, 5).passages
@@ -209,15 +209,20 @@ def test_candidate_rows_of_ones_own() -> None:
     )
     np.testing.assert_array_equal(given.score_candidates(queries, passages), made.score_candidates(queries, passages))
     np.testing.assert_array_equal(given.seen_, made.seen_)
-    with pytest.raises(InputError, match=r"passage numbers must lie in 0\.\."):
+    with pytest.raises(InputError, match="passage numbers"):
         SVREnsemble(3).fit_rows(index, queries, CandidateRows(rows.query, rows.passage + 10_000, rows.label))
+
+
+def bags_of(ensemble: SVREnsemble, rows: CandidateRows, vectors: np.ndarray, groups: np.ndarray) -> list[np.ndarray]:
+    sizes = ensemble.n_bags, ensemble.overlap, ensemble.rows_per_bag
+    return draw_bags(rows, ensemble.strategy, *sizes, ensemble.random_state, vectors, groups)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_eta_adds_a_linear_kernel_over_pair_features(seed: int) -> None:
-    """Against scikit-learn's SVR of every bag on Kq·Kp + eta/f · z zᵀ, by all bags and by those that saw nothing.
+    """Compare with scikit-learn's SVR on Kq·Kp + eta/f · z zᵀ for every bag: all scores and out-of-bag scores.
 
-    A passage that was added for its label has no features, whatever they are: they would give it away.
+    A passage that was added because it is relevant has no features, because they would reveal its label.
     """
     index, queries, relevant, candidates, features = candidates_with_features(seed)
     candidates, features = candidates.top(5), 7 * features[:, :5] + np.array([100, -3], dtype=np.float32)
@@ -226,18 +231,16 @@ def test_eta_adds_a_linear_kernel_over_pair_features(seed: int) -> None:
     rows = candidate_rows("end-to-end", candidates, relevant, index, queries)
     added = rows.place < 0
     assert 1 < added.sum() < rows.label.sum()
-    taught = features.reshape(-1, 2)[rows.place[~added]].astype(np.float64)
+    given = features.reshape(-1, 2)[rows.place[~added]].astype(np.float64)
     z = np.zeros((len(rows), 2))
-    z[~added] = (taught - taught.mean(axis=0)) / taught.std(axis=0)
-    asked = np.arange(len(queries)).repeat(5), candidates.passages.ravel()
-    z_asked = (features.reshape(-1, 2) - taught.mean(axis=0)) / taught.std(axis=0)
-    kernel = rbf(queries[asked[0]], queries[rows.query], 2.0) * rbf(
-        index.vectors[asked[1]], index.vectors[rows.passage]
-    )
-    kernel += 0.6 / 2 * z_asked @ z.T
+    z[~added] = (given - given.mean(axis=0)) / given.std(axis=0)
+    query, passage = np.arange(len(queries)).repeat(5), candidates.passages.ravel()
+    z_all = (features.reshape(-1, 2) - given.mean(axis=0)) / given.std(axis=0)
+    kernel = rbf(queries[query], queries[rows.query], 2.0) * rbf(index.vectors[passage], index.vectors[rows.passage])
+    kernel += 0.6 / 2 * z_all @ z.T
     own = rbf(queries[rows.query], queries[rows.query], 2.0)
     own = own * rbf(index.vectors[rows.passage], index.vectors[rows.passage]) + 0.6 / 2 * z @ z.T
-    weight, bags = np.where(rows.label > 0, 3.0, 1.0), ensemble._bags(rows, queries, np.arange(len(queries)))
+    weight, bags = np.where(rows.label > 0, 3.0, 1.0), bags_of(ensemble, rows, queries, np.arange(len(queries)))
     expected = np.stack(
         [
             SVR(kernel="precomputed", tol=1e-6)
@@ -263,8 +266,8 @@ def test_eta_adds_a_linear_kernel_over_pair_features(seed: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["queries", "rows", "regions"])
-def test_out_of_bag_scores_know_nothing_of_siblings(strategy: str) -> None:
-    """A query whose sibling has its vector and its relevant document is scored as by bags with neither of the two."""
+def test_out_of_bag_scores_exclude_bags_with_a_query_of_the_same_group(strategy: str) -> None:
+    """Every query occurs twice, with one group for both copies."""
     index, queries, relevant, candidates, features = candidates_with_features(3)
     twice = np.arange(40).repeat(2)
     vectors, labels = queries[twice], [relevant[i] for i in twice]
@@ -275,7 +278,7 @@ def test_out_of_bag_scores_know_nothing_of_siblings(strategy: str) -> None:
     settings: dict[str, Any] = {"n_bags": 20, "overlap": max(0.0, size), "strategy": strategy, "eta": 0.5}
     ensemble = SVREnsemble(**settings).fit(index, vectors, labels, groups=groups, **fit)
     rows = candidate_rows("end-to-end", hits, labels, index, vectors)
-    bags = ensemble._bags(rows, vectors, groups)
+    bags = bags_of(ensemble, rows, vectors, groups)
     asked = np.flatnonzero(~ensemble.seen_.all(axis=1))
     assert len(asked) > 60
     given = vectors[asked], hits.passages[asked], features[twice][asked]
@@ -290,13 +293,13 @@ def test_out_of_bag_scores_know_nothing_of_siblings(strategy: str) -> None:
             assert np.isin(inside ^ 1, inside).all()  # no bag splits a group
             assert len(inside) == 10 * 2
     np.testing.assert_array_equal(ensemble.seen_, ensemble.seen_[np.arange(80) ^ 1])
-    if strategy != "regions":  # equal vectors are mostly in the same ones
+    if strategy != "regions":  # equal vectors are mostly in the same regions
         apart = SVREnsemble(**settings).fit(index, vectors, labels, **fit).seen_
         assert not np.array_equal(apart, apart[np.arange(80) ^ 1])
 
 
 def by_bag(ensemble: SVREnsemble, queries: np.ndarray, passages: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """(m, k, n_bags) the prediction of every bag."""
+    """Return the predictions (m, k, n_bags) of every bag."""
     query, values = np.arange(len(queries)).repeat(passages.shape[1]), features.reshape(-1, features.shape[2])
     pairs = ensemble._pairs(queries, query, passages.ravel(), values)
     return ensemble.support_.bags(pairs).reshape(*passages.shape, -1)
@@ -304,18 +307,18 @@ def by_bag(ensemble: SVREnsemble, queries: np.ndarray, passages: np.ndarray, fea
 
 def test_groups_are_checked() -> None:
     index, queries, relevant = world()
-    with pytest.raises(InputError, match=r"groups: expected one of each of 40 queries, found \(39,\)"):
+    with pytest.raises(InputError, match=r"groups .*\(40,\), found \(39,\)"):
         SVREnsemble(2, k=5).fit(index, queries, relevant, groups=np.zeros(39, dtype=int))
-    with pytest.raises(InputError, match="3 bags need at least as many groups of queries to share out, found 2"):
+    with pytest.raises(InputError, match=r"n_bags=3 .* groups of queries, found 2"):
         SVREnsemble(3, k=5).fit(index, queries, relevant, groups=np.arange(40) % 2)
     one = SVREnsemble(2, k=5, overlap=0, strategy="rows").fit(index, queries, relevant, groups=np.zeros(40))
-    with pytest.raises(InputError, match="every bag saw"):
+    with pytest.raises(InputError, match="1 of 1 queries"):
         one.out_of_bag_scores(np.array([4]), queries[[4]], [[3]])
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-14])
-def test_a_feature_that_did_not_vary_is_not_blown_up(noise: float) -> None:
-    """As the score of similar queries, where no training query is like another, and a new one is like one."""
+def test_a_feature_without_variance_in_training_is_not_magnified(noise: float) -> None:
+    """For example, the score of similar queries, if no two training queries are similar."""
     index, queries, relevant, candidates, features = candidates_with_features()
     features[..., 1] *= noise
     ensemble = SVREnsemble(3, eta=1.0).fit(index, queries, relevant, candidates=candidates, features=features)
@@ -330,17 +333,17 @@ def test_features_are_checked() -> None:
     broken[3, 2, 1] = np.nan
     ensemble, rows = SVREnsemble(2, eta=1.0), candidate_rows("end-to-end", candidates, relevant, index, queries)
     for given, message in (
-        ({"candidates": candidates}, "eta > 0 asks for features"),
-        ({"features": features}, "features belong to candidates"),
-        ({"candidates": candidates, "features": features[:, :3]}, r"features: expected shape \(40, 12\)"),
-        ({"candidates": candidates, "features": broken}, "features: NaN"),
+        ({"candidates": candidates}, "eta=1.0 .* features"),
+        ({"features": features}, "candidates"),
+        ({"candidates": candidates, "features": features[:, :3]}, r"features .* \(40, 12\), .* \(40, 3, 2\)"),
+        ({"candidates": candidates, "features": broken}, "query 3, candidate 2"),
     ):
         with pytest.raises(InputError, match=message):
             ensemble.fit(index, queries, relevant, **given)
-    with pytest.raises(InputError, match="eta > 0 asks for features"):
+    with pytest.raises(InputError, match=r"eta=1.0 .* features"):
         ensemble.fit_rows(index, queries, rows)
     ensemble.fit(index, queries, relevant, candidates=candidates, features=features)
-    with pytest.raises(InputError, match="trained with pair features, which must be given"):
+    with pytest.raises(InputError, match="features"):
         ensemble.rank(queries, [str(i) for i in range(40)])
-    with pytest.raises(InputError, match="features: expected 2 a pair, found 1"):
+    with pytest.raises(InputError, match=r"2 features .* 1$"):
         ensemble.score_candidates(queries, candidates.passages, features[:, :, :1])

@@ -1,4 +1,4 @@
-"""Working-set SMO: against the other solvers, by working sets far smaller than a bag; in NumPy and on a device."""
+"""The working-set solver compared with scikit-learn's, with small working sets, on the CPU and on a device."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def check_same(posed: Problem, found: Dual, expected: Dual, atol: float = 2e-4) 
     C=st.sampled_from([0.1, 1.0, 10.0]),
     budget=st.sampled_from([2e9, 300.0]),
 )
-def test_it_agrees_with_the_other_solvers(
+def test_the_solution_equals_that_of_scikit_learn(
     seed: int, n: int, features: bool, q: int, one_label: bool, C: float, budget: float
 ) -> None:
-    """Equal rows, rows of weight zero, bags of one label, one or two rows; with pair features; without Grams."""
+    """Equal rows, rows of weight zero, one label, few rows, pair features, and budgets below the Gram matrices."""
     posed = problem(seed, n, features, C=C)
     rng = np.random.default_rng(seed)
     weight = np.where(rng.random(n) < 0.2, 0, posed.weight)
@@ -55,8 +55,8 @@ def test_it_agrees_with_the_other_solvers(
 
 @pytest.mark.parametrize("way", ["own", "given", "features"])
 @pytest.mark.parametrize(("tol", "budget"), [(1e-3, 2e9), (1e-5, 2e9), (1e-3, 4e6)])
-def test_a_bag_of_some_size(tol: float, budget: float, way: str) -> None:
-    """With room for all, for a quarter of the passages' rows, with Gram matrices that somebody holds."""
+def test_a_larger_bag(tol: float, budget: float, way: str) -> None:
+    """Budgets for all and for a quarter of the passages' kernel rows, given Gram matrices, and pair features."""
     posed = replace(realistic(2000), tol=tol)
     if way == "given":
         posed = posed.with_grams()
@@ -68,7 +68,7 @@ def test_a_bag_of_some_size(tol: float, budget: float, way: str) -> None:
     assert dual.n_iter > 600
     assert dual.n_working_sets > 10
     check_same(posed, dual, SOLVERS["sklearn"](posed), atol=2 * tol if tol > 1e-4 else 2e-4)
-    # Its own residuals say that it is the optimum: none gains more by rising than another costs by falling.
+    # Optimality: no gain of raising a coefficient exceeds the cost of lowering another one.
     error, bound = posed.label - posed.gram() @ dual.coef, posed.C * posed.weight
     up = np.where(dual.coef < 0, posed.epsilon, -posed.epsilon)[dual.coef < bound]
     low = np.where(dual.coef > 0, -posed.epsilon, posed.epsilon)[dual.coef > -bound]
@@ -79,7 +79,7 @@ def test_a_bag_of_some_size(tol: float, budget: float, way: str) -> None:
 @pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("budget", [2e9, 3000])
 def test_a_solution_on_a_device(cupy: Any, kind: str, features: bool, budget: float) -> None:
-    """With Gram matrices given, with its own, and by kernel rows; only small problems come to the host."""
+    """Given Gram matrices, computed Gram matrices, and kernel rows."""
     posed = problem(3, 150, features, n_queries=8, n_passages=40, kind=kind, tol=1e-4, memory_budget=budget)
     expected = SOLVERS["sklearn"](replace(posed, tol=1e-6, memory_budget=1e9))
     for there in (moved(posed), moved(posed).with_grams()):
@@ -89,46 +89,48 @@ def test_a_solution_on_a_device(cupy: Any, kind: str, features: bool, budget: fl
         check_same(posed, found, expected, 5e-4)
 
 
-def test_gram_matrices_that_do_not_fit_on_the_device_after_all(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_memory_for_gram_matrices_computes_kernel_rows(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     posed = moved(problem(3, 150, n_queries=8, n_passages=40))
     expected = solve_working_set(posed, 16)
 
-    def none(self: Problem) -> Problem:
+    def fail(self: Problem) -> Problem:
         raise DeviceError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Problem, "with_grams", none)
+        patch.setattr(Problem, "with_grams", fail)
         found = solve_working_set(posed, 16)
     check_same(problem(3, 150, n_queries=8, n_passages=40), found, expected)
 
 
-def test_steps_have_a_limit() -> None:
+def test_max_iter_limits_the_steps() -> None:
     posed = problem(0, 80, max_iter=7)
-    with pytest.warns(ConvergenceWarning, match="stopped after 7 steps with a violation of"):
+    with pytest.warns(ConvergenceWarning, match="7 steps"):
         dual = solve_working_set(posed, 8)
     assert not dual.converged
     assert dual.n_iter == 7
 
 
-def test_residuals_that_drifted_are_taken_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update that errs a little each time: without the refresh the result would be off by much more."""
+def test_residuals_with_errors_are_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every update adds a small error, which would accumulate without the recomputation."""
     posed = problem(5, 80, tol=1e-3)
     expected = solve_working_set(posed, 8)
     improve, calls = module._WorkingSets.improve, []
 
-    def erring(sets: Any) -> bool:
+    def inexact(sets: Any) -> bool:
         done = improve(sets)
         calls.append(0)
         if len(calls) < 20:
             sets.error[::2] += 0.01
         return done
 
-    monkeypatch.setattr(module._WorkingSets, "improve", erring)
+    monkeypatch.setattr(module._WorkingSets, "improve", inexact)
     check_same(posed, solve_working_set(posed, 8), expected, atol=4e-3)
 
 
 @pytest.mark.parametrize("budget", [2e9, 4e6])
-def test_threads_do_not_change_a_bit(budget: float) -> None:
+def test_the_number_of_threads_does_not_change_the_result(budget: float) -> None:
     posed = replace(realistic(2000), memory_budget=budget)
     duals = [solve_working_set(replace(posed, threads=threads), 256) for threads in (1, 2, 3)]
     for dual in duals[1:]:
@@ -137,8 +139,7 @@ def test_threads_do_not_change_a_bit(budget: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.25, 0.9])
-def test_the_budget_is_kept(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held of kernel values, beside the vectors themselves."""
+def test_kernel_values_stay_within_the_budget(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     posed, held = realistic(2000), []
     look = module._WorkingSets.look
 
@@ -148,14 +149,14 @@ def test_the_budget_is_kept(share: float, monkeypatch: pytest.MonkeyPatch) -> No
         return float(look(sets))
 
     monkeypatch.setattr(module._WorkingSets, "look", measured)
-    budget = share * module.gram_bytes(posed)
+    budget = share * posed.gram_bytes()
     dual = solve_working_set(replace(posed, memory_budget=budget))
     assert dual.converged
     assert 0.5 * budget < max(held) <= budget
 
 
 @pytest.mark.gpu
-def test_a_bag_of_some_size_on_a_device() -> None:
+def test_a_larger_bag_on_a_device() -> None:
     if not HAS_CUDA:
         pytest.skip("no CUDA device")
     posed = realistic(6000)

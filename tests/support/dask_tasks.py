@@ -1,4 +1,4 @@
-"""Solvers and encoders for tests on a cluster: they say in a folder that they have begun, and wait to be let go."""
+"""Tasks, solvers and encoders for tests on a cluster, which wait in each task until the test lets them continue."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from haybale.retrieval.sharded import search_shard
 from support.encoders import HashEncoder
 
 
-def say_and_wait(folder: str) -> None:
-    """Leave a file named by the process; wait while there is no file ``go``."""
+def report_and_wait(folder: str) -> None:
+    """Write a file with the process number as name, and wait until there is a file ``go``."""
     Path(folder, f"{os.getpid()}").touch()
     while not Path(folder, "go").exists():
         time.sleep(0.01)
@@ -29,7 +29,7 @@ class WaitingSolver:
     folder: str
 
     def __call__(self, problem: Problem) -> Dual:
-        say_and_wait(self.folder)
+        report_and_wait(self.folder)
         return find_solver("working-set")(problem)
 
 
@@ -40,17 +40,17 @@ class WaitingEncoder(HashEncoder):
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         if self.calls >= self.after:
-            say_and_wait(self.folder)
+            report_and_wait(self.folder)
         return super().encode(texts)
 
 
 def waiting_search(folder: str, *arguments: Any) -> Any:
-    say_and_wait(folder)
+    report_and_wait(folder)
     return search_shard(*arguments)
 
 
 def squared(x: int, vector: np.ndarray, folder: str) -> float:
-    say_and_wait(folder)
+    report_and_wait(folder)
     return float(vector.sum()) + x * x
 
 
